@@ -9,7 +9,7 @@ FROM python:3.13-slim AS build
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends gcc libc6-dev \
     && rm -rf /var/lib/apt/lists/*
-ARG EXTRAS=console
+ARG EXTRAS=console,registry
 WORKDIR /source
 COPY pyproject.toml setup.py README.md LICENSE ./
 COPY src src

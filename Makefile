@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find src -name '*.py')
-FIRST := console,compile
-EXTRAS := cli,console,test,check,compile,bench,pipelines
+FIRST := console,registry,compile
+EXTRAS := cli,console,registry,test,check,compile,bench,pipelines
 DATA ?= data
 # Files keep together: they share a broker, a cluster or a Spark. The longest are begun first (tests/conftest.py).
 SHARED := --dist loadfile --no-loadscope-reorder

@@ -87,6 +87,10 @@ def test_a_cluster_comes_with_one_command_and_goes_with_ctrl_c(up: Up) -> None:
         admin.create_topic("orders")
         (partition,) = admin.topic("orders", needs_leaders=True).partitions
         assert sorted(partition.isr) == [1, 2, 3]
+    up.wait_for(r"ottla registry ready on http://\S+")
+    with Client(up.bootstrap) as client:
+        (partition,) = Admin(client).topic("_schemas", needs_leaders=True).partitions
+        assert len(partition.replicas) == 3
     begin = time.monotonic()
     assert up.end(signal.SIGINT) == 0, up.text()
     assert time.monotonic() - begin < 15, up.text()

@@ -502,19 +502,20 @@ def test_ottla_up_serves_restarts_a_crashed_broker_and_stops_cleanly(tmp_path: P
     assert run("ottla", "topics", "create", "kept", "--override", "x").code == 2
     assert run("ottla", "topics", "create", "kept", *server).code == 0
     children = Path(f"/proc/{tool.pid}/task/{tool.pid}/children").read_text().split()
-    os.kill(int(children[0]), signal.SIGKILL)
     assert tool.stdout is not None
     lines: list[str] = []
+    for guest, name, path in (("registry", "schemas", "/subjects"), ("console", "console", "/api/session")):
+        while not any(line.startswith(f"ottla {guest} ready on ") for line in lines):
+            lines.append(tool.stdout.readline())
+            assert lines[-1]
+        (address,) = [line.split()[-1] for line in lines if line.startswith(f"  {name} ")]
+        with urllib.request.urlopen(f"{address}{path}") as answer:
+            assert answer.status == 200
+    os.kill(int(children[0]), signal.SIGKILL)
     while not re.match(r"ottla broker .* ready on", line := tool.stdout.readline()):
         assert line
-        lines.append(line)
     server = ("--bootstrap-server", line.split()[-1])
-    assert run("ottla", "topics", "list", *server).out == "kept\n"
-    while not any(line.startswith("ottla console ready on ") for line in lines):
-        lines.append(tool.stdout.readline())
-    (console,) = [line.split()[-1] for line in lines if line.startswith("  console ")]
-    with urllib.request.urlopen(f"{console}/api/session") as answer:
-        assert answer.status == 200
+    assert "kept" in run("ottla", "topics", "list", *server).out.splitlines()
     tool.send_signal(signal.SIGINT)
     _, err = tool.communicate(timeout=SECONDS_MAX)
     assert tool.returncode == 0
@@ -525,7 +526,7 @@ def test_ottla_up_serves_restarts_a_crashed_broker_and_stops_cleanly(tmp_path: P
 @pytest.mark.needs_ottla
 def test_ottla_up_refuses_what_others_use(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
-    tool = start_and_wait([*command_of("ottla"), "up", "--port", "0", "--data", "data"], tmp_path)
+    tool = start_and_wait([*command_of("ottla"), "up", "--port", "0", "--data", "data", "--no-registry"], tmp_path)
     port = tool.address.rpartition(":")[2]  # type: ignore[attr-defined]
     refused = run("ottla", "up", "--port", port, "--data", str(tmp_path / "other"))
     assert (refused.code, refused.err.count("\n")) == (1, 1)

@@ -6,7 +6,6 @@ that follows skips nothing and sees nothing that is gone later.
 """
 
 import threading
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -124,8 +123,11 @@ def check_unique(name: str, stored: Stored) -> list[str]:
     prefix = f"{name}:".encode()
     found = []
     for place, records in stored.items():
-        counts = Counter(value for _, value in records if value.startswith(prefix))
-        twice = [(value, count) for value, count in counts.items() if count > 1]
+        offsets: dict[bytes, list[int]] = {}
+        for offset, value in records:
+            if value.startswith(prefix):
+                offsets.setdefault(value, []).append(offset)
+        twice = [(value, places) for value, places in offsets.items() if len(places) > 1]
         if twice:
             found.append(f"U: {len(twice)} values of {name} stand more than once in {place}: {shown(twice)}")
     return found

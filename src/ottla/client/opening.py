@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ottla.base.listeners import PROTOCOLS
@@ -11,6 +11,7 @@ from ottla.client.errors import BadPropertyError
 from ottla.security.client_protocol import client_protocol
 
 if TYPE_CHECKING:
+    from socket import socket
     from ssl import SSLContext
 
     from ottla.security.sasl.client_logins import ClientLogin
@@ -23,12 +24,15 @@ def open_client(
     *,
     timeout_ms: int = TIMEOUT_MS,
     patience_ms: int = PATIENCE_MS,
+    token_connect: Callable[..., socket] | None = None,
 ) -> Client:
-    """`client_id` counts if the properties name none. Raises BadPropertyError."""
+    """`client_id` counts if the properties name none; `token_connect` opens connections to identity providers, as
+    socket.create_connection does. Raises BadPropertyError.
+    """
     protocol = client_protocol(properties)
     if protocol not in PROTOCOLS:
         raise BadPropertyError(f"security.protocol={protocol} is not known: it is one of {', '.join(PROTOCOLS)}")
-    tls, login = (None, None) if protocol == "PLAINTEXT" else _security(properties)
+    tls, login = (None, None) if protocol == "PLAINTEXT" else _security(properties, token_connect)
     return Client(
         bootstrap,
         client_id=properties.get("client.id", client_id),
@@ -39,7 +43,9 @@ def open_client(
     )
 
 
-def _security(properties: Mapping[str, str]) -> tuple[SSLContext | None, ClientLogin | None]:
+def _security(
+    properties: Mapping[str, str], connect: Callable[..., socket] | None
+) -> tuple[SSLContext | None, ClientLogin | None]:
     from ottla.base.setting_types import BadValueError  # noqa: PLC0415 (most tools need none of this)
     from ottla.security.client_tls import client_tls  # noqa: PLC0415
     from ottla.security.jaas import JaasError  # noqa: PLC0415
@@ -47,6 +53,6 @@ def _security(properties: Mapping[str, str]) -> tuple[SSLContext | None, ClientL
     from ottla.security.tls import TlsError  # noqa: PLC0415
 
     try:
-        return client_tls(properties), client_login(properties)
+        return client_tls(properties), client_login(properties, connect)
     except (TlsError, BadValueError, JaasError) as problem:
         raise BadPropertyError(str(problem)) from None

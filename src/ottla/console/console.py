@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ottla.base.clock import Clock
 from ottla.client.errors import ClientError
-from ottla.console.api.errors import ApiError, not_found
+from ottla.console.api.errors import ApiError, conflict, not_found
 from ottla.console.api.examining import Examinations
 from ottla.console.api.routing import Route
 from ottla.console.clusters.cluster import Address, Cluster
@@ -58,13 +58,17 @@ class Console:
     def add(self, address: Address) -> None:
         """Read one more cluster; raises ClientError or PropertiesError where its address makes no sense."""
         if len(self.clusters) >= CLUSTERS_MAX:
-            raise ApiError(409, "TOO_MANY", f"this console looks after {CLUSTERS_MAX} clusters at most")
-        cluster = Cluster(address, self.clock, self.tell)
+            raise conflict("TOO_MANY", "this console looks after {0} clusters at most", CLUSTERS_MAX)
+        cluster = Cluster(self.bounded(address), self.clock, self.tell)
         self.remove(address.name)
         self.clusters[address.name] = cluster
         self.broken.pop(address.name, None)
         cluster.start()
         self.tell()
+
+    def bounded(self, address: Address) -> Address:
+        """The same, where it may talk to what this console may."""
+        return address._replace(allows_inside=self.message_workers.allows_private)
 
     def remove(self, name: str) -> None:
         cluster = self.clusters.pop(name, None)
@@ -78,7 +82,7 @@ class Console:
         if name in self.broken:
             raise ApiError(503, "UNREACHABLE", self.broken[name])
         if name not in self.clusters:
-            raise not_found(f"there is no cluster {name}")
+            raise not_found("there is no cluster {0}", name)
         return self.clusters[name]
 
     def tell(self) -> None:

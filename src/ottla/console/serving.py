@@ -20,6 +20,7 @@ from pathlib import Path
 import uvicorn
 
 from ottla.base.clock import SystemClock
+from ottla.base.passwords import hash_password, new_password
 from ottla.console.api.dispatch import Dispatcher
 from ottla.console.api.table import ROUTES
 from ottla.console.app import App
@@ -27,7 +28,6 @@ from ottla.console.assets import MISSING, Assets
 from ottla.console.clusters.cluster import Address
 from ottla.console.console import Console
 from ottla.console.hosts import Hosts, is_loopback
-from ottla.console.people.passwords import hash_password, new_password
 from ottla.console.people.rights import EVERYTHING
 from ottla.console.people.signing_in import SigningIn
 from ottla.console.slow_requests import PromptProtocol
@@ -52,7 +52,7 @@ class Options:
     certificate: str | None = None
     key: str | None = None
     pipelines: Path | None = None  # the state folder of pipelines; None: the usual one
-    allows_private: bool = False  # registries of clusters that were added in a page may have addresses inside
+    allows_private: bool = False  # registries and token endpoints of clusters of a page may have addresses inside
 
 
 def serve(options: Options, say: Callable[[str], None], warn: Callable[[str], None]) -> None:

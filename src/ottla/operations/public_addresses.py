@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 
 
 def is_public(text: str) -> bool:
@@ -13,3 +14,22 @@ def is_public(text: str) -> bool:
         if inner is not None:
             address = inner
     return address.is_global and not address.is_multicast
+
+
+class InsideError(OSError):
+    """An address inside was to be called."""
+
+
+def check_public(host: str, port: int) -> str:
+    """One of the addresses that a name means, if all of them are public. Raises InsideError, OSError."""
+    found = [str(item[4][0]) for item in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+    inside = [text for text in found if not is_public(text)]
+    if inside or not found:
+        raise InsideError(f"{host} is {inside[0] if inside else 'nowhere'}, an address inside, which is not allowed")
+    return found[0]
+
+
+def connect_public(address: tuple[str, int], *arguments: object, **named: object) -> socket.socket:
+    """As socket.create_connection, to what was checked: the name is not looked up a second time."""
+    host, port = address
+    return socket.create_connection((check_public(host, port), port), *arguments, **named)  # type: ignore[arg-type]

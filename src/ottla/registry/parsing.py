@@ -15,7 +15,7 @@ from ottla.registry.formats import InvalidSchemaError, Parsed, parse
 
 INLINE_CHARACTERS_MAX: Final = 2_000
 INLINE_KINDS: Final = ("AVRO", "JSON")  # protoc is a compiler
-CACHE_CHARACTERS_MAX: Final = 2_000_000
+CACHE_CHARACTERS_MAX: Final = 600_000  # parsed, a schema takes twenty times as much
 THREADS: Final = 4
 
 T = TypeVar("T")
@@ -28,15 +28,17 @@ class SchemaParser:
     def __init__(self) -> None:
         self.cached: OrderedDict[Source, Parsed] = OrderedDict()
         self.cached_characters = 0
+        self.good: set[Source] = set()  # those of them that were good enough for a new version
         self.threads = ThreadPoolExecutor(THREADS, "registry-schemas")
 
     def __repr__(self) -> str:
         return f"<SchemaParser {len(self.cached)} cached>"
 
     async def parse(self, kind: str, text: str, references: Mapping[str, str], *, is_new: bool = False) -> Parsed:
-        """Raises InvalidSchemaError. What is new is held to stricter rules, so it is read anew."""
+        """Raises InvalidSchemaError. What is new is held to stricter rules."""
         source = (kind, text, tuple(references.items()))
-        if not is_new and (found := self.cached.get(source)) is not None:
+        found = self.cached.get(source)
+        if found is not None and (not is_new or source in self.good):
             self.cached.move_to_end(source)
             return found
         length = _length(source)
@@ -51,6 +53,8 @@ class SchemaParser:
         else:
             found = await self.in_thread(read)
         self._keep(source, found, length)
+        if is_new and source in self.cached:
+            self.good.add(source)
         return found
 
     async def in_thread(self, work: Callable[[], T]) -> T:
@@ -63,6 +67,7 @@ class SchemaParser:
         self.cached_characters += length
         while self.cached_characters > CACHE_CHARACTERS_MAX:
             oldest, _ = self.cached.popitem(last=False)
+            self.good.discard(oldest)
             self.cached_characters -= _length(oldest)
 
     def close(self) -> None:

@@ -138,7 +138,7 @@ class Registry:
         for _ in range(TRIES_MAX):
             basis = basis_of(self.state, wish.subject, self.default_level)
             if wish.draft.version == 0 and not has_defaults(basis.config):
-                found = await self.find(wish.subject, wish.draft, is_normalized=wish.is_normalized)
+                found = await self._find_registered(wish)
                 if found is not None and wish.draft.number in (-1, found.id):
                     return Registered(found, False)
             decisions.check_register_mode(wish.subject, basis.mode, wish.draft)
@@ -156,6 +156,16 @@ class Registry:
                 schema = await self._commit(decision)
             return Registered(schema, _is_more(wish.draft, draft))
         raise errors.timed_out("Register operation timed out")
+
+    async def _find_registered(self, wish: Register) -> Schema | None:
+        """The version that holds this schema already; one that is too bad for a new one may have been good once."""
+        if wish.draft.is_empty:
+            return None
+        try:
+            stored, _ = await self.read(wish.subject, wish.draft, is_normalized=wish.is_normalized, is_new=True)
+        except errors.RegistryError:
+            return await self.find(wish.subject, wish.draft, is_normalized=wish.is_normalized)
+        return decisions.find(self.state, wish.subject, stored)
 
     async def _problems(self, draft: Draft, parsed: Parsed, basis: Basis) -> list[str]:
         if basis.mode == IMPORT or any(item.digest == draft.digest for item in basis.alive):
@@ -241,6 +251,8 @@ class Registry:
             earlier = [item for item in earlier if _property(item.metadata, group) == wanted]
         if not level.endswith("_TRANSITIVE"):
             earlier = earlier[-1:]
+        if not earlier:
+            return []
         old = [await self._stored(schema) for schema in earlier]
         versions = [schema.version for schema in earlier]
         problems = await self.parser.in_thread(lambda: check(level, parsed, old, versions))

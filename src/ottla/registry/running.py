@@ -26,6 +26,7 @@ from ottla.monitor.http.limits import make_server
 from ottla.registry.config import RegistryConfig
 from ottla.registry.errors import RegistryError
 from ottla.registry.http.app import LOCAL_HOSTS, RegistryApp
+from ottla.registry.http.quick import QuickAnswers, quick_protocol
 from ottla.registry.log import SchemaLog
 from ottla.registry.log_topic import LogError
 from ottla.registry.registry import Registry
@@ -33,6 +34,7 @@ from ottla.registry.subjects.state import State
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 TIMEOUT_MS: Final = 10_000
+PATIENCE_MS: Final = 5_000  # a broker that restarts is waited for so long
 RETRY_SECONDS: Final = 0.5
 CONNECTIONS_MAX: Final = 4_000
 FILES_BESIDE: Final = 200
@@ -68,7 +70,9 @@ def make_registry(config: RegistryConfig) -> Registry:
     timeout_ms = config.timeout_ms or TIMEOUT_MS
 
     def make_client() -> Client:
-        return open_client(config.bootstrap, config.properties, "schema-registry", timeout_ms=timeout_ms)
+        return open_client(
+            config.bootstrap, config.properties, "schema-registry", timeout_ms=timeout_ms, patience_ms=PATIENCE_MS
+        )
 
     state = State()
     log = SchemaLog(make_client, config.topic, config.replication_factor, config.group, state.apply)
@@ -118,8 +122,10 @@ async def _serve(
     host, port = listener.getsockname()[:2]
     hosts = {host, *config.allowed_hosts} if host in LOCAL_HOSTS else None
     _raise_file_limit()
-    server = make_server(RegistryApp(registry, hosts))
+    app = RegistryApp(registry, hosts)
+    server = make_server(app)
     server.config.limit_concurrency = CONNECTIONS_MAX
+    server.config.http = quick_protocol(QuickAnswers(app, registry.state))
     serving = ask(server.serve([listener]), "HTTP server of the registry")
     while not server.started and not serving.done():
         await asyncio.sleep(0.01)

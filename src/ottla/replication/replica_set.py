@@ -9,6 +9,7 @@ from uuid import UUID
 from ottla.base.names import TopicPartition
 from ottla.metrics.traffic import TrafficSet
 from ottla.replication.partition import LAG_MS_MAX, Partition
+from ottla.replication.refused_sequences import RefusedSequences
 from ottla.storage.folder_jobs import DoomedFolder
 from ottla.storage.log import Log
 from ottla.storage.log_dirs import LogDirs
@@ -32,6 +33,7 @@ class ReplicaSet:
         self._flush_rolled = flush_rolled
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.traffic = TrafficSet()
+        self.refused_sequences = RefusedSequences()
         self.recovering: set[TopicPartition] = set()  # on disk, but not open yet
         self.offline: set[TopicPartition] = set()  # in a folder that has failed
         self.damaged: set[TopicPartition] = set()  # others must lead them and mend them

@@ -334,14 +334,7 @@ class Log(LogFiles):
         sequence = header.base_sequence
         duplicate = producers.find_duplicate(producer_id, epoch, sequence, header.last_sequence)
         if duplicate is None:
-            try:
-                producers.check(producer_id, epoch, sequence, header.is_transactional, self.end_offset)
-            except KafkaError as refusal:
-                if self._is_disk_full and refusal.error is Error.OUT_OF_ORDER_SEQUENCE_NUMBER:
-                    # The batch before it found no room and will come again. Told of a gap, the producer would begin a
-                    # new epoch, and write once more what other partitions have not acknowledged yet.
-                    raise KafkaError(Error.KAFKA_STORAGE_ERROR, "There is no space left for the log") from None
-                raise
+            producers.check(producer_id, epoch, sequence, header.is_transactional, self.end_offset)
         return duplicate
 
     def _write(self, batch: memoryview, header: BatchHeader, now_ms: int) -> None:

@@ -3,10 +3,10 @@
 import pytest
 
 from ottla.base.security import Operation, PatternType, Permission, ResourceType
-from ottla.cli.acls.wishes import CLUSTER
-from ottla.cli.security.own_rights import Caller, lost_rights
 from ottla.cli.security.plan import Plan, make_plan
 from ottla.cli.security.policy import Policy, PolicyError, entity_key, policy_text, read_policy
+from ottla.operations.acls.own_rights import Caller, lost_rights
+from ottla.operations.acls.wishes import CLUSTER
 from ottla.security.acls import AccessControlEntry, AclBinding, ResourcePattern, acls_of
 from ottla.security.authorizer import Authorizer
 

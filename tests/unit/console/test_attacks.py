@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.console.test_api import PEOPLE, TOPICS, MadeUpCluster, Place, run, signed_in
+from tests.unit.console.test_api import PEOPLE, TOPICS, FixedClock, MadeUpCluster, Place, run, signed_in
 from tests.unit.console.test_messages import LOGS, ORDERS, _places, lines
 
 from ottla.base.errors import Error
+from ottla.base.passwords import TRIES_FREE, hash_password
 from ottla.base.properties import read_properties
 from ottla.client.errors import ClientError
 from ottla.console.api import clusters, events
@@ -21,12 +22,12 @@ from ottla.console.api.clusters import TESTS_MAX
 from ottla.console.api.dispatch import ANSWERS_MAX, REFUSALS_MAX
 from ottla.console.api.errors import of_cluster
 from ottla.console.api.message_search import IncompleteFileError
-from ottla.console.clusters.cluster import Address, SecretMovedError, properties_text
+from ottla.console.clusters.cluster import Address, SecretMovedError, open_monitor, properties_text
 from ottla.console.clusters.snapshot import Snapshot
-from ottla.console.people.passwords import TRIES_FREE, hash_password
 from ottla.console.people.rights import Grant
 from ottla.console.people.sessions import LIFE_MS
 from ottla.console.store import Person
+from ottla.security.sasl.mechanism import LoginError
 
 CLUSTER = "/api/clusters/default"
 
@@ -279,7 +280,13 @@ def test_refused_attempts_stand_in_the_trail_and_cannot_wash_it_out(tmp_path: Pa
     [
         "sasl.oauthbearer.token.endpoint.url=file:///etc/shadow",
         "sasl.oauthbearer.token.endpoint.url=FILE:/etc/shadow",
+        "sasl.oauthbearer.token.endpoint.url=\\u0001file:///etc/shadow",
+        "sasl.oauthbearer.token.endpoint.url=http://[",
         "sasl.kerberos.kinit.cmd=/tmp/mine",
+        "plugin.library.paths=/tmp/mine.so",
+        "ssl.engine.location=/tmp/mine.so",
+        "sasl.oauthbearer.assertion.file=/etc/shadow",
+        "sasl.oauthbearer.metadata.authentication.type=azure_imds",
     ],
 )
 def test_properties_of_a_page_send_no_file_and_run_no_program(place: Place, line: str) -> None:
@@ -294,6 +301,40 @@ def test_properties_of_a_page_send_no_file_and_run_no_program(place: Place, line
         Address("x", "127.0.0.1:1", properties, is_stored=False).client(1).close()
 
     run(place, ask)
+
+
+OAUTH = """security.protocol=SASL_PLAINTEXT
+sasl.mechanism=OAUTHBEARER
+sasl.oauthbearer.client.credentials.client.id=me
+sasl.oauthbearer.client.credentials.client.secret=hidden
+sasl.oauthbearer.token.endpoint.url=http://localhost:{}/latest/meta-data"""
+
+
+def test_a_token_endpoint_of_a_page_is_not_asked_inside() -> None:
+    """Whoever names clusters could look at the console's network through it."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        typed = Address("x", "127.0.0.1:1", OAUTH.format(listener.getsockname()[1]))
+        with typed.client(1) as client:
+            assert client.login is not None
+            with pytest.raises(LoginError, match="an address inside"):
+                client.login.make("broker").first()
+        with pytest.raises(ClientError, match="an address inside"):
+            open_monitor(typed, FixedClock())
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+    for trusted in (typed._replace(is_stored=False), typed._replace(allows_inside=True)):
+        with trusted.client(1) as client:
+            assert client.login is not None
+            with pytest.raises(LoginError, match="refused"):
+                client.login.make("broker").first()
+
+
+def test_what_this_console_may_reach_is_told_to_its_clusters(place: Place) -> None:
+    typed = Address("x", "127.0.0.1:1")
+    assert place.console.bounded(typed).is_bounded
+    place.console.message_workers.allows_private = True
+    assert not place.console.bounded(typed).is_bounded
 
 
 def test_a_private_key_is_masked() -> None:

@@ -13,11 +13,11 @@ import pytest
 from tests.unit.console.test_api import Place, run
 from tests.unit.operations.messages.cluster import Cluster as Logs
 
+from ottla.base.passwords import hash_password
 from ottla.client.client import Client
 from ottla.console.api.messages import MessagePage, MessageRow
 from ottla.console.clusters.cluster import Address
 from ottla.console.messages.workers import SEARCHES_MAX, MessageWorkers
-from ottla.console.people.passwords import hash_password
 from ottla.console.people.rights import Grant
 from ottla.console.store import Person
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.unit.console.test_api import FixedClock, Place, run
 
-from ottla.console.people.passwords import hash_password
+from ottla.base.passwords import hash_password
 from ottla.console.people.rights import Grant
 from ottla.console.store import Person, Tables
 from ottla.operations.pipeline_runs import stopping

@@ -13,11 +13,11 @@ from msgspec.structs import replace
 
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
+from ottla.base.passwords import hash_password
 from ottla.client.admin import Partition, Topic
 from ottla.client.configs import Config, Source
 from ottla.client.errors import ClientError, RefusedError
 from ottla.console.clusters.snapshot import Broker, Folder, Snapshot
-from ottla.console.people.passwords import hash_password
 from ottla.console.people.rights import Grant
 from ottla.console.steering import planning
 from ottla.console.steering.planning import PlanBody, Replicas

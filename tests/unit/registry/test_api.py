@@ -489,7 +489,7 @@ REFUSED = [
     ("POST", [(b"content-type", b"application/x-www-form-urlencoded")], 415),
     ("POST", [(b"content-type", b"text/plain")], 415),
     ("POST", [(b"origin", b"http://evil.example")], 403),
-    ("POST", [(b"content-length", b"99999999")], 413),
+    ("POST", [(b"content-length", b"999999999")], 413),
 ]
 
 
@@ -509,5 +509,17 @@ def test_what_no_client_sends_is_refused(method: str, headers: list[tuple[bytes,
             nodes.JSON[:] = kept
         assert (reply.status, reply.code) == (status, status)
         assert not node.log.written
+
+    run(main())
+
+
+def test_the_settings_of_a_node_have_an_effect() -> None:
+    async def main() -> None:
+        node = Node(default_level="FULL", has_mode_changes=False, group="mine")
+        assert (await node.ask("GET", "/config")).body == {"compatibilityLevel": "FULL"}
+        refused = {"error_code": 42205, "message": "Mode changes are not allowed"}
+        assert (await node.ask("PUT", "/mode", {"mode": "READONLY"})).body == refused
+        clusters = (await node.ask("GET", "/v1/metadata/id")).body["scope"]["clusters"]
+        assert clusters["schema-registry-cluster"] == "mine"
 
     run(main())

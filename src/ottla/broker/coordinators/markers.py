@@ -102,6 +102,7 @@ class MarkerWriter:
             answered(refusal)
             return
         self._guards.cancel(partition, order.producer_id)
+        self._replicas.refused_sequences.forget(topic, index, order.producer_id)
         last_offset = partition.log.end_offset - 1
         if not is_written(known, order):
             try:

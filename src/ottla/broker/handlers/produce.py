@@ -202,23 +202,27 @@ def _append_rows(
     missing = Error.UNKNOWN_TOPIC_ID if is_unknown_id else Error.UNKNOWN_TOPIC_OR_PARTITION
     allowed = is_unknown_id or context.may(Operation.WRITE, ResourceType.TOPIC, name)
     is_internal = name in INTERNAL_TOPICS and (context.client_id != ADMIN_CLIENT_ID or name == AUDIT_TOPIC)
+    replicas = context.broker.replicas
     for data in rows:
         if not allowed:
             answers.append(_error(data.index, Error.TOPIC_AUTHORIZATION_FAILED, None))
             continue
         if refused and (name, data.index) in refused:
             error = refused[name, data.index]
+            replicas.refused_sequences.note(error, name, data.index, data.records, now_ms)
             answers.append(_error(data.index, error, NOT_ADDED if error is Error.INVALID_TXN_STATE else None))
             continue
         if is_internal:
             answers.append(_error(data.index, Error.INVALID_TOPIC_EXCEPTION, None))
             continue
-        partition = context.broker.replicas.get(name, data.index)
+        partition = replicas.get(name, data.index)
         if partition is not None and topic.topic_id != partition.topic_id and context.api_version >= TOPIC_IDS_SINCE:
             # It is about to make room for a new topic of the same name.
             answers.append(_error(data.index, Error.UNKNOWN_TOPIC_ID, None))
         elif partition is None:
             error = missing if name == "" else context.broker.why_not_here(name, data.index).error
+            if name:  # it may be here for this producer's next batch
+                replicas.refused_sequences.note(error, name, data.index, data.records, now_ms)
             context.broker.counters.note_error(context.api_key, error)
             answers.append(elsewhere(_error(data.index, error, None), name, context, unfinished.leaders))
         else:
@@ -247,11 +251,14 @@ def _append(
     records = data.records
     if records is None:
         return _error(data.index, Error.INVALID_RECORD, "Produce requests must carry a record batch for each partition")
+    refused_sequences = context.broker.replicas.refused_sequences
     try:
         _check_request(records, request, context.api_version)
         quotas, quota = context.broker.quotas, partition.log.settings.quota
         if quotas.is_on or quota is not None:
             quotas.check_append(partition, quota)
+        if refused_sequences:
+            refused_sequences.check(*partition.name, partition.log, records, now_ms)
         appended = partition.append(records, request.acks == ACKS_ALL, now_ms)
     except InvalidRecords as invalid:
         _note_refusal(partition, invalid.error, records, context)
@@ -263,6 +270,7 @@ def _append(
         return answer
     except KafkaError as error:
         _note_refusal(partition, error.error, records, context)
+        refused_sequences.note(error.error, *partition.name, records, now_ms)
         if error.error not in SEQUENCE_ERRORS:
             refusal = _error(data.index, error.error, error.message)
             return elsewhere(refusal, partition.name.topic, context, unfinished.leaders)

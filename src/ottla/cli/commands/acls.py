@@ -13,9 +13,15 @@ from ottla.base.security import (
     Permission,
     word_of,
 )
-from ottla.cli.acls.explaining import Question, answer_lines, command, cures, reason, suggestions
-from ottla.cli.acls.reading import authorizer_of
-from ottla.cli.acls.wishes import (
+from ottla.cli.arguments import Parser, add_connection
+from ottla.cli.client_settings import client_of
+from ottla.cli.tables import print_table
+from ottla.cli.terminal import UsageError, say
+from ottla.client.acls import create_acls, delete_acls, describe_acls
+from ottla.client.client import Client
+from ottla.operations.acls.explaining import Question, answer_lines, command, cures, reason, suggestions
+from ottla.operations.acls.reading import authorizer_of
+from ottla.operations.acls.wishes import (
     CLUSTER,
     CONSUMER,
     PRODUCER,
@@ -28,12 +34,6 @@ from ottla.cli.acls.wishes import (
     parse_principal,
     words_of,
 )
-from ottla.cli.arguments import Parser, add_connection
-from ottla.cli.client_settings import client_of
-from ottla.cli.tables import print_table
-from ottla.cli.terminal import UsageError, say
-from ottla.client.acls import create_acls, delete_acls, describe_acls
-from ottla.client.client import Client
 from ottla.security.acls import AclBinding, AclFilter, ResourcePattern
 from ottla.security.denials import DENIED, WOULD_BE_DENIED, read_denials
 
@@ -206,7 +206,7 @@ def _explain(client: Client, options: argparse.Namespace) -> int:
     question = Question(principal, operation, patterns[0].resource_type, patterns[0].name, options.host)
     authorizer = authorizer_of(client, describe_acls(client, AclFilter()))
     found = authorizer.explain(*question.asked)
-    commands = cures(question, authorizer)
+    commands = [command(*step) for step in cures(question, authorizer)]
     if options.json:
         facts = {"allowed": found.is_allowed, "because": reason(question, found), "rule": found.rule}
         print(json.dumps({**facts, "commands": commands}, indent=2))

@@ -84,7 +84,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--allow-private-addresses",
         action="store_true",
-        help="schema registries of clusters that are added in a page may have private addresses",
+        help="schema registries and token endpoints of clusters that are added in a page may have private addresses",
     )
     parser.add_argument("--ssl-certificate", metavar="FILE", help="serve HTTPS with this certificate chain (PEM)")
     parser.add_argument("--ssl-key", metavar="FILE", help="and this key (PEM)")

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from ottla.cli.arguments import Parser, add_connection
 from ottla.cli.client_settings import parse_pairs, run_action
-from ottla.cli.quotas.limits import COLUMNS, as_words, rows
 from ottla.cli.quotas.report import as_facts, suggested_words, top_screen
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import ToolError, UsageError, is_terminal, say, warn
@@ -34,6 +33,7 @@ from ottla.client.quota_words import (
 )
 from ottla.client.quotas import Alteration, Entity, alter_quotas, describe_quotas
 from ottla.operations.metric_readings import DEFAULT_URL, VARIABLE, Reading, read_metrics
+from ottla.operations.quota_limits import COLUMNS, as_words, rows
 from ottla.operations.quota_shares import BY, PAIR, Share, command, is_observing, shares_of, suggestions
 
 EXAMPLES: Final = """

@@ -9,12 +9,10 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from ottla.cli.acls.reading import authorizer_of
 from ottla.cli.arguments import Parser, add_connection, bootstrap_of
 from ottla.cli.client_settings import client_of, command_properties, make_client
 from ottla.cli.commands.users import DEFAULT_MECHANISM, ITERATIONS, MECHANISMS, given_password, iterations_of
 from ottla.cli.security.cluster import apply_plan, read_cluster
-from ottla.cli.security.own_rights import Caller, lost_rights
 from ottla.cli.security.plan import COLUMNS, Plan, make_plan
 from ottla.cli.security.policy import (
     FILE_BYTES_MAX,
@@ -32,6 +30,8 @@ from ottla.cli.tables import print_table
 from ottla.cli.terminal import EXIT_FAILED, EXIT_USAGE, ToolError, UsageError, is_terminal, say, stdin_bytes, warn
 from ottla.client.client import Client
 from ottla.client.quotas import Upsertion
+from ottla.operations.acls.own_rights import Caller, lost_rights
+from ottla.operations.acls.reading import authorizer_of
 from ottla.security.acls import acls_of
 
 EXIT_DRIFT: Final = 3

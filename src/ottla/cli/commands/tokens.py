@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ottla.cli.acls.wishes import parse_principal
 from ottla.cli.arguments import Parser, add_connection
 from ottla.cli.client_settings import command_properties, run_action
 from ottla.cli.commands.users import DEFAULT_MECHANISM, MECHANISMS, login_file
@@ -20,6 +19,7 @@ from ottla.cli.tables import print_table
 from ottla.cli.terminal import ToolError, confirm, say, warn
 from ottla.client.client import Client
 from ottla.client.tokens import KnownToken, create_token, describe_tokens, expire_token, renew_token
+from ottla.operations.acls.wishes import parse_principal
 from ottla.security.certificate_authority import write_secret
 
 UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

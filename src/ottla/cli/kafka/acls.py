@@ -9,20 +9,6 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from ottla.base.security import OPERATIONS_OF, Operation, PatternType, Permission
-from ottla.cli.acls.wishes import (
-    CLUSTER,
-    CONSUMER,
-    IDEMPOTENT,
-    PRODUCER,
-    RESOURCES,
-    Wishes,
-    entries_of,
-    filter_of,
-    for_role,
-    is_specific,
-    parse_operation,
-    parse_principal,
-)
 from ottla.cli.client_settings import client_of_file
 from ottla.cli.java.errors import WRAPPER, java_text
 from ottla.cli.java.options import (
@@ -37,6 +23,20 @@ from ottla.cli.terminal import EXIT_FAILED, say, stdin_bytes
 from ottla.client.acls import create_acls, delete_acls, describe_acls
 from ottla.client.client import Client
 from ottla.client.errors import ClientError
+from ottla.operations.acls.wishes import (
+    CLUSTER,
+    CONSUMER,
+    IDEMPOTENT,
+    PRODUCER,
+    RESOURCES,
+    Wishes,
+    entries_of,
+    filter_of,
+    for_role,
+    is_specific,
+    parse_operation,
+    parse_principal,
+)
 from ottla.security.acls import AccessControlEntry, AclBinding, AclFilter, ResourcePattern
 
 TOOL: Final = "kafka-acls.sh"

@@ -6,7 +6,6 @@ import base64
 import binascii
 from collections.abc import Iterable, Sequence
 
-from ottla.cli.acls.wishes import parse_principal
 from ottla.cli.client_settings import client_of_file
 from ottla.cli.java.dates import format_java_date
 from ottla.cli.java.errors import complaining
@@ -14,6 +13,7 @@ from ottla.cli.java.options import BOOTSTRAP, COMMAND_CONFIG, LONG_MAX, KafkaOpt
 from ottla.cli.terminal import shown
 from ottla.client.client import Client
 from ottla.client.tokens import KnownToken, create_token, describe_tokens, expire_token, renew_token
+from ottla.operations.acls.wishes import parse_principal
 
 TOOL = "kafka-delegation-tokens.sh"
 SUMMARY = "This tool helps to create, renew, expire, or describe delegation tokens."

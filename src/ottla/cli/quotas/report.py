@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ottla.cli.quotas.limits import NONE
 from ottla.cli.tables import padded
 from ottla.cli.terminal import escape
 from ottla.cli.top.screen import short
+from ottla.operations.quota_limits import NONE
 from ottla.operations.quota_shares import Share, Suggestion
 
 COLUMNS: Final = ("BROKER", "QUOTA", "USER", "CLIENT", "RULE", "LIMIT", "RATE", "HELD", "FOR", "NEEDS")

@@ -12,7 +12,7 @@ from ottla.cli.running.up_cluster import HOST, free_port, is_free
 
 PORT = 8081
 NAME = "registry"
-NEEDED = ("fastavro", "jsonschema", "msgspec", "starlette", "uvicorn")
+NEEDED = ("msgspec", "uvicorn")
 NO_REGISTRY = "No schema registry: pip install 'ottla[registry]' brings it."
 NO_LOGIN = "No schema registry: it knows no login yet, and would be open to everybody on this machine."
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final, TypeVar
 
 from ottla.base.errors import Error
-from ottla.cli.acls.wishes import filter_of
 from ottla.cli.security.plan import ADD, REMOVE, Plan, UserChange
 from ottla.cli.security.policy import QUOTAS, RIGHTS, SECTIONS, USERS, EntityKey, Login, Policy, entity_key
 from ottla.cli.terminal import ToolError
@@ -14,6 +13,7 @@ from ottla.client.acls import create_acls, delete_acls, describe_acls
 from ottla.client.client import Client
 from ottla.client.errors import ClientError, RefusedError
 from ottla.client.quotas import alter_quotas, alter_scram, describe_quotas, describe_scram
+from ottla.operations.acls.wishes import filter_of
 from ottla.security.acls import AclBinding, AclFilter
 from ottla.security.scram import NUMBERS
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple, TypeVar
 
-from ottla.cli.acls.explaining import rule_text
 from ottla.cli.security.policy import EntityKey, Login, Policy
 from ottla.client.quota_words import entity_text, number_text
 from ottla.client.quotas import Alteration
+from ottla.operations.acls.explaining import rule_text
 from ottla.security.acls import AclBinding
 
 ADD, CHANGE, REMOVE = "+", "~", "-"

@@ -25,10 +25,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from ottla.base.security import WILDCARD, Operation, PatternType, Permission
-from ottla.cli.acls.wishes import CLUSTER, RESOURCES, operation_problem, parse_operation, parse_principal, words_of
-from ottla.cli.quotas.limits import sort_key
 from ottla.client.quota_words import QuotaError, entity_words, parse_quota
 from ottla.client.quotas import Entity, SaltedPassword
+from ottla.operations.acls.wishes import (
+    CLUSTER,
+    RESOURCES,
+    operation_problem,
+    parse_operation,
+    parse_principal,
+    words_of,
+)
+from ottla.operations.quota_limits import sort_key
 from ottla.pipelines.model.document import Document, parse_document
 from ottla.pipelines.model.problems import Path, PipelineError, Problem, did_you_mean
 from ottla.security.acls import AccessControlEntry, AclBinding, ResourcePattern

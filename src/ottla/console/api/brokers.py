@@ -7,14 +7,17 @@ from collections import Counter
 import msgspec
 
 from ottla.client.client import Client
-from ottla.client.configs import Config, Resource, describe_configs
+from ottla.client.configs import Config, Resource, Source, describe_configs
 from ottla.console.api.call import Call
 from ottla.console.api.errors import bad_request, not_found
-from ottla.console.api.topics import SettingList, alter_settings, setting
+from ottla.console.api.settling import wait_until
+from ottla.console.api.topics import SettingChanges, SettingList, alter_settings, setting
 from ottla.console.clusters.snapshot import Snapshot
 
 POINTS_MAX = 600
 HOURS_MAX = 24
+ALL_BROKERS = ""  # the name of the resource whose settings are those of all brokers
+BROKERS_ASKED_MAX = 30  # for values of their own
 
 
 class BrokerRow(msgspec.Struct, frozen=True):
@@ -49,6 +52,23 @@ class FolderRow(msgspec.Struct, frozen=True):
 class BrokerAnswer(msgspec.Struct, frozen=True):
     broker: BrokerRow
     folders: list[FolderRow]
+
+
+class DefaultSetting(msgspec.Struct, frozen=True):
+    """A setting of all brokers; `is_set` False: there is none. `in_force` is what the first broker goes by, `own` are
+    brokers with a value of their own, which goes before it.
+    """
+
+    name: str
+    value: str | None
+    is_set: bool
+    in_force: str | None
+    is_sensitive: bool
+    own: list[int]
+
+
+class DefaultSettingList(msgspec.Struct, frozen=True):
+    settings: list[DefaultSetting]
 
 
 class Overview(msgspec.Struct, frozen=True):
@@ -112,6 +132,58 @@ async def change_settings(call: Call) -> SettingList:
     configs = await call.cluster.ask(broker_settings, int(broker))
     await alter_settings(call, Resource.BROKER, broker, f"broker {broker}", configs)
     return await list_settings(call)
+
+
+async def list_default_settings(call: Call) -> DefaultSettingList:
+    """Those that can be changed while brokers run, as all brokers have them: cluster-wide, and who differs."""
+    brokers = sorted(call.snapshot.brokers)
+    return DefaultSettingList(await call.cluster.ask_seldom(default_settings, tuple(brokers[:BROKERS_ASKED_MAX])))
+
+
+async def change_default_settings(call: Call) -> DefaultSettingList:
+    """Of all brokers at once; a broker's own value goes before it."""
+    configs = await call.cluster.ask(_cluster_wide)
+    await alter_settings(call, Resource.BROKER, ALL_BROKERS, "all brokers", configs)
+    await call.cluster.ask(_wait_for, call.body)
+    return await list_default_settings(call)
+
+
+def _wait_for(client: Client, body: SettingChanges) -> None:
+    def is_seen() -> bool:
+        values = {config.name: config.value for config in _cluster_wide(client)}
+        is_set = all(key in values and values[key] in (value, None) for key, value in body.set.items())  # None: secret
+        return is_set and not values.keys() & set(body.remove)
+
+    wait_until(is_seen)
+
+
+def default_settings(client: Client, brokers: tuple[int, ...]) -> list[DefaultSetting]:
+    cluster_wide = {config.name: setting(config) for config in _cluster_wide(client)}
+    changeable: dict[str, Config] = {}
+    own: dict[str, list[int]] = {}
+    for broker in brokers:
+        for config in broker_settings(client, broker):
+            if config.is_read_only:
+                continue
+            changeable.setdefault(config.name, config)
+            if config.source == Source.DYNAMIC_BROKER_CONFIG:
+                own.setdefault(config.name, []).append(broker)
+    rows = []
+    for name in sorted({*cluster_wide, *changeable}):
+        wide, one = cluster_wide.get(name), changeable.get(name)
+        is_sensitive = wide.is_sensitive if wide is not None else one is not None and one.is_sensitive
+        in_force = setting(one).value if one is not None else None
+        rows.append(
+            DefaultSetting(
+                name, wide.value if wide else None, wide is not None, in_force, is_sensitive, own.get(name, [])
+            )
+        )
+    return rows
+
+
+def _cluster_wide(client: Client) -> list[Config]:
+    found = describe_configs(client, Resource.BROKER, [ALL_BROKERS]).get(ALL_BROKERS, [])
+    return [config for config in found if config.source == Source.DYNAMIC_DEFAULT_BROKER_CONFIG]
 
 
 def overview(call: Call) -> Overview:
@@ -194,10 +266,10 @@ def broker_rows(snapshot: Snapshot) -> list[BrokerRow]:
 def _row_of(call: Call) -> BrokerRow:
     text = call.parameters["broker"]
     if not (text.isascii() and text.isdecimal()):
-        raise bad_request(f"{text} is not the id of a broker")
+        raise bad_request("{0} is not the id of a broker", text)
     row = next((row for row in broker_rows(call.snapshot) if str(row.broker) == text), None)
     if row is None:
-        raise not_found(f"there is no broker {text}")
+        raise not_found("there is no broker {0}", text)
     return row
 
 

@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from ottla.base.names import topic_name_problem
 from ottla.client.admin import Topic
-from ottla.console.api.errors import ApiError, bad_request, not_found
+from ottla.console.api.errors import bad_request, bad_topic, forbidden, not_found
 from ottla.console.api.routing import Route
 from ottla.console.clusters.cluster import Cluster
 from ottla.console.clusters.snapshot import Snapshot
@@ -77,7 +77,7 @@ class Call:
         name = self.parameters["topic"]
         if name not in self.snapshot.topics:
             problem = topic_name_problem(name)
-            raise bad_request(problem) if problem else not_found(f"there is no topic {name}")
+            raise bad_topic(problem) if problem else not_found("there is no topic {0}", name)
         return self.snapshot.topics[name]
 
     def sees(self, name: str) -> bool:
@@ -91,7 +91,7 @@ class Call:
     def require(self, role: Role, name: str) -> None:
         """The caller must have this role for a name that does not stand in the path."""
         if not rights.may(self.caller.grants, role, self.parameters["cluster"], name):
-            raise ApiError(403, "FORBIDDEN", f"{self.caller.person} may not do this with {name}")
+            raise forbidden("{0} may not do this with {1}", self.caller.person, name)
 
     def note(self, target: str, before: object = None, after: object = None) -> None:
         """What the audit trail says about this change."""
@@ -105,7 +105,7 @@ class Call:
         if not text:
             return default
         if not is_whole_number(text) or int(text) > most:
-            raise bad_request(f"{name} is a whole number up to {most}")
+            raise bad_request("{0} is a whole number up to {1}", name, most)
         return int(text)
 
 

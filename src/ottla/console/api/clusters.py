@@ -11,7 +11,7 @@ from ottla.base.properties import PropertiesError
 from ottla.client.cluster import describe_cluster
 from ottla.client.errors import ClientError
 from ottla.console.api.call import Call
-from ottla.console.api.errors import ApiError, bad_request, not_found, of_cluster
+from ottla.console.api.errors import ApiError, Sentence, bad_request, conflict, not_found, of_cluster
 from ottla.console.clusters.cluster import Address, SecretMovedError
 from ottla.console.clusters.snapshot import Part
 from ottla.console.people import rights
@@ -74,7 +74,7 @@ async def add_cluster(call: Call) -> ClusterRow:
     address = Address(_good_name(body.name), body.bootstrap, body.properties)
     call.note(body.name, after=_noted(address))
     if body.name in call.console.clusters or body.name in call.console.broken:
-        raise ApiError(409, "CLUSTER_ALREADY_EXISTS", f"there is a cluster {body.name} already")
+        raise ApiError(409, "CLUSTER_ALREADY_EXISTS", Sentence("there is a cluster {0} already", body.name))
     _add(call, address)
     await call.console.store.run(Tables.put_cluster, address)
     return _row(call, address, Role.ADMIN)
@@ -109,10 +109,10 @@ async def test_cluster(call: Call) -> Reached:
     if known is not None:
         address = address._replace(properties=_unmasked(known.address, body))
     if call.console.cluster_tests >= TESTS_MAX:
-        raise ApiError(429, "TOO_MANY", f"{TESTS_MAX} tests are running: wait", {"Retry-After": "5"})
+        raise ApiError(429, "TOO_MANY", Sentence("{0} tests are running: wait", TESTS_MAX), {"Retry-After": "5"})
     call.console.cluster_tests += 1
     try:
-        return await asyncio.to_thread(_reach, address)
+        return await asyncio.to_thread(_reach, call.console.bounded(address))
     finally:
         call.console.cluster_tests -= 1
 
@@ -123,7 +123,7 @@ def _reach(address: Address) -> Reached:
         client.bootstrap = client.bootstrap[:TEST_ADDRESSES_MAX]
         client.timeout_ms = max(TEST_TIMEOUT_MS // len(client.bootstrap), TEST_TIMEOUT_MIN_MS)
     except PropertiesError as problem:
-        raise bad_request(f"properties, line {problem.line}: {problem.cause}") from None
+        raise bad_request("properties, line {0}: {1}", problem.line, problem.cause) from None
     except ClientError as problem:
         raise bad_request(str(problem)) from None
     try:
@@ -146,14 +146,14 @@ def _checked(unmask: object, text: str) -> str:
     try:
         return str(unmask(text))
     except PropertiesError as problem:
-        raise bad_request(f"properties, line {problem.line}: {problem.cause}") from None
+        raise bad_request("properties, line {0}: {1}", problem.line, problem.cause) from None
 
 
 def _add(call: Call, address: Address) -> None:
     try:
         call.console.add(address)
     except PropertiesError as problem:
-        raise bad_request(f"properties, line {problem.line}: {problem.cause}") from None
+        raise bad_request("properties, line {0}: {1}", problem.line, problem.cause) from None
     except ClientError as problem:
         raise bad_request(str(problem)) from None
 
@@ -162,9 +162,9 @@ async def _stored(call: Call) -> Address:
     name = call.parameters["name"]
     stored = {address.name: address for address in await call.console.store.run(Tables.clusters)}
     if name in call.console.clusters and not call.console.clusters[name].address.is_stored:
-        raise ApiError(409, "NAMED_AT_START", f"cluster {name} was named when the console was started: change it there")
+        raise conflict("NAMED_AT_START", "cluster {0} was named when the console was started: change it there", name)
     if name not in stored:
-        raise not_found(f"there is no cluster {name}")
+        raise not_found("there is no cluster {0}", name)
     return stored[name]
 
 

@@ -20,7 +20,7 @@ from ottla.base import tasks
 from ottla.client.errors import ClientError
 from ottla.console.api import errors
 from ottla.console.api.call import Call, Caller, Note
-from ottla.console.api.errors import ApiError
+from ottla.console.api.errors import ApiError, Sentence
 from ottla.console.api.routing import DELETE, GET, Route, Table
 from ottla.console.people import rights
 from ottla.console.store import Entry, Tables
@@ -36,6 +36,11 @@ JSON = "application/json"
 AUDIT_TEXT_MAX = 20_000
 ANSWERS_MAX = 100  # that are kept for others
 REFUSALS_MAX = 20  # of a person that are noted in a minute
+
+
+NEEDS_ROLE = "{0} may not do this: it needs the role of {1}"
+NEEDS_ALL_NAMES = "{0} may not do this: it needs the role of {1} for all names"
+READS_MESSAGES = "{0} may not do this: it needs the role of {1} and the right to read messages"
 
 
 class Dispatcher:
@@ -65,10 +70,10 @@ class Dispatcher:
         found = self.table.find(method, request.scope["raw_path"])
         route = found.target
         if route is None and not found.methods:
-            raise errors.not_found(f"there is no {request.url.path}")
+            raise errors.not_found("there is no {0}", request.url.path)
         if route is None:
             allowed = ", ".join(found.methods)
-            raise ApiError(405, "METHOD_NOT_ALLOWED", f"this path has {allowed}", {"Allow": allowed})
+            raise ApiError(405, "METHOD_NOT_ALLOWED", Sentence("this path has {0}", allowed), {"Allow": allowed})
         caller = await self.console.signing_in.caller_of(request)
         try:
             self._check(route, found.parameters, caller)
@@ -87,7 +92,8 @@ class Dispatcher:
         cluster = parameters.get("cluster")
         names: list[str | None] = [parameters[key] for key in NAMED if key in parameters]
         if not names:  # what an admin does to a cluster is about all names
-            names = [rights.ALL if route.needs is rights.Role.ADMIN and cluster is not None else None]
+            is_about_all = route.is_about_all or route.needs is rights.Role.ADMIN
+            names = [rights.ALL if is_about_all and cluster is not None else None]
         is_allowed = all(rights.may(caller.grants, route.needs, cluster, name) for name in names)
         if not is_allowed and route.needs is rights.Role.VIEWER and cluster is None:
             is_allowed = bool(caller.grants)
@@ -96,9 +102,7 @@ class Dispatcher:
         if not caller.grants:
             raise self.console.signing_in.refusal()
         if not is_allowed:
-            raise ApiError(
-                403, errors.FORBIDDEN_CODE, f"{caller.person} may not do this: it needs the role of {_words(route)}"
-            )
+            raise errors.forbidden(_needed(route), caller.person, _role(route))
         if cluster is not None:
             self.console.cluster(cluster)  # 404 if there is none
 
@@ -201,12 +205,12 @@ async def read_body(request: Request, route: Route) -> Any:
             await _bytes_of(request)
         return None
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
-        raise ApiError(415, "UNSUPPORTED_MEDIA_TYPE", f"send the body as {JSON}")
+        raise ApiError(415, "UNSUPPORTED_MEDIA_TYPE", Sentence("send the body as {0}", JSON))
     data = await _bytes_of(request)
     try:
         return msgspec.json.decode(data, type=route.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-        raise errors.bad_request(f"the body is not what this path takes: {problem}") from None
+        raise errors.bad_request("the body is not what this path takes: {0}", problem) from None
 
 
 async def _bytes_of(request: Request) -> bytes:
@@ -222,17 +226,26 @@ async def _bytes_of(request: Request) -> bytes:
 
 
 def error_response(problem: ApiError) -> Response:
-    data = msgspec.json.encode({"error": problem.code, "message": problem.message})
+    told: dict[str, object] = {"error": problem.code, "message": problem.message}
+    if problem.sentence is not None:
+        told |= {"sentence": problem.sentence.pattern, "values": problem.sentence.values}
+    data = msgspec.json.encode(told)
     return Response(data, problem.status, headers=problem.headers, media_type=JSON)
 
 
 def _too_large() -> ApiError:
-    return ApiError(413, "TOO_LARGE", f"a body has at most {BODY_BYTES_MAX} bytes", {"Connection": "close"})
+    return ApiError(413, "TOO_LARGE", Sentence("a body has at most {0} bytes", BODY_BYTES_MAX), {"Connection": "close"})
 
 
-def _words(route: Route) -> str:
+def _role(route: Route) -> str:
     assert route.needs is not None
-    return route.needs.name.lower() + (" and the right to read messages" if route.reads_messages else "")
+    return route.needs.name.lower()
+
+
+def _needed(route: Route) -> str:
+    if route.reads_messages:
+        return READS_MESSAGES
+    return NEEDS_ALL_NAMES if route.is_about_all else NEEDS_ROLE
 
 
 def _text(value: object) -> str | None:

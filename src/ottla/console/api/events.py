@@ -13,7 +13,7 @@ from starlette.responses import StreamingResponse
 
 from ottla.base import tasks
 from ottla.console.api.call import Call
-from ottla.console.api.errors import ApiError
+from ottla.console.api.errors import ApiError, Sentence
 from ottla.console.people import rights
 
 GAP_SECONDS = 0.25  # news that come together are told together
@@ -35,7 +35,7 @@ async def ages(call: Call) -> Ages:
 
 async def stream(call: Call) -> StreamingResponse:
     if call.console.event_streams >= STREAMS_MAX:
-        raise ApiError(503, "TOO_MANY", f"{STREAMS_MAX} streams are open already", {"Retry-After": "10"})
+        raise ApiError(503, "TOO_MANY", Sentence("{0} streams are open already", STREAMS_MAX), {"Retry-After": "10"})
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(_news(call), media_type="text/event-stream", headers=headers)
 

@@ -11,7 +11,7 @@ import msgspec
 
 from ottla.base import tasks
 from ottla.console.api.call import Call
-from ottla.console.api.errors import ApiError
+from ottla.console.api.errors import forbidden
 from ottla.console.clusters.cluster import Cluster
 
 TIMEOUT_MS = 8_000
@@ -52,7 +52,7 @@ class Examinations:
 
 async def examine(call: Call) -> Findings:
     if not call.sees_all:
-        raise ApiError(403, "FORBIDDEN", f"findings name all topics and groups: {call.caller.person} sees only some")
+        raise forbidden("findings name all topics and groups: {0} sees only some", call.caller.person)
     return await call.console.examinations.of(call.cluster)
 
 

@@ -10,7 +10,7 @@ from ottla.base.names import TopicPartition
 from ottla.client.client import Client
 from ottla.client.groups import commit_offsets, committed_offsets, delete_offsets
 from ottla.console.api.call import Call
-from ottla.console.api.errors import ApiError, bad_request
+from ottla.console.api.errors import bad_request, conflict
 from ottla.console.api.groups import group_of
 from ottla.console.clusters.snapshot import Part
 from ottla.console.people.rights import Role
@@ -27,6 +27,7 @@ from ottla.operations.resets import (
 )
 
 PARTITIONS_MAX = 20_000
+NO_OFFSETS = "name topics with 1 to {0} partitions: the group has no offsets of its own"
 NEEDS_NUMBER = frozenset({TO_OFFSET, SHIFT_BY, TO_DATETIME, BY_DURATION})
 EACH = "each"  # an offset for each partition, as from a file
 
@@ -81,15 +82,16 @@ async def plan(call: Call) -> PlanAnswer:
     for topic in {*(word.partition(":")[0] for word in body.topics), *(each.topic for each in body.offsets)}:
         call.require(Role.VIEWER, topic)
     if body.scenario in NEEDS_NUMBER and body.number is None:
-        raise bad_request(f"{body.scenario} needs a number")
+        raise bad_request("{0} needs a number", body.scenario)
 
     def work_out(client: Client) -> PlanAnswer:
         committed = {place: item.offset for place, item in committed_offsets(client, group_id).items()}
-        places = named_partitions(client, body.topics) if body.topics else list(committed)
+        seen = [place for place in committed if call.sees(place.topic)]
+        places = named_partitions(client, body.topics) if body.topics else seen
         if body.scenario == EACH:
             places = [TopicPartition(each.topic, each.partition) for each in body.offsets]
         if not places or len(places) > PARTITIONS_MAX:
-            raise bad_request(f"name topics with 1 to {PARTITIONS_MAX} partitions: the group has no offsets of its own")
+            raise bad_request(NO_OFFSETS, PARTITIONS_MAX)
         found = Resetter(client, _scenario(body, group_id, now_ms)).plan(group_id, places)
         return PlanAnswer(_rows(found, committed))
 
@@ -104,15 +106,15 @@ async def reset(call: Call) -> PlanAnswer:
     call.note(group_id, before, after)
     if not 0 < len(body.rows) <= PARTITIONS_MAX or any(row.after < 0 for row in body.rows):
         raise bad_request("send the rows of a plan")
-    for topic in {row.topic for row in body.rows if row.before is None}:  # the others are the group's already
+    for topic in {row.topic for row in body.rows}:
         call.require(Role.VIEWER, topic)
 
     def commit(client: Client) -> None:
         committed = {place: item.offset for place, item in committed_offsets(client, group_id).items()}
         for row in body.rows:
             if committed.get(TopicPartition(row.topic, row.partition)) != row.before:
-                words = f"the group has moved in {row.topic}-{row.partition} since this was planned: look at a new plan"
-                raise ApiError(409, "CHANGED_MEANWHILE", words)
+                words = "the group has moved in {0} since this was planned: look at a new plan"
+                raise conflict("CHANGED_MEANWHILE", words, f"{row.topic}-{row.partition}")
         commit_offsets(client, group_id, {TopicPartition(row.topic, row.partition): row.after for row in body.rows})
 
     await call.cluster.change(commit, hurries=(Part.COMMITS,))

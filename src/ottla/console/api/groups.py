@@ -72,12 +72,15 @@ class GroupPartition(msgspec.Struct, frozen=True):
 
 
 class GroupAnswer(msgspec.Struct, frozen=True):
+    """`hidden` partitions are of topics that the caller does not see; the group's own figures count them."""
+
     group: GroupRow
     assignor: str
     coordinator: int | None
     members: list[GroupMember]
     partitions: list[GroupPartition]
     verdicts: Verdicts
+    hidden: int = 0
 
 
 async def list_groups(call: Call) -> GroupList:
@@ -100,6 +103,8 @@ def _list_groups(call: Call) -> GroupList:
 def _show_group(call: Call) -> GroupAnswer:
     snapshot, group, seen = call.snapshot, group_of(call), call.cluster.watch.seen
     verdict = seen.groups.get(group.group_id)
+    partitions = group_partitions(snapshot, group, verdict)
+    shown = [row for row in partitions if call.sees(row.topic)]
     return GroupAnswer(
         group_row(snapshot, group, verdict),
         group.assignor,
@@ -108,8 +113,9 @@ def _show_group(call: Call) -> GroupAnswer:
             GroupMember(member.member_id, member.instance_id, member.client_id, member.host, len(member.assigned))
             for member in group.members
         ],
-        group_partitions(snapshot, group, verdict),
+        shown,
         _verdicts(seen),
+        len(partitions) - len(shown),
     )
 
 
@@ -120,7 +126,7 @@ def _verdicts(seen: Watched) -> Verdicts:
 async def delete_several(call: Call) -> Outcomes:
     names: list[str] = call.body.names
     if not 0 < len(names) <= NAMES_MAX:
-        raise bad_request(f"name 1 to {NAMES_MAX} groups")
+        raise bad_request("name 1 to {0} groups", NAMES_MAX)
     for name in names:
         call.require(Role.OPERATOR, name)
     before = {
@@ -151,7 +157,7 @@ async def delete_group(call: Call) -> None:
 def group_of(call: Call) -> Group:
     name = call.parameters["group"]
     if name not in call.snapshot.groups:
-        raise not_found(f"there is no group {name}")
+        raise not_found("there is no group {0}", name)
     return call.snapshot.groups[name]
 
 

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from ottla.base.names import topic_name_problem
 from ottla.console.api.call import Call, is_whole_number
-from ottla.console.api.errors import ApiError, bad_request, not_found
+from ottla.console.api.errors import ApiError, Sentence, bad_request, bad_topic, forbidden, not_found
 from ottla.console.clusters.cluster import Address
 from ottla.console.clusters.snapshot import Part
 from ottla.console.people import rights
@@ -163,7 +163,7 @@ async def show_message(call: Call) -> Response:
 
     data = await call.console.message_workers.read(read)
     if data is None:
-        raise not_found(f"{topic}-{partition} has no message at offset {offset}")
+        raise not_found("{0} has no message at offset {1}", f"{topic}-{partition}", offset)
     return Response(data, media_type=JSON)
 
 
@@ -191,7 +191,7 @@ async def list_masks(call: Call) -> MaskRules:
 async def put_masks(call: Call) -> MaskRules:
     cluster, rules = call.parameters["cluster"], call.body.rules
     if len(rules) > RULES_MAX:
-        raise bad_request(f"there are at most {RULES_MAX} rules")
+        raise bad_request("there are at most {0} rules", RULES_MAX)
     try:
         parsed = [str(parse_rule(rule)) and rule.strip() for rule in rules]
     except MaskError as problem:
@@ -212,7 +212,7 @@ def topic_of(call: Call) -> str:
     name = call.parameters["topic"]
     problem = topic_name_problem(name)
     if problem is not None:
-        raise bad_request(problem)
+        raise bad_topic(problem)
     return name
 
 
@@ -266,7 +266,7 @@ def _positions(text: str) -> dict[int, int] | None:
 
 def _place(text: str, name: str) -> int:
     if not is_whole_number(text) or int(text) > OFFSET_MAX:
-        raise bad_request(f"{name} {text[:30]!r} is not a whole number")
+        raise bad_request("{0} {1} is not a whole number", name, repr(text[:30]))
     return int(text)
 
 
@@ -292,15 +292,15 @@ async def _copied(call: Call, body: NewMessageBody) -> NewMessage:
     cluster = place.cluster or call.parameters["cluster"]
     is_allowed = rights.may(call.caller.grants, rights.Role.VIEWER, cluster, place.topic)
     if not is_allowed or not rights.may_read_messages(call.caller.grants, cluster, place.topic):
-        raise ApiError(403, "FORBIDDEN", f"{call.caller.person} may not read the messages of {place.topic}")
+        raise forbidden("{0} may not read the messages of {1}", call.caller.person, place.topic)
     source = call.console.cluster(cluster)
     if not (await masks_of(call, place.topic, cluster)).is_empty:
-        raise ApiError(403, "MASKED", f"fields of {place.topic} are hidden: its messages are not copied")
+        raise ApiError(403, "MASKED", Sentence("fields of {0} are hidden: its messages are not copied", place.topic))
     found = await call.console.message_workers.read(
         _read_one, call, source.address, place.topic, place.partition, place.offset
     )
     if found is None:
-        raise not_found(f"{place.topic}-{place.partition} has no message at offset {place.offset}")
+        raise not_found("{0} has no message at offset {1}", f"{place.topic}-{place.partition}", place.offset)
     return NewMessage(found.key, found.value, found.headers, body.partition)
 
 

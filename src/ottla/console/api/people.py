@@ -9,16 +9,16 @@ import msgspec
 from starlette.responses import Response
 
 from ottla import __version__
-from ottla.console.api.call import Call
-from ottla.console.api.errors import ApiError, bad_request, not_found
-from ottla.console.people import rights
-from ottla.console.people.passwords import (
+from ottla.base.passwords import (
     PASSWORD_LENGTH_MAX,
     PASSWORD_LENGTH_MIN,
     hash_password,
     new_token,
     token_digest,
 )
+from ottla.console.api.call import Call
+from ottla.console.api.errors import ApiError, bad_request, conflict, not_found
+from ottla.console.people import rights
 from ottla.console.people.rights import Grant, Role
 from ottla.console.people.signing_in import COOKIE
 from ottla.console.store import Person, Tables, Token
@@ -145,7 +145,7 @@ async def put_person(call: Call) -> PersonRow:
     if not NAME.fullmatch(name):
         raise bad_request("a name has letters, digits, '.', '_', '@' and '-', 100 of them at most")
     if any(grant.role not in rights.ROLES for grant in body.grants):
-        raise bad_request(f"a role is one of {', '.join(rights.ROLES)}")
+        raise bad_request("a role is one of {0}", ", ".join(rights.ROLES))
     old = await _person(call, name)
     if old is None and body.password is None:
         raise bad_request("somebody new needs a password")
@@ -165,7 +165,7 @@ async def drop_person(call: Call) -> None:
     name = call.parameters["name"]
     old = await _person(call, name)
     if old is None:
-        raise not_found(f"there is nobody called {name}")
+        raise not_found("there is nobody called {0}", name)
     if name == call.caller.person:
         raise ApiError(409, "LAST_ADMIN", "you would lock yourself out: have another admin do it")
     call.note(name, old.grants)
@@ -184,7 +184,7 @@ async def make_token(call: Call) -> TokenRow:
     if not call.console.signing_in.is_needed:
         raise ApiError(409, "NO_SIGN_IN", "nobody signs in here: the API needs no token")
     if len(await call.console.store.run(Tables.tokens)) >= TOKENS_MAX:
-        raise ApiError(409, "TOO_MANY", f"there are {TOKENS_MAX} tokens already")
+        raise conflict("TOO_MANY", "there are {0} tokens already", TOKENS_MAX)
     words = new_token()
     token = Token(token_digest(words), call.caller.person, call.body.label[:100], call.console.clock.now_ms())
     await call.console.store.run(Tables.put_token, token)
@@ -214,5 +214,5 @@ async def _person(call: Call, name: str) -> Person | None:
 
 async def _hashed(password: str) -> str:
     if not PASSWORD_LENGTH_MIN <= len(password) <= PASSWORD_LENGTH_MAX:
-        raise bad_request(f"a password has {PASSWORD_LENGTH_MIN} to {PASSWORD_LENGTH_MAX} characters")
+        raise bad_request("a password has {0} to {1} characters", PASSWORD_LENGTH_MIN, PASSWORD_LENGTH_MAX)
     return await asyncio.to_thread(hash_password, password)

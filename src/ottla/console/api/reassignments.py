@@ -16,7 +16,7 @@ from ottla.client.elections import Election, elect_leaders
 from ottla.client.errors import RefusedError
 from ottla.client.reassignments import Reassignment, alter_reassignments, list_reassignments
 from ottla.console.api.call import Call
-from ottla.console.api.errors import ApiError, bad_request
+from ottla.console.api.errors import ApiError, bad_request, conflict, not_found
 from ottla.console.clusters.snapshot import Part
 from ottla.console.people.rights import Role
 from ottla.console.steering import planning, runs
@@ -154,7 +154,7 @@ async def begin_run(call: Call) -> MoveList:
     start = await call.cluster.ask(_prepare, wanted)
     if other := runs.changed(rows, start):
         words = "; ".join(other[:WORDS_MAX]) + (f" and {len(other) - WORDS_MAX} more" if len(other) > WORDS_MAX else "")
-        raise ApiError(409, "CHANGED_MEANWHILE", f"{words}. Look again and then decide")
+        raise conflict("CHANGED_MEANWHILE", "{0}. Look again and then decide", words)
     _check_no_run(call)
     caller = call.caller
     now_ms = call.console.clock.now_ms()
@@ -170,8 +170,8 @@ def _prepare(client: Client, wanted: Plan) -> dict[TopicPartition, list[int]]:
     under_way = list_reassignments(client)
     if under_way:
         places = ", ".join(map(str, sorted(under_way)[:WORDS_MAX]))
-        words = f"{len(under_way)} partitions move already ({places}): wait for them, or cancel them"
-        raise ApiError(409, "REASSIGNMENT_IN_PROGRESS", words)
+        words = "{0} partitions move already ({1}): wait for them, or cancel them"
+        raise conflict("REASSIGNMENT_IN_PROGRESS", words, len(under_way), places)
     return prepare(client, wanted).now
 
 
@@ -221,7 +221,7 @@ async def cancel(call: Call) -> None:
         for topic in {place.topic for place in wanted}:
             call.require(Role.ADMIN, topic)
         if missing := (chosen or set()) - set(wanted):
-            raise ApiError(409, "CHANGED_MEANWHILE", f"{min(missing)} does not move any more")
+            raise conflict("CHANGED_MEANWHILE", "{0} does not move any more", min(missing))
         for place, problem in alter_reassignments(client, dict.fromkeys(wanted)).items() if wanted else ():
             if problem.error is not Error.NO_REASSIGNMENT_IN_PROGRESS:
                 raise RefusedError(f"{place}: {problem}", problem.error, problem.said)
@@ -300,7 +300,7 @@ def _topics(call: Call, role: Role, names: Sequence[str], *, is_all: bool) -> li
     found = []
     for name in dict.fromkeys(names):
         if name not in call.snapshot.topics:
-            raise ApiError(404, "NOT_FOUND", f"there is no topic {name}")
+            raise not_found("there is no topic {0}", name)
         try:
             call.require(role, name)
         except ApiError:
@@ -313,14 +313,14 @@ def _topics(call: Call, role: Role, names: Sequence[str], *, is_all: bool) -> li
 
 def _check_at_once(number: int) -> None:
     if not 0 < number <= AT_ONCE_MAX:
-        raise bad_request(f"copies at once are 1 to {AT_ONCE_MAX}")
+        raise bad_request("copies at once are 1 to {0}", AT_ONCE_MAX)
 
 
 def _check_no_run(call: Call) -> None:
     run = call.console.runner.current(call.parameters["cluster"])
     if run is not None:
-        words = f"{run.person} is moving {len(run.rows)} partitions: wait until that is done, or cancel it"
-        raise ApiError(409, "RUN_UNDER_WAY", words)
+        words = "{0} is moving {1} partitions: wait until that is done, or cancel it"
+        raise conflict("RUN_UNDER_WAY", words, run.person, len(run.rows))
 
 
 def _check_supported(client: Client, request: type) -> None:

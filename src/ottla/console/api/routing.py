@@ -34,6 +34,7 @@ class Route(NamedTuple):
     body: Any = None  # the type of the body, a msgspec.Struct
     reads_messages: bool = False  # needs that right for the topic, too
     is_change: bool = True  # if it is no GET: stands in the audit trail
+    is_about_all: bool = False  # needs the role for all names of the cluster, though the path has none
     is_shared: bool = True  # if it is a GET of a cluster: the same for all as long as the cluster has the same version
 
 

@@ -18,6 +18,7 @@ from ottla.console.api import (
     topics,
     transactions,
 )
+from ottla.console.api.cluster_table import CLUSTER_ROUTES
 from ottla.console.api.routing import DELETE, GET, PATCH, POST, PUT, Route
 from ottla.console.people.rights import Role
 from ottla.console.steering import planning
@@ -358,4 +359,5 @@ ROUTES = [
         OPERATOR,
         "let it end its batch, then stop",
     ),
+    *CLUSTER_ROUTES,
 ]

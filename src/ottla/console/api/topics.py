@@ -16,7 +16,7 @@ from ottla.client.configs import Config, Resource, Source, alter_configs, descri
 from ottla.client.errors import ClientError, RefusedError
 from ottla.client.offsets import delete_records
 from ottla.console.api.call import NAMES_MAX, Call
-from ottla.console.api.errors import ApiError, bad_request, of_cluster
+from ottla.console.api.errors import bad_request, conflict, of_cluster
 from ottla.console.clusters.cluster import is_secret
 from ottla.console.clusters.snapshot import Part, Snapshot, lag
 from ottla.console.people.rights import Role
@@ -225,8 +225,8 @@ async def alter_settings(call: Call, resource: Resource, name: str, target: str,
     call.note(target, {key: before.get(key) for key in touched}, after)
     for key, value in body.expected.items():
         if before.get(key) != value:
-            words = f"{key} is {before.get(key)} by now: somebody else has changed it. Look again and then decide"
-            raise ApiError(409, "CHANGED_MEANWHILE", words)
+            words = "{0} is {1} by now: somebody else has changed it. Look again and then decide"
+            raise conflict("CHANGED_MEANWHILE", words, key, before.get(key))
     await call.cluster.change(alter_configs, resource, name, body.set, body.remove, hurries=(Part.METADATA,))
 
 
@@ -348,7 +348,7 @@ async def _each(call: Call, what: str, change: object, hurries: tuple[Part, ...]
     """Do the same to several topics; one that is refused does not keep the others from it."""
     names: list[str] = call.body.names
     if not 0 < len(names) <= NAMES_MAX:
-        raise bad_request(f"name 1 to {NAMES_MAX} topics")
+        raise bad_request("name 1 to {0} topics", NAMES_MAX)
     for name in names:
         call.require(Role.OPERATOR, name)
     topics = [call.snapshot.topics.get(name) for name in names]

@@ -21,7 +21,7 @@ from ottla.client.transactions import (
     list_transactions,
 )
 from ottla.console.api.call import Call
-from ottla.console.api.errors import ApiError, bad_request, not_found, of_cluster
+from ottla.console.api.errors import ApiError, bad_request, conflict, not_found, of_cluster
 from ottla.operations.hanging_transactions import OpenTransaction, SearchError, find_hanging
 
 IDS_MAX = 10_000
@@ -76,8 +76,14 @@ class HangingAbort(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 async def list_all(call: Call) -> TransactionList:
     rows: list[TransactionRow] = await call.cluster.ask_seldom(transaction_rows)
-    seen = [row for row in rows if call.sees(row.transactional_id)]
+    seen = [_visible(call, row) for row in rows if call.sees(row.transactional_id)]
     return TransactionList(seen[:IDS_MAX], len(seen) <= IDS_MAX)
+
+
+def _visible(call: Call, row: TransactionRow) -> TransactionRow:
+    """Without partitions of topics that the caller does not see."""
+    shown = [place for place in row.partitions if call.sees(place.rpartition("-")[0])]
+    return row if len(shown) == len(row.partitions) else msgspec.structs.replace(row, partitions=shown)
 
 
 async def abort(call: Call) -> None:
@@ -85,17 +91,17 @@ async def abort(call: Call) -> None:
     rows: list[TransactionRow] = await call.cluster.ask(transaction_rows)
     found = next((row for row in rows if row.transactional_id == name), None)
     if found is None:
-        raise not_found(f"there is no transactional id {name}")
+        raise not_found("there is no transactional id {0}", name)
     call.note(f"transaction {name}", before=found)
     if not found.is_open:
-        raise ApiError(409, "NOT_OPEN", f"no transaction of {name} is open: it is {found.state}")
+        raise conflict("NOT_OPEN", "no transaction of {0} is open: it is {1}", name, found.state)
     await call.cluster.change(fence_producer, name)
 
 
 async def search_hanging(call: Call) -> HangingList:
     search: HangingSearch = call.body
     if not 0 <= search.minutes <= MINUTES_MAX:
-        raise bad_request(f"minutes is a whole number up to {MINUTES_MAX}")
+        raise bad_request("{0} is a whole number up to {1}", "minutes", MINUTES_MAX)
     before_ms = call.console.clock.now_ms() - search.minutes * MINUTE_MS
     found = await _hanging(call, search.topic, None, before_ms)
     return HangingList([_row(item) for item in found if call.sees(item.partition.topic)])
@@ -104,13 +110,13 @@ async def search_hanging(call: Call) -> HangingList:
 async def abort_hanging(call: Call) -> None:
     text, body = call.parameters["partition"], call.body
     if not (text.isascii() and text.isdecimal()) or int(text) >= len(call.topic().partitions):
-        raise not_found(f"{call.parameters['topic']} has no partition {text}")
+        raise not_found("{0} has no partition {1}", call.parameters["topic"], text)
     place = TopicPartition(call.parameters["topic"], int(text))
     hanging = await _hanging(call, place.topic, place.partition, call.console.clock.now_ms())
     found = next((item for item in hanging if item.producer.current_txn_start_offset == body.start_offset), None)
     call.note(f"transaction in {place} at {body.start_offset}", before=_row(found) if found is not None else None)
     if found is None:
-        raise ApiError(409, "NOT_HANGING", f"no transaction that begins at {body.start_offset} hangs in {place}")
+        raise conflict("NOT_HANGING", "no transaction that begins at {0} hangs in {1}", body.start_offset, place)
     producer = found.producer
     # -1 is what a partition shows before the first marker of a producer; no coordinator is older than 0.
     marker = Marker(place, producer.producer_id, producer.producer_epoch, max(producer.coordinator_epoch, 0))

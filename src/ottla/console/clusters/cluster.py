@@ -7,16 +7,18 @@ import contextlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit
 
 from ottla.base import tasks
 from ottla.base.clock import Clock
 from ottla.base.properties import read_properties
 from ottla.client.client import Client
-from ottla.client.errors import BadPropertyError
+from ottla.client.errors import BadPropertyError, ClientError
 from ottla.client.opening import open_client
 from ottla.console.clusters.reader import Reader
 from ottla.console.clusters.snapshot import Part, Snapshot
 from ottla.console.clusters.watching import Watch
+from ottla.operations.public_addresses import check_public, connect_public
 
 if TYPE_CHECKING:
     from ottla.monitor.cluster_monitor import ClusterMonitor
@@ -34,7 +36,17 @@ SECRETS = (
     "user.info",
 )  # what a property's name holds if its value is nobody's business
 MASKED = "********"
-TOKEN_URL, COMMAND = "sasl.oauthbearer.token.endpoint.url", "sasl.kerberos.kinit.cmd"
+TOKEN_URL = "sasl.oauthbearer.token.endpoint.url"  # noqa: S105 (the name of a property)
+# What runs a program, loads a library or sends what a file or the cloud's machine says: librdkafka, which reads commits
+# for verdicts, gets all properties.
+DANGEROUS = (
+    "sasl.kerberos.kinit.cmd",
+    "plugin.library.paths",
+    "ssl.engine.",
+    "ssl.providers",
+    "sasl.oauthbearer.assertion.",
+    "sasl.oauthbearer.metadata.",
+)
 KEEP_MS = 5_000  # answers to questions that are only asked when somebody looks: so long they serve others
 SEEN_SECONDS_MAX = 1.5
 T = TypeVar("T")
@@ -51,11 +63,22 @@ class Address(NamedTuple):
     bootstrap: str
     properties: str = ""  # as in a client's properties file
     is_stored: bool = True  # False: the command line named it
+    allows_inside: bool = False  # its token endpoint may have an address inside; whoever starts us knows what he names
 
     def client(self, timeout_ms: int, patience_ms: int = 0) -> Client:
         """Raises BadPropertyError, PropertiesError or ClientError where no client can be made of this."""
-        properties = self.checked()
-        return open_client(self.bootstrap, properties, CLIENT_ID, timeout_ms=timeout_ms, patience_ms=patience_ms)
+        return open_client(
+            self.bootstrap,
+            self.checked(),
+            CLIENT_ID,
+            timeout_ms=timeout_ms,
+            patience_ms=patience_ms,
+            token_connect=connect_public if self.is_bounded else None,
+        )
+
+    @property
+    def is_bounded(self) -> bool:
+        return self.is_stored and not self.allows_inside
 
     def checked(self) -> dict[str, str]:
         """The properties for whoever connects. Raises BadPropertyError or PropertiesError."""
@@ -157,19 +180,40 @@ def _check_typed(properties: Mapping[str, str]) -> None:
     """Whoever types properties into a page must not have the console send its files or run programs thereby (the class
     of CVE-2025-27817): whoever starts it may. Raises BadPropertyError.
     """
-    if properties.get(TOKEN_URL, "").lower().startswith("file:"):
-        raise BadPropertyError(f"{TOKEN_URL} names a file: only the --command-config of the console may")
-    if COMMAND in properties:
-        raise BadPropertyError(f"{COMMAND} names a program: only the --command-config of the console may")
+    if TOKEN_URL in properties and not _is_web(properties[TOKEN_URL]):
+        raise BadPropertyError(f"{TOKEN_URL} names no web server: only the --command-config of the console may")
+    for key in properties:
+        if key.lower().startswith(DANGEROUS):
+            raise BadPropertyError(f"{key} stands only in the --command-config of the console, not in a page")
+
+
+def _is_web(url: str) -> bool:
+    """As those who will open it read it: they ignore what stands before the scheme and is no letter."""
+    try:
+        return urlsplit(url).scheme in ("http", "https")
+    except ValueError:
+        return False
 
 
 def open_monitor(address: Address, clock: Clock) -> ClusterMonitor:
     """Raises ClientError where the commits of this cluster cannot be read by the library for that."""
     from ottla.monitor.cluster_monitor import ClusterMonitor, ClusterSettings  # noqa: PLC0415 (see Watch)
 
-    settings = ClusterSettings(address.name, address.bootstrap, address.checked())
+    properties = address.checked()
+    if address.is_bounded and TOKEN_URL in properties:
+        _check_endpoint(properties[TOKEN_URL])
+    settings = ClusterSettings(address.name, address.bootstrap, properties)
     settings.check()
     return ClusterMonitor(settings, clock=clock)
+
+
+def _check_endpoint(url: str) -> None:
+    """For the library that reads commits, which asks the endpoint itself, and looks its name up again."""
+    parts = urlsplit(url)
+    try:
+        check_public(parts.hostname or "", parts.port or 443)
+    except (OSError, ValueError) as problem:
+        raise ClientError(f"{TOKEN_URL}: {problem}") from None
 
 
 def is_secret(key: str) -> bool:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from ottla.base.properties import read_properties
 from ottla.client.client import Client
-from ottla.console.api.errors import ApiError
+from ottla.console.api.errors import ApiError, Sentence
 from ottla.console.clusters.cluster import Address
 from ottla.operations.messages.decoding import Schemas
 from ottla.operations.schema_registry.addresses import address_of
@@ -57,9 +57,8 @@ class MessageWorkers:
     def check_free(self) -> None:
         """Raises ApiError if as many search already as may."""
         if self.searches >= SEARCHES_MAX:
-            raise ApiError(
-                429, "TOO_MANY", f"{SEARCHES_MAX} searches are running: stop one, or wait", {"Retry-After": "2"}
-            )
+            words = Sentence("{0} searches are running: stop one, or wait", SEARCHES_MAX)
+            raise ApiError(429, "TOO_MANY", words, {"Retry-After": "2"})
 
     @contextmanager
     def place_for_search(self) -> Iterator[None]:

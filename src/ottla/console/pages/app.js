@@ -3,6 +3,7 @@ import { get, remove } from "./core/api.js";
 import { age } from "./core/format.js";
 import { createContext, html, render, useContext, useEffect, useState } from "./core/html.js";
 import { again, start, useFreshness, useLive } from "./core/live.js";
+import { told } from "./core/refusals.js";
 import { Link, go, match, useLocation } from "./core/router.js";
 import { LANGUAGES, choose, language, t } from "./core/texts.js";
 import { Button, Empty, Note, Toasts } from "./core/widgets.js";
@@ -39,11 +40,12 @@ function Freshness({ cluster }) {
 function Trouble({ cluster }) {
   const { isLost, problem } = useFreshness(cluster);
   if (isLost) return html`<${Note} kind="bad">${t("The console does not answer. What you see is old; it goes on by itself.")}</${Note}>`;
-  return problem ? html`<${Note} kind="bad">${problem}</${Note}>` : null;
+  return problem ? html`<${Note} kind="bad">${told({ error: "UNREACHABLE", message: problem })}</${Note}>` : null;
 }
 
 function Side({ cluster, pathname, clusters, session }) {
-  const items = NAVIGATION.filter((item) => (item.needsCluster ? cluster : true) && (!item.isForAdmins || session.is_admin));
+  const role = clusters.find((each) => each.name === cluster)?.role;
+  const items = NAVIGATION.filter((item) => (item.needsCluster ? cluster : true) && (!item.isForAdmins || session.is_admin) && (!item.needsRole || item.needsRole === role));
   const isCurrent = (address) => pathname === address || (address !== `/c/${cluster}` && pathname.startsWith(`${address}/`));
   const pick = (event) => go(`/c/${encodeURIComponent(event.target.value)}`);
   return html`<aside class="side">
@@ -73,7 +75,7 @@ function Top({ cluster, session }) {
     location.assign("/sign-in");
   };
   const other = language === "en" ? "zh" : "en";
-  return html`<div class="top">
+  return html`<header class="top">
     ${cluster ? html`<${Freshness} cluster=${cluster} />` : null}
     <span class="space"></span>
     <${Button} kind="quiet" onClick=${() => choose(other)} lang=${other}>${LANGUAGES[other]}</${Button}>
@@ -83,7 +85,7 @@ function Top({ cluster, session }) {
       ? html`<${Link} class="button quiet" to="/account">${session.person}</${Link}>
           <${Button} kind="quiet" onClick=${signOut}>${t("Sign out")}</${Button}>`
       : null}
-  </div>`;
+  </header>`;
 }
 
 function Inside({ found, session, clusters, reloadClusters }) {

@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from starlette.requests import Request
 
 from ottla.base.clock import Clock
+from ottla.base.passwords import PASSWORD_LENGTH_MAX, Tries, is_password, token_digest
 from ottla.console.api.call import Caller
-from ottla.console.api.errors import ApiError
-from ottla.console.people.passwords import PASSWORD_LENGTH_MAX, Tries, is_password, token_digest
+from ottla.console.api.errors import ApiError, Sentence
 from ottla.console.people.rights import EVERYTHING, Grant
 from ottla.console.people.sessions import LIFE_MS, Sessions
 from ottla.console.store import Person, Store, Tables
@@ -96,7 +96,7 @@ class SigningIn:
         wait_ms = self.tries.wait_ms(keys, self.clock.monotonic_ms())
         if wait_ms > 0:
             seconds = -(-wait_ms // 1000)
-            words = f"too many wrong passwords: try again in {seconds} s"
+            words = Sentence("too many wrong passwords: try again in {0} s", seconds)
             raise ApiError(429, "TOO_MANY_TRIES", words, {"Retry-After": str(seconds)})
         person = next((each for each in await self.store.run(Tables.people) if each.name == name), None)
         kept = person.password if person is not None else None

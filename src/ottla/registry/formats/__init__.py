@@ -17,9 +17,19 @@ KINDS = ("JSON", "PROTOBUF", "AVRO")
 
 def parse(kind: str, text: str, references: Mapping[str, str], *, is_new: bool = True) -> Parsed:
     """Reads a schema. One that is not new was accepted before: its names and defaults are taken as they are."""
+    if not text.strip():
+        raise InvalidSchemaError("Empty schema")
     if len(references) > REFERENCES_MAX:
         raise InvalidSchemaError(f"The schema has more than {REFERENCES_MAX} references")
-    # Imported here: a registry that holds Avro alone never pays for protoc.
+    try:
+        return parsed(kind, text, references, is_new=is_new)
+    except RecursionError:
+        # Brackets are counted, but names may lead from one type to the next further than the stack reaches.
+        raise InvalidSchemaError("The schema is nested too deep") from None
+
+
+def parsed(kind: str, text: str, references: Mapping[str, str], *, is_new: bool) -> Parsed:
+    # Imported here: a registry that holds Avro alone never pays for Protobuf.
     if kind == "AVRO":
         from ottla.registry.formats.avro import schema as avro  # noqa: PLC0415
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ottla.registry.formats.parsed import Parsed
+from ottla.registry.formats.parsed import InvalidSchemaError, Parsed
 
 LEVELS = (
     "NONE",
@@ -50,7 +50,10 @@ def differences(reader: Parsed, writer: Parsed) -> list[str]:
     """Why the reader would not understand what the writer writes; %s stands for the reader, then for the writer."""
     if reader.kind != writer.kind:
         return ["Incompatible because of different schema type"]
-    return reader.problems_reading(writer)
+    try:
+        return reader.problems_reading(writer)
+    except RecursionError:
+        raise InvalidSchemaError("The schemas are nested too deep to be compared") from None
 
 
 def told(problems: list[str], reader: str, writer: str) -> list[str]:

@@ -8,16 +8,28 @@ import re
 from decimal import Decimal
 from typing import Any
 
+ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 SURROGATE = re.compile("[\ud800-\udfff]")
+ESCAPE = re.compile(r"\\(\\|u[0-9a-f]{4})")  # with the one that stands for itself, so that none begins in its middle
+DIFFERENT = re.compile(r"[0-9][.eE]|NaN|Infinity|\\u|[\ud800-\udfff]")
 
 
 def java_json(value: Any) -> str:
     """JSON as Jackson writes it: no blanks, letters of all languages as they are, numbers as Java prints them."""
+    try:
+        text = ENCODER.encode(value)
+    except TypeError:  # exact fractions
+        return exact_json(value)
+    # Most schemas have nothing that Java writes otherwise than Python.
+    return exact_json(value) if DIFFERENT.search(text) else text
+
+
+def exact_json(value: Any) -> str:
     match value:
         case dict():
-            return "{" + ",".join(f"{java_string(key)}:{java_json(each)}" for key, each in value.items()) + "}"
+            return "{" + ",".join(f"{java_string(key)}:{exact_json(each)}" for key, each in value.items()) + "}"
         case list():
-            return "[" + ",".join(java_json(each) for each in value) + "]"
+            return "[" + ",".join(exact_json(each) for each in value) + "]"
         case str():
             return java_string(value)
         case float():
@@ -25,15 +37,14 @@ def java_json(value: Any) -> str:
         case Decimal():
             return str(value)  # as Java's BigDecimal, to the letter
         case _:
-            return json.dumps(value)
+            return ENCODER.encode(value)
 
 
 def java_string(text: str) -> str:
-    # Jackson's numbers of control characters are in capitals.
-    quoted = json.dumps(text, ensure_ascii=False)
+    quoted = ENCODER.encode(text)
     if "\\u" in quoted:
-        for code in range(32):
-            quoted = quoted.replace(f"\\u{code:04x}", f"\\u{code:04X}")
+        # Jackson's numbers of control characters are in capitals.
+        quoted = ESCAPE.sub(lambda found: found[0] if found[1] == "\\" else f"\\u{found[1][1:].upper()}", quoted)
     # Half of a letter cannot be written in UTF-8.
     return SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04X}", quoted)
 

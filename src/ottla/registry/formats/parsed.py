@@ -14,12 +14,20 @@ from typing import Any, Protocol
 TEXT_BYTES_MAX = 1_000_000  # a record of the topic holds no more
 DEPTH_MAX = 200  # brackets inside brackets; Python's own stack holds a few times as many
 NODES_MAX = 50_000  # types, fields, symbols and values of one schema, with all that it refers to
+TOO_LARGE = f"The schema has more than {NODES_MAX} parts"
 REFERENCES_MAX = 1_000
-COMMENT_OR_TEXT = re.compile(r'"(?:[^"\\]|\\.)*"|//[^\n]*|/\*(?s:.*?)\*/')
+PROBLEM_CHARACTERS_MAX = 1_000
+# What does not close goes to the end: else each beginning would be tried again, and the time be square.
+TEXT = r'"(?:[^"\\]|\\(?s:.)|\\\Z)*(?:"|\Z)'
+COMMENT_OR_TEXT = re.compile(TEXT + r"|//[^\n]*|/\*(?s:.*?)(?:\*/|\Z)")
+BRACKET_OR_TEXT = re.compile(TEXT + r"|[\[{]|[\]}]")
 
 
 class InvalidSchemaError(ValueError):
-    """A schema that cannot be taken; the text says why, in one line."""
+    """A schema that cannot be taken; the text says why, in one line, whatever it quotes."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(" ".join(problem.split())[:PROBLEM_CHARACTERS_MAX])
 
 
 class Parsed(Protocol):
@@ -55,7 +63,7 @@ class Budget:
 
 
 def nodes_budget() -> Budget:
-    return Budget(NODES_MAX, f"The schema has more than {NODES_MAX} parts")
+    return Budget(NODES_MAX, TOO_LARGE)
 
 
 def check_size(text: str) -> None:
@@ -77,7 +85,7 @@ def read_json(text: str, *, comments: bool = False, exact: bool = False) -> Any:
 
 def check_depth(text: str) -> None:
     depth = 0
-    for found in re.finditer(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', text):
+    for found in BRACKET_OR_TEXT.finditer(text):
         bracket = found[0]
         if bracket in "[{":
             depth += 1

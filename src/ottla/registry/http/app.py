@@ -5,7 +5,7 @@ Rules:
 2. Whatever happens, the answer is JSON with a code: {"error_code": 40401, "message": "..."}.
 3. Only hosts that we know are answered where the registry listens on loopback (a page elsewhere could point its own
    name at us), and no page of another origin may change anything.
-4. Bodies are bounded, and large ones are not decoded on the loop.
+4. Bodies are bounded: what reads them holds up the loop for a few milliseconds at most.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ottla.registry.subjects.names import DEFAULT_CONTEXT, context_from, context
 
 logger = logging.getLogger(__name__)
 
-BODY_BYTES_MAX: Final = 10 << 20
+BODY_BYTES_MAX: Final = 4 << 20  # read as JSON in a few milliseconds
 DRAINED_BYTES_MAX: Final = 100 << 20
 TOO_LONG: Final = f"The body is longer than {BODY_BYTES_MAX} bytes"
 SEGMENTS_MAX: Final = 12
@@ -35,6 +35,7 @@ V1: Final = "application/vnd.schemaregistry.v1+json"
 ANSWERED: Final = (V1, "application/vnd.schemaregistry+json", "application/json")
 TAKEN: Final = frozenset({*ANSWERED, "application/octet-stream"})
 MORE: Final = b"confluent-accept-unknown-properties"
+NO_SNIFFING: Final = (b"x-content-type-options", b"nosniff")
 Scope = MutableMapping[str, Any]
 
 
@@ -46,6 +47,14 @@ class Head(NamedTuple):
     host: str = ""
     origin: str = ""
     is_more: bool = False
+
+
+class Reply(NamedTuple):
+    """What goes over the wire."""
+
+    status: int
+    headers: list[tuple[bytes, bytes]]
+    body: bytes
 
 
 class RegistryApp:
@@ -64,6 +73,24 @@ class RegistryApp:
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             return
+        reply = await self._reply(scope, receive)
+        if reply is not None:
+            await send({"type": "http.response.start", "status": reply.status, "headers": reply.headers})
+            await send({"type": "http.response.body", "body": reply.body})
+
+    def at_once(self, scope: Scope) -> Reply | None:
+        """The answer to a question that needs no body; None if it would have to wait for something."""
+        work = self._reply(scope, None)
+        try:
+            work.send(None)
+        except StopIteration as done:
+            answer: Reply | None = done.value
+            return answer
+        work.close()
+        return None
+
+    async def _reply(self, scope: Scope, receive: Any) -> Reply | None:
+        """None: nobody waits for it any more."""
         head = _head(scope["headers"])
         kind = V1
         try:
@@ -72,16 +99,15 @@ class RegistryApp:
         except RegistryError as problem:
             answer = Answer({"error_code": problem.code, "message": problem.message}, problem.status)
         except _GoneError:
-            return
+            return None
         except Exception:
             logger.exception("%s %s failed", scope["method"], scope.get("path"))
             answer = Answer({"error_code": 500, "message": "Internal Server Error"}, 500)
         if isinstance(answer, RawAnswer):
-            await _send(send, answer.status, list(answer.headers), answer.body)
-            return
+            return Reply(answer.status, [*answer.headers, NO_SNIFFING], answer.body)
         body = encode(answer.body)
-        headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
-        await _send(send, answer.status, headers, body)
+        length = (b"content-length", str(len(body)).encode())
+        return Reply(answer.status, [(b"content-type", kind.encode()), length, NO_SNIFFING], body)
 
     async def _answer(self, scope: Scope, receive: Any, head: Head) -> Answer | RawAnswer:
         self._check_host(head)
@@ -209,9 +235,3 @@ async def _read_body(scope: Scope, receive: Any) -> bytes:
             raise RegistryError(413, TOO_LONG)
         if not message.get("more_body"):
             return b"".join(parts)
-
-
-async def _send(send: Any, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
-    headers.append((b"x-content-type-options", b"nosniff"))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

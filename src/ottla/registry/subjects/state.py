@@ -60,6 +60,7 @@ class State:
         self.modes: dict[str | None, str] = {}
         self.foreign_keys: dict[Key, set[bytes]] = {}
         self.high_water: dict[str, int] = {}
+        self.revision = 0  # another one: something may have changed
 
     def __repr__(self) -> str:
         return f"<State {len(self.subjects)} subjects>"
@@ -129,6 +130,7 @@ class State:
     # Applying
 
     def apply(self, key: Key, value: Mapping[str, Any] | None, raw: bytes | None = None) -> None:
+        self.revision += 1
         if key.keytype == SCHEMA:
             self._apply_schema(key, value)
         elif key.keytype == CONFIG:

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 from ottla.base.clock import Clock, SystemClock
-from ottla.security.oauth.web import WebError, check_url, fetch, fetch_by, path_of
+from ottla.security.oauth.web import Connect, WebError, check_url, fetch, fetch_by, path_of
 from ottla.security.sasl.mechanism import LoginError
 
 REFRESH_SHARE: Final = 0.8
@@ -119,8 +119,16 @@ def lifetime_of(token: str) -> float:
         return LIFETIME_SECONDS
 
 
-def make_source(options: Mapping[str, str], properties: Mapping[str, str], clock: Clock | None = None) -> TokenSource:
-    """What the options of the login module and the properties ask for. Raises ValueError that names what is missing."""
+def make_source(
+    options: Mapping[str, str],
+    properties: Mapping[str, str],
+    clock: Clock | None = None,
+    connect: Connect | None = None,
+) -> TokenSource:
+    """What the options of the login module and the properties ask for. Raises ValueError that names what is missing.
+
+    `connect` opens the connections to the identity provider; without one, anything may be talked to.
+    """
     clock = clock or SystemClock()
     url = properties.get("sasl.oauthbearer.token.endpoint.url")
     if url is None:
@@ -137,7 +145,7 @@ def make_source(options: Mapping[str, str], properties: Mapping[str, str], clock
         options.get("scope") or properties.get("sasl.oauthbearer.scope"),
         _seconds(properties),
     )
-    post = fetch_by(options)
+    post = fetch_by(options, connect)
     return TokenSource(lambda: ask_endpoint(endpoint, post), clock, _share(properties))
 
 

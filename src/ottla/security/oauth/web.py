@@ -5,10 +5,13 @@ Whom to trust is, as in Kafka, what the options `ssl.*` of the login module say;
 
 from __future__ import annotations
 
+import http.client
+import socket
 import ssl
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final, Protocol
 from urllib.parse import unquote, urlsplit
 
@@ -21,6 +24,9 @@ BYTES_MAX: Final = 1024 * 1024
 SECONDS_MAX: Final = 10.0
 FILE: Final = "file"
 
+Connect = Callable[..., socket.socket]
+"""As socket.create_connection: whoever does not want every address to be talked to hands in his own."""
+
 
 class WebError(Exception):
     """What could not be read: one line, without what was sent."""
@@ -31,6 +37,37 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, *_: object) -> None:
         return None
+
+
+class _OwnHttp(urllib.request.HTTPHandler):
+    """Web servers by connections that somebody else opens, and by no proxy."""
+
+    def __init__(self, connect: Connect) -> None:
+        super().__init__()
+        self._connect = connect
+
+    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_own(http.client.HTTPConnection, self._connect), request)
+
+
+class _OwnHttps(urllib.request.HTTPSHandler):
+    """The same with TLS."""
+
+    def __init__(self, connect: Connect, context: ssl.SSLContext | None) -> None:
+        super().__init__(context=context)
+        self._connect, self._own_context = connect, context
+
+    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_own(http.client.HTTPSConnection, self._connect), request, context=self._own_context)
+
+
+def _own(kind: type[http.client.HTTPConnection], connect: Connect) -> Callable[..., http.client.HTTPConnection]:
+    def make(*arguments: object, **named: object) -> http.client.HTTPConnection:
+        connection = kind(*arguments, **named)  # type: ignore[arg-type]  # what urllib hands over
+        connection._create_connection = connect  # type: ignore[attr-defined]
+        return connection
+
+    return make
 
 
 class Fetch(Protocol):
@@ -57,11 +94,11 @@ def path_of(url: str) -> str | None:
     return unquote(parts.path) if parts.scheme == FILE else None
 
 
-def fetch_by(options: Mapping[str, str]) -> Fetch:
+def fetch_by(options: Mapping[str, str], connect: Connect | None = None) -> Fetch:
     """By the options of a login module; certificates that change are read anew. Raises ValueError."""
     texts = {name: text for name, text in options.items() if name.startswith("ssl.")}
     if not texts:
-        return fetch
+        return fetch if connect is None else partial(fetch, connect=connect)
     try:
         keys = TlsKeys(texts)
         live = LiveContext("the identity provider", keys, client_context)
@@ -72,7 +109,7 @@ def fetch_by(options: Mapping[str, str]) -> Fetch:
         url: str, data: bytes | None = None, headers: Mapping[str, str] | None = None, seconds: float = SECONDS_MAX
     ) -> bytes:
         live.refresh(keys)
-        return fetch(url, data, headers, seconds, live.context())
+        return fetch(url, data, headers, seconds, live.context(), connect)
 
     return fetch_safely
 
@@ -83,15 +120,19 @@ def fetch(
     headers: Mapping[str, str] | None = None,
     seconds: float = SECONDS_MAX,
     context: ssl.SSLContext | None = None,
+    connect: Connect | None = None,
 ) -> bytes:
-    """See Fetch; `context` is for web servers."""
+    """See Fetch; `context` and `connect` are for web servers."""
     try:
         path = path_of(url)
         if path is not None:
             with open(path, "rb") as file:
                 return _bounded(url, file.read(BYTES_MAX + 1))
         request = urllib.request.Request(url, data, dict(headers or {}))  # noqa: S310 (check_url has looked at it)
-        opener = urllib.request.build_opener(_NoRedirect, urllib.request.HTTPSHandler(context=context))
+        handlers: list[urllib.request.BaseHandler] = [urllib.request.HTTPSHandler(context=context)]
+        if connect is not None:
+            handlers = [_OwnHttp(connect), _OwnHttps(connect, context), urllib.request.ProxyHandler({})]
+        opener = urllib.request.build_opener(_NoRedirect, *handlers)
         with opener.open(request, timeout=seconds) as answer:
             return _bounded(url, answer.read(BYTES_MAX + 1))
     except urllib.error.HTTPError as problem:

@@ -6,6 +6,7 @@ Each mechanism is loaded when somebody uses it: tools that need no login start a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from socket import socket
 from typing import Final, NamedTuple
 
 from ottla.security.client_protocol import TOKEN_PROPERTY, client_protocol
@@ -34,6 +35,7 @@ class ClientParts(NamedTuple):
     mechanism: str
     properties: Mapping[str, str]
     module: LoginModule | None
+    connect: Callable[..., socket] | None = None  # to identity providers; None: as anybody would
 
     def option(self, name: str, *properties: str) -> str | None:
         """An option of the login module, else the first of these properties."""
@@ -48,11 +50,11 @@ class ClientParts(NamedTuple):
         return value
 
 
-def client_login(properties: Mapping[str, str]) -> ClientLogin | None:
+def client_login(properties: Mapping[str, str], connect: Callable[..., socket] | None = None) -> ClientLogin | None:
     """The login that these properties ask for, None if they ask for none. Raises JaasError."""
     if not client_protocol(properties).startswith("SASL_"):
         return None
-    return make_login(mechanism_of(properties), properties)
+    return make_login(mechanism_of(properties), properties, connect=connect)
 
 
 def mechanism_of(properties: Mapping[str, str]) -> str:
@@ -61,14 +63,19 @@ def mechanism_of(properties: Mapping[str, str]) -> str:
     return wanted.strip().upper()
 
 
-def make_login(mechanism: str, properties: Mapping[str, str], module: LoginModule | None = None) -> ClientLogin:
+def make_login(
+    mechanism: str,
+    properties: Mapping[str, str],
+    module: LoginModule | None = None,
+    connect: Callable[..., socket] | None = None,
+) -> ClientLogin:
     """The same for a mechanism that is known, and a login module if somebody else has found it."""
     make = CLIENTS.get(mechanism)
     if make is None:
         raise JaasError(f"sasl.mechanism={mechanism} is not known here; there are {', '.join(sorted(CLIENTS))}")
     if module is None:
         module = client_module(properties, mechanism)
-    return ClientLogin(mechanism, make(ClientParts(mechanism, properties, module)))
+    return ClientLogin(mechanism, make(ClientParts(mechanism, properties, module, connect)))
 
 
 def make_plain(parts: ClientParts) -> MakeClientExchange:
@@ -102,7 +109,7 @@ def make_oauthbearer(parts: ClientParts) -> MakeClientExchange:
 
     options = parts.module.options if parts.module is not None else {}
     try:
-        source = make_source(options, parts.properties)
+        source = make_source(options, parts.properties, connect=parts.connect)
     except ValueError as problem:
         raise JaasError(str(problem)) from None
     extensions = {

@@ -1,4 +1,6 @@
-// The way to /api. An error is an ApiError with the sentence that the server has for people.
+// The way to /api. An error is an ApiError with the sentence that the server has for people, in their language.
+import { told } from "./refusals.js";
+
 export class ApiError extends Error {
   constructor(status, code, message) {
     super(message);
@@ -17,13 +19,13 @@ export async function call(method, path, body) {
   try {
     answer = await fetch(path, options);
   } catch {
-    throw new ApiError(0, "OFFLINE", "the console does not answer");
+    throw new ApiError(0, "OFFLINE", told({ message: "the console does not answer" }));
   }
   const text = await answer.text();
   const data = text ? JSON.parse(text) : null;
   if (!answer.ok) {
     if (answer.status === 401 && !path.startsWith("/api/session")) window.dispatchEvent(new Event("ottla-signed-out"));
-    throw new ApiError(answer.status, data?.error ?? "", data?.message ?? answer.statusText);
+    throw new ApiError(answer.status, data?.error ?? "", data ? told(data) : answer.statusText);
   }
   return data;
 }

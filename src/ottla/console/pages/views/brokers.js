@@ -31,7 +31,7 @@ export default function Brokers({ cluster }) {
     { key: "share", title: t("Share"), isNumber: true, isOptional: false, sort: (row) => row.rate, cell: (row) => share(row.rate, traffic) },
     { key: "size", title: t("Size"), isNumber: true, sort: (row) => row.size_bytes, cell: (row) => bytes(row.size_bytes) },
   ], [cluster, traffic]);
-  return html`<${Page} title=${t("Brokers")} id="brokers">
+  return html`<${Page} title=${t("Brokers")} id="brokers" actions=${html`<${Link} class="button" to=${path`/c/${cluster}/broker-settings`}>${t("Settings of all brokers")}</${Link}>`}>
     <${Problem} error=${error} />
     ${data
       ? html`<${Table} id="brokers" label=${t("Brokers")} columns=${columns} rows=${rows} rowKey=${(row) => String(row.broker)} order="broker"

@@ -6,7 +6,7 @@ import { useLive } from "../core/live.js";
 import { Link, go } from "../core/router.js";
 import { Table } from "../core/table.js";
 import { t } from "../core/texts.js";
-import { Button, Empty, Figure, Page, Problem, Tabs, TypeTheName, toast } from "../core/widgets.js";
+import { Button, Empty, Figure, Note, Page, Problem, Tabs, TypeTheName, toast } from "../core/widgets.js";
 import { stateBadge } from "./group-state.js";
 import { VerdictNote, lagTime, verdictBadge, verdictRank } from "./group-verdict.js";
 import { Reset } from "./reset.js";
@@ -82,6 +82,7 @@ export default function Group({ cluster, group: name, view = "lag", may }) {
             <${Figure} label=${t("Topics")} value=${count(group.topics)} />
             <${Figure} label=${t("Coordinator")} value=${data.coordinator == null ? "–" : t("broker {0}", data.coordinator)} />
           </div>
+          ${data.hidden ? html`<${Note}>${t("Partitions of topics that you do not see: {0}", count(data.hidden))}</${Note}>` : null}
           <${Tabs} items=${tabs} current=${view} />
           <${View} answer=${data} cluster=${cluster} group=${name} may=${may} />`
       : null}

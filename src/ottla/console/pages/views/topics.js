@@ -5,6 +5,7 @@ import { html, useMemo, useState } from "../core/html.js";
 import { useLive } from "../core/live.js";
 import { Link, go, useQuery } from "../core/router.js";
 import { Counted, Table, useFiltered } from "../core/table.js";
+import { told } from "../core/refusals.js";
 import { t } from "../core/texts.js";
 import { Badge, Button, Check, Empty, Page, Problem, Search, TypeTheName, toast } from "../core/widgets.js";
 import { NewTopic } from "./new-topic.js";
@@ -37,7 +38,7 @@ const columns = (cluster) => [
 export async function forAll(address, names, done) {
   const { results } = await post(address, { names });
   const refused = results.filter((result) => result.error);
-  for (const result of refused) toast(`${result.name}: ${result.message}`, "bad");
+  for (const result of refused) toast(`${result.name}: ${told(result)}`, "bad");
   if (refused.length < results.length) toast(done(results.length - refused.length));
 }
 

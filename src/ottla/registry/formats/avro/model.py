@@ -27,6 +27,12 @@ class Type:
     size: int = 0
     items: Type | None = None  # of an array, or the values of a map
     branches: list[Type] = field(default_factory=list)
+    by_name: dict[str, Field] | None = None  # made when it is asked for, once
+
+    def fields_by_name(self) -> dict[str, Field]:
+        if self.by_name is None:
+            self.by_name = {each.name: each for each in self.fields}
+        return self.by_name
 
     @property
     def full_name(self) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ottla.registry.formats.avro.defaults import fits
+from ottla.registry.formats.avro.defaults import Defaults
 from ottla.registry.formats.avro.model import NAMED, PRIMITIVES, Field, Type
 from ottla.registry.formats.avro.printing import printed
 from ottla.registry.formats.parsed import Budget, InvalidSchemaError
@@ -68,8 +68,9 @@ class Parser:
     def check_all_defined(self) -> None:
         for name in self.awaited:
             raise InvalidSchemaError(f"Undefined schema: {name}")
+        seen = Defaults()
         for made, value in self.defaults:
-            if not fits(made.type, value):
+            if not seen.fits(made.type, value):
                 problem = (
                     f"Invalid default for field {made.name}: {shown(value)} not a {shown(printed(made.type, set()))}"
                 )

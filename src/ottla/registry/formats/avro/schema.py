@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 
 from ottla.registry.formats.avro.model import Type
 from ottla.registry.formats.avro.parsing import Parser
@@ -18,10 +17,7 @@ class AvroSchema:
     def __init__(self, root: Type, referenced: frozenset[str]) -> None:
         self.root = root
         self.referenced = referenced  # the full names of references
-
-    @cached_property
-    def text(self) -> str:
-        return printed(self.root, set(self.referenced))
+        self.text = printed(root, set(referenced))
 
     def normalized(self) -> str:
         return printed(self.root, set(self.referenced), is_normal=True)

@@ -41,15 +41,18 @@ class Parser:
         return result
 
     def node(self, value: Any, draft: int) -> Node:
-        if isinstance(value, bool):
+        if isinstance(value, bool) and draft > 4:
             return Node("any" if value else "nothing", source=value)
         if not isinstance(value, dict):
             raise InvalidSchemaError(f"A schema is an object or a boolean, not {shown(value)}")
         if (known := self.nodes.get(id(value))) is not None:
             return known
         self.documents.budget.spend()
+        check_words(value, draft)
         result = self.nodes[id(value)] = self.made(value, draft)
-        result.has_default, result.source = "default" in value, value
+        result.source = value
+        # What stands beside a reference counts in newer drafts alone.
+        result.has_default = "default" in value and (draft >= 2019 or "$ref" not in value)
         return result
 
     def made(self, value: dict[str, Any], draft: int) -> Node:
@@ -70,8 +73,7 @@ class Parser:
             parts.append(Node("const", values=[value["const"]]))
         if "type" in value:
             parts.append(self.typed(value, draft))
-        else:
-            parts += self.guessed(value, draft)
+        parts += self.guessed(value, draft)
         if draft >= 7 and any(key in value for key in ("if", "then", "else")):
             children = [self.node(value[key], draft) for key in ("if", "then", "else") if key in value]
             parts.append(Node("conditional", children=children))
@@ -112,15 +114,18 @@ class Parser:
                 return Node(name)
 
     def guessed(self, value: dict[str, Any], draft: int) -> list[Node]:
-        """Without a type, what keywords there are say which values they are about."""
+        """Keywords about values that the type does not name are a condition of their own."""
+        given = value.get("type", [])
+        named = given if isinstance(given, list) else [given]
         result = []
-        if has_any(value, ARRAY_KEYS, LATER_KEYS["array"], draft):
+        if "array" not in named and has_any(value, ARRAY_KEYS, LATER_KEYS["array"], draft):
             result.append(self.array(value, draft))
-        if has_any(value, OBJECT_KEYS, LATER_KEYS["object"], draft):
+        if "object" not in named and has_any(value, OBJECT_KEYS, LATER_KEYS["object"], draft):
             result.append(self.object(value, draft))
-        if has_any(value, NUMBER_KEYS, {}, draft):
+        if "number" not in named and "integer" not in named and has_any(value, NUMBER_KEYS, {}, draft):
             result.append(number(value, draft, is_integer=False))
-        if has_any(value, STRING_KEYS, {}, draft):
+        # Up to draft 7 a format is one of texts, whatever it is beside.
+        if "string" not in named and has_any(value, STRING_KEYS if draft < 2019 else STRING_KEYS[:-1], {}, draft):
             result.append(string(value))
         return result
 
@@ -132,14 +137,15 @@ class Parser:
         places = value.get("prefixItems") if draft >= 2020 else items if isinstance(items, list) else None
         if places is not None:
             result.places = [self.node(each, draft) for each in list_of({"items": places}, "items")]
-            more = items if draft >= 2020 else value.get("additionalItems")
-            self.more(result, more, draft)
+            self.more(result, value, "items" if draft >= 2020 else "additionalItems", draft)
         elif draft >= 2019 and items is False:
             result.allows_more = False
         elif items is not None and not (draft >= 2019 and items is True):
             result.items = self.node(items, draft)
         if places is None and draft < 2020:
-            self.more(result, value.get("additionalItems"), draft)
+            self.more(result, value, "additionalItems", draft)
+            if result.items is not None:
+                result.allows_more = True  # all items are told: none is additional
         if "contains" in value and draft > 4:
             self.node(value["contains"], draft)
         return result
@@ -150,7 +156,7 @@ class Parser:
         for pattern, each in object_of(value, "patternProperties").items():
             result.patterns[check_pattern(pattern)] = self.node(each, draft)
         result.required = frozenset(names_of(value.get("required", []), "required"))
-        self.more(result, value.get("additionalProperties"), draft)
+        self.more(result, value, "additionalProperties", draft)
         if "propertyNames" in value and draft > 4:
             self.node(value["propertyNames"], draft)
         for key, each in object_of(value, "dependencies").items():
@@ -165,10 +171,13 @@ class Parser:
                 result.implied[key] = self.node(each, draft)
         return result
 
-    def more(self, result: Node, given: Any, draft: int) -> None:
+    def more(self, result: Node, value: dict[str, Any], key: str, draft: int) -> None:
+        if key not in value:
+            return
+        given = value[key]
         if isinstance(given, bool):
             result.allows_more = given
-        elif given is not None:
+        else:
             result.more = self.node(given, draft)
 
 
@@ -182,9 +191,12 @@ def string(value: dict[str, Any]) -> Node:
 def number(value: dict[str, Any], draft: int, *, is_integer: bool) -> Node:
     result = Node("number", is_integer=is_integer)
     for key in NUMBER_KEYS:
-        if key not in value or (draft == 4 and key.startswith("exclusive") and isinstance(value[key], bool)):
-            continue  # draft 4 says with true that a limit is outside, which does not count as a change
+        if key not in value:
+            continue
         limit = value[key]
+        if draft == 4 and key.startswith("exclusive"):
+            boolean_of(value, key)  # it says that the other limit is outside, which does not count as a change
+            continue
         if isinstance(limit, bool) or not isinstance(limit, int | Decimal):
             raise InvalidSchemaError(f"{key} is a number, not {shown(limit)}")
         if key == "multipleOf" and limit == 0:
@@ -197,15 +209,20 @@ def has_any(value: dict[str, Any], keys: tuple[str, ...], later: dict[str, int],
     return any(key in value for key in keys) or any(key in value and draft >= since for key, since in later.items())
 
 
+def check_words(value: dict[str, Any], draft: int) -> None:
+    for key in ("title", "description", "format", "$schema", "id" if draft == 4 else "$id"):
+        if key in value and not isinstance(value[key], str):
+            raise InvalidSchemaError(f"{key} is a text, not {shown(value[key])}")
+
+
 def limits_of(value: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
     result = {}
     for key in keys:
         if key in value:
             limit = value[key]
-            is_number = isinstance(limit, int | Decimal) and not isinstance(limit, bool)
-            if not is_number or not 0 <= limit < 2**31 or limit != int(limit):
+            if not isinstance(limit, int) or isinstance(limit, bool) or not 0 <= limit < 2**31:
                 raise InvalidSchemaError(f"{key} is a whole number, not {shown(limit)}")
-            result[key] = int(limit)
+            result[key] = limit
     return result
 
 

@@ -169,7 +169,9 @@ class Checks:
         found = self.names.find(extend.name, scope)
         if found is None and not extend.name.lstrip(".").startswith("google.protobuf."):
             raise InvalidSchemaError(f'{scope}: "{extend.name}" is not defined')
+        spans = found.type.extensions if found is not None and isinstance(found.type, Message) else []
         for field in extend.fields:
+            self.budget.spend(1 + sum(len(some) for some in spans))
             if found is not None and not may_extend(found.type, field.number):
                 raise InvalidSchemaError(f"{extend.name} does not declare {field.number} as an extension number")
             self.number(field.name, field.number, extend.name)

@@ -27,6 +27,7 @@ from ottla.registry.formats.protobuf.model import (
 )
 from ottla.registry.formats.protobuf.tokens import unquoted
 
+TYPE_GROUP = FieldDescriptorProto.TYPE_GROUP
 LABELS = {1: "optional", 2: "required", 3: "repeated"}
 # The options that Confluent's registry takes over, in its order.
 FILE_OPTIONS = (
@@ -74,9 +75,8 @@ def message(descriptor: Any, syntax: str) -> Message:
     oneofs = [Oneof(each.name) for each in descriptor.oneof_decl]
     nested = {each.name: each for each in descriptor.nested_type}
     for each in descriptor.field:
-        if each.type == FieldDescriptorProto.TYPE_GROUP and (
-            made := nested.pop(each.type_name.rpartition(".")[2], None)
-        ):
+        made = nested.pop(each.type_name.rpartition(".")[2], None) if each.type == TYPE_GROUP else None
+        if made is not None:
             groups = oneofs[each.oneof_index].groups if each.HasField("oneof_index") else result.groups
             label = "" if each.HasField("oneof_index") else LABELS[each.label]
             groups.append(Group(label, each.number, message(made, syntax)))

@@ -348,10 +348,12 @@ class Parser:
             is_list = tokens.text == "["
             value = self.value()
             if key in result:
-                before = result[key]
-                values = before if isinstance(before, list) and key in lists else [before]
-                result[key] = values + (value if is_list and isinstance(value, list) else [value])
-                lists.add(key)
+                if key not in lists:
+                    result[key] = [result[key]]
+                    lists.add(key)
+                values = result[key]
+                assert isinstance(values, list)
+                values.extend(value if is_list and isinstance(value, list) else [value])
             else:
                 result[key] = value
                 if is_list:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ottla.registry.formats.parsed import Budget, InvalidSchemaError, check_size, nodes_budget
+from ottla.registry.formats.parsed import NODES_MAX, TOO_LARGE, Budget, InvalidSchemaError, check_size, nodes_budget
 from ottla.registry.formats.protobuf.checks import Checks
 from ottla.registry.formats.protobuf.descriptors import from_base64
 from ottla.registry.formats.protobuf.differences import Side, problems
@@ -13,6 +13,8 @@ from ottla.registry.formats.protobuf.model import File
 from ottla.registry.formats.protobuf.names import Names
 from ottla.registry.formats.protobuf.parsing import Parser
 from ottla.registry.formats.protobuf.printing import printed, printed_normally
+
+CHECKS_MAX = 10 * NODES_MAX
 
 
 class ProtobufSchema:
@@ -35,8 +37,10 @@ def parse(text: str, references: Mapping[str, str], *, is_new: bool = True) -> P
     file = read(text, budget)
     given = {name: read(reference, budget) for name, reference in references.items()}
     names = Names(file, imported(file, given))
+    if not file.types:
+        raise InvalidSchemaError("Protobuf schema definition contains no type definitions")
     if is_new:
-        Checks(file, names, budget).check()
+        Checks(file, names, Budget(CHECKS_MAX, TOO_LARGE)).check()
     return ProtobufSchema(file, names)
 
 

@@ -12,12 +12,13 @@ from ottla.base.security import (
     Permission,
     ResourceType,
 )
-from ottla.cli.acls.wishes import CLUSTER, words_of
+from ottla.operations.acls.wishes import CLUSTER, words_of
 from ottla.security.acls import AccessControlEntry, AclBinding, ResourcePattern, is_for
 from ottla.security.authorizer import Authorizer, Explanation
 from ottla.security.denials import Denial
 
-STEPS_MAX: Final = 20  # commands that are told
+STEPS_MAX: Final = 20  # that are told
+ADD, REMOVE = "add", "remove"
 OPTIONS: Final = {
     ResourceType.TOPIC: "--topic",
     ResourceType.GROUP: "--group",
@@ -65,11 +66,18 @@ def quoted(text: str) -> str:
     return quote(text)
 
 
-def cures(question: Question, authorizer: Authorizer) -> list[str]:
-    """The commands that turn the answer around, one after the other; none if no rule can."""
+class Step(NamedTuple):
+    """A rule to add or to remove."""
+
+    action: str
+    binding: AclBinding
+
+
+def cures(question: Question, authorizer: Authorizer) -> list[Step]:
+    """What turns the answer around, one step after the other; nothing if no rule can."""
     rules = {pattern: set(entries) for pattern, entries in authorizer.acls.items()}
     before = authorizer.explain(*question.asked).is_allowed
-    commands: list[str] = []
+    steps: list[Step] = []
     for _ in range(STEPS_MAX):
         trial = Authorizer(
             {pattern: frozenset(entries) for pattern, entries in rules.items() if entries},
@@ -80,7 +88,7 @@ def cures(question: Question, authorizer: Authorizer) -> list[str]:
         if found.is_allowed is not before:
             break
         if found.binding is not None:
-            commands.append(command("remove", found.binding))
+            steps.append(Step(REMOVE, found.binding))
             rules[found.binding.pattern].remove(found.binding.entry)
         elif found.is_allowed:
             return []
@@ -88,9 +96,9 @@ def cures(question: Question, authorizer: Authorizer) -> list[str]:
             host = question.host or WILDCARD
             entry = AccessControlEntry(question.principal, host, question.operation, Permission.ALLOW)
             binding = AclBinding(ResourcePattern(question.resource_type, question.name), entry)
-            commands.append(command("add", binding))
+            steps.append(Step(ADD, binding))
             rules.setdefault(binding.pattern, set()).add(entry)
-    return commands
+    return steps
 
 
 def reason(question: Question, explanation: Explanation) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from ottla.base.security import ANONYMOUS, WILDCARD, Operation
-from ottla.cli.acls.wishes import CLUSTER, words_of
+from ottla.operations.acls.wishes import CLUSTER, words_of
 from ottla.security.acls import Acls
 from ottla.security.authorizer import Authorizer
 from ottla.security.client_principal import client_principal

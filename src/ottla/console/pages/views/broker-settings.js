@@ -1,0 +1,58 @@
+// Settings of all brokers at once: cluster-wide values, and which brokers have their own, which go before them.
+import { patch, path } from "../core/api.js";
+import { html, useMemo, useState } from "../core/html.js";
+import { useLive } from "../core/live.js";
+import { Link, useQuery } from "../core/router.js";
+import { Counted, Table, useFiltered } from "../core/table.js";
+import { t } from "../core/texts.js";
+import { Button, Check, Dialog, Field, Note, Page, Problem, Search, toast } from "../core/widgets.js";
+
+function Change({ address, setting, onClose, onDone }) {
+  const [value, setValue] = useState(setting.is_sensitive ? "" : setting.value ?? setting.in_force ?? "");
+  const send = async (body) => {
+    await patch(address, { ...body, expected: { [setting.name]: setting.value } });
+    toast(t("{0} changed", setting.name));
+    onDone();
+    onClose();
+  };
+  const back = async () => {
+    try {
+      await send({ remove: [setting.name] });
+    } catch (problem) {
+      toast(problem.message, "bad");
+    }
+  };
+  return html`<${Dialog} title=${setting.name} submit=${t("Save")} isReady=${!setting.is_set || value !== (setting.value ?? "")} onSubmit=${() => send({ set: { [setting.name]: value } })} onClose=${onClose}>
+    <${Field} label=${t("Value for all brokers")}><input name="value" value=${value} onInput=${(event) => setValue(event.target.value)} autocomplete="off" spellcheck=${false} autofocus /></${Field}>
+    ${setting.own.length ? html`<${Note} kind="warn">${t("These brokers keep their own value: {0}", setting.own.join(", "))}</${Note}>` : null}
+    ${setting.is_set ? html`<div><${Button} onClick=${back}>${t("Back to what it would be without")}</${Button}></div>` : null}
+  </${Dialog}>`;
+}
+
+export default function BrokerSettings({ cluster, may }) {
+  const address = path`/api/clusters/${cluster}/broker-settings`;
+  const { data, error, reload } = useLive(address, ["metadata"], cluster);
+  const [text, setText] = useQuery("q");
+  const [own, setOwn] = useQuery("own");
+  const [changing, setChanging] = useState(null);
+  const all = data?.settings ?? [];
+  const visible = useMemo(() => (own ? all.filter((each) => each.is_set || each.own.length) : all), [data, own]);
+  const rows = useFiltered(visible, text, (row) => `${row.name} ${row.value ?? ""}`);
+  const isEditable = may("admin");
+  const columns = useMemo(() => [
+    { key: "name", title: t("Setting"), sort: (row) => row.name, cell: (row) => html`<span class="mono">${row.name}</span>` },
+    { key: "value", title: t("All brokers"), sort: (row) => row.value, cell: (row) => html`<span class="mono">${row.is_set ? row.value : "–"}</span>` },
+    { key: "force", title: t("In force"), isOptional: false, sort: (row) => row.in_force ?? "", cell: (row) => html`<span class="mono">${row.in_force ?? "–"}</span>` },
+    { key: "own", title: t("Brokers with their own"), isOptional: false, sort: (row) => row.own.length, cell: (row) => (row.own.length ? row.own.map((broker) => html`<${Link} key=${broker} tabindex="-1" to=${`${path`/c/${cluster}/brokers/${broker}/settings`}?q=${encodeURIComponent(row.name)}`}>${broker}</${Link}> `) : "–") },
+    ...(isEditable ? [{ key: "change", title: t("Action"), cell: (row) => html`<${Button} kind="small" tabindex="-1" onClick=${() => setChanging(row)}>${t("Change")}</${Button}>` }] : []),
+  ], [cluster, isEditable]);
+  return html`<${Page} title=${t("Settings of all brokers")} id="broker-settings" crumbs=${html`<${Link} to=${path`/c/${cluster}/brokers`}>${t("Brokers")}</${Link}>`}>
+    <${Problem} error=${error} />
+    ${data
+      ? html`<div class="bar"><${Search} label=${t("Find settings")} value=${text} onInput=${setText} /><${Counted} shown=${rows.length} all=${all.length} />
+            <${Check} label=${t("Only those that are set")} checked=${Boolean(own)} onChange=${(on) => setOwn(on ? "1" : "")} /></div>
+          <${Table} id="broker-settings" label=${t("Settings of all brokers")} columns=${columns} rows=${rows} rowKey=${(row) => row.name} order="name" onOpen=${isEditable ? setChanging : null} />`
+      : null}
+    ${changing ? html`<${Change} address=${address} setting=${changing} onClose=${() => setChanging(null)} onDone=${reload} />` : null}
+  </${Page}>`;
+}

@@ -1,0 +1,40 @@
+"""A producer's first batch finds no topic yet, and the second, sent at the same time, finds it: none is lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ottla.base.errors import Error
+from ottla.protocol.batches import Record, build_batch
+from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from ottla.protocol.messages.topics import CreatableTopic, CreateTopicsRequest
+from unit.broker.two_brokers import CONTROLLER, Asker, AskingBroker, ControllerBroker, with_two_brokers
+
+TOPIC = "new"
+
+
+def produce(sequence: int) -> ProduceRequest:
+    records = [Record(0, 1, None, b"v", ())]
+    batch = memoryview(build_batch(records, producer_id=1000, producer_epoch=0, base_sequence=sequence))
+    rows = [PartitionProduceData(index=0, records=batch)]
+    return ProduceRequest(acks=1, timeout_ms=1000, topic_data=[TopicProduceData(name=TOPIC, partition_data=rows)])
+
+
+def test_the_second_batch_is_not_taken_in_before_the_first(tmp_path: Path) -> None:
+    async def play(one: ControllerBroker, two: AskingBroker) -> None:
+        peer = two.peers.open(CONTROLLER, "client")
+
+        async def send(sequence: int) -> tuple[int, int]:
+            answer = await peer.call(produce(sequence), ProduceResponse, 9)
+            row = answer.responses[0].partition_responses[0]
+            return row.error_code, row.base_offset
+
+        one.parts.node.images.on_image(one.parts.publisher.on_image)
+        assert (await send(0))[0] == Error.UNKNOWN_TOPIC_OR_PARTITION
+        topic = CreatableTopic(name=TOPIC, num_partitions=1, replication_factor=1)
+        await Asker(two).ask(CreateTopicsRequest(topics=[topic], timeout_ms=5000), 7)
+        await one.parts.publisher.settled()
+        assert (await send(1))[0] == Error.UNKNOWN_TOPIC_OR_PARTITION
+        assert [await send(sequence) for sequence in (0, 1, 2)] == [(Error.NONE, 0), (Error.NONE, 1), (Error.NONE, 2)]
+
+    with_two_brokers(tmp_path, play)

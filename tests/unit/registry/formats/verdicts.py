@@ -1,0 +1,46 @@
+"""How tables of pairs are judged: each pair under all seven levels."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from ottla.registry.formats import Parsed, parse
+from ottla.registry.formats.compatibility import check
+
+
+class Pair(NamedTuple):
+    """`backward`: what keeps the new one from reading what the old one wrote; `forward`: the other way round.
+
+    Kinds of errors, in any order; nothing: compatible.
+    """
+
+    what: str
+    old: Any
+    new: Any
+    backward: str = ""
+    forward: str = ""
+
+
+def kinds(messages: list[str]) -> list[str]:
+    return sorted(found for message in messages for found in re.findall(r"^\{errorType:['\"](\w+)", message))
+
+
+def judge(kind: str, old: str, new: str, backward: str, forward: str) -> None:
+    earlier, later = parse(kind, old, {}), parse(kind, new, {})
+    assert kinds(check("BACKWARD", later, [earlier])) == sorted(backward.split())
+    assert kinds(check("FORWARD", later, [earlier])) == sorted(forward.split())
+    is_compatible = {
+        "NONE": True,
+        "BACKWARD": not backward,
+        "BACKWARD_TRANSITIVE": not backward,
+        "FORWARD": not forward,
+        "FORWARD_TRANSITIVE": not forward,
+        "FULL": not backward and not forward,
+        "FULL_TRANSITIVE": not backward and not forward,
+    }
+    assert {level: not check(level, later, [earlier]) for level in is_compatible} == is_compatible
+    # The same one again in between: who looks at the last version alone sees nothing else.
+    between: list[Parsed] = [earlier, later]
+    for level, verdict in is_compatible.items():
+        assert (not check(level, later, between)) == (verdict if level.endswith("TRANSITIVE") else True), level
