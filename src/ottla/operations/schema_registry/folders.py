@@ -10,6 +10,7 @@ before anything is written to a registry.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -22,7 +23,7 @@ from ottla.operations.schema_registry.errors import RegistryError, SchemaError
 from ottla.operations.schema_registry.schemas import KINDS, SUFFIXES, Draft, Registered, read_registered
 
 FILE_BYTES_MAX = 16 << 20
-NAME_BYTES_MAX = 200  # of a file; longer subjects are cut, their name stands in the file
+NAME_BYTES_MAX = 200  # of a file; longer subjects are cut and told apart by a hash, their name stands in the file
 GLOBAL_FILE, CONFIG_FILE = "registry.json", "config.json"
 KIND_OF_SUFFIX = {suffix: kind for kind, suffix in SUFFIXES.items()}
 
@@ -105,10 +106,12 @@ def kind_of(name: str) -> str:
 
 
 def file_name(subject: str) -> str:
-    """A name that every file system takes, and that no other subject has (as long as it is not cut)."""
+    """A name that every file system takes, and that no other subject has."""
     name = quote(subject, safe=" -_.,+=@()[]{}!~")
     name = f"%2E{name[1:]}" if name.startswith(".") else name
-    return name[:NAME_BYTES_MAX] or "%"
+    if len(name) > NAME_BYTES_MAX:
+        return f"{name[: NAME_BYTES_MAX - 20]}%{hashlib.sha256(subject.encode()).hexdigest()[:16]}"
+    return name or "%"
 
 
 def _ordered(versions: dict[tuple[str, int], Registered]) -> list[Registered]:

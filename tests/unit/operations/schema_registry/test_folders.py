@@ -37,6 +37,10 @@ def test_every_subject_is_a_name_of_a_file(subject: str, tmp_path: Path) -> None
     assert place.resolve().parent == tmp_path.resolve()
 
 
+def test_long_subjects_have_files_of_their_own() -> None:
+    assert file_name("x" * 1000) != file_name("x" * 1001)
+
+
 def test_what_is_referred_to_comes_first(tmp_path: Path) -> None:
     found = read_folder(write(
         tmp_path, version("trip", 1, 1, ("city", 2)), version("city", 2, 9, ("name", 1)), version("name", 1, 5),

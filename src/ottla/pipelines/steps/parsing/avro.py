@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 from pyspark.sql import types as T  # noqa: N812 (everybody's name for it)
 
 from ottla.operations.schema_registry.errors import SchemaError as NoNameError
-from ottla.operations.schema_registry.framing import SchemaName, read_name
+from ottla.operations.schema_registry.framing import PREFIX_BYTES, SchemaName, read_name
 from ottla.pipelines.steps.parsing.binaries import DecodeError, Row, timestamp_micros
 from ottla.pipelines.steps.parsing.lookup import SchemaLookup
 from ottla.pipelines.steps.parsing.schemas import DEPTH_MAX, SchemaError
@@ -50,12 +50,16 @@ class AvroDecoder:
     lookup: SchemaLookup
 
     def decode(self, value: bytes) -> Row:
-        writer, start = self._writer(value)
+        writer = self._by_prefix.get(value[:PREFIX_BYTES])  # for nearly all records that have an id
+        start = PREFIX_BYTES
+        if writer is None:
+            writer, start = self._writer(value)
         stream = io.BytesIO(value)
         stream.seek(start)
+        reader = self._reader
         try:
-            found = self._read(stream, writer, self._reader.avro)
-            made = self._reader.convert(found) if self._reader.convert else found
+            found = self._read(stream, writer, None if writer is reader.avro else reader.avro)
+            made = reader.convert(found) if reader.convert else found
         except DecodeError:
             raise
         except self._bad_data as error:
@@ -76,7 +80,10 @@ class AvroDecoder:
             name, start = read_name(value)
         except NoNameError:
             raise DecodeError("does not begin with a zero byte and a schema id") from None
-        return self._parsed(name), start
+        writer = self._parsed(name)
+        if start == PREFIX_BYTES:
+            self._by_prefix[value[:PREFIX_BYTES]] = writer
+        return writer, start
 
     def _parsed(self, name: bytes | SchemaName | None) -> Any:
         """The schema that wrote the record, each parsed once."""
@@ -94,7 +101,9 @@ class AvroDecoder:
             text = self.lookup.by_fingerprint(name) if isinstance(name, bytes) else self.lookup.by_id(name)
             if text is None:
                 return None
-            return parse_avro(text, is_writer=True).avro
+            found = parse_avro(text, is_writer=True).avro
+            # The same schema needs no resolution, which fastavro would do anew for every record.
+            return self._reader.avro if found == self._reader.avro else found
         except SchemaError as error:
             raise DecodeError(f"the schema that wrote it is of no use: {error}") from None
 
@@ -104,6 +113,11 @@ class AvroDecoder:
 
     @cached_property
     def _writers(self) -> dict[bytes | SchemaName | None, Any]:
+        return {}
+
+    @cached_property
+    def _by_prefix(self) -> dict[bytes, Any]:
+        """Writers' schemas by the first bytes of records; only where records begin with an id."""
         return {}
 
     @cached_property

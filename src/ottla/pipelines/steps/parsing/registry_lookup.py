@@ -66,6 +66,8 @@ class RegistryLookup:
             except RegistryError as problem:
                 if not is_missing(problem):
                     raise SchemaError(str(problem)) from None
+                if len(_missing) >= SCHEMAS_MAX:
+                    _missing.clear()
                 _missing[key] = time.monotonic() + MISSING_S
                 return None
             except UnreachableError:
