@@ -168,6 +168,12 @@ def test_two_nodes_on_one_topic_never_give_an_id_twice(node: Node, bootstrap: st
         assert eventually(lambda each=each: each.ask("GET", f"/schemas/ids/{max(ids.values())}")[0] == 200)  # type: ignore[misc]
         for text, number in ids.items():
             assert each.ask("GET", f"/schemas/ids/{number}")[1] == {"schema": text}
+    node.process.send_signal(signal.SIGSTOP)
+    first = other.client.register_schema("while-paused", Schema('"bytes"', "AVRO"))
+    node.process.send_signal(signal.SIGCONT)
+    second = node.client.register_schema("afterwards", Schema('"double"', "AVRO"))
+    assert [*sorted(ids.values()), first, second] == sorted({*ids.values(), first, second})
+    assert node.client.get_schema(first).schema_str == '"bytes"'
     other.stop()
 
 

@@ -146,7 +146,8 @@ class Registry:
             if basis.mode != IMPORT:
                 previous = next(reversed(basis.alive), None)
                 draft = populated(draft, previous, basis.config, basis.next_version)
-            draft, parsed = await self.read(wish.subject, draft, is_normalized=wish.is_normalized, is_new=True)
+            is_new = draft.number < 0  # what is brought with its id was accepted elsewhere
+            draft, parsed = await self.read(wish.subject, draft, is_normalized=wish.is_normalized, is_new=is_new)
             problems = await self._problems(draft, parsed, basis)
             async with self._writing:
                 await self._take_over_if_needed()

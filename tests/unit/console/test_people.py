@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 import virtual_time
+from ottla.base import passwords
 from ottla.base.passwords import Tries, hash_password, is_password
 from ottla.console.hosts import Hosts, is_loopback
-from ottla.console.people import passwords
 from ottla.console.people.rights import EVERYTHING, Grant, Role, may, may_read_messages, role_on, sees_all_names
 from ottla.console.people.sessions import LIFE_MS, Sessions
 

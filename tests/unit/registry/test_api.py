@@ -1,9 +1,11 @@
 """Conversations with the API: what is asked, and the whole answer, as Confluent's registry gives it."""
 
+import json
 from typing import Any
 
 import pytest
 
+from ottla.registry.leadership import RawAnswer, RawRequest
 from unit.registry.nodes import Node, record
 from virtual_time import run
 
@@ -521,5 +523,62 @@ def test_the_settings_of_a_node_have_an_effect() -> None:
         assert (await node.ask("PUT", "/mode", {"mode": "READONLY"})).body == refused
         clusters = (await node.ask("GET", "/v1/metadata/id")).body["scope"]["clusters"]
         assert clusters["schema-registry-cluster"] == "mine"
+
+    run(main())
+
+
+def test_an_import_brings_what_was_good_enough_elsewhere() -> None:
+    async def main() -> None:
+        node = Node()
+        old = '{"type":"record","name":"R","fields":[{"name":"a","type":"int","default":"one"}]}'
+        assert (await node.register("s", old)).code == 42201
+        await node.ask("PUT", "/mode/s", {"mode": "IMPORT"})
+        assert (await node.register("s", old, id=5, version=2)).body == {"id": 5}
+        await node.ask("DELETE", "/mode/s")
+        assert (await node.register("s", old)).body == {"id": 5}
+        assert (await node.ask("POST", "/subjects/s", body(old))).body["version"] == 2
+
+    run(main())
+
+
+def test_normalized_schemas_are_one() -> None:
+    async def main() -> None:
+        node = Node()
+        one = '{"type":"record","name":"R","fields":[{"name":"a","type":{"type":"string"},"doc":"d"}],"aliases":["b"]}'
+        other = '{"aliases":["b"],"fields":[{"doc":"d","type":"string","name":"a"}],"name":"R","type":"record"}'
+        first = await node.ask("POST", "/subjects/s/versions?normalize=true", body(one))
+        again = await node.ask("POST", "/subjects/s/versions?normalize=true", body(other))
+        assert first.body == again.body == {"id": 1}
+        await node.ask("PUT", "/config/s", {"normalize": True})
+        assert (await node.ask("POST", "/subjects/s/versions", body(one))).body == {"id": 1}
+        assert (await node.ask("POST", "/subjects/s", body(other))).body["version"] == 1
+
+    run(main())
+
+
+def test_a_follower_hands_changes_to_the_leader_as_they_came() -> None:
+    class Follower:
+        is_leader = False
+        leader_url = "http://leader:8081"
+
+    asked: list[tuple[RawRequest, str]] = []
+
+    async def forward(request: RawRequest, leader: str) -> RawAnswer:
+        asked.append((request, leader))
+        return RawAnswer(409, [(b"content-type", b"application/json")], b'{"error_code":409,"message":"no"}')
+
+    async def main() -> None:
+        node = Node(leadership=Follower())
+        node.app.forward = forward
+        sent = json.dumps(body(A)).encode()
+        reply = await node.ask("POST", "/contexts/.x/subjects/a%2Fb/versions?normalize=true", sent)
+        assert (reply.status, reply.body) == (409, {"error_code": 409, "message": "no"})
+        ((request, leader),) = asked
+        assert leader == "http://leader:8081"
+        assert (request.method, request.target) == ("POST", "/contexts/.x/subjects/a%2Fb/versions?normalize=true")
+        assert request.body == sent
+        assert (await node.ask("GET", "/subjects")).body == []
+        assert (await node.ask("POST", "/compatibility/subjects/s/versions", body(A))).body == {"is_compatible": True}
+        assert len(asked) == 1
 
     run(main())

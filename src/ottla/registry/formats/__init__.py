@@ -37,7 +37,7 @@ def parsed(kind: str, text: str, references: Mapping[str, str], *, is_new: bool)
     if kind == "JSON":
         from ottla.registry.formats.json_schema import schema as json_schema  # noqa: PLC0415
 
-        return json_schema.parse(text, references)
+        return json_schema.parse(text, references, is_new=is_new)
     if kind == "PROTOBUF":
         from ottla.registry.formats.protobuf import schema as protobuf  # noqa: PLC0415
 

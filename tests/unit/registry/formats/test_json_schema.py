@@ -123,6 +123,13 @@ def test_references_of_references_are_found() -> None:
         parse("JSON", '{"items": {"$ref": "b.json"}}', {"b.json": references["b.json"]})
 
 
+def test_a_stored_schema_may_refer_to_what_another_registry_has_fetched() -> None:
+    text = '{"properties": {"a": {"$ref": "http://example.com/a.json"}}}'
+    stored = parse("JSON", text, {}, is_new=False)
+    assert not check("FULL", parse("JSON", text.replace("a.json", "b.json"), {}, is_new=False), [stored])
+    assert check("BACKWARD", parse("JSON", '{"properties": {"a": {"type": "string"}}}', {}), [stored])
+
+
 def test_circles_of_references_end() -> None:
     around = parse("JSON", '{"$ref": "a.json"}', {"a.json": '{"$ref": "b.json"}', "b.json": '{"$ref": "a.json"}'})
     assert not check("FULL", around, [around, parse("JSON", "{}", {})])

@@ -125,7 +125,7 @@ ONEOFS = [
         "string a = 1; oneof o { int32 b = 2; }",
         "oneof o { string a = 1; int32 b = 2; }",
         EXISTING,
-        "",
+        GONE,
     ),
     Pair(
         "two fields move into two new oneofs",

@@ -27,8 +27,9 @@ LATER_KEYS = {  # the draft that brought a keyword
 
 
 class Parser:
-    def __init__(self, documents: Documents) -> None:
+    def __init__(self, documents: Documents, *, is_new: bool) -> None:
         self.documents = documents
+        self.is_new = is_new
         self.nodes: dict[int, Node] = {}  # by the object that says it, so that circles of references close
         self.awaited: deque[tuple[Node, Any]] = deque()
 
@@ -86,7 +87,12 @@ class Parser:
         if not isinstance(name, str):
             raise InvalidSchemaError(f"$ref is a text, not {shown(name)}")
         result = Node("reference")
-        self.awaited.append((result, self.documents.found(name, value)))
+        try:
+            self.awaited.append((result, self.documents.found(name, value)))
+        except InvalidSchemaError:
+            # Another registry may have fetched it: what was stored so is like nothing but another such reference.
+            if self.is_new:
+                raise
         return result
 
     def typed(self, value: dict[str, Any], draft: int) -> Node:

@@ -29,9 +29,9 @@ class JsonSchema:
         return problems(self.root, writer.root)
 
 
-def parse(text: str, references: Mapping[str, str]) -> JsonSchema:
+def parse(text: str, references: Mapping[str, str], *, is_new: bool = True) -> JsonSchema:
     value = read_json(text, exact=True)
     if not isinstance(value, dict | bool):
         raise InvalidSchemaError("Invalid JSON Schema: it is an object or a boolean")
     documents = Documents(value, references, nodes_budget())
-    return JsonSchema(value, documents, Parser(documents).parsed(value))
+    return JsonSchema(value, documents, Parser(documents, is_new=is_new).parsed(value))
