@@ -32,6 +32,7 @@ class Around:
     is_streaming: bool = False
     is_counting: bool = True
     sends_late: bool = False
+    registry: Any = None
 
     def stream(self, name: str) -> Frame:
         return self.streams[name]

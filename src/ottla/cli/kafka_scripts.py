@@ -12,11 +12,17 @@ from importlib import import_module
 
 from ottla.cli.terminal import EXIT_USAGE, fail, run_tool
 
-# Script name -> module with run(arguments) -> exit code.
+# Script name -> module with run(arguments) -> exit code, or with another function behind a colon.
 SCRIPTS = {
     "kafka-topics.sh": "ottla.cli.kafka.topics",
     "kafka-console-producer.sh": "ottla.cli.kafka.produce",
     "kafka-console-consumer.sh": "ottla.cli.kafka.consume",
+    "kafka-avro-console-producer": "ottla.cli.kafka.schema_console:avro_producer",
+    "kafka-avro-console-consumer": "ottla.cli.kafka.schema_console:avro_consumer",
+    "kafka-json-schema-console-producer": "ottla.cli.kafka.schema_console:json_schema_producer",
+    "kafka-json-schema-console-consumer": "ottla.cli.kafka.schema_console:json_schema_consumer",
+    "kafka-protobuf-console-producer": "ottla.cli.kafka.schema_console:protobuf_producer",
+    "kafka-protobuf-console-consumer": "ottla.cli.kafka.schema_console:protobuf_consumer",
     "kafka-producer-perf-test.sh": "ottla.cli.kafka.perf_produce",
     "kafka-consumer-perf-test.sh": "ottla.cli.kafka.perf_consume",
     "kafka-acls.sh": "ottla.cli.kafka.acls",
@@ -92,7 +98,8 @@ def run_script(name: str, arguments: Sequence[str]) -> int:
     """Run one of Kafka's tools under its own name."""
 
     def body() -> int:
-        code: int = import_module(SCRIPTS[name]).run(arguments)
+        module, _, function = SCRIPTS[name].partition(":")
+        code: int = getattr(import_module(module), function or "run")(arguments)
         return code
 
     return run_tool(name, body)

@@ -44,6 +44,7 @@ COMMANDS = {
     "produce": Command("ottla.cli.commands.produce", "write records to a topic"),
     "consume": Command("ottla.cli.commands.consume", "read records of a topic"),
     "search": Command("ottla.cli.commands.search", "find records of a topic by text, expression, key, header or field"),
+    "schemas": Command("ottla.cli.commands.schemas", "subjects of a schema registry: register, check, export, import"),
     "perf": Command("ottla.cli.commands.perf", "measure how fast records are written and read"),
     "demo": Command("ottla.cli.commands.demo", "a broker, made-up data and a pipeline to watch"),
     "pipeline": Command("ottla.cli.commands.pipeline", "data pipelines on Spark: run, check, watch, stop"),

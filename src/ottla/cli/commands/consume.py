@@ -22,8 +22,10 @@ from ottla.cli.records.consuming import (
 from ottla.cli.records.formatters import COLOURS, DefaultFormatter, Formatter
 from ottla.cli.records.json_records import JsonFormatter
 from ottla.cli.records.ordered import SortingSink, TopicWriter
+from ottla.cli.records.schema_records import PartReader, SchemaFormatter, SchemaJsonFormatter, open_registry
 from ottla.cli.terminal import UsageError, escape_bytes, is_terminal, warn
 from ottla.operations.records.field_formats import HELP, FieldError, FieldFormat, make_format
+from ottla.operations.schema_registry.addresses import URL, address_of, without_registry
 
 COLUMNS = ("timestamp", "partition", "offset", "headers", "key")
 ISOLATION = {"committed": "read_committed", "uncommitted": "read_uncommitted"}
@@ -33,6 +35,7 @@ ottla consume orders --from-beginning -n 10    the ten oldest
 ottla consume orders --until-end --json --output orders.jsonl
 ottla consume orders --until-end --order time --to-topic orders-sorted
 ottla consume prices --show key --key-format int --value-format struct:price=double,unit=string
+ottla consume orders --from-beginning --registry http://127.0.0.1:8081
 """
 
 
@@ -52,7 +55,7 @@ def run(arguments: Sequence[str]) -> int:
     )
     bootstrap = bootstrap_of(options)
     own = {"client.id": "ottla-consume", "isolation.level": ISOLATION[options.isolation]}
-    settings = consumer_settings(bootstrap, plan, own, properties)
+    settings = consumer_settings(bootstrap, plan, own, without_registry(properties))
     if is_terminal(sys.stderr) and plan.offset == LATEST and plan.group is None:
         warn(f"Waiting for new records in {plan.topic}. Ctrl-C stops; --from-beginning shows the old ones.")
     with ExitStack() as stack:
@@ -96,6 +99,7 @@ def _parser() -> Parser:
     parser.add_argument("--format", choices=("text", "json"), default="text", help="how records are written")
     for part in ("key", "value"):
         parser.add_argument(f"--{part}-format", default="string", metavar="NAME", help=HELP)
+    parser.add_argument("--registry", metavar="URL", help=f"decode by a schema registry (default: {URL})")
     parser.add_argument("--command-config", metavar="FILE", help="file with properties of the consumer")
     parser.add_argument("--command-property", action="append", default=[], metavar="KEY=VALUE")
     return parser
@@ -133,14 +137,20 @@ def _sink(options: argparse.Namespace, bootstrap: str, properties: dict[str, str
         sink = TopicWriter(bootstrap, options.to_topic, partition, properties)
     else:
         file = stack.enter_context(open(options.output, "wb")) if options.output is not None else None  # noqa: SIM115
-        sink = Printer(_formatter(options, is_terminal(sys.stdout) and file is None), file=file)
+        sink = Printer(_formatter(options, properties, is_terminal(sys.stdout) and file is None), file=file)
     return stack.enter_context(SortingSink(sink, options.memory_mb << 20)) if options.order is not None else sink
 
 
-def _formatter(options: argparse.Namespace, is_for_people: bool) -> Formatter:
+def _formatter(options: argparse.Namespace, properties: dict[str, str], is_for_people: bool) -> Formatter:
     key, value = _field_format(options.key_format), _field_format(options.value_format)
+    address = address_of(properties, options.registry)
+    schemas = None
+    if address is not None:
+        if options.registry and (options.key_format, options.value_format) != ("string", "string"):
+            raise UsageError("--registry decodes keys and values: it does not go with --key-format and --value-format")
+        schemas = PartReader(open_registry(address), must_have_schema=False)
     if _is_json(options):
-        return JsonFormatter(key, value)
+        return JsonFormatter(key, value) if schemas is None else SchemaJsonFormatter(schemas)
     wanted = COLUMNS if options.show == "all" else tuple(filter(None, options.show.split(",")))
     for name in wanted:
         if name not in COLUMNS:
@@ -148,6 +158,8 @@ def _formatter(options: argparse.Namespace, is_for_people: bool) -> Formatter:
     properties = {f"print.{name}": "true" for name in wanted}
     colours = COLOURS if is_for_people and "NO_COLOR" not in os.environ else None
     formatter = DefaultFormatter(properties, escape_bytes if is_for_people else bytes, colours)
+    if schemas is not None:
+        return SchemaFormatter(formatter, schemas, reads_keys="key" in wanted)
     formatter.key, formatter.value = key.text, value.text
     return formatter
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
 
 from ottla.cli.arguments import Parser, add_bootstrap, bootstrap_of, not_negative
 from ottla.cli.client_settings import command_properties, parse_pairs
@@ -21,18 +23,25 @@ from ottla.cli.records.producing import (
     send_all,
     wait_for_topic,
 )
+from ottla.cli.records.schema_records import field_format, open_registry
 from ottla.cli.terminal import ToolError, UsageError, is_terminal, stdin_bytes, warn
 from ottla.operations.records.deserializers import DeserializationError
 from ottla.operations.records.field_formats import HELP, FieldError, FieldFormat, make_format
+from ottla.operations.schema_registry.addresses import address_of, without_registry
+from ottla.operations.schema_registry.client import RegistryClient
+from ottla.operations.schema_registry.folders import read_draft_file
+from ottla.operations.schema_registry.serializing import Choice, Serializer
 
 EXAMPLES = """
 ottla produce orders 'first order' 'second order'
 ottla produce orders --key-separator :      type lines such as  42:a chair  and end with Ctrl-D
 ottla produce orders --file orders.txt --compression zstd
 ottla produce orders --format json '{"key": "42", "value": {"item": "chair"}, "headers": [["source", "shop"]]}'
+ottla produce orders --registry http://127.0.0.1:8081 --value-schema order.avsc '{"item": "chair"}'
 ottla produce prices --value-format struct:price=double,unit=string '{"price": 9.5, "unit": "EUR"}'
 """
 DELIVERY_MS = 30_000
+PARTS = ("key", "value")
 METER_LINES = 256  # between two looks at how far a file has been read
 ESCAPES = {"\\t": "\t", "\\n": "\n", "\\0": "\0"}
 
@@ -43,7 +52,8 @@ def run(arguments: Sequence[str]) -> int:
     properties |= parse_pairs(options.command_property, allow_bare=False)
     bootstrap = bootstrap_of(options)
     try:
-        lines = _lines(options)
+        lines = _lines(options, properties)
+        properties = without_registry(properties)
         wait_for_topic(bootstrap, options.topic, properties, MAX_BLOCK_MS)
         own = {
             "client.id": "ottla-produce",
@@ -74,6 +84,14 @@ def _parser() -> Parser:
     parser.add_argument("--format", choices=("text", "json"), default="text", help="json: each line is one record")
     for part in ("key", "value"):
         parser.add_argument(f"--{part}-format", default="string", metavar="NAME", help=HELP)
+    parser.add_argument("--registry", metavar="URL", help="keys and values are JSON, written by schemas of a registry")
+    for part in ("key", "value"):
+        usual = "the newest of TOPIC-value" if part == "value" else "keys stay text"
+        parser.add_argument(
+            f"--{part}-subject", metavar="NAME", help=f"write with its newest schema (default: {usual})"
+        )
+        parser.add_argument(f"--{part}-schema", metavar="FILE", help="register this schema and write with it")
+        parser.add_argument(f"--{part}-message", metavar="NAME", help="message of a Protobuf schema (the first)")
     parser.add_argument("--key", metavar="KEY", help="key of every record")
     parser.add_argument("--key-separator", metavar="TEXT", help="lines are key, this text, value (\\t is a tab)")
     parser.add_argument("--header", action="append", default=[], metavar="NAME=VALUE", help="header of every record")
@@ -85,7 +103,7 @@ def _parser() -> Parser:
     return parser
 
 
-def _lines(options: argparse.Namespace) -> Iterator[Line]:
+def _lines(options: argparse.Namespace, properties: Mapping[str, str] = MappingProxyType({})) -> Iterator[Line]:
     """The records; a fixed key and fixed headers are added to each."""
     if options.key is not None and options.key_separator is not None:
         raise UsageError("--key and --key-separator exclude each other")
@@ -93,6 +111,10 @@ def _lines(options: argparse.Namespace) -> Iterator[Line]:
         raise UsageError("give either messages or --file, not both")
     try:
         key_format, value_format = make_format(options.key_format), make_format(options.value_format)
+        serializers = _serializers(options, properties)
+        if serializers is not None:
+            key_format = field_format(serializers[0], options.format) if serializers[0] else key_format
+            value_format = field_format(serializers[1], options.format)
         key = None if options.key is None else key_format.encode(options.key)
     except (FieldError, DeserializationError) as problem:
         raise UsageError(str(problem)) from None
@@ -101,6 +123,38 @@ def _lines(options: argparse.Namespace) -> Iterator[Line]:
         for name, value in parse_pairs(options.header, allow_bare=False).items()
     ]
     return _with(_read(options, _reader(options, key_format, value_format)), key, headers)
+
+
+def _serializers(
+    options: argparse.Namespace, properties: Mapping[str, str]
+) -> tuple[Serializer | None, Serializer] | None:
+    """Of keys and values, if a registry is named; asks it."""
+    named = [
+        part for part in ("key", "value") for end in ("subject", "schema", "message") if _given(options, part, end)
+    ]
+    address = address_of(properties, options.registry)
+    if address is None or (options.registry is None and not named):
+        if named:
+            raise UsageError(f"--{named[0]}-subject, --{named[0]}-schema and --{named[0]}-message need --registry")
+        return None
+    if options.value_format != "string" or (options.key_format != "string" and "key" in named):
+        raise UsageError("what has a schema has no other format: leave --key-format or --value-format out")
+    client = open_registry(address).client
+    found = [_serializer(client, options, part) if part == "value" or part in named else None for part in PARTS]
+    assert found[1] is not None
+    return found[0], found[1]
+
+
+def _serializer(client: RegistryClient, options: argparse.Namespace, part: str) -> Serializer:
+    file = _given(options, part, "schema")
+    draft = None if file is None else read_draft_file(Path(file))
+    subject = _given(options, part, "subject") or f"{options.topic}-{part}"
+    return Serializer(client, Choice(subject, draft, message=_given(options, part, "message")))
+
+
+def _given(options: argparse.Namespace, part: str, end: str) -> str | None:
+    found: str | None = getattr(options, f"{part}_{end}")
+    return found
 
 
 def _reader(options: argparse.Namespace, key: FieldFormat, value: FieldFormat) -> RecordReader:

@@ -21,16 +21,18 @@ from ottla.cli.meter import ByteMeter
 from ottla.cli.records.formatters import COLOURS, DefaultFormatter
 from ottla.cli.records.formatters import Message as Shown
 from ottla.cli.records.partition_choice import parse_moment
+from ottla.cli.records.schema_records import open_registry
 from ottla.cli.terminal import EXIT_FAILED, EXIT_INTERRUPTED, UsageError, escape_bytes, is_terminal, warn
-from ottla.operations.messages.decoding import Decoder, SchemaError
+from ottla.operations.messages.decoding import Decoder
 from ottla.operations.messages.expressions.parser import ExpressionError, parse
 from ottla.operations.messages.expressions.syntax import Expression, Text
 from ottla.operations.messages.files import csv_head, csv_line, json_line, readable
 from ottla.operations.messages.masking import MaskError, Masks, parse_rule
 from ottla.operations.messages.message import Message
-from ottla.operations.messages.registry import Registry, RegistryAddress
 from ottla.operations.messages.searching import Progress, Search, SearchLimits, Summary
 from ottla.operations.messages.windows import Bound, Window
+from ottla.operations.schema_registry.addresses import URL, address_of
+from ottla.operations.schema_registry.registry import Registry
 
 EXAMPLES = """
 ottla search orders refund                          text in keys, values or headers
@@ -43,7 +45,6 @@ AGO = re.compile(r"([0-9]+)(s|m|h|d)")
 UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 COLUMNS = ("timestamp", "partition", "offset", "key")
 UNREAD_LINES_MAX = 20
-REGISTRY_URL, REGISTRY_LOGIN = "schema.registry.url", "basic.auth.user.info"  # as Confluent's clients name them
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -91,7 +92,7 @@ def _parser() -> Parser:
     parser.add_argument("--format", choices=("text", "json", "csv"), default="text", help="how hits are written")
     parser.add_argument("--count", action="store_true", help="print only how many there are")
     parser.add_argument("--mask", action="append", default=[], metavar="TOPIC:FIELD", help="hide a field; repeatable")
-    parser.add_argument("--registry", metavar="URL", help=f"decode by a schema registry (default: {REGISTRY_URL})")
+    parser.add_argument("--registry", metavar="URL", help=f"decode by a schema registry (default: {URL})")
     return parser
 
 
@@ -133,14 +134,8 @@ def _bound(text: str | None, offset: int | None, now_ms: int) -> Bound:
 
 def _registry(options: argparse.Namespace) -> Registry | None:
     properties = command_properties(getattr(options, "command_config", None))
-    url = options.registry or properties.get(REGISTRY_URL)
-    if not url:
-        return None
-    user, has_login, password = properties.get(REGISTRY_LOGIN, "").partition(":")
-    try:  # who may start programs here may reach every address anyway
-        return Registry(RegistryAddress(url, user or None, password if has_login else None, is_inside_allowed=True))
-    except SchemaError as problem:
-        raise UsageError(str(problem)) from None
+    address = address_of(properties, options.registry)  # who may start programs here may reach every address anyway
+    return None if address is None else open_registry(address)
 
 
 def _masks(options: argparse.Namespace) -> Masks:

@@ -20,7 +20,7 @@ from ottla.cli.java.options import (
 from ottla.cli.kafka.produce import renamed
 from ottla.cli.patterns import topic_pattern
 from ottla.cli.records.consuming import EARLIEST, LATEST, Plan, Printer, consumer_settings, read_and_print
-from ottla.cli.records.formatters import FORMATTER_NAMES, Formatter, make_formatter
+from ottla.cli.records.formatters import FORMATTER_NAMES, Clean, Formatter, make_formatter
 from ottla.cli.terminal import ToolError, escape_bytes, is_terminal, warn
 from ottla.client.errors import ClientError
 from ottla.operations.records.deserializers import deserializer
@@ -30,6 +30,12 @@ SUMMARY = "Print the records of a topic."
 ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 DEFAULT_FORMATTER = "org.apache.kafka.tools.consumer.DefaultMessageFormatter"
 UNLIMITED = -1
+# Confluent's tools, and the class with which they print records.
+SCHEMA_FORMATTERS = {
+    "avro": "io.confluent.kafka.formatter.AvroMessageFormatter",
+    "json-schema": "io.confluent.kafka.formatter.json.JsonSchemaMessageFormatter",
+    "protobuf": "io.confluent.kafka.formatter.protobuf.ProtobufMessageFormatter",
+}
 
 OPTIONS = (
     BOOTSTRAP,
@@ -66,19 +72,22 @@ RENAMED = {
 }
 
 
-def run(arguments: Sequence[str]) -> int:
-    options = KafkaOptions(TOOL, SUMMARY, OPTIONS, arguments, example="--topic orders --from-beginning")
+def run(arguments: Sequence[str], tool: str = TOOL, formatter: str | None = None) -> int:
+    """`formatter` is the class that prints records unless told otherwise."""
+    options = KafkaOptions(tool, SUMMARY, OPTIONS, arguments, example="--topic orders --from-beginning")
     if not options.values:
         options.refuse(SUMMARY)
     bootstrap = bootstrap_of(options)
     check_options(options, bootstrap is not None)
     assert bootstrap is not None
-    for old, new in RENAMED.items():
+    for old, new in RENAMED.items() if formatter is None else ():  # Confluent's tools still have the old names
         renamed(options, old, new, (old, new), "Option")
     sys.stdout.flush()
     properties = client_properties(options)
     plan = make_plan(options, properties)
-    printer = Printer(choose_formatter(options), skip_errors=options.has("skip-message-on-error"))
+    printer = Printer(
+        choose_formatter(options, formatter or DEFAULT_FORMATTER), skip_errors=options.has("skip-message-on-error")
+    )
     single = {"client.id": "console-consumer", "isolation.level": _isolation_level(options)}
     settings = consumer_settings(bootstrap, plan, single, properties)
     is_told = True
@@ -134,7 +143,7 @@ def client_properties(options: KafkaOptions) -> dict[str, str]:
     return properties | parse_pairs(options.texts("consumer-property") + options.texts("command-property"))
 
 
-def choose_formatter(options: KafkaOptions) -> Formatter:
+def choose_formatter(options: KafkaOptions, usual: str = DEFAULT_FORMATTER) -> Formatter:
     config = options.text("formatter-config")
     properties = load_properties(config) if config is not None else {}
     properties |= parse_pairs(options.texts("property") + options.texts("formatter-property"))
@@ -147,13 +156,22 @@ def choose_formatter(options: KafkaOptions) -> Formatter:
         if given is not None and deserializer(given) is None:
             warn(f"warning: the deserializer {given} is not known: bytes are printed as they are")
     clean = escape_bytes if is_terminal(sys.stdout) else _as_it_is
-    name = options.text("formatter") or DEFAULT_FORMATTER
+    name = options.text("formatter") or usual
+    if name in SCHEMA_FORMATTERS.values():
+        return _schema_formatter(properties, clean)
     formatter = make_formatter(name, properties, clean)
     if formatter is None:
         raise ToolError(
             f"the formatter {name} is not known: org.apache.kafka.tools.consumer has {', '.join(FORMATTER_NAMES)}"
         )
     return formatter
+
+
+def _schema_formatter(properties: dict[str, str], clean: Clean) -> Formatter:
+    from ottla.cli.records.schema_choice import registry_address  # noqa: PLC0415 (few need it)
+    from ottla.cli.records.schema_records import confluent_formatter  # noqa: PLC0415
+
+    return confluent_formatter(properties, registry_address(properties), clean)
 
 
 def _group(options: KafkaOptions, properties: dict[str, str]) -> str | None:

@@ -17,7 +17,7 @@ from ottla.cli.java.options import (
     OptionError,
     bootstrap_of,
 )
-from ottla.cli.records.line_reader import LineError, LineReader
+from ottla.cli.records.line_reader import LineError, LineReader, RecordReader
 from ottla.cli.records.producing import (
     CODECS,
     MAX_BLOCK_MS,
@@ -32,6 +32,13 @@ from ottla.cli.terminal import ToolError, is_terminal, stdin_bytes
 TOOL = "kafka-console-producer.sh"
 SUMMARY = "Write lines of standard input to a topic."
 LINE_READERS = ("LineMessageReader", "ConsoleProducer$LineMessageReader")
+# Confluent's tools, and the class with which they read lines.
+SCHEMA_READERS = {
+    "avro": "io.confluent.kafka.formatter.AvroMessageReader",
+    "json-schema": "io.confluent.kafka.formatter.json.JsonSchemaMessageReader",
+    "protobuf": "io.confluent.kafka.formatter.protobuf.ProtobufMessageReader",
+}
+KINDS = dict(zip(SCHEMA_READERS.values(), ("avro", "json schema", "protobuf"), strict=True))
 ACKS = ("all", "-1", "0", "1")
 
 OPTIONS = (
@@ -86,22 +93,23 @@ RENAMED = {
 }
 
 
-def run(arguments: Sequence[str]) -> int:
-    options = KafkaOptions(TOOL, SUMMARY, OPTIONS, arguments, example="--topic orders")
+def run(arguments: Sequence[str], tool: str = TOOL, line_reader: str | None = None) -> int:
+    """`line_reader` is the class that reads lines unless told otherwise."""
+    options = KafkaOptions(tool, SUMMARY, OPTIONS, arguments, example="--topic orders")
     try:
-        return _run(options)
+        return _run(options, tool, line_reader)
     except LineError as problem:
         raise ToolError(str(problem)) from None
 
 
-def _run(options: KafkaOptions) -> int:
+def _run(options: KafkaOptions, tool: str, line_reader: str | None) -> int:
     if not options.values:
         options.refuse(SUMMARY)
     options.require("topic")
     bootstrap = bootstrap_of(options)
     if bootstrap is None:
         options.refuse('Missing required argument "[bootstrap-server]"')
-    for old, new in RENAMED.items():
+    for old, new in RENAMED.items() if line_reader is None else ():  # Confluent's tools still have the old names
         renamed(options, old, new, (new, old), "Warning:")
     if options.has("max-partition-memory-bytes"):
         print(
@@ -110,23 +118,28 @@ def _run(options: KafkaOptions) -> int:
         )
     topic = options.text("topic") or ""
     properties = client_properties(options)
-    reader = make_reader(options)
+    reader = make_reader(options, line_reader)
     max_block_ms = options.number("max-block-ms", LONG_MAX)
     wait_for_topic(bootstrap, topic, properties, MAX_BLOCK_MS if max_block_ms is None else max(max_block_ms, 1))
     settings = producer_settings(bootstrap, option_properties(options), {"client.id": "console-producer"}, properties)
-    sender = Sender(TOOL, topic, settings, properties, is_synchronous=options.has("sync"))
+    sender = Sender(tool, topic, settings, properties, is_synchronous=options.has("sync"))
     is_prompting = is_terminal(sys.stdin) and is_terminal(sys.stdout)
     lines = parsed_lines(reader, stdin_bytes(), is_prompting)
     return send_all(sender, lines, is_prompting=is_prompting)
 
 
-def make_reader(options: KafkaOptions) -> LineReader:
-    name = options.text("line-reader")
-    if name is not None and name.rpartition(".")[2] not in LINE_READERS:
+def make_reader(options: KafkaOptions, usual: str | None = None) -> RecordReader:
+    name = options.text("line-reader") or usual
+    if name is not None and name not in KINDS and name.rpartition(".")[2] not in LINE_READERS:
         raise ToolError(f"the line reader {name} is not known: there is only org.apache.kafka.tools.LineMessageReader")
     config = options.text("reader-config")
     properties = load_properties(config) if config is not None else {}
-    return LineReader(properties | parse_pairs(options.texts("property") + options.texts("reader-property")))
+    properties |= parse_pairs(options.texts("property") + options.texts("reader-property"))
+    if name not in KINDS:
+        return LineReader(properties)
+    from ottla.cli.records.schema_choice import confluent_reader  # noqa: PLC0415 (few need it)
+
+    return confluent_reader(properties, KINDS[name], options.text("topic") or "")
 
 
 def client_properties(options: KafkaOptions) -> dict[str, str]:

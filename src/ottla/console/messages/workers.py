@@ -19,14 +19,16 @@ from ottla.base.properties import read_properties
 from ottla.client.client import Client
 from ottla.console.api.errors import ApiError, Sentence
 from ottla.console.clusters.cluster import Address
-from ottla.operations.messages.decoding import SchemaError, Schemas
-from ottla.operations.messages.registry import Registry, RegistryAddress
+from ottla.operations.messages.decoding import Schemas
+from ottla.operations.schema_registry.addresses import address_of
+from ottla.operations.schema_registry.errors import SchemaError
+from ottla.operations.schema_registry.framing import SchemaName
+from ottla.operations.schema_registry.registry import Registry
 
 READS_MAX = 4  # at once
 SEARCHES_MAX = 4
 IDLE_CLIENTS_MAX = 4  # of a cluster
 TIMEOUT_MS = 10_000
-REGISTRY_URL, REGISTRY_LOGIN = "schema.registry.url", "basic.auth.user.info"  # as Confluent's clients name them
 
 T = TypeVar("T")
 
@@ -102,13 +104,14 @@ class MessageWorkers:
 
     def _registry(self, address: Address) -> Schemas | None:
         properties = read_properties(address.properties)
-        url = properties.get(REGISTRY_URL)
-        if not url:
-            return None
-        user, _, password = properties.get(REGISTRY_LOGIN, "").partition(":")
         is_inside_allowed = self.allows_private or not address.is_stored  # whoever starts us knows what he names
+        found = address_of(properties, inside=is_inside_allowed)
+        if found is None:
+            return None
+        if address.is_stored:  # what somebody typed into a page opens no file
+            found = found._replace(ca_file=None, certificate_file=None, key_file=None)
         try:
-            return Registry(RegistryAddress(url, user or None, password, is_inside_allowed))
+            return Registry(found)
         except SchemaError as problem:
             return _NoRegistry(str(problem))
 
@@ -122,5 +125,5 @@ class _NoRegistry:
     def __init__(self, problem: str) -> None:
         self.problem = problem
 
-    def decode(self, schema_id: int, _data: bytes) -> tuple[str, Any]:
-        raise SchemaError(f"schema {schema_id}: {self.problem}")
+    def decode(self, name: SchemaName, _data: bytes) -> tuple[str, Any]:
+        raise SchemaError(f"schema {name}: {self.problem}")

@@ -1,23 +1,26 @@
 """What the bytes of a key or value say: JSON, text, a schema of a registry, a record of an internal topic, or nothing.
 
 Rules:
-1. Bytes that begin as a registry's do (0 and the number of a schema) are asked for there, if there is a registry. What
-   then does not fit the schema is told as a problem, and shown as what it looks like without it.
+1. Bytes that begin as a registry's do (0 and the id of a schema), or have a header that names their schema, are asked
+   for there, if there is a registry. What then does not fit the schema is told as a problem, and shown as what it looks
+   like without it.
 2. JSON and text are UTF-8. Everything else is binary.
 3. Nothing here fails because of bytes that somebody wrote: the worst is binary with a problem.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol
 
 from ottla.operations.messages.expressions.matching import NO_DOCUMENT, read_json
 from ottla.operations.messages.expressions.syntax import KEY, VALUE
 from ottla.operations.messages.internal import internal_decoder
+from ottla.operations.schema_registry.errors import SchemaError
+from ottla.operations.schema_registry.framing import SchemaName, read_frame, schema_header
 
 JSON, TEXT, BINARY, NULL = "json", "text", "binary", "null"
-MAGIC_BYTE = 0
-SCHEMA_PREFIX_BYTES = 5
+Headers = Iterable[tuple[str, bytes | None]]
 _CONTROLS = bytes(code for code in range(32) if code not in b"\t\n\r\f\x1b") + b"\x7f"
 
 
@@ -26,7 +29,7 @@ class Decoded(NamedTuple):
 
     format: str
     document: Any = NO_DOCUMENT
-    schema_id: int | None = None
+    schema_id: SchemaName | None = None
     problem: str | None = None
 
     @property
@@ -35,14 +38,10 @@ class Decoded(NamedTuple):
         return self.format in (JSON, TEXT, BINARY, NULL) and self.problem is None
 
 
-class SchemaError(Exception):
-    """A schema that cannot be had, or bytes that do not fit it; str() is a sentence."""
-
-
 class Schemas(Protocol):
     """A registry: decodes what follows the prefix."""
 
-    def decode(self, schema_id: int, data: bytes) -> tuple[str, Any]:
+    def decode(self, name: SchemaName, data: bytes) -> tuple[str, Any]:
         """Format and document; raises SchemaError."""
 
 
@@ -59,7 +58,7 @@ class Decoder:
         """Whether every document is the JSON of the bytes themselves, so that bytes can be searched instead."""
         return self.schemas is None and self.internal is None
 
-    def decode(self, key: bytes | None, value: bytes | None) -> tuple[Decoded, Decoded]:
+    def decode(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> tuple[Decoded, Decoded]:
         """Key and value."""
         if self.internal is not None:
             found = self.internal(key, value)
@@ -67,23 +66,34 @@ class Decoder:
                 return Decoded(f"{self.topic} {KEY}", found[0]), Decoded(
                     NULL if value is None else f"{self.topic} {VALUE}", NO_DOCUMENT if value is None else found[1]
                 )
-        return self.decode_part(key), self.decode_part(value)
+        if self.schemas is None:
+            return _without_schema(key), _without_schema(value)
+        return (
+            self.decode_part(key, schema_header(headers, is_key=True)),
+            self.decode_part(value, schema_header(headers, is_key=False)),
+        )
 
-    def decode_part(self, data: bytes | None) -> Decoded:
+    def decode_part(self, data: bytes | None, header: bytes | None = None) -> Decoded:
         """One of both, without knowing the other."""
-        if data is None:
-            return Decoded(NULL)
-        if self.schemas is None or len(data) < SCHEMA_PREFIX_BYTES or data[0] != MAGIC_BYTE:
-            return decode_plain(data)
-        schema_id = int.from_bytes(data[1:SCHEMA_PREFIX_BYTES], "big")
+        if data is None or self.schemas is None:
+            return _without_schema(data)
+        name: SchemaName | None = None
         try:
-            format_, document = self.schemas.decode(schema_id, data[SCHEMA_PREFIX_BYTES:])
+            framed = read_frame(data, header)
+            if framed is None:
+                return decode_plain(data)
+            name = framed.name
+            format_, document = self.schemas.decode(name, framed.data)
         except SchemaError as problem:
-            return decode_plain(data)._replace(schema_id=schema_id, problem=str(problem))
-        return Decoded(format_, document, schema_id)
+            return decode_plain(data)._replace(schema_id=name, problem=str(problem))
+        return Decoded(format_, document, name)
 
     def __repr__(self) -> str:
         return f"<Decoder {self.topic} schemas={self.schemas is not None} internal={self.internal is not None}>"
+
+
+def _without_schema(data: bytes | None) -> Decoded:
+    return Decoded(NULL) if data is None else decode_plain(data)
 
 
 def decode_plain(data: bytes) -> Decoded:

@@ -21,10 +21,13 @@ from ottla.operations.messages.documents import dump
 from ottla.operations.messages.expressions.parser import ExpressionError, parse
 from ottla.operations.messages.expressions.syntax import HEADER, KEY, VALUE, Compare, Field
 from ottla.operations.messages.walking import Record
+from ottla.operations.schema_registry.framing import KEY_HEADER, VALUE_HEADER
 
 HIDDEN = "***"
 ANY, ANY_DEPTH = "*", "**"
 RULES_MAX = 1000
+
+SCHEMA_HEADERS = {KEY: KEY_HEADER, VALUE: VALUE_HEADER}
 
 
 class MaskError(ValueError):
@@ -72,9 +75,12 @@ class Masks:
         ]
         key, value = record.key, record.value
         if self._paths[KEY] or self._paths[VALUE]:
-            decoded_key, decoded_value = decoder.decode(key, value)
+            decoded_key, decoded_value = decoder.decode(key, value, record.headers)
             key = _hidden(key, decoded_key, self._paths[KEY])
             value = _hidden(value, decoded_value, self._paths[VALUE])
+            # What is JSON now was not written with the schema that a header names.
+            replaced = {name for part, name in SCHEMA_HEADERS.items() if self._paths[part]}
+            headers = [(name, content) for name, content in headers if name not in replaced]
         return record._replace(key=key, value=value, headers=headers)
 
     def _hides_header(self, name: str) -> bool:

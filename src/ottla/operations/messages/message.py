@@ -56,7 +56,7 @@ class Message:
     def decoded(self) -> tuple[Decoded, Decoded]:
         """Key and value; the bytes that masking wrote are JSON."""
         if self._decoded is None:
-            self._decoded = self.decoder.decode(self.record.key, self.record.value)
+            self._decoded = self.decoder.decode(self.record.key, self.record.value, self.record.headers)
         return self._decoded
 
     def everything(self) -> bytes | None:
@@ -147,7 +147,9 @@ class Row:
 
     def _both(self) -> tuple[Decoded, Decoded]:
         if self._decoded is None or self._decoded_row != self.row:
-            self._decoded = self.decoder.decode(self.key, self.value)
+            self._decoded = self.decoder.decode(
+                self.key, self.value, () if self.decoder.schemas is None else self.headers
+            )
             self._decoded_row = self.row
         return self._decoded
 

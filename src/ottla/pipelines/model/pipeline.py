@@ -12,6 +12,8 @@ from typing import Literal, NamedTuple
 
 from ottla.base.bootstrap import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP, default_bootstrap
 from ottla.operations.pipeline_runs.statuses import NAME
+from ottla.operations.schema_registry.addresses import RegistryAddress, address_of
+from ottla.operations.schema_registry.errors import SchemaError
 from ottla.pipelines.model.fields import Duration, Problems, Share, read_spec
 from ottla.pipelines.model.problems import Path, PipelineError, Problem, did_you_mean
 from ottla.pipelines.model.row_order import order_of
@@ -63,6 +65,10 @@ class Head:
         metadata={"doc": f"brokers, HOST:PORT,… (${BOOTSTRAP_VARIABLE} or {DEFAULT_BOOTSTRAP})"},
     )
     client: dict[str, str] = field(default_factory=dict, metadata={"doc": "settings of the Kafka client (TLS, SASL)"})
+    registry: str | dict[str, str] | None = field(
+        default=None,
+        metadata={"doc": "schema registry: URL, or url and properties such as basic.auth.user.info: ${REGISTRY_LOGIN}"},
+    )
     group: str | None = field(default=None, metadata={"doc": "consumer group that shows the progress"})
     dead_letters: str | bool = field(default=True, metadata={"doc": "topic for records that fail, or false"})
     max_dead: Share | None = field(
@@ -82,8 +88,22 @@ class Head:
     def problems(self) -> Iterator[Finding]:
         if not NAME.fullmatch(self.name):
             yield "name", f"{self.name!r} is no good name", "use letters, digits, dot, dash and underscore"
+        try:
+            if self.registry is not None and self.registry_address is None:
+                yield "registry", "has no url", "write `registry: http://host:8081`"
+            elif self.registry_address is not None:
+                self.registry_address.nodes()
+        except SchemaError as problem:
+            yield "registry", str(problem), ""
         if self.late_rows is not None and self.latency == "realtime":
             yield "late_rows", "realtime knows no late rows", "leave it out, or latency: micro-batch"
+
+    @property
+    def registry_address(self) -> RegistryAddress | None:
+        if isinstance(self.registry, Mapping):
+            properties = {name: value for name, value in self.registry.items() if name != "url"}
+            return address_of(properties, self.registry.get("url"))
+        return address_of({}, self.registry)
 
 
 class Stream(NamedTuple):

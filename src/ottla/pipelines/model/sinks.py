@@ -31,10 +31,15 @@ class TopicSink(Sink):
 
     topic: str = field(metadata={"doc": "topic to write to"})
     key: list[str] | None = field(default=None, metadata={"doc": "column or columns that make the record key"})
-    format: Literal["json", "csv", "text", "avro", "raw"] = field(
+    format: Literal["json", "csv", "text", "avro", "protobuf", "raw"] = field(
         default="json", metadata={"doc": "how a row becomes a value"}
     )
-    schema: str | None = field(default=None, metadata={"doc": "file with the Avro schema"})
+    schema: str | None = field(default=None, metadata={"doc": "file with the schema; with a subject it is registered"})
+    subject: str | None = field(
+        default=None,
+        metadata={"doc": "subject of the registry: write by its newest schema, or register one of the columns"},
+    )
+    message: str | None = field(default=None, metadata={"doc": "name of the Protobuf message (the first)"})
     delivery: Delivery = field(default="exactly-once", metadata={"doc": "exactly-once (default) or at-least-once"})
     topic_column: str | None = field(default=None, metadata={"doc": "column that names the topic of each row"})
     headers: list[str] | None = field(default=None, metadata={"doc": "columns written as record headers"})
@@ -47,8 +52,15 @@ class TopicSink(Sink):
     options: dict[str, str] = field(default_factory=dict, metadata={"doc": "settings of the producer"})
 
     def problems(self) -> Iterator[Finding]:
-        if (self.format == "avro") != (self.schema is not None):
-            yield "schema", "format avro and a schema file belong together", "give both or none"
+        if self.subject is not None:
+            if self.format not in ("json", "avro", "protobuf"):
+                yield "subject", f"means nothing for format {self.format}", "only for json, avro and protobuf"
+        elif self.format == "protobuf":
+            yield "subject", "format protobuf needs a subject of a registry", "write `subject: TOPIC-value`"
+        elif (self.format == "avro") != (self.schema is not None):
+            yield "schema", "format avro and a schema file belong together", "give both, or none, or a subject"
+        if self.message is not None and self.format != "protobuf":
+            yield "message", f"means nothing for format {self.format}", "only for protobuf"
 
 
 @dataclass(frozen=True, kw_only=True)

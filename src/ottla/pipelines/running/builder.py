@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
+from ottla.operations.schema_registry.addresses import RegistryAddress
 from ottla.pipelines.model.pipeline import Pipeline, Stream, TopicSource
 from ottla.pipelines.model.problems import Path
 from ottla.pipelines.running.laid_aside import Place, lay_aside
@@ -64,6 +65,10 @@ class Builder:
     @property
     def folder(self) -> str:
         return self.pipeline.folder
+
+    @property
+    def registry(self) -> RegistryAddress | None:
+        return self.pipeline.head.registry_address
 
     @property
     def is_counting(self) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 
 from pyspark.sql import types as T  # noqa: N812 (everybody's name for it)
 
+from ottla.operations.schema_registry.addresses import RegistryAddress
 from ottla.pipelines.model.pipeline import Pipeline, Stream
 from ottla.pipelines.model.problems import Path, PipelineError, Problem
 from ottla.pipelines.running.sink_checks import conditions, named_columns
@@ -61,6 +62,7 @@ class Flow:
 
     columns: Columns | None
     folder: str
+    registry: RegistryAddress | None = None
 
     def need(self, names: Iterable[str], where: str) -> None:
         """As steps compare names: letter by letter. Raises StepError."""
@@ -98,7 +100,7 @@ class ColumnCheck:
         for stream in self.pipeline.queries():
             after = self._after(stream)
             for number, sink in enumerate(stream.sinks):
-                flow = Flow(after, self.pipeline.folder)
+                flow = Flow(after, self.pipeline.folder, self.pipeline.head.registry_address)
                 path = (*stream.path, "to", number)
                 for where, name in named_columns(sink):
                     self._try(path, partial(flow.need, [name], where))
@@ -117,7 +119,7 @@ class ColumnCheck:
         is_source = not isinstance(stream.origin, str)
         columns = dict(SOURCE) if is_source else self._after(self.pipeline.streams[str(stream.origin)])
         for number, (name, spec) in enumerate(stream.steps):
-            flow = Flow(columns, self.pipeline.folder)
+            flow = Flow(columns, self.pipeline.folder, self.pipeline.head.registry_address)
             follow = STEPS.get(type(spec))
             path = (*stream.path, "steps", number, name)
             if follow is None:
@@ -150,9 +152,9 @@ def _parse(step: Parse, flow: Flow) -> None:
     flow.need([step.column], "column")
     flow.need(step.keep, "keep")
     try:
-        schema = choose_reader(step, flow.folder)[0].schema
+        schema = choose_reader(step, flow.folder, flow.registry)[0].schema
     except (SchemaError, GrokError) as problem:
-        raise StepError(str(problem), field="pattern" if isinstance(problem, GrokError) else "schema") from None
+        raise StepError(str(problem), field=step.field_of(problem)) from None
     except ImportError:  # what reads this format is not installed
         flow.columns = None
         return

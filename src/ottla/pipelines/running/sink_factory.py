@@ -21,6 +21,7 @@ from ottla.pipelines.sinks.function import FunctionSink
 from ottla.pipelines.sinks.posting import HttpSink, Request
 from ottla.pipelines.sinks.sqlalchemy_tables import check_url
 from ottla.pipelines.sinks.staging import local_path
+from ottla.pipelines.sinks.subjects import Subject
 from ottla.pipelines.sinks.tables import DELETED, Table
 from ottla.pipelines.sinks.topic import AtLeastOnceTopic, ExactlyOnceTopic
 
@@ -92,6 +93,13 @@ def make_database(spec: model.DatabaseSink, setting: Setting) -> DatabaseSink:
 
 
 def encoding_of(pipeline: Pipeline, spec: model.TopicSink) -> Encoding:
+    schema = str(Path(pipeline.folder) / spec.schema) if spec.schema else None
+    subject = None
+    if spec.subject is not None:
+        address = pipeline.head.registry_address
+        if address is None:
+            raise SinkError(f"subject {spec.subject} needs a registry: write `registry: http://host:8081` at the top")
+        subject = Subject(address, spec.subject, spec.format, schema, spec.message)
     return Encoding(
         format=spec.format,
         key=tuple(spec.key or ()),
@@ -99,7 +107,8 @@ def encoding_of(pipeline: Pipeline, spec: model.TopicSink) -> Encoding:
         headers=tuple(spec.headers or ()),
         topic_column=spec.topic_column,
         time=spec.time,
-        schema=str(Path(pipeline.folder) / spec.schema) if spec.schema else None,
+        schema=schema,
+        subject=subject,
     )
 
 

@@ -11,13 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from ottla.operations.schema_registry.formats.avro import flat
 from ottla.pipelines.sinks.batch import SinkError
+from ottla.pipelines.sinks.row_encoders import AvroEncoder, ProtobufEncoder, RowEncoder, checked_json
+from ottla.pipelines.sinks.subjects import Subject
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
-Format = Literal["json", "csv", "text", "avro", "raw"]
+Format = Literal["json", "csv", "text", "avro", "protobuf", "raw"]
 
 TIMESTAMP = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
 TIME_OPTIONS = {"timestampFormat": TIMESTAMP, "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", "timeZone": "UTC"}
@@ -39,6 +42,7 @@ class Encoding:
     `format`: json, csv, text (one column), avro (by `schema`, a file), raw (the columns are there). None: raw or json.
     `key`: columns that make the key: one as its text (binary as it is), several as a JSON object.
     `columns`: those that the value is made of (all but `topic_column`).
+    `subject`: json, avro and protobuf by a schema of a registry, whose id stands before the data.
     """
 
     format: Format | None = None
@@ -48,13 +52,14 @@ class Encoding:
     topic_column: str | None = None
     time: str | None = None
     schema: str | None = None
+    subject: Subject | None = None
 
     def apply(self, rows: DataFrame) -> DataFrame:
         """Raises SinkError for columns that are not there."""
         form = self.format or ("raw" if "value" in rows.columns and not self.columns else "json")
         self._check(rows)
-        if form == "avro":
-            return self._with_avro(rows)
+        if form in ("avro", "protobuf"):
+            return self._with_bytes(rows, form)
         value = self._raw(rows) if form == "raw" else self._value(rows, form)
         return rows.select(*self._around(rows, form), value.alias("value"))
 
@@ -78,7 +83,11 @@ class Encoding:
         if form == "csv":
             plain = [_csv_column(name, types[name]) for name in names]
             return F.to_csv(F.struct(*plain), TIME_OPTIONS)
-        return F.to_json(F.struct(*(finite(_column(name), types[name]).alias(name) for name in names)), JSON_OPTIONS)
+        text = F.to_json(F.struct(*(finite(_column(name), types[name]).alias(name) for name in names)), JSON_OPTIONS)
+        if self.subject is None:
+            return text
+        prefix, schema = self.subject.written(rows.select(*map(_column, names)).schema)
+        return checked_json(prefix, schema)(text)
 
     def _raw(self, rows: DataFrame) -> Column:
         if "value" not in rows.columns:
@@ -103,41 +112,44 @@ class Encoding:
             made["timestamp"] = _column(self.time).cast("timestamp")
         return [column.alias(name) for name, column in made.items()]
 
-    def _with_avro(self, rows: DataFrame) -> DataFrame:
-        if self.schema is None:
-            raise SinkError("format avro needs the file of a schema")
-        around = self._around(rows, "avro")
+    def _with_bytes(self, rows: DataFrame, form: str) -> DataFrame:
+        """By an encoder in Python, over Arrow."""
+        around = self._around(rows, form)
         names = [name for name in RECORD_TYPES if name in rows.select(*around).columns] if around else []
         inside = [_column(name).alias(f"_{number}") for number, name in enumerate(self.value_columns(rows))]
         schema = ", ".join(f"`{name}` {RECORD_TYPES[name]}" for name in [*names, "value"])
         selected = [column.cast(RECORD_TYPES[name]).alias(name) for column, name in _paired(rows, around, names)]
-        encode = AvroEncoder(Path(self.schema).read_text(), tuple(self.value_columns(rows)), tuple(names))
+        encode = BatchEncoder(self._encoder(rows, form), tuple(self.value_columns(rows)), tuple(names))
         return rows.select(*selected, *inside).mapInArrow(encode, schema)
+
+    def _encoder(self, rows: DataFrame, form: str) -> RowEncoder:
+        if self.subject is None:
+            if self.schema is None or form != "avro":
+                raise SinkError(f"format {form} needs the file of a schema, or a subject")
+            return AvroEncoder(Path(self.schema).read_text())
+        prefix, schema = self.subject.written(rows.select(*map(_column, self.value_columns(rows))).schema)
+        if form == "protobuf":
+            return ProtobufEncoder(schema, prefix, self.subject.message)
+        return AvroEncoder(flat(schema), prefix, is_strict=True)
 
 
 @dataclass(frozen=True)
-class AvroEncoder:
+class BatchEncoder:
     """Runs in Spark's workers: columns `_0`, `_1`, … are the fields, the others pass as they are."""
 
-    schema: str
+    encoder: RowEncoder
     fields: tuple[str, ...]
     passing: tuple[str, ...]
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        import json  # noqa: PLC0415
-        from io import BytesIO  # noqa: PLC0415
-
-        import fastavro  # noqa: PLC0415
         import pyarrow as pa  # noqa: PLC0415
 
-        parsed = fastavro.parse_schema(json.loads(self.schema))
+        encode = self.encoder.prepare()
         for batch in batches:
-            columns = [batch.column(f"_{number}").to_pylist() for number in range(len(self.fields))]
-            values = []
-            for row in zip(*columns, strict=True):
-                buffer = BytesIO()
-                _write_avro(fastavro, buffer, parsed, dict(zip(self.fields, row, strict=True)))
-                values.append(buffer.getvalue())
+            columns = [
+                batch.column(f"_{number}").to_pylist(maps_as_pydicts="strict") for number in range(len(self.fields))
+            ]
+            values = [encode(dict(zip(self.fields, row, strict=True))) for row in zip(*columns, strict=True)]
             passing = {name: batch.column(name) for name in self.passing}
             yield pa.RecordBatch.from_pydict({**passing, "value": pa.array(values, pa.binary())})
 
@@ -225,10 +237,3 @@ def _paired(rows: DataFrame, columns: list[Column], names: list[str]) -> Iterato
     by_name = dict(zip(order, columns, strict=True))
     for name in names:
         yield by_name[name], name
-
-
-def _write_avro(fastavro: Any, buffer: Any, schema: Any, record: dict[str, Any]) -> None:
-    try:
-        fastavro.schemaless_writer(buffer, schema, record)
-    except (ValueError, TypeError, KeyError, IndexError, OverflowError, AttributeError) as problem:
-        raise SinkError(f"a row does not fit the Avro schema: {problem}") from problem

@@ -30,6 +30,7 @@ from ottla.client.errors import ClientError
 from ottla.operations.fetching import Range
 from ottla.pipelines.source.bounds import OptionError, offsets_json, offsets_of
 from ottla.pipelines.source.cluster import open_cluster
+from ottla.pipelines.source.decoding import Decoding, ddl, decoding_of
 from ottla.pipelines.source.losses import SourceError
 from ottla.pipelines.source.options import Options, read_options
 from ottla.pipelines.source.planner import Planner
@@ -53,13 +54,17 @@ class OttlaDataSource(DataSource):
         return NAME
 
     def schema(self) -> str:
-        return spark_schema(read_options(self.options).columns)
+        options = read_options(self.options)
+        decoding = decoding_of(options)
+        return spark_schema(options.columns) if decoding is None else decoding.spark_schema()
 
-    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 (Spark's signature)
-        return BatchReader(read_options(self.options, is_stream=False))
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = read_options(self.options, is_stream=False)
+        return BatchReader(options, _same_decoding(options, schema))
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802
-        return StreamReader(read_options(self.options, is_stream=True))
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        options = read_options(self.options, is_stream=True)
+        return StreamReader(options, _same_decoding(options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from ottla.pipelines.sinks import format_options, format_writer  # noqa: PLC0415 (who reads does not need them)
@@ -90,8 +95,9 @@ class RangePartition(InputPartition):
 class BatchReader(DataSourceReader):
     """Reads what is there between two bounds."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, decoding: Decoding | None = None) -> None:
         self.options = options
+        self.decoding = decoding
 
     def partitions(self) -> Sequence[InputPartition]:
         cluster = open_cluster(self.options)
@@ -102,7 +108,7 @@ class BatchReader(DataSourceReader):
             cluster.close()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return _read(partition, self.options)
+        return _read(partition, self.options, self.decoding)
 
     def __repr__(self) -> str:
         return f"<BatchReader {self.options.subscription}>"
@@ -111,8 +117,9 @@ class BatchReader(DataSourceReader):
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a stream batch by batch, with the limits that Spark or the options set."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, decoding: Decoding | None = None) -> None:
         self.options = options
+        self.decoding = decoding
         self._planner: Planner | None = None
         self._shown: dict[str, Any] | None = None
 
@@ -148,7 +155,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [RangePartition(each, self.planner.topic_ids.seen) for each in wanted]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return _read(partition, self.options)
+        return _read(partition, self.options, self.decoding)
 
     def commit(self, end: dict[str, Any]) -> None:
         self._show(end)
@@ -172,10 +179,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return f"<StreamReader {self.options.subscription}>"
 
 
-def _read(partition: InputPartition, options: Options) -> Iterator[pa.RecordBatch]:
+def _same_decoding(options: Options, schema: StructType) -> Decoding | None:
+    """By the schema that Spark was told a moment ago. Raises OptionError if the subject has another one by now."""
+    decoding = decoding_of(options)
+    if decoding is not None and ddl(schema["value"].dataType) != ddl(decoding.fields):
+        raise OptionError(f"the newest schema of {options.value_subject} has changed: start the query again")
+    return decoding
+
+
+def _read(partition: InputPartition, options: Options, decoding: Decoding | None = None) -> Iterator[pa.RecordBatch]:
     if partition.value is None:  # Spark's way to say that there is nothing to read at all
         return iter(())
     from ottla.pipelines.source.reading import read_range  # noqa: PLC0415 (Arrow is needed in tasks only)
 
     *wanted, topic_id = partition.value
-    return read_range(Range(*wanted), options, topic_id)
+    if decoding is None:
+        return read_range(Range(*wanted), options, topic_id)
+    return decoding.decoded(read_range(Range(*wanted), decoding.reading(options), topic_id))

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ottla.base.names import TopicPartition
+from ottla.operations.schema_registry.addresses import RegistryAddress, address_of
+from ottla.operations.schema_registry.errors import SchemaError
 from ottla.pipelines.source.bounds import (
     EARLIEST,
     LATEST,
@@ -44,8 +46,12 @@ KNOWN = (
     "kafkaConsumer.pollTimeoutMs",
     "groupIdPrefix",
     "lossFolder",
+    "registry",
+    "valueSubject",
+    "mode",
 )
 KAFKA = "kafka."
+REGISTRY = "registry."  # before properties of the registry's client, such as basic.auth.user.info
 BOOTSTRAP = "bootstrap.servers"
 REFUSED_KAFKA = {  # as Spark's kafka source refuses them
     "auto.offset.reset": "where to start is said with the option startingOffsets",
@@ -56,6 +62,7 @@ REFUSED_KAFKA = {  # as Spark's kafka source refuses them
 }
 ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
 STRATEGIES = ("error", "latest")
+MODES = ("failfast", "permissive")  # what becomes of values that no schema of the registry can read
 
 RETRIES = 3
 RETRY_INTERVAL_MS = 10
@@ -112,6 +119,9 @@ class Options:
     fetch_bytes: int
     commit_group: str | None
     loss_folder: str | None = None  # for what is told of losses, see losses.py
+    registry: RegistryAddress | None = None
+    value_subject: str | None = None
+    is_permissive: bool = False
 
     @property
     def bootstrap(self) -> str:
@@ -145,6 +155,9 @@ def read_options(given: Mapping[str, str], is_stream: bool | None = None) -> Opt
         fetch_bytes=_fetch_bytes(properties),
         commit_group=texts.get("commitgroup") or None,
         loss_folder=texts.get("lossfolder") or None,
+        registry=_registry(texts),
+        value_subject=texts.get("valuesubject") or None,
+        is_permissive=one_of(texts, "mode", MODES) == "permissive",
     )
 
 
@@ -152,7 +165,7 @@ def refuse_unknown(texts: Mapping[str, str], names: Sequence[str], what: str) ->
     """`what` has these options, and those of the client. Raises OptionError that names the closest one."""
     known = {name.lower(): name for name in names}
     for name in texts:
-        if name in known or name.startswith(KAFKA):
+        if name in known or name.startswith(KAFKA) or (name.startswith(REGISTRY) and "registry" in known):
             continue
         if name == "path" and what == "source":
             raise OptionError("load() takes no path here: name the topic with the option subscribe")
@@ -212,6 +225,23 @@ def _pattern(text: str) -> str:
     except re.error as problem:
         raise OptionError(f"subscribePattern {text!r} is not a regular expression: {problem}") from None
     return text
+
+
+def _registry(texts: Mapping[str, str]) -> RegistryAddress | None:
+    properties = {name[len(REGISTRY) :]: value for name, value in texts.items() if name.startswith(REGISTRY)}
+    address = address_of(properties, texts.get("registry"))
+    if (address is None) != (not texts.get("valuesubject")):
+        raise OptionError("the options registry and valueSubject belong together")
+    if address is None and (properties or "mode" in texts):
+        raise OptionError(f"the options mode and {REGISTRY}… mean nothing without registry and valueSubject")
+    try:
+        if address is not None:
+            address.nodes()
+    except SchemaError as problem:
+        raise OptionError(f"registry: {problem}") from None
+    if address is not None and "value" not in _columns(texts):
+        raise OptionError("valueSubject is for the column value, which the option columns leaves out")
+    return address
 
 
 def _columns(texts: Mapping[str, str]) -> tuple[str, ...]:

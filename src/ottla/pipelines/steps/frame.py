@@ -24,6 +24,7 @@ from uuid import uuid4
 
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
+from ottla.operations.schema_registry.addresses import RegistryAddress
 from ottla.pipelines.model.row_order import INSTANT, POSITION
 
 if TYPE_CHECKING:
@@ -46,6 +47,10 @@ class Surroundings(Protocol):
     @property
     def folder(self) -> str:
         """Relative paths in the pipeline start here."""
+
+    @property
+    def registry(self) -> RegistryAddress | None:
+        """Where writers' schemas are."""
 
     @property
     def is_counting(self) -> bool:

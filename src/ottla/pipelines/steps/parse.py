@@ -16,6 +16,7 @@ from typing import ClassVar, Literal
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
+from ottla.operations.schema_registry.framing import KEY_HEADER, VALUE_HEADER
 from ottla.pipelines.steps.frame import Frame
 from ottla.pipelines.steps.parsing.choose import choose_reader
 from ottla.pipelines.steps.parsing.debezium import debezium_reader, deletion_text
@@ -29,7 +30,8 @@ from ottla.pipelines.steps.step import Kind, StepError
 FORMATS = ("json", "debezium", "csv", "avro", "protobuf", "regex", "grok", "text")
 ONLY_FOR = {
     "pattern": ("regex", "grok"), "patterns": ("grok",), "delimiter": ("csv",), "quote": ("csv",),
-    "null_text": ("csv",), "message": ("protobuf",), "schemas": ("avro",), "strict": ("json", "protobuf"),
+    "null_text": ("csv",), "message": ("protobuf",), "schemas": ("avro",),
+    "subject": ("json", "avro", "protobuf"), "strict": ("json", "protobuf"),
     "timestamp_format": ("json", "debezium", "csv", "regex", "grok"),
     "required": ("json", "csv", "avro", "protobuf", "regex", "grok", "text"),
 }  # fmt: skip
@@ -76,17 +78,26 @@ class Parse:
         default="raw",
         metadata={"doc": "what stands before the data: nothing, Avro's single-object mark, or a schema id"},
     )
+    subject: str | None = field(
+        default=None, metadata={"doc": "subject of the registry whose newest schema is read by, instead of `schema`"}
+    )
     schemas: str | None = field(default=None, metadata={"doc": "folder with writers' Avro schemas: ID.avsc"})
     charset: str = field(default="utf-8", metadata={"doc": "of text: utf-8 or iso-8859-1"})
     KIND: ClassVar[Kind] = "marks"
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         yield from self._misplaced()
-        if self.schema is None and self.format in ("json", "debezium", "csv", "avro", "protobuf"):
+        if self.subject is not None and self.schema is not None:
+            yield "subject", "a schema and a subject exclude each other", "leave one of them out"
+        if (
+            self.schema is None
+            and self.subject is None
+            and self.format in ("json", "debezium", "csv", "avro", "protobuf")
+        ):
             yield "schema", f"{self.format} needs a schema", "write `schema: {field: type, …}` or the name of a file"
         if self.format in ("json", "debezium", "csv") and self.schema is not None and not _is_file(self.schema):
             yield from self._schema_problems()
-        if self.format == "protobuf" and not self.message:
+        if self.format == "protobuf" and not self.message and self.subject is None:
             yield "message", "protobuf needs the name of the message", ""
         if self.charset.lower() not in ("utf-8", "iso-8859-1"):
             yield "charset", f"{self.charset!r} is not known", "utf-8 or iso-8859-1"
@@ -108,20 +119,26 @@ class Parse:
 
     def apply(self, frame: Frame) -> Frame:
         try:
-            reader, required = choose_reader(self, frame.around.folder)
+            reader, required = choose_reader(self, frame.around.folder, frame.around.registry)
         except (SchemaError, GrokError) as problem:
-            raise StepError(str(problem), field="pattern" if isinstance(problem, GrokError) else "schema") from None
+            raise StepError(str(problem), field=self.field_of(problem)) from None
         self._check_names(frame, reader)
         frame = self._without_tombstones(frame)
         frame = self._read(frame, reader)
         frame = self._judged(frame, reader, [*required, *(name for name in self.required if name not in required)])
         return replace(frame, rows=frame.rows.drop(SOURCE, READ), event_time=None)
 
+    def field_of(self, problem: SchemaError | GrokError) -> str:
+        """Which of our fields a reader complains about."""
+        if isinstance(problem, GrokError):
+            return "pattern"
+        return "subject" if self.subject is not None else "schema"
+
     # reading
 
     def _read(self, frame: Frame, reader: Reader) -> Frame:
         value = F.col(quoted(self.column))
-        source = self._text(value) if reader.TAKES == "text" else value.cast("binary")
+        source = self._text(value) if reader.TAKES == "text" else self._framed(value.cast("binary"), frame)
         if self._deletes(frame):
             source = F.coalesce(source, deletion_text(F.col("_key")))
         rows = frame.rows.withColumn(SOURCE, frame.alive(source))
@@ -129,6 +146,16 @@ class Parse:
         kept = [F.col(quoted(name)) for name in self.keep]
         fields = [reader.value(name).alias(name) for name in reader.schema.names]
         return replace(frame, rows=rows.select(*kept, *fields, *frame.hidden, SOURCE, READ))
+
+    def _framed(self, value: Column, frame: Frame) -> Column:
+        """Newer serializers write what stands before the data into a header."""
+        header = {"value": VALUE_HEADER, "key": KEY_HEADER}.get(self.column)
+        if self.encoding != "confluent" or frame.around.registry is None or header is None:
+            return value
+        if "_headers" not in frame.rows.columns:
+            return value
+        named = F.filter(F.col("_headers"), lambda each: (each["key"] == header) & each["value"].isNotNull())
+        return F.when(F.size(named) > 0, F.concat(F.element_at(named, -1)["value"], value)).otherwise(value)
 
     def _text(self, value: Column) -> Column:
         if self.encoding == "confluent":

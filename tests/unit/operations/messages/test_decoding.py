@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from ottla.operations.messages.decoding import Decoded, Decoder, SchemaError
+from ottla.operations.messages.decoding import Decoded, Decoder
 from ottla.operations.messages.expressions.matching import NO_DOCUMENT, Headers
 from ottla.operations.messages.files import csv_line, harmless, json_line, time_text
 from ottla.operations.messages.masking import MaskError, Masks, parse_rule
 from ottla.operations.messages.message import Message
-from ottla.operations.messages.registry import Schema
-from ottla.operations.messages.schema_decoders import make_decoder
 from ottla.operations.messages.walking import Record, State
+from ottla.operations.schema_registry.decoders import make_decoder
+from ottla.operations.schema_registry.errors import SchemaError
+from ottla.operations.schema_registry.schemas import Schema
 
 
 def record(key: bytes | None, value: bytes | None, headers: Headers = ()) -> Record:

@@ -161,3 +161,11 @@ def test_noise_is_no_protobuf(tmp_path: Path) -> None:
         made.decode(b"\x0a\xff")
     with pytest.raises(SchemaError, match="descriptor set"):
         find_message(b"\xff\xff\xff", "A")
+
+
+def test_a_writers_schema_that_the_reader_cannot_resolve_is_a_reason_to_die() -> None:
+    wanted = record({"name": "id", "type": "long"})
+    other = record({"name": "id", "type": "string"})
+    frames = AvroDecoder(wanted, "confluent", KnownSchemas({7: other}, {}))
+    with pytest.raises(DecodeError, match="not Avro of this schema: Schema mismatch: string is not long"):
+        frames.decode(b"\0\0\0\0\7" + written(other, {"id": "x"}))

@@ -17,6 +17,8 @@ from typing import Any, Literal, NamedTuple
 
 from pyspark.sql import types as T  # noqa: N812 (everybody's name for it)
 
+from ottla.operations.schema_registry.errors import SchemaError as NoNameError
+from ottla.operations.schema_registry.framing import PREFIX_BYTES, SchemaName, read_name
 from ottla.pipelines.steps.parsing.binaries import DecodeError, Row, timestamp_micros
 from ottla.pipelines.steps.parsing.lookup import SchemaLookup
 from ottla.pipelines.steps.parsing.schemas import DEPTH_MAX, SchemaError
@@ -48,15 +50,19 @@ class AvroDecoder:
     lookup: SchemaLookup
 
     def decode(self, value: bytes) -> Row:
-        writer, start = self._writer(value)
+        writer = self._by_prefix.get(value[:PREFIX_BYTES])  # for nearly all records that have an id
+        start = PREFIX_BYTES
+        if writer is None:
+            writer, start = self._writer(value)
         stream = io.BytesIO(value)
         stream.seek(start)
+        reader = self._reader
         try:
-            found = self._read(stream, writer, self._reader.avro)
-            made = self._reader.convert(found) if self._reader.convert else found
+            found = self._read(stream, writer, None if writer is reader.avro else reader.avro)
+            made = reader.convert(found) if reader.convert else found
         except DecodeError:
             raise
-        except BAD_DATA as error:
+        except self._bad_data as error:
             raise DecodeError(f"not Avro of this schema: {_words(error)}") from None
         rest = len(value) - stream.tell()
         if rest:
@@ -70,11 +76,16 @@ class AvroDecoder:
             if value[:2] != SINGLE_OBJECT or len(value) < 10:
                 raise DecodeError("does not begin with C3 01 and a fingerprint")
             return self._parsed(value[2:10]), 10
-        if value[:1] != b"\x00" or len(value) < 5:
-            raise DecodeError("does not begin with a zero byte and a schema id")
-        return self._parsed(int.from_bytes(value[1:5], "big")), 5
+        try:
+            name, start = read_name(value)
+        except NoNameError:
+            raise DecodeError("does not begin with a zero byte and a schema id") from None
+        writer = self._parsed(name)
+        if start == PREFIX_BYTES:
+            self._by_prefix[value[:PREFIX_BYTES]] = writer
+        return writer, start
 
-    def _parsed(self, name: bytes | int | None) -> Any:
+    def _parsed(self, name: bytes | SchemaName | None) -> Any:
         """The schema that wrote the record, each parsed once."""
         if name not in self._writers:
             self._writers[name] = self._found(name)
@@ -83,14 +94,16 @@ class AvroDecoder:
             raise DecodeError(f"unknown schema {name.hex() if isinstance(name, bytes) else f'id {name}'}")
         return found
 
-    def _found(self, name: bytes | int | None) -> Any:
+    def _found(self, name: bytes | SchemaName | None) -> Any:
         if name is None:
             return self._reader.avro
-        text = self.lookup.by_id(name) if isinstance(name, int) else self.lookup.by_fingerprint(name)
-        if text is None:
-            return None
         try:
-            return parse_avro(text, is_writer=True).avro
+            text = self.lookup.by_fingerprint(name) if isinstance(name, bytes) else self.lookup.by_id(name)
+            if text is None:
+                return None
+            found = parse_avro(text, is_writer=True).avro
+            # The same schema needs no resolution, which fastavro would do anew for every record.
+            return self._reader.avro if found == self._reader.avro else found
         except SchemaError as error:
             raise DecodeError(f"the schema that wrote it is of no use: {error}") from None
 
@@ -99,8 +112,19 @@ class AvroDecoder:
         return parse_avro(self.schema)
 
     @cached_property
-    def _writers(self) -> dict[bytes | int | None, Any]:
+    def _writers(self) -> dict[bytes | SchemaName | None, Any]:
         return {}
+
+    @cached_property
+    def _by_prefix(self) -> dict[bytes, Any]:
+        """Writers' schemas by the first bytes of records; only where records begin with an id."""
+        return {}
+
+    @cached_property
+    def _bad_data(self) -> tuple[type[Exception], ...]:
+        from fastavro.read import SchemaResolutionError  # noqa: PLC0415 (it is no ValueError)
+
+        return (*BAD_DATA, SchemaResolutionError)
 
     @cached_property
     def _read(self) -> Callable[[io.BytesIO, Any, Any], Any]:

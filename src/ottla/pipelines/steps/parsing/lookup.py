@@ -1,8 +1,8 @@
 """Which schema a record was written with: the seam for a schema registry.
 
-A record may carry a number (four bytes after a zero byte, as Confluent's serializers write it) or a fingerprint (eight
-bytes after C3 01, Avro's single-object encoding). A lookup turns them into schemas. Lookups travel to the executors, so
-they must be picklable, and they are asked once for each schema and process.
+A record may carry an id or GUID (operations/schema_registry/framing.py) or a fingerprint (eight bytes after C3 01,
+Avro's single-object encoding). A lookup turns them into schemas. Lookups travel to the executors, so they must be
+picklable, and they are asked once for each schema and process.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from ottla.operations.schema_registry.framing import SchemaName
 from ottla.pipelines.steps.parsing.schemas import FILE_BYTES_MAX, SchemaError
 
 FILES_MAX = 10_000
@@ -20,7 +21,7 @@ FILES_MAX = 10_000
 class SchemaLookup(Protocol):
     """The text of a schema, or None where there is none."""
 
-    def by_id(self, schema_id: int) -> str | None: ...
+    def by_id(self, name: SchemaName) -> str | None: ...
 
     def by_fingerprint(self, fingerprint: bytes) -> str | None: ...
 
@@ -32,8 +33,8 @@ class KnownSchemas:
     ids: dict[int, str]
     fingerprints: dict[bytes, str]
 
-    def by_id(self, schema_id: int) -> str | None:
-        return self.ids.get(schema_id)
+    def by_id(self, name: SchemaName) -> str | None:
+        return self.ids.get(name) if isinstance(name, int) else None
 
     def by_fingerprint(self, fingerprint: bytes) -> str | None:
         return self.fingerprints.get(fingerprint)

@@ -17,7 +17,11 @@ from typing import Any, Literal
 from pyspark.sql import types as T  # noqa: N812 (everybody's name for it)
 
 from ottla.operations import protoc
+from ottla.operations.schema_registry.errors import SchemaError as NoNameError
+from ottla.operations.schema_registry.formats.protobuf import Messages
+from ottla.operations.schema_registry.framing import SchemaName, read_indexes, read_name
 from ottla.pipelines.steps.parsing.binaries import DecodeError, Row, timestamp_micros
+from ottla.pipelines.steps.parsing.registry_lookup import RegistryLookup
 from ottla.pipelines.steps.parsing.schemas import FILE_BYTES_MAX, SchemaError
 
 WRAPPERS = {
@@ -43,18 +47,49 @@ class ProtobufDecoder:
     message: str
     encoding: Literal["raw", "confluent"]
     is_strict: bool = False
+    lookup: RegistryLookup | None = None  # without one, the path to the message is not looked at
 
     def decode(self, value: bytes) -> Row:
         from google.protobuf.message import DecodeError as WrongBytes  # noqa: PLC0415 (runs on executors)
 
         message = self._class()
         try:
-            message.ParseFromString(value[_data_start(value) :] if self.encoding == "confluent" else value)
+            message.ParseFromString(self._unframed(value) if self.encoding == "confluent" else value)
         except (WrongBytes, RecursionError, ValueError) as error:
             raise DecodeError(f"not a {self.message}: {error}") from None
         if self.is_strict:
             _refuse_unknown(message)
         return self._convert(message)  # type: ignore[no-any-return]
+
+    def _unframed(self, value: bytes) -> bytes:
+        try:
+            name, start = read_name(value)
+            path, length = read_indexes(value[start:])
+        except NoNameError:
+            words = "does not begin with a zero byte, a schema id and a path to the message"
+            raise DecodeError(words) from None
+        if self.lookup is not None:
+            written = self._messages.get((name, path)) or self._messages.setdefault(
+                (name, path), self._message_name(self.lookup, name, path)
+            )
+            wanted = self._class.DESCRIPTOR.full_name
+            if written != wanted:
+                raise DecodeError(f"is a {written}, not a {wanted}")
+        return value[start + length :]
+
+    def _message_name(self, lookup: RegistryLookup, name: SchemaName, path: tuple[int, ...]) -> str:
+        """Which message a record is, by the schema that wrote it."""
+        found = lookup.schema(name)
+        if found is None:
+            raise DecodeError(f"unknown schema id {name}")
+        try:
+            return str(Messages(found).at(path).DESCRIPTOR.full_name)
+        except NoNameError as problem:
+            raise DecodeError(f"schema {name}: {problem}") from None
+
+    @cached_property
+    def _messages(self) -> dict[tuple[SchemaName, tuple[int, ...]], str]:
+        return {}
 
     @cached_property
     def _class(self) -> Any:
@@ -67,7 +102,7 @@ class ProtobufDecoder:
         return _message_converter(self._class.DESCRIPTOR)
 
     def __getstate__(self) -> dict[str, object]:
-        return {name: getattr(self, name) for name in ("descriptors", "message", "encoding", "is_strict")}
+        return {name: getattr(self, name) for name in ("descriptors", "message", "encoding", "is_strict", "lookup")}
 
 
 def read_descriptors(path: Path) -> bytes:
@@ -195,29 +230,6 @@ def _refuse_unknown(message: Any) -> None:
     unknown = UnknownFieldSet(message)
     if len(unknown):
         raise DecodeError(f"unknown field with number {unknown[0].field_number}")
-
-
-def _data_start(value: bytes) -> int:
-    """Behind the zero byte, the schema id and the path to the message (a count and so many numbers, as zigzag)."""
-    if value[:1] != b"\x00" or len(value) < 6:
-        raise DecodeError("does not begin with a zero byte, a schema id and a path to the message")
-    count, place = _zigzag(value, 5)
-    for _ in range(count):
-        _, place = _zigzag(value, place)
-    return place
-
-
-def _zigzag(value: bytes, place: int) -> tuple[int, int]:
-    number = 0
-    for shift in range(0, 35, 7):
-        if place >= len(value):
-            break
-        byte = value[place]
-        place += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (number >> 1) ^ -(number & 1), place
-    raise DecodeError("the path to the message cannot be read")
 
 
 def _same(value: Any) -> Any:

@@ -10,8 +10,15 @@ from typing import Any
 
 import pytest
 
-from ottla.operations.messages.decoding import SchemaError
-from ottla.operations.messages.registry import MISSING_S, REST_S, Registry, RegistryAddress, checked_address
+from ottla.operations.schema_registry.addresses import (
+    RegistryAddress,
+    address_of,
+    checked_address,
+    without_registry,
+)
+from ottla.operations.schema_registry.client import RegistryClient
+from ottla.operations.schema_registry.errors import RegistryError, SchemaError
+from ottla.operations.schema_registry.registry import MISSING_S, REST_S, Registry
 
 ADDRESS = {"type": "record", "name": "Address", "namespace": "shop", "fields": [{"name": "city", "type": "string"}]}
 ORDER = {"type": "record", "name": "Order", "fields": [{"name": "to", "type": "shop.Address"}]}
@@ -21,7 +28,7 @@ ANSWERS: dict[str, Any] = {
         "schema": json.dumps(ORDER),
         "references": [{"name": "shop.Address", "subject": "a/b", "version": 3}],
     },
-    "/subjects/a%2Fb/versions/3": {"schema": json.dumps(ADDRESS)},
+    "/subjects/a%2Fb/versions/3?deleted=true": {"schema": json.dumps(ADDRESS)},
     "/schemas/ids/3": {"schemaType": "JSON", "schema": "{}"},
     "/schemas/ids/4": {"schemaType": "XML", "schema": "<x/>"},
     "/schemas/ids/5": ["no registry"],
@@ -77,7 +84,12 @@ def test_schemas_are_asked_for_once(server: Server) -> None:
     assert known.decode(1, b"\x02x") == ("avro", "x")
     assert known.decode(2, b"\x08Rome") == ("avro", {"to": {"city": "Rome"}})
     assert known.decode(3, b"[1]") == ("json schema", [1])
-    assert server.asked == ["/schemas/ids/1", "/schemas/ids/2", "/subjects/a%2Fb/versions/3", "/schemas/ids/3"]
+    assert server.asked == [
+        "/schemas/ids/1",
+        "/schemas/ids/2",
+        "/subjects/a%2Fb/versions/3?deleted=true",
+        "/schemas/ids/3",
+    ]
     with pytest.raises(SchemaError, match="the bytes do not fit schema 1"):
         known.decode(1, b"\x06a")
     with pytest.raises(SchemaError, match="1 bytes follow"):
@@ -136,3 +148,31 @@ def test_addresses_that_are_none() -> None:
     for url in ("", "registry:8081", "file:///etc/passwd", "ftp://registry"):
         with pytest.raises(SchemaError, match="write http://host:8081"):
             Registry(RegistryAddress(url))
+
+
+def test_of_several_nodes_the_next_is_asked_and_remembered(server: Server) -> None:
+    address = RegistryAddress(f"http://127.0.0.1:9,{server.url}", is_inside_allowed=True)
+    client = RegistryClient(address)
+    assert client.draft(1).text == '"string"'
+    assert client.transport.nodes[0].geturl() == server.url
+    with pytest.raises(RegistryError, match="does not know"):
+        client.draft(99)
+    assert len(server.asked) == 2, "an answer is an answer, and no reason to ask the next node"
+
+
+def test_addresses_out_of_properties() -> None:
+    assert address_of({}) is None
+    found = address_of({"schema.registry.url": "http://r:1", "basic.auth.user.info": "me:a:b", "ssl.ca.location": "x"})
+    assert found is not None
+    assert (found.user, found.password, found.ca_file) == ("me", "a:b", None), "x is for the brokers"
+    assert found.authorization() == "Basic bWU6YTpi"
+    assert "a:b" not in repr(found)
+    token = address_of({"bearer.auth.token": "t", "schema.registry.ssl.ca.location": "nothing.pem"}, "https://r")
+    assert token is not None
+    assert token.authorization() == "Bearer t"
+    with pytest.raises(SchemaError, match="certificates for the registry cannot be read"):
+        token.tls()
+    for text in ("", " , ", "r:8081", "http://", "http://me:pw@r", "http://r:99999", "file:///etc/passwd"):
+        with pytest.raises(SchemaError):
+            RegistryAddress(text).nodes()
+    assert without_registry({"acks": "1", "schema.registry.url": "x", "basic.auth.user.info": "y"}) == {"acks": "1"}

@@ -1,0 +1,265 @@
+"""`ottla schemas`: the subjects of a schema registry: list, show, register, check, delete, config, export, import."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ottla.cli.arguments import Parser, positive
+from ottla.cli.client_settings import command_properties, parse_pairs
+from ottla.cli.tables import print_table
+from ottla.cli.terminal import EXIT_FAILED, UsageError, confirm, say, warn
+from ottla.operations.schema_registry.addresses import URL, address_of
+from ottla.operations.schema_registry.client import LATEST, RegistryClient
+from ottla.operations.schema_registry.errors import SchemaError
+from ottla.operations.schema_registry.folders import (
+    drafts_of_folder,
+    export,
+    kind_of,
+    read_draft_file,
+    read_folder,
+)
+from ottla.operations.schema_registry.importing import import_all
+from ottla.operations.schema_registry.schemas import KINDS, TYPES, Draft, Reference
+
+REGISTRY_VARIABLE = "OTTLA_REGISTRY"
+DEFAULT_REGISTRY = "http://127.0.0.1:8081"
+MODES = ("READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT")
+LEVELS = ("NONE", "BACKWARD", "BACKWARD_TRANSITIVE", "FORWARD", "FORWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE")
+EXAMPLES = """
+ottla schemas list
+ottla schemas register orders-value order.avsc
+ottla schemas check orders-value new-order.avsc       exit code 1 and the reasons if it does not fit
+ottla schemas show orders-value 2
+ottla schemas config orders-value --level FULL_TRANSITIVE
+ottla schemas export backup
+ottla schemas import backup --registry http://other:8081
+"""
+
+
+def run(arguments: Sequence[str]) -> int:
+    options = _parser().parse_args(arguments)
+    properties = command_properties(getattr(options, "command_config", None))
+    given = getattr(options, "registry", None) or os.environ.get(REGISTRY_VARIABLE)
+    address = address_of(properties, given) or address_of(properties, DEFAULT_REGISTRY)
+    assert address is not None
+    try:
+        client = RegistryClient(address)
+    except SchemaError as problem:
+        raise UsageError(str(problem)) from None
+    code: int = options.action(client, options)
+    return code
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="ottla schemas", description="The subjects of a schema registry.", examples=EXAMPLES)
+    add_registry(parser)
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
+    listing = commands.add_parser("list", help="the subjects and their newest versions")
+    listing.add_argument("prefix", nargs="?", metavar="PREFIX", help="only subjects that begin so; :*: is all contexts")
+    listing.set_defaults(action=_list)
+    showing = commands.add_parser("show", help="the text of a schema")
+    showing.add_argument("subject", nargs="?", metavar="SUBJECT")
+    showing.add_argument("version", nargs="?", default=LATEST, metavar="VERSION", help="a number (default: the newest)")
+    showing.add_argument("--id", type=positive, metavar="N", help="by its id instead of a subject")
+    showing.add_argument("--guid", metavar="GUID", help="by its GUID instead of a subject")
+    showing.set_defaults(action=_show)
+    registering = commands.add_parser("register", help="a new version of a subject, or of all files of a folder")
+    registering.add_argument("--normalize", action="store_true", help="store the schema in its normal form")
+    registering.set_defaults(action=_register)
+    checking = commands.add_parser("check", help="whether a schema fits those that a subject has")
+    checking.add_argument("--version", metavar="VERSION", help="against this one, or latest (default: by the level)")
+    checking.set_defaults(action=_check)
+    for command in (registering, checking):
+        command.add_argument("subject", metavar="SUBJECT|FOLDER", help="or a folder with files called SUBJECT.avsc, …")
+        command.add_argument("file", nargs="?", metavar="FILE", help="ends in .avsc, .json or .proto")
+        command.add_argument("--type", choices=[name.lower() for name in KINDS], help="if the ending does not say it")
+        command.add_argument(
+            "--reference", action="append", default=[], metavar="NAME=SUBJECT:VERSION", help="what the schema refers to"
+        )
+    deleting = commands.add_parser("delete", help="a subject, or a version of it")
+    deleting.add_argument("subject", metavar="SUBJECT")
+    deleting.add_argument("--version", metavar="VERSION", help="only this one")
+    deleting.add_argument("--permanent", action="store_true", help="for ever; it must have been deleted before")
+    deleting.add_argument("--yes", "-y", action="store_true", help="do not ask")
+    deleting.set_defaults(action=_delete)
+    _add_settings(commands)
+    exporting = commands.add_parser("export", help="all versions of all subjects, or of some, as files of a folder")
+    exporting.add_argument("folder", metavar="FOLDER")
+    exporting.add_argument("subjects", nargs="*", metavar="SUBJECT")
+    exporting.set_defaults(action=_export)
+    importing = commands.add_parser("import", help="what was exported, with the ids and versions that it had")
+    importing.add_argument("folder", metavar="FOLDER")
+    importing.set_defaults(action=_import)
+    for command in (listing, showing, exporting):
+        command.add_argument("--deleted", action="store_true", help="also what was deleted, but not permanently")
+    for command in (listing, showing):
+        command.add_argument("--json", action="store_true", help="for programs")
+    for command in commands.choices.values():
+        add_registry(command)
+    return parser
+
+
+def _add_settings(commands: Any) -> None:
+    setting = commands.add_parser("config", help="compatibility level, mode and more, of all or of a subject")
+    setting.add_argument("subject", nargs="?", metavar="SUBJECT", help="default: what holds for all")
+    setting.add_argument("--level", type=str.upper, choices=LEVELS, metavar="LEVEL", help=", ".join(LEVELS))
+    setting.add_argument("--mode", type=str.upper, choices=MODES, metavar="MODE", help=", ".join(MODES))
+    setting.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="such as normalize=true")
+    setting.add_argument("--remove", action="store_true", help="what holds for all holds for this subject, too")
+    setting.set_defaults(action=_config)
+
+
+def add_registry(parser: argparse.ArgumentParser) -> None:
+    """Which registry; may stand before and after a sub-command, so it has no default here."""
+    parser.add_argument(
+        "--registry",
+        default=argparse.SUPPRESS,
+        metavar="URL",
+        help=f"default: ${REGISTRY_VARIABLE}, {URL} of --command-config, or {DEFAULT_REGISTRY}",
+    )
+    parser.add_argument(
+        "--command-config", default=argparse.SUPPRESS, metavar="FILE", help="file with properties: logins, certificates"
+    )
+
+
+def _list(client: RegistryClient, options: argparse.Namespace) -> int:
+    found = [
+        (subject, versions, client.version(subject, versions[-1], deleted=options.deleted))
+        for subject in client.subjects(options.prefix, deleted=options.deleted)
+        if (versions := client.versions(subject, deleted=options.deleted))
+    ]
+    if options.json:
+        rows = [
+            {"subject": subject, "versions": versions, "id": newest.schema_id, "type": TYPES[newest.draft.kind]}
+            for subject, versions, newest in found
+        ]
+        print(json.dumps(rows, ensure_ascii=False))
+        return 0
+    table = [
+        (subject, ",".join(map(str, versions)), str(newest.schema_id), TYPES[newest.draft.kind])
+        for subject, versions, newest in found
+    ]
+    print_table(("Subject", "Versions", "Newest id", "Type"), table)
+    return 0
+
+
+def _show(client: RegistryClient, options: argparse.Namespace) -> int:
+    if sum(each is not None for each in (options.subject, options.id, options.guid)) != 1:
+        raise UsageError("name a subject, --id or --guid: exactly one of them")
+    fields: dict[str, Any] = {}
+    if options.subject is not None:
+        found = client.version(options.subject, options.version, deleted=options.deleted)
+        draft = found.draft
+        fields = {"subject": found.subject, "version": found.version, "id": found.schema_id}
+    else:
+        name = options.id if options.id is not None else options.guid
+        draft = client.draft(name)
+        fields = {"id" if options.id is not None else "guid": name}
+    if options.json:
+        print(json.dumps(fields | {"schemaType": TYPES[draft.kind]} | draft.body(), ensure_ascii=False))
+    else:
+        say(draft.text)
+    return 0
+
+
+def _register(client: RegistryClient, options: argparse.Namespace) -> int:
+    for subject, draft in _drafts(options):
+        schema_id = client.register(subject, draft, normalize=options.normalize)
+        say(f"{subject}\t{schema_id}" if options.file is None else str(schema_id))
+    return 0
+
+
+def _check(client: RegistryClient, options: argparse.Namespace) -> int:
+    code = 0
+    for subject, draft in _drafts(options):
+        verdict = client.check(subject, draft, options.version)
+        say(f"{subject}\t{'compatible' if verdict.is_compatible else 'incompatible'}")
+        for message in verdict.messages:
+            say(f"  {message}")
+        if not verdict.is_compatible:
+            code = EXIT_FAILED
+    return code
+
+
+def _drafts(options: argparse.Namespace) -> list[tuple[str, Draft]]:
+    """Subjects and schemas that a command line names; all files are read before anything is asked."""
+    kind = None if options.type is None else kind_of(options.type)
+    references = tuple(_reference(text) for text in options.reference)
+    if options.file is not None:
+        found = [(options.subject, Path(options.file))]
+    elif Path(options.subject).is_dir():
+        found = drafts_of_folder(Path(options.subject))
+    else:
+        raise UsageError(f"{options.subject} is no folder: name the subject and the file of its schema")
+    return [(subject, read_draft_file(path, kind)._replace(references=references)) for subject, path in found]
+
+
+def _reference(text: str) -> Reference:
+    name, has_name, rest = text.partition("=")
+    subject, has_version, version = rest.rpartition(":")
+    if not (has_name and has_version and name and subject and version.isdecimal()):
+        raise UsageError(f"--reference {text!r} is not of the form NAME=SUBJECT:VERSION")
+    return Reference(name, subject, int(version))
+
+
+def _delete(client: RegistryClient, options: argparse.Namespace) -> int:
+    what = options.subject if options.version is None else f"version {options.version} of {options.subject}"
+    question = f"Delete {what}{' for ever: records with its ids cannot be read then' if options.permanent else ''}?"
+    if not (options.yes or confirm(question)):
+        return EXIT_FAILED
+    if options.version is None:
+        gone = client.delete_subject(options.subject, permanent=options.permanent)
+    else:
+        gone = [client.delete_version(options.subject, options.version, permanent=options.permanent)]
+    say(f"{options.subject}\t{','.join(map(str, gone))}")
+    return 0
+
+
+def _config(client: RegistryClient, options: argparse.Namespace) -> int:
+    wanted: dict[str, Any] = {name: _value(text) for name, text in parse_pairs(options.set, allow_bare=False).items()}
+    if options.level is not None:
+        wanted["compatibility"] = options.level
+    if options.remove:
+        if wanted or options.mode:
+            raise UsageError("--remove stands alone")
+        client.delete_config(options.subject)
+    if wanted:
+        client.set_config(wanted, options.subject)
+    if options.mode:
+        client.set_mode(options.mode, options.subject)
+    settings = {**client.config(options.subject), "mode": client.mode(options.subject)}
+    print_table(("Setting", "Value"), [(name, _shown(value)) for name, value in settings.items()])
+    return 0
+
+
+def _value(text: str) -> Any:
+    return {"true": True, "false": False}.get(text, text)
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _export(client: RegistryClient, options: argparse.Namespace) -> int:
+    count = sum(1 for _ in export(client, Path(options.folder), options.subjects, deleted=options.deleted))
+    warn(f"Wrote {_versions(count)} to {options.folder}.")
+    return 0
+
+
+def _import(client: RegistryClient, options: argparse.Namespace) -> int:
+    stored = read_folder(Path(options.folder))
+    count = 0
+    for each in import_all(client, stored):
+        say(f"{each.subject}\t{each.version}\t{each.schema_id}")
+        count += 1
+    warn(f"Imported {_versions(count)}; {len(stored.versions) - count} were there already.")
+    return 0
+
+
+def _versions(count: int) -> str:
+    return f"{count} version{'' if count == 1 else 's'}"
