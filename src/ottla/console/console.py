@@ -11,6 +11,7 @@ from ottla.console.api.errors import ApiError, not_found
 from ottla.console.api.examining import Examinations
 from ottla.console.api.routing import Route
 from ottla.console.clusters.cluster import Address, Cluster
+from ottla.console.clusters.metric_addresses import MetricAddresses
 from ottla.console.messages.workers import MessageWorkers
 from ottla.console.people.signing_in import SigningIn
 from ottla.console.steering.runner import Runner
@@ -32,6 +33,7 @@ class Console:
         self.started_ms = clock.now_ms()
         self.clusters: dict[str, Cluster] = {}
         self.broken: dict[str, str] = {}  # clusters of which no client can be made, and why
+        self.metric_addresses: dict[str, MetricAddresses] = {}
         self.runner = Runner(store, clock, self.clusters)
         self.examinations = Examinations()
         self.news = asyncio.Event()
@@ -45,8 +47,13 @@ class Console:
     def __repr__(self) -> str:
         return f"<Console {list(self.clusters)}>"
 
-    def start(self, named: Address | None) -> None:
-        """Begin to read; `named` is the cluster of the command line, which goes before a stored one of that name."""
+    def start(self, named: Address | None, metrics: MetricAddresses | None = None) -> None:
+        """Begin to read; `named` is the cluster of the command line, which goes before a stored one of that name; so do
+        the addresses of its metrics.
+        """
+        self.metric_addresses = self.store.now(Tables.metric_addresses)
+        if named is not None and metrics is not None:
+            self.metric_addresses[named.name] = metrics
         stored = {address.name: address for address in self.store.now(Tables.clusters)}
         for address in (stored | ({named.name: named} if named is not None else {})).values():
             try:
@@ -64,6 +71,8 @@ class Console:
         self.clusters[address.name] = cluster
         self.broken.pop(address.name, None)
         cluster.start()
+        cluster.metrics.allows_private = self.message_workers.allows_private
+        cluster.metrics.use(self.metric_addresses.get(address.name, MetricAddresses()))
         self.tell()
 
     def remove(self, name: str) -> None:
@@ -106,6 +115,7 @@ class Console:
             name: {
                 **{part.value: (state.version, state.read_ms, state.problem) for part, state in states.items()},
                 "verdicts": (watched.version, watched.at_ms, None),
+                "metrics": (cluster.metrics.version, cluster.metrics.at_ms, None),
             }
             for name, cluster in self.clusters.items()
             for states, watched in [(cluster.snapshot.states, cluster.watch.seen)]

@@ -25,6 +25,7 @@ from ottla.console.api.table import ROUTES
 from ottla.console.app import App
 from ottla.console.assets import MISSING, Assets
 from ottla.console.clusters.cluster import Address
+from ottla.console.clusters.metric_addresses import MetricAddresses
 from ottla.console.console import Console
 from ottla.console.hosts import Hosts, is_loopback
 from ottla.console.people.passwords import hash_password, new_password
@@ -52,7 +53,8 @@ class Options:
     certificate: str | None = None
     key: str | None = None
     pipelines: Path | None = None  # the state folder of pipelines; None: the usual one
-    allows_private: bool = False  # registries of clusters that were added in a page may have addresses inside
+    allows_private: bool = False  # registries and metrics that were named in a page may have addresses inside
+    metrics: MetricAddresses | None = None  # of the cluster above
 
 
 def serve(options: Options, say: Callable[[str], None], warn: Callable[[str], None]) -> None:
@@ -85,7 +87,7 @@ async def _serve(
         console.pipelines = options.pipelines
     if options.cluster is not None:
         console.pipelines_cluster = options.cluster.name
-    console.start(options.cluster)
+    console.start(options.cluster, options.metrics)
     assets = Assets()
     if not assets.is_complete:
         warn(MISSING)

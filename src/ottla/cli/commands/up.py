@@ -79,7 +79,7 @@ def run(arguments: Sequence[str]) -> int:
     supervisor = Supervisor([Child("broker", command)], screen.on_line, _say)
     if console is not None:
         config = security.path / ADMIN_FILE if security is not None else None
-        screen.on_ready = lambda address: console.begin(supervisor, address, config)
+        screen.on_ready = lambda address: console.begin(supervisor, address, config, screen.metrics)
     return supervisor.run()
 
 
@@ -95,7 +95,7 @@ def run_cluster(options: argparse.Namespace) -> int:
     if console is not None:
         plan.console = console.address
         config = plan.security.path / ADMIN_FILE if plan.security is not None else None
-        screen.on_ready = lambda: console.begin(supervisor, plan.bootstrap, config)
+        screen.on_ready = lambda: console.begin(supervisor, plan.bootstrap, config, screen.metrics_urls())
     return supervisor.run()
 
 

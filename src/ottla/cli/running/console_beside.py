@@ -41,8 +41,11 @@ class ConsoleBeside:
     def address(self) -> str:
         return f"http://{HOST}:{self.port}"
 
-    def begin(self, supervisor: Supervisor, bootstrap: str, config: Path | None = None) -> None:
+    def begin(
+        self, supervisor: Supervisor, bootstrap: str, config: Path | None = None, metrics: str | None = None
+    ) -> None:
         command = console_command(bootstrap, self.data, self.port, config)
+        command += ["--metrics-url", metrics] if metrics else []
 
         def ended(code: int) -> None:
             if supervisor.is_ending:

@@ -14,6 +14,7 @@ from ottla.base.properties import read_properties
 from ottla.client.client import Client
 from ottla.client.errors import BadPropertyError
 from ottla.client.opening import open_client
+from ottla.console.clusters.metrics import Metrics
 from ottla.console.clusters.reader import Reader
 from ottla.console.clusters.snapshot import Part, Snapshot
 from ottla.console.clusters.watching import Watch
@@ -93,6 +94,7 @@ class Cluster:
         self.changes = 0  # made through this console
         self.kept: dict[tuple[Any, ...], tuple[int, Any]] = {}
         self.task: asyncio.Task[None] | None = None
+        self.metrics = Metrics(address.name, clock, lambda: self.reader.snapshot, on_news)
         self.watch = Watch(address.name, clock, self.ask, lambda: open_monitor(address, clock), on_news)
 
     def __repr__(self) -> str:
@@ -118,6 +120,7 @@ class Cluster:
         if self.task is not None:
             self.task.cancel()
         self.watch.stop()
+        self.metrics.stop()
         self.reader.close()
         self.thread.submit(self.client.close)
         self.thread.shutdown(wait=False)
