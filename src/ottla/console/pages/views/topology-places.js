@@ -1,11 +1,10 @@
 // Where the brokers of the graph stand, and how a link gets from one to another without running through it.
-const LARGE = { width: 118, height: 66, across: 44, down: 46 };
-const SMALL = { width: 74, height: 44, across: 16, down: 24 };
+// Of a broker, the room between two of them, and inside of a rack: at its edges, and at the top for its name.
+const LARGE = { width: 118, height: 66, across: 44, down: 46, edge: 22, top: 44 };
+const SMALL = { width: 66, height: 44, across: 12, down: 16, edge: 12, top: 26 };
 const MANY = 12;
-const EDGE = 14; // inside of a rack
-const TITLE = 26;
-const GAP = 16; // between racks
-const STEPS = 28;
+const GAP = 14; // between racks
+const STEP = 5; // pixels of a link
 
 const byRack = (brokers) => {
   const racks = new Map();
@@ -13,16 +12,31 @@ const byRack = (brokers) => {
   return [...racks].sort(([a], [b]) => String(a ?? "\uffff").localeCompare(String(b ?? "\uffff")));
 };
 
+// How many racks beside each other need the least height.
+function widest(racks, size, width) {
+  let best = null;
+  for (let beside = 1; beside <= racks.length; beside += 1) {
+    const rackWidth = (width - (beside - 1) * GAP) / beside;
+    if (beside > 1 && rackWidth < size.width + 2 * size.edge) break;
+    const across = Math.max(1, Math.floor((rackWidth - 2 * size.edge + size.across) / (size.width + size.across)));
+    let height = 0;
+    for (let start = 0; start < racks.length; start += beside) {
+      const lines = Math.max(...racks.slice(start, start + beside).map(([, members]) => Math.ceil(members.length / across)));
+      height += lines * (size.height + size.down) + size.top + size.edge;
+    }
+    if (!best || height < best.height) best = { beside, rackWidth, across, height };
+  }
+  return best;
+}
+
 // brokers, width in pixels → { nodes: Map of broker to its box, racks: boxes with names, height, next(broker, key) }
 export function place(brokers, width) {
   const isSmall = brokers.length > MANY;
   const size = isSmall ? SMALL : LARGE;
   const racks = byRack(brokers);
   const isNamed = racks.some(([name]) => name != null);
-  const fits = Math.floor((width + GAP) / (size.width + 2 * EDGE + GAP));
-  const beside = Math.max(1, Math.min(racks.length, fits)); // racks in a row
-  const rackWidth = (width - (beside - 1) * GAP) / beside;
-  const across = Math.max(1, Math.floor((rackWidth - 2 * EDGE + size.across) / (size.width + size.across)));
+  const { beside, rackWidth, across } = widest(racks, size, width);
+  const head = isNamed ? size.top : size.edge;
   const isZigzag = !isNamed && brokers.length > 2 && brokers.length <= across; // in one line links would run through others
   const nodes = new Map();
   const boxes = [];
@@ -30,7 +44,7 @@ export function place(brokers, width) {
   for (let start = 0; start < racks.length; start += beside) {
     const row = racks.slice(start, start + beside);
     const lines = isZigzag ? 2 : Math.max(...row.map(([, members]) => Math.ceil(members.length / across)));
-    const height = (isNamed ? TITLE : EDGE) + lines * size.height + (lines - 1) * size.down + EDGE;
+    const height = head + lines * size.height + (lines - 1) * size.down + size.edge;
     row.forEach(([name, members], column) => {
       const left = column * (rackWidth + GAP);
       boxes.push({ name, x: left, y: top, width: rackWidth, height });
@@ -40,7 +54,7 @@ export function place(brokers, width) {
         const room = (rackWidth - inLine * size.width) / (inLine + 1); // centred, evenly
         nodes.set(broker, {
           x: left + room + (index % across) * (size.width + room),
-          y: top + (isNamed ? TITLE : EDGE) + line * (size.height + size.down),
+          y: top + head + line * (size.height + size.down),
           width: size.width,
           height: size.height,
         });
@@ -78,8 +92,9 @@ export function route(from, to) {
   const bow = isStraight ? from.height * 1.7 : 14 + length * 0.08;
   const [cx, cy] = [(x1 + x2) / 2 - ((y2 - y1) / length) * bow, (y1 + y2) / 2 + ((x2 - x1) / length) * bow];
   const points = [];
-  for (let step = 0; step <= STEPS; step += 1) {
-    const at = step / STEPS;
+  const steps = Math.ceil(length / STEP);
+  for (let step = 0; step <= steps; step += 1) {
+    const at = step / steps;
     const x = (1 - at) ** 2 * x1 + 2 * at * (1 - at) * cx + at ** 2 * x2;
     const y = (1 - at) ** 2 * y1 + 2 * at * (1 - at) * cy + at ** 2 * y2;
     if (!isInside(from, x, y) && !isInside(to, x, y)) points.push(`${x.toFixed(1)} ${y.toFixed(1)}`);

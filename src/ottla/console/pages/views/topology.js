@@ -12,10 +12,23 @@ import { place, route } from "./topology-places.js";
 
 const LINKS_MAX = 40; // more at once are a tangle: then only those of the chosen broker, and those that are behind
 
-const words = (pairs) => pairs.map(([broker, number]) => `${broker} (${count(number)})`).join(", ");
+const STRONGEST = 12; // links in each direction of a chosen broker that has many
+const NAMED_MAX = 12; // brokers in a line of words
 
-// Everything about a broker in words, for the table and for whoever listens.
-function described(row, links) {
+function words(pairs, most) {
+  const told = pairs.slice(0, most).map(([broker, number]) => `${broker} (${count(number)})`).join(", ");
+  return pairs.length > most ? t("{0} and {1} more", told, count(pairs.length - most)) : told;
+}
+
+// Which links are drawn: all of a small cluster; of a large one those that are behind, and the strongest of the chosen.
+function chosenLinks(links, chosen) {
+  if (links.length <= LINKS_MAX) return links;
+  const own = (key) => links.filter((link) => link[key] === chosen).slice(0, STRONGEST);
+  return [...new Set([...links.filter((link) => link.behind).slice(0, 2 * LINKS_MAX), ...own("leader"), ...own("follower")])];
+}
+
+// Everything about a broker in words, for the list and for whoever listens.
+function described(row, links, most = NAMED_MAX) {
   const from = links.filter((link) => link.follower === row.broker).map((link) => [link.leader, link.partitions]);
   const to = links.filter((link) => link.leader === row.broker).map((link) => [link.follower, link.partitions]);
   return [
@@ -25,8 +38,8 @@ function described(row, links) {
     t("{0} leaders", count(row.leaders)),
     t("{0} replicas", count(row.replicas)),
     row.under_replicated ? t("{0} not in sync", count(row.under_replicated)) : null,
-    from.length ? t("copies from {0}", words(from)) : null,
-    to.length ? t("copied by {0}", words(to)) : null,
+    from.length ? t("copies from {0}", words(from, most)) : null,
+    to.length ? t("copied by {0}", words(to, most)) : null,
   ].filter(Boolean).join(" · ");
 }
 
@@ -69,9 +82,7 @@ function Graph({ data, cluster, width }) {
     box.current.querySelector(`a[data-broker="${chosen}"]`)?.focus();
   });
   const isTangle = data.links.length > LINKS_MAX;
-  const drawn = data.links
-    .filter((link) => nodes.has(link.leader) && nodes.has(link.follower) && (!isTangle || link.behind || link.leader === chosen || link.follower === chosen))
-    .slice(0, 4 * LINKS_MAX);
+  const drawn = chosenLinks(data.links, chosen).filter((link) => nodes.has(link.leader) && nodes.has(link.follower));
   const most = Math.max(1, ...drawn.map((link) => link.partitions));
   const move = (key) => {
     const next = layout.next(first, key);
@@ -111,7 +122,7 @@ export function Topology({ cluster }) {
     <${Problem} error=${error} />
     <div ref=${box} class="topology-box">${data?.brokers.length && width ? html`<${Graph} data=${data} cluster=${cluster} width=${width} />` : null}</div>
     ${data?.brokers.length
-      ? html`<details><summary>${t("In words")}</summary><ul class="list topology-list">${data.brokers.map((each) => html`<li key=${each.broker}><span><b>${t("Broker {0}", each.broker)}</b>: ${described(each, data.links)}</span></li>`)}</ul></details>`
+      ? html`<details><summary>${t("In words")}</summary><ul class="list topology-list">${data.brokers.map((each) => html`<li key=${each.broker}><span><b>${t("Broker {0}", each.broker)}</b>: ${described(each, data.links, Infinity)}</span></li>`)}</ul></details>`
       : null}
   </section>`;
 }
