@@ -115,7 +115,7 @@ class Metrics:
         while True:
             began_ms = self.clock.monotonic_ms()
             await self.read_once()
-            is_new = any(
+            is_new = not self._brokers or any(
                 state.reading is not None and not self.seen[number].at_ms for number, state in self._brokers.items()
             )
             wait_ms = began_ms + (FIRST_MS if is_new else PERIOD_MS) - self.clock.monotonic_ms()

@@ -73,7 +73,7 @@ function Top({ cluster, session }) {
     location.assign("/sign-in");
   };
   const other = language === "en" ? "zh" : "en";
-  return html`<div class="top">
+  return html`<header class="top">
     ${cluster ? html`<${Freshness} cluster=${cluster} />` : null}
     <span class="space"></span>
     <${Button} kind="quiet" onClick=${() => choose(other)} lang=${other}>${LANGUAGES[other]}</${Button}>
@@ -83,7 +83,7 @@ function Top({ cluster, session }) {
       ? html`<${Link} class="button quiet" to="/account">${session.person}</${Link}>
           <${Button} kind="quiet" onClick=${signOut}>${t("Sign out")}</${Button}>`
       : null}
-  </div>`;
+  </header>`;
 }
 
 function Inside({ found, session, clusters, reloadClusters }) {

@@ -551,6 +551,7 @@ export const chinese = {
   "NAME:PASSWORD, where the endpoint asks for it. It is not shown again.": "若端点要求登录，填写“用户名:密码”。之后不再显示。",
   "answers": "有响应",
   "rack {0}": "机架 {0}",
+  "Actions": "操作",
   "{0} and {1} more": "{0} 等另外 {1} 个",
   "{0} replicas": "{0} 个副本",
   "{0} not in sync": "{0} 个未同步",

@@ -60,12 +60,11 @@ function Node({ node, row, label, address, isChosen, isSmall, onChoose, onMove }
         row.is_alive ? t("{0} leaders", count(row.leaders)) : t("gone"),
         row.is_alive && row.under_replicated ? t("{0} not in sync", count(row.under_replicated)) : t("{0} replicas", count(row.replicas)),
       ];
-  return html`<a class=${kind} href=${address} data-broker=${row.broker} aria-label=${`${t("Broker {0}", row.broker)}: ${label}`} tabindex=${isChosen ? 0 : -1}
+  return html`<a class=${kind} href=${address} data-broker=${row.broker} aria-label=${`${lines.join(" ")}: ${t("Broker {0}", row.broker)} · ${label}`} tabindex=${isChosen ? 0 : -1}
       onClick=${open} onFocus=${onChoose} onMouseEnter=${onChoose} onKeyDown=${onKeyDown}>
-    <title>${label}</title>
     <rect x=${node.x} y=${node.y} width=${node.width} height=${node.height} rx="9" />
     ${row.is_controller ? html`<rect class="inner" x=${node.x + 3} y=${node.y + 3} width=${node.width - 6} height=${node.height - 6} rx="7" />` : null}
-    ${lines.map((line, place) => html`<text key=${place} class=${place ? "" : "name"} x=${node.x + node.width / 2} y=${node.y + (isSmall ? 18 : 21) + place * (isSmall ? 16 : 17)}>${line}</text>`)}
+    ${lines.map((line, place) => html`<text key=${place} class=${place ? "" : "name"} x=${node.x + node.width / 2} y=${node.y + (isSmall ? 18 : 21) + place * (isSmall ? 16 : 17)}>${line}${" "}</text>`)}
   </a>`;
 }
 
