@@ -41,6 +41,7 @@ WAIT_SECONDS_MAX = 180.0
 TOPICS, PARTITIONS, GROUPS, COMMITTED = 1_000, 10, 2_000, 5
 VIEWERS = ("", "/topics", "/groups", "/brokers", "/topics/topic-0001")
 ROUNDS = 5
+QUIET: dict[str, Any] = {"log_level": 0, "error_cb": lambda _: None}
 GOALS = {
     "first answer, s": 1.0,
     "idle memory, MB": 60.0,
@@ -163,14 +164,14 @@ def wait_for(look: Callable[[], object], what: str) -> None:
 
 
 def fill(bootstrap: str, topics: int, groups: int) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
     for first in range(0, topics, 100):
         made = admin.create_topics(
             [NewTopic(f"topic-{number:04}", PARTITIONS, 1) for number in range(first, first + 100)], request_timeout=120
         )
         for future in made.values():
             future.result(120)
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer({"bootstrap.servers": bootstrap, **QUIET})
     for number in range(topics):
         producer.produce(f"topic-{number:04}", b"x" * 100, partition=number % PARTITIONS)
     assert producer.flush(120) == 0
@@ -237,7 +238,7 @@ def measure_viewers(
         pages.append(page)
     for page in pages:
         page.evaluate("seen.longest = 0")
-    producer = Producer({"bootstrap.servers": broker_address(broker)})
+    producer = Producer({"bootstrap.servers": broker_address(broker), **QUIET})
     for number in range(50):  # it knows them all from now on
         producer.produce(f"topic-{number:04}", b"x")
     producer.flush(30)
@@ -267,7 +268,7 @@ def broker_address(broker: MeasuredBroker) -> str:
 
 def measure_dead_broker(browser: Browser, folder: Path, figures: dict[str, float]) -> None:
     with Cluster(3, folder=folder) as cluster, Console(cluster.bootstrap, folder / "console-3") as console:
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
         for future in admin.create_topics([NewTopic("held", 6, 3)]).values():
             future.result(60)
         page = new_page(browser)

@@ -57,15 +57,14 @@ class RequestLoad(NamedTuple):
 
 def load(before: Reading, now: Reading) -> Load:
     rates = Rates(before, now)
-    counts = OWN_COUNTS if OWN_COUNTS in now.samples else f"{REQUESTS}totaltimems_count"
-    times = {line.name: line.p99_ms for line in request_lines(rates)}
+    times = {line.name: line.p99_ms for line in request_loads(before, now)}
     resident = now.known("process_resident_memory_bytes")
     free, size = _fullest(now)
     return Load(
         records_in=rates.of(f"{TOPIC}messagesin_total"),
         bytes_in=rates.of(f"{TOPIC}bytesin_total"),
         bytes_out=rates.of(f"{TOPIC}bytesout_total"),
-        requests=_requests(rates, counts),
+        requests=_requests(rates),
         produce_ms=times.get("Produce"),
         fetch_ms=next((times[name] for name in FETCHES if name in times), None),
         network_in=rates.total(f"{SOCKETS}incoming_byte_total"),
@@ -81,14 +80,21 @@ def load(before: Reading, now: Reading) -> Load:
 def request_loads(before: Reading, now: Reading) -> list[RequestLoad]:
     """All APIs that were ever asked for, the busiest first."""
     are_errors_told = f"{REQUESTS}errors_total" in now.samples
+    counts = _counts(now)
     return [
         RequestLoad(line.name, line.rate, line.p50_ms, line.p99_ms, line.errors if are_errors_told else None)
         for line in request_lines(Rates(before, now))
+        if now.one(counts, request=line.name)  # Java tells also those that nobody has asked for, with times of 0
     ]
 
 
-def _requests(rates: Rates, counts: str) -> float | None:
+def _counts(now: Reading) -> str:
+    return OWN_COUNTS if OWN_COUNTS in now.samples else f"{REQUESTS}totaltimems_count"
+
+
+def _requests(rates: Rates) -> float | None:
     """Apache Kafka counts fetches twice: as such, and by who fetches."""
+    counts = _counts(rates.now)
     names = {sample.labels["request"] for sample in rates.now.all(counts)}
     counted = names - {"FetchConsumer", "FetchFollower"} if "Fetch" in names else names
     found = [rates.of(counts, request=name) for name in counted]

@@ -120,16 +120,6 @@ def test_lag_is_what_kafkas_tools_say_but_never_below_zero() -> None:
     assert TopicPartition("a", 1) == ("a", 1)
 
 
-class LoopClock:
-    """The time of the loop."""
-
-    def now_ms(self) -> int:
-        return self.monotonic_ms()
-
-    def monotonic_ms(self) -> int:
-        return int(asyncio.get_running_loop().time() * 1000)
-
-
 class CountedClient:
     """Counts what it is asked for; a question may take several requests."""
 
@@ -143,20 +133,20 @@ class CountedClient:
 def test_questions_wait_for_the_bucket_and_for_nothing_if_somebody_wants_to_see_a_change() -> None:
     async def main() -> None:
         client = CountedClient()
-        reader = Reader(client, LoopClock(), lambda: None)  # type: ignore[arg-type]
+        reader = Reader(client, virtual_time.LoopClock(), lambda: None)  # type: ignore[arg-type]
         for _ in range(BURST // 5):
             await reader._ask(CountedClient.ask, 5)
-        began_ms = LoopClock().monotonic_ms()
+        began_ms = virtual_time.LoopClock().monotonic_ms()
         await reader._ask(CountedClient.ask, 1)
-        waited_ms = LoopClock().monotonic_ms() - began_ms
+        waited_ms = virtual_time.LoopClock().monotonic_ms() - began_ms
         assert waited_ms >= 1_000 / PER_SECOND - 100
         waiting = tasks.ask(reader._ask(CountedClient.ask, 1), "a question")
         await asyncio.sleep(0)
         reader.hurry(Part.COMMITS)
-        began_ms = LoopClock().monotonic_ms()
+        began_ms = virtual_time.LoopClock().monotonic_ms()
         await waiting
         await reader._ask(CountedClient.ask, 1)
-        assert LoopClock().monotonic_ms() - began_ms < 100
+        assert virtual_time.LoopClock().monotonic_ms() - began_ms < 100
         assert reader.bucket.tokens >= -10
 
     virtual_time.run(main())

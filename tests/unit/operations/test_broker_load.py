@@ -49,6 +49,8 @@ kafka_network_requestmetrics_totaltimems_count{request="Fetch"} 100
 kafka_network_requestmetrics_totaltimems_count{request="FetchConsumer"} 60
 kafka_network_requestmetrics_totaltimems_count{request="FetchFollower"} 40
 kafka_network_requestmetrics_totaltimems{request="FetchConsumer",quantile="0.99"} 7
+kafka_network_requestmetrics_totaltimems_count{request="Produce"} 0
+kafka_network_requestmetrics_totaltimems{request="Produce",quantile="0.99"} 0
 java_lang_memory_heapmemoryusage_used 1000
 """
 JAVA_NOW = JAVA_BEFORE.replace(" 100\n", " 120\n").replace(" 60\n", " 70\n").replace(" 40\n", " 50\n")
@@ -75,6 +77,7 @@ def test_java_counts_fetches_twice_and_tells_its_heap() -> None:
     found = load(parse_metrics(JAVA_BEFORE, 0.0), parse_metrics(JAVA_NOW, 2.0))
     assert found.requests == 10.0
     assert found.fetch_ms == 7
+    assert found.produce_ms is None, "nobody has produced: 0 ms would be a lie"
     assert found.memory_bytes == 1000
     assert found.disk_free_bytes is None
     requests = request_loads(parse_metrics(JAVA_BEFORE, 0.0), parse_metrics(JAVA_NOW, 2.0))
