@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any
 
 import uvicorn
 from uvicorn.server import ServerState
 
 import virtual_time
+from ottla.console.serving import listen
 from ottla.console.slow_requests import TAKING_SECONDS, WHOLE_REQUEST_SECONDS, PromptProtocol
 
 HEAD = b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n"
@@ -125,3 +127,9 @@ def test_who_takes_nothing_of_an_answer_is_closed_and_who_is_slow_is_not() -> No
         assert wire.is_closing()
 
     virtual_time.run(main())
+
+
+def test_answers_do_not_wait_for_their_bodies() -> None:
+    """asyncio switches Nagle's algorithm off only for sockets that name their protocol."""
+    with listen("127.0.0.1", 0) as listener:
+        assert listener.proto == socket.IPPROTO_TCP

@@ -23,7 +23,7 @@ PERIODS_MS = {
 }
 FAILED_MS = 1_000  # a part that could not be read is tried again this soon
 BURST = 40
-PER_SECOND = 3.2
+PER_SECOND = 3.0
 DEBT_MAX = 10.0  # who did not wait, for somebody's sake, makes up for it; but a broker that dies is seen in time
 SLOW = (Part.STARTS, Part.SIZES)
 SLOW_MS_PER_REQUEST = 6_000
