@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ from playwright.sync_api import sync_playwright
 
 IMAGES = Path(__file__).parent.parent / "docs" / "images"
 CHROMIUM = "/usr/bin/chromium"
-SECONDS = 150  # of traffic, before the pictures are taken
+SECONDS = 120  # of traffic, before the pictures are taken
 TOPICS = {"orders": 6, "payments": 6, "clicks": 12, "shipments": 3, "customers": 3, "audit-trail": 1}
 READERS = {"billing": "orders", "warehouse": "shipments", "recommender": "clicks", "fraud-check": "payments"}
 COLOURS = 200
@@ -74,8 +75,8 @@ def record(topic: str, number: int) -> str:
     return json.dumps({**found, "currency": "EUR", "items": [f"{topic}-{number % 7}", f"{topic}-{number % 11}"]})
 
 
-def traffic(bootstrap: str) -> None:
-    """Writers and readers for a while; one group does not keep up."""
+def traffic(bootstrap: str, is_over: threading.Event) -> None:
+    """Writers and readers; one group does not keep up."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.create_topics([NewTopic(name, count, 3) for name, count in TOPICS.items()]).values():
         future.result(60)
@@ -86,7 +87,8 @@ def traffic(bootstrap: str) -> None:
         readers[group] = Consumer({**settings, "auto.commit.interval.ms": 1000})
         readers[group].subscribe([topic])
     began, number = time.monotonic(), 0
-    while (passed := time.monotonic() - began) < SECONDS:
+    while not is_over.is_set():
+        passed = time.monotonic() - began
         for topic, weight in zip(TOPICS, (6, 4, 9, 2, 1, 1), strict=True):
             for _ in range(weight + int(passed / 20) % 4):
                 number += 1
@@ -109,7 +111,9 @@ def take(address: str) -> None:
             page = context.new_page()
             page.goto(address + path)
             page.locator("tbody tr[data-key], .u-over").first.wait_for()
-            page.wait_for_timeout(2500)  # plots and verdicts
+            if "groups" in path:
+                page.get_by_text("OK", exact=True).first.wait_for()
+            page.wait_for_timeout(2500)  # plots
             small(page.screenshot(), IMAGES / f"console-{name}.png")
             context.close()
         browser.close()
@@ -123,5 +127,12 @@ def small(picture: bytes, path: Path) -> None:
 
 if __name__ == "__main__":
     with cluster() as (brokers, console):
-        traffic(brokers)
-        take(console)
+        over = threading.Event()
+        writer = threading.Thread(target=traffic, args=(brokers, over))
+        writer.start()
+        try:
+            time.sleep(SECONDS)
+            take(console)
+        finally:
+            over.set()
+            writer.join()

@@ -146,7 +146,7 @@ class _Server(uvicorn.Server):
 
 def listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # The protocol is named: asyncio sets TCP_NODELAY only then, and without it every answer may wait 40 ms for its body.
+    # The protocol is named: asyncio sets TCP_NODELAY only then; without it an answer may wait 40 ms for its body.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
