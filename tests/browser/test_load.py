@@ -145,7 +145,7 @@ def test_ottla_up_names_the_address_by_itself_and_the_page_cannot_change_it(
 ) -> None:
     """What `ottla up` starts the console with (tests/cluster/test_up.py starts all of it)."""
     other = make_console("--bootstrap-server", measured.bootstrap, "--metrics-url", f"1={endpoint}/metrics")
-    eventually(lambda: ask(other, "/metrics")["brokers"][0]["load"] is not None, True)
+    eventually(lambda: [each["load"] is not None for each in ask(other, "/metrics")["brokers"]], [True])
     open_page(page, other, "/clusters")
     page.get_by_role("button", name="Metrics").click()
     dialog = page.get_by_role("dialog")

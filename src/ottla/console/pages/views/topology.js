@@ -71,13 +71,13 @@ function Node({ node, row, label, address, isChosen, isSmall, onChoose, onMove }
 function Graph({ data, cluster, width }) {
   const [chosen, setChosen] = useState(null);
   const box = useRef(null);
-  const wantsFocus = useRef(false);
+  const wanted = useRef(null); // the broker that a key has led to
   const layout = useMemo(() => place(data.brokers, width), [data, width]);
   const { nodes, racks, height, isSmall } = layout;
   const first = nodes.has(chosen) ? chosen : data.brokers[0].broker;
   useEffect(() => {
-    if (!wantsFocus.current) return;
-    wantsFocus.current = false;
+    if (wanted.current == null || wanted.current !== chosen) return;
+    wanted.current = null;
     box.current.querySelector(`a[data-broker="${chosen}"]`)?.focus();
   });
   const isTangle = data.links.length > LINKS_MAX;
@@ -86,7 +86,7 @@ function Graph({ data, cluster, width }) {
   const move = (key) => {
     const next = layout.next(first, key);
     if (next === undefined) return false;
-    wantsFocus.current = true;
+    wanted.current = next;
     setChosen(next);
     return true;
   };
