@@ -88,7 +88,7 @@ clients: install
 	$(BIN)/pytest tests/conformance -m other_languages
 
 faults: install
-	$(BIN)/pytest tests/faults tests/cluster tests/pipelines -m faults
+	$(BIN)/pytest tests/faults tests/cluster tests/pipelines tests/browser -m faults
 	OTTLA_PURE=1 $(BIN)/pytest tests/simulation -m faults $(TWO)
 
 bench: install

@@ -159,6 +159,7 @@ def test_brokers_folders_settings_and_the_overview_say_what_the_cluster_says(
     page.get_by_role("navigation", name="Main").get_by_role("link", name="Brokers").click()
     page.locator("tbody tr[data-key]").first.press("Enter")
     expect(page.get_by_role("heading", name=re.compile(r"Broker \d+"))).to_be_visible()
+    page.get_by_role("link", name="Log folders").click()
     expect(page.locator("tbody tr[data-key]").first).to_contain_text("healthy")
     page.get_by_role("link", name="Settings").click()
     page.get_by_label("Find settings").fill("log.dirs")

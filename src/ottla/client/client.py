@@ -68,6 +68,7 @@ class Client:
         self.sleep = sleep
         self.connections: dict[Address, Connection] = {}
         self.metadata: MetadataResponse | None = None  # brokers and controller; forgotten after a failure
+        self.requests = 0  # sent so far, for those who ration them
 
     def __enter__(self) -> Self:
         return self
@@ -164,6 +165,7 @@ class Client:
                 Error.UNSUPPORTED_VERSION,
                 f"The node does not support {re.sub('(?<!^)(?=[A-Z])', '_', name).upper()}",
             )
+        self.requests += 1
         try:
             return connection.call(request, response, version, self.timeout_ms)
         except ClientError:

@@ -116,9 +116,11 @@ def committed_offsets(client: Client, group_id: str) -> Offsets:
     return answer
 
 
-def committed_offsets_of(client: Client, group_ids: Iterable[str]) -> Answers[Offsets]:
+def committed_offsets_of(
+    client: Client, group_ids: Iterable[str], per_request: int = GROUPS_PER_REQUEST
+) -> Answers[Offsets]:
     """The same of many groups at once, where the brokers can (KIP-709)."""
-    count = GROUPS_PER_REQUEST if client.version_of(group_offsets.OffsetFetchRequest) >= MANY_GROUPS_VERSION else 1
+    count = per_request if client.version_of(group_offsets.OffsetFetchRequest) >= MANY_GROUPS_VERSION else 1
 
     def ask(broker: int, led: Sequence[str]) -> Iterator[tuple[str, Offsets | RefusedError]]:
         for start in range(0, len(led), count):

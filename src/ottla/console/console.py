@@ -15,6 +15,7 @@ from ottla.console.api.examining import Examinations
 from ottla.console.api.pipeline_course import Courses
 from ottla.console.api.routing import Route
 from ottla.console.clusters.cluster import Address, Cluster
+from ottla.console.clusters.metric_addresses import MetricAddresses
 from ottla.console.history.archive import FILE as HISTORY_FILE
 from ottla.console.history.recorder import Recorder
 from ottla.console.messages.workers import MessageWorkers
@@ -38,6 +39,7 @@ class Console:
         self.started_ms = clock.now_ms()
         self.clusters: dict[str, Cluster] = {}
         self.broken: dict[str, str] = {}  # clusters of which no client can be made, and why
+        self.metric_addresses: dict[str, MetricAddresses] = {}
         self.runner = Runner(store, clock, self.clusters)
         self.examinations = Examinations()
         self.news = asyncio.Event()
@@ -55,8 +57,13 @@ class Console:
     def __repr__(self) -> str:
         return f"<Console {list(self.clusters)}>"
 
-    def start(self, named: Address | None) -> None:
-        """Begin to read; `named` is the cluster of the command line, which goes before a stored one of that name."""
+    def start(self, named: Address | None, metrics: MetricAddresses | None = None) -> None:
+        """Begin to read; `named` is the cluster of the command line, which goes before a stored one of that name; so do
+        the addresses of its metrics.
+        """
+        self.metric_addresses = self.store.now(Tables.metric_addresses)
+        if named is not None and metrics is not None:
+            self.metric_addresses[named.name] = metrics
         stored = {address.name: address for address in self.store.now(Tables.clusters)}
         for address in (stored | ({named.name: named} if named is not None else {})).values():
             try:
@@ -76,6 +83,8 @@ class Console:
         self.clusters[address.name] = cluster
         self.broken.pop(address.name, None)
         cluster.start()
+        cluster.metrics.allows_private = self.message_workers.allows_private
+        cluster.metrics.use(self.metric_addresses.get(address.name, MetricAddresses()))
         self.tell()
 
     def bounded(self, address: Address) -> Address:
@@ -126,6 +135,7 @@ class Console:
                 "verdicts": (watched.version, watched.at_ms, None),
                 "history": (self.recorder.rounds, 0, None),
                 "alerts": (self.alerts.version, 0, None),
+                "metrics": (cluster.metrics.version, cluster.metrics.at_ms, None),
             }
             for name, cluster in self.clusters.items()
             for states, watched in [(cluster.snapshot.states, cluster.watch.seen)]

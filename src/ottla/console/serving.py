@@ -26,17 +26,17 @@ from ottla.console.api.table import ROUTES
 from ottla.console.app import App
 from ottla.console.assets import MISSING, Assets
 from ottla.console.clusters.cluster import Address
+from ottla.console.clusters.metric_addresses import MetricAddresses
 from ottla.console.console import Console
 from ottla.console.hosts import Hosts, is_loopback
 from ottla.console.people.rights import EVERYTHING
 from ottla.console.people.signing_in import SigningIn
 from ottla.console.store import FILE, Person, Store, Tables
-from ottla.operations.http_connections import LimitedProtocol
+from ottla.operations.http_connections import LimitedProtocol, listen
 
 ADMIN = "admin"
 CONNECTIONS_MAX = 1_000
 STOP_SECONDS_MAX = 2
-BACKLOG = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,8 @@ class Options:
     certificate: str | None = None
     key: str | None = None
     pipelines: Path | None = None  # the state folder of pipelines; None: the usual one
-    allows_private: bool = False  # registries, token endpoints and receivers of a page may have addresses inside
+    allows_private: bool = False  # registries, token endpoints, metrics, receivers of a page may have addresses inside
+    metrics: MetricAddresses | None = None  # of the cluster above
 
 
 def serve(options: Options, say: Callable[[str], None], warn: Callable[[str], None]) -> None:
@@ -85,7 +86,7 @@ async def _serve(
         console.pipelines = options.pipelines
     if options.cluster is not None:
         console.pipelines_cluster = options.cluster.name
-    console.start(options.cluster)
+    console.start(options.cluster, options.metrics)
     assets = Assets()
     if not assets.is_complete:
         warn(MISSING)
@@ -140,19 +141,6 @@ class _Server(uvicorn.Server):
     def _stop(self) -> None:
         self.should_exit = True
         self.on_stop()
-
-
-def listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError:
-        listener.close()
-        raise
-    listener.listen(BACKLOG)
-    return listener
 
 
 def first_password(store: Store, say: Callable[[str], None]) -> None:

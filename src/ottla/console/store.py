@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from ottla.console.clusters.cluster import Address
+from ottla.console.clusters.metric_addresses import MetricAddresses, parse_addresses
 from ottla.console.people.rights import Grant
 from ottla.console.steering.runs import Run
 
@@ -32,6 +33,7 @@ create table if not exists audit (
 );
 create table if not exists masks (cluster text not null, rule text not null);
 create table if not exists runs (cluster text primary key, run text not null);
+create table if not exists metrics (cluster text primary key, addresses text not null, login text not null);
 """
 T = TypeVar("T")
 
@@ -114,6 +116,16 @@ class Tables:
     def drop_cluster(self, name: str) -> None:
         self._change("delete from clusters where name = ?", (name,))
         self._change("delete from runs where cluster = ?", (name,))
+        self._change("delete from metrics where cluster = ?", (name,))
+
+    def metric_addresses(self) -> dict[str, MetricAddresses]:
+        """By cluster, where its brokers tell their metrics."""
+        rows = self.connection.execute("select cluster, addresses, login from metrics")
+        return {cluster: parse_addresses(addresses, login) for cluster, addresses, login in rows}
+
+    def put_metric_addresses(self, cluster: str, addresses: MetricAddresses) -> None:
+        values = (cluster, addresses.text, addresses.login)
+        self._change("insert or replace into metrics values (?, ?, ?)", values)
 
     def people(self) -> list[Person]:
         rows = self.connection.execute("select name, password, grants from people order by name")

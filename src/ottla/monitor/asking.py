@@ -33,7 +33,7 @@ from ottla.protocol.messages.offsets import (
 logger = logging.getLogger(__name__)
 
 TIMEOUT_MS: Final = 5_000
-PARTITIONS_A_QUESTION: Final = 500
+PARTITIONS_A_QUESTION: Final = 1_000
 TOPICS_A_QUESTION: Final = 100
 MIN_ISR: Final = "min.insync.replicas"
 # A topic without a leader somewhere is still a topic.

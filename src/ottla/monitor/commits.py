@@ -32,6 +32,7 @@ BEGINNING: Final = -2  # librdkafka's number for the start of a partition
 SETTINGS: Final[Mapping[str, Any]] = {
     "auto.offset.reset": "earliest",
     "enable.auto.commit": "false",
+    "fetch.wait.max.ms": "1000",  # a request a second for each broker; what is new is answered at once all the same
     "enable.auto.offset.store": "false",
     "enable.partition.eof": "true",
     "fetch.queue.backoff.ms": "50",

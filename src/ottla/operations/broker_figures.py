@@ -10,6 +10,7 @@ from ottla.operations.metric_readings import Rates, Reading
 STATES: Final = {1: "starting", 2: "recovering", 3: "running", 6: "stopping"}
 TOPIC: Final = "kafka_server_brokertopicmetrics_"
 REQUESTS: Final = "kafka_network_requestmetrics_"
+OWN_COUNTS: Final = "ottla_request_seconds_count"
 
 
 class TopicLine(NamedTuple):
@@ -124,12 +125,13 @@ def topic_lines(rates: Rates) -> list[TopicLine]:
 
 
 def request_lines(rates: Rates) -> list[RequestLine]:
-    """Times of this interval where there were requests in it, else those of the last minutes."""
+    """Times of this interval where there were requests in it, else those of the last minutes: all that Java tells."""
     before, now = rates.before, rates.now
     found = []
-    for sample in now.all("ottla_request_seconds_count"):
+    counts = OWN_COUNTS if OWN_COUNTS in now.samples else f"{REQUESTS}totaltimems_count"
+    for sample in now.all(counts):
         name = sample.labels["request"]
-        rate = rates.of("ottla_request_seconds_count", request=name) or 0.0
+        rate = rates.of(counts, request=name) or 0.0
         p50, p99 = (_interval_quantile(before, now, name, share) for share in (0.5, 0.99))
         if math.isnan(p50):
             p50, p99 = (now.one(f"{REQUESTS}totaltimems", request=name, quantile=label) for label in ("0.50", "0.99"))

@@ -16,7 +16,7 @@ from typing import Any, Final
 from ottla.metrics.beans import SUM, BadNameError, Bean, ObjectName, parse_pattern
 from ottla.metrics.prometheus import families_of
 from ottla.operations.errors import OperationError
-from ottla.operations.metric_readings import Reading, Sample, ask_page
+from ottla.operations.metric_readings import TIMEOUT_SECONDS, Reading, Sample, ask_page
 
 AGENT, PATH = "/jolokia", "/jolokia/"  # Jolokia's own server knows only the second
 BEANS: Final = (
@@ -32,6 +32,7 @@ BEANS: Final = (
     "java.lang:type=Memory",
     "java.lang:type=Runtime",
 )
+ALL_TOPICS: Final = "kafka.server:type=BrokerTopicMetrics,name=*"  # no further keys: not those of each topic
 ALIASES: Final = {
     "java_lang_operatingsystem_processcputime": ("process_cpu_seconds_total", 1e-9),
     "java_lang_operatingsystem_openfiledescriptorcount": ("process_open_fds", 1.0),
@@ -42,10 +43,19 @@ CURE: Final = "A broker in Java needs Jolokia's agent: KAFKA_OPTS=-javaagent:jol
 OK: Final = 200
 
 
-def read_jolokia(url: str) -> Reading:
-    """What a broker tells now; `url` is that of the agent, with or without /jolokia."""
-    body = json.dumps([{"type": "read", "mbean": name} for name in BEANS]).encode()
-    reading = parse_jolokia(ask_page(url.rstrip("/").removesuffix(AGENT), PATH, CURE, body), time.monotonic())
+def read_jolokia(
+    url: str, cure: str = CURE, seconds_max: float = TIMEOUT_SECONDS, wanted: tuple[str, ...] = ()
+) -> Reading:
+    """What a broker tells now; `url` is that of the agent, with or without /jolokia. With `wanted`: samples whose names
+    begin so, without those of single topics.
+    """
+    names = (ALL_TOPICS, *BEANS[1:]) if wanted else BEANS
+    body = json.dumps([{"type": "read", "mbean": name} for name in names]).encode()
+    page = ask_page(url.rstrip("/").removesuffix(AGENT), PATH, cure, body, seconds_max)
+    reading = parse_jolokia(page, time.monotonic())
+    if wanted:
+        kept = (*wanted, "kafka_server_")
+        reading.samples = {name: each for name, each in reading.samples.items() if name.startswith(kept)}
     if not any(name.startswith("kafka_server_") for name in reading.samples):
         raise OperationError(f"{url.rpartition('@')[2]} tells nothing about a Kafka broker")
     return reading

@@ -9,6 +9,7 @@ import urllib.request
 from base64 import b64encode
 from collections.abc import Iterator
 from http import HTTPStatus
+from http.client import HTTPException, HTTPResponse
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
@@ -19,10 +20,22 @@ DEFAULT_URL: Final = f"http://127.0.0.1:{METRICS_PORT}"
 VARIABLE: Final = "OTTLA_METRICS_URL"
 
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
+TOPIC_LABEL: Final = 'topic="'
+PIECE_BYTES: Final = 256 * 1024
 TIMEOUT_SECONDS: Final = 10.0
 PATH: Final = "/metrics"
 _SAMPLE: Final = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)")
 _LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)",?')
+
+
+CURE: Final = (
+    "`ottla up` opens a metrics endpoint by itself; any other broker needs ottla.metrics.port=9404 in its settings. "
+    "Another address: --url URL"
+)
+
+
+class PasswordNeededError(OperationError):
+    """The endpoint wants to know who asks."""
 
 
 class Sample(NamedTuple):
@@ -92,9 +105,11 @@ class Rates:
         return f"<Rates over {self.seconds:.1f} s>"
 
 
-def read_metrics(url: str) -> Reading:
+def read_metrics(
+    url: str, cure: str = CURE, seconds_max: float = TIMEOUT_SECONDS, wanted: tuple[str, ...] = ()
+) -> Reading:
     """What an ottla broker's endpoint tells now."""
-    reading = parse_metrics(read_page(url), time.monotonic())
+    reading = parse_metrics(ask_page(url, PATH, cure, seconds_max=seconds_max), time.monotonic(), wanted)
     if "ottla_info" not in reading.samples:
         raise OperationError(f"{url.rpartition('@')[2]} is not the metrics endpoint of an ottla broker")
     return reading
@@ -102,16 +117,18 @@ def read_metrics(url: str) -> Reading:
 
 def read_page(url: str) -> str:
     """Ask the endpoint; OperationError says what is in the way, and the cure. A password in the URL is never told."""
-    return ask_page(
-        url,
-        PATH,
-        "`ottla up` opens a metrics endpoint by itself; any other broker needs ottla.metrics.port=9404 in its "
-        "settings. Another address: --url URL",
-    )
+    return ask_page(url, PATH, CURE)
 
 
-def ask_page(url: str, path: str, cure: str, body: bytes | None = None) -> str:
-    """The page `path` of an endpoint, by POST if there is a body."""
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Whoever answers at an address must not lead us, and a password, to another one."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+def ask_page(url: str, path: str, cure: str, body: bytes | None = None, seconds_max: float = TIMEOUT_SECONDS) -> str:
+    """The page `path` of an endpoint, by POST if there is a body, if all of it comes in time."""
     scheme, separator, rest = url.rpartition("://")
     if not separator or scheme not in ("http", "https"):
         raise OperationError(f"{url} is not the address of a metrics endpoint: it begins with http:// or https://")
@@ -122,23 +139,40 @@ def ask_page(url: str, path: str, cure: str, body: bytes | None = None) -> str:
     if login:
         request.add_unredirected_header("Authorization", f"Basic {b64encode(unquote(login).encode()).decode()}")
     try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:  # noqa: S310
-            return answer.read(ANSWER_BYTES_MAX).decode("utf-8", "replace")  # type: ignore[no-any-return]
+        with urllib.request.build_opener(_NoRedirects).open(request, timeout=seconds_max) as answer:
+            return _all_of(answer, time.monotonic() + seconds_max).decode("utf-8", "replace")
     except urllib.error.HTTPError as problem:
         if problem.code == HTTPStatus.UNAUTHORIZED:
-            raise OperationError(f"{address} wants a password: {VARIABLE}={scheme}://NAME:PASSWORD@{place}") from None
+            words = f"{address} wants a password: {VARIABLE}={scheme}://NAME:PASSWORD@{place}"
+            raise PasswordNeededError(words) from None
         raise OperationError(
             f"{address} answers {problem.code} {problem.reason}: that is no metrics endpoint"
         ) from None
-    except (OSError, ValueError) as problem:
+    except (OSError, ValueError, HTTPException) as problem:
         cause = getattr(problem, "reason", problem)
         cause = getattr(cause, "strerror", None) or cause
-        raise OperationError(f"nobody answers at {address} ({str(cause).lower()}). {cure}") from None
+        raise OperationError(f"nobody answers at {address} ({str(cause).lower()}). {cure}".strip()) from None
 
 
-def parse_metrics(text: str, taken_s: float) -> Reading:
+def _all_of(answer: HTTPResponse, deadline_s: float) -> bytes:
+    """A socket's timeout is one for each piece: whoever sends a byte now and then would keep us for ever."""
+    pieces, size = [], 0
+    while piece := answer.read1(PIECE_BYTES):
+        pieces.append(piece)
+        size += len(piece)
+        if size > ANSWER_BYTES_MAX:
+            raise ValueError("it sends more than any broker does")
+        if time.monotonic() > deadline_s:
+            raise TimeoutError("timed out")
+    return b"".join(pieces)
+
+
+def parse_metrics(text: str, taken_s: float, wanted: tuple[str, ...] = ()) -> Reading:
+    """All numbers, or those whose names begin with what is wanted, and which are not of a single topic."""
     samples: dict[str, list[Sample]] = {}
     for line in text.splitlines():
+        if wanted and (not line.startswith(wanted) or TOPIC_LABEL in line):
+            continue
         match = _SAMPLE.fullmatch(line) if not line.startswith("#") else None
         if match is not None:
             labels = {key: _unescape(value) for key, value in _LABEL.findall(match[2] or "")}

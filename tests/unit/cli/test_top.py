@@ -117,7 +117,7 @@ def test_an_endpoint_that_is_off_is_explained(
     def refuse(*_: object, **__: object) -> None:
         raise URLError(ConnectionRefusedError(111, "Connection refused"))
 
-    monkeypatch.setattr("urllib.request.urlopen", refuse)
+    monkeypatch.setattr("urllib.request.OpenerDirector.open", refuse)
     assert main(["top", "--once", "--url", "http://127.0.0.1:9404"]) == 1
     said = capsys.readouterr().err
     assert "connection refused" in said

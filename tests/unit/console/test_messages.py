@@ -170,8 +170,15 @@ def test_a_file_that_is_not_whole_is_broken_off(place: Place) -> None:
 def test_registries_of_the_command_line_may_be_inside_others_not() -> None:
     workers = MessageWorkers()
     named = Address("a", "a:1", "schema.registry.url=http://127.0.0.1:1\nbasic.auth.user.info=u:p", is_stored=False)
-    assert workers.schemas(named).address == ("http://127.0.0.1:1", "u", "p", True)  # type: ignore[union-attr]
-    assert not workers.schemas(named._replace(is_stored=True)).address.is_inside_allowed  # type: ignore[union-attr]
+    address = workers.schemas(named).client.address  # type: ignore[union-attr]
+    assert (address.url, address.user, address.password, address.is_inside_allowed) == (
+        "http://127.0.0.1:1",
+        "u",
+        "p",
+        True,
+    )
+    typed = workers.schemas(named._replace(is_stored=True)).client.address  # type: ignore[union-attr]
+    assert not typed.is_inside_allowed
     assert workers.schemas(named._replace(properties="")) is None
     assert "p" not in Address("a", "a:1", "basic.auth.user.info=p").masked().partition("=")[2]
     broken = workers.schemas(named._replace(properties="schema.registry.url=nonsense"))

@@ -1,10 +1,16 @@
 """When a cluster is read, how rates come out of offsets, and how long answers are kept apart."""
 
+import asyncio
+from typing import ClassVar
+
+import virtual_time
+from ottla.base import tasks
 from ottla.base.names import TopicPartition
 from ottla.client.admin import Partition, Topic
-from ottla.console.clusters.gathering import PARTITIONS_PER_REQUEST, led_pieces, pieces
+from ottla.console.clusters.gathering import PARTITIONS_PER_REQUEST, groups_per_request, led_pieces, pieces
 from ottla.console.clusters.rates import READINGS, History, Point, Rates
-from ottla.console.clusters.schedule import BURST, FAILED_MS, PERIODS_MS, Bucket, Schedule
+from ottla.console.clusters.reader import Reader
+from ottla.console.clusters.schedule import BURST, FAILED_MS, PER_SECOND, PERIODS_MS, Bucket, Schedule
 from ottla.console.clusters.snapshot import Part, lag
 
 
@@ -38,10 +44,29 @@ def test_who_hurries_a_part_while_it_is_read_has_it_read_once_more() -> None:
     assert schedule.due_ms[Part.METADATA] == 600 + PERIODS_MS[Part.METADATA]
 
 
+def test_what_changes_slowly_and_costs_much_is_read_seldom() -> None:
+    schedule = Schedule()
+    schedule.read(Part.SIZES, 0, 3)
+    assert schedule.due_ms[Part.SIZES] == PERIODS_MS[Part.SIZES]
+    schedule.read(Part.SIZES, 0, 10)
+    assert schedule.due_ms[Part.SIZES] == 60_000
+    schedule.read(Part.ENDS, 0, 10)
+    assert schedule.due_ms[Part.ENDS] == PERIODS_MS[Part.ENDS]
+
+
+def test_groups_with_many_commits_are_asked_for_in_smaller_numbers() -> None:
+    assert groups_per_request({}) == 200
+    assert groups_per_request({"a": {TopicPartition("t", number): 0 for number in range(100)}, "b": {}}) == 40
+    assert groups_per_request({"a": {TopicPartition("t", number): 0 for number in range(9_000)}}) == 1
+
+
 def test_a_small_cluster_is_read_at_once_and_a_large_one_slowly() -> None:
     bucket = Bucket(0)
     assert [bucket.wait_ms(0) for _ in range(BURST)] == [0] * BURST
-    assert [bucket.wait_ms(0) for _ in range(3)] == [250, 500, 750], "four a second"
+    waits = [bucket.wait_ms(0) for _ in range(3)]
+    assert waits == [round(each / PER_SECOND * 1000) for each in (1, 2, 3)]
+    bucket.spend(5)
+    assert bucket.wait_ms(0) == round(9 / PER_SECOND * 1000), "one question took six requests"
     assert Bucket(0).wait_ms(1_000_000) == 0
 
 
@@ -93,3 +118,35 @@ def test_lag_is_what_kafkas_tools_say_but_never_below_zero() -> None:
     assert lag(None, 4) is None
     assert lag(10, None) is None
     assert TopicPartition("a", 1) == ("a", 1)
+
+
+class CountedClient:
+    """Counts what it is asked for; a question may take several requests."""
+
+    bootstrap: ClassVar[list[str]] = []
+    requests = 0
+
+    def ask(self, count: int) -> None:
+        self.requests += count
+
+
+def test_questions_wait_for_the_bucket_and_for_nothing_if_somebody_wants_to_see_a_change() -> None:
+    async def main() -> None:
+        client = CountedClient()
+        reader = Reader(client, virtual_time.LoopClock(), lambda: None)  # type: ignore[arg-type]
+        for _ in range(BURST // 5):
+            await reader._ask(CountedClient.ask, 5)
+        began_ms = virtual_time.LoopClock().monotonic_ms()
+        await reader._ask(CountedClient.ask, 1)
+        waited_ms = virtual_time.LoopClock().monotonic_ms() - began_ms
+        assert waited_ms >= 1_000 / PER_SECOND - 100
+        waiting = tasks.ask(reader._ask(CountedClient.ask, 1), "a question")
+        await asyncio.sleep(0)
+        reader.hurry(Part.COMMITS)
+        began_ms = virtual_time.LoopClock().monotonic_ms()
+        await waiting
+        await reader._ask(CountedClient.ask, 1)
+        assert virtual_time.LoopClock().monotonic_ms() - began_ms < 100
+        assert reader.bucket.tokens >= -10
+
+    virtual_time.run(main())

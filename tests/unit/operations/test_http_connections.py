@@ -2,13 +2,14 @@
 
 import asyncio
 import json
+import socket
 from collections.abc import Callable
 from typing import Any
 
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from ottla.operations.http_connections import LATE_ANSWER, REQUEST_SECONDS_MAX, TAKING_SECONDS, LimitedProtocol
+from ottla.operations.http_connections import LATE_ANSWER, REQUEST_SECONDS_MAX, TAKING_SECONDS, LimitedProtocol, listen
 from virtual_time import run
 
 KEEP_ALIVE_SECONDS = 30
@@ -250,3 +251,9 @@ def test_the_words_are_as_long_as_they_say() -> None:
     head, _, body = LATE_ANSWER.partition(b"\r\n\r\n")
     assert f"content-length: {len(body)}".encode() in head
     assert json.loads(body)["error"] == "TOO_LATE"
+
+
+def test_answers_do_not_wait_for_their_bodies() -> None:
+    """asyncio switches Nagle's algorithm off only for sockets that name their protocol."""
+    with listen("127.0.0.1", 0) as listener:
+        assert listener.proto == socket.IPPROTO_TCP

@@ -29,8 +29,13 @@ def run(arguments: Sequence[str]) -> int:
     if (options.ssl_certificate is None) != (options.ssl_key is None):
         raise UsageError("--ssl-certificate and --ssl-key belong together")
     from ottla.console.clusters.cluster import Address, properties_text  # noqa: PLC0415 (only where they are installed)
+    from ottla.console.clusters.metric_addresses import BadAddressError, parse_addresses  # noqa: PLC0415
     from ottla.console.serving import Options, serve  # noqa: PLC0415
 
+    try:
+        metrics = parse_addresses(options.metrics_url, is_trusted=True) if options.metrics_url else None
+    except BadAddressError as problem:
+        raise UsageError(f"--metrics-url: {problem}") from None
     properties = command_properties(getattr(options, "command_config", None))
     if options.schema_registry:
         properties.setdefault("schema.registry.url", options.schema_registry)
@@ -47,6 +52,7 @@ def run(arguments: Sequence[str]) -> int:
         key=options.ssl_key,
         pipelines=Path(options.pipelines) if options.pipelines else None,
         allows_private=options.allow_private_addresses,
+        metrics=metrics,
     )
     try:
         serve(wanted, _say, warn)
@@ -70,6 +76,11 @@ def _parser() -> Parser:
     parser = Parser(prog="ottla console", description="See and steer clusters in the browser.", examples=EXAMPLES)
     add_connection(parser)
     parser.add_argument("--cluster", default="default", metavar="NAME", help="what to call this cluster (default)")
+    parser.add_argument(
+        "--metrics-url",
+        metavar="URL",
+        help="where its brokers tell their metrics: http://{host}:9404, http://{host}:8778/jolokia, or 1=URL,2=URL",
+    )
     parser.add_argument("--host", default=HOST, help=f"where to listen (default: {HOST}); beyond it people sign in")
     parser.add_argument("--port", type=port_number, default=PORT, metavar="N", help=f"default: {PORT}; 0: any free one")
     parser.add_argument("--schema-registry", metavar="URL", help="of this cluster: messages are shown by its schemas")
@@ -84,7 +95,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--allow-private-addresses",
         action="store_true",
-        help="registries, token endpoints and receivers of alerts that are added in a page may have private addresses",
+        help="registries, token endpoints, metrics and receivers of alerts named in a page may have private addresses",
     )
     parser.add_argument("--ssl-certificate", metavar="FILE", help="serve HTTPS with this certificate chain (PEM)")
     parser.add_argument("--ssl-key", metavar="FILE", help="and this key (PEM)")

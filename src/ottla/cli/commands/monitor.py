@@ -37,12 +37,12 @@ def run(arguments: Sequence[str]) -> int:
     except ImportError as problem:
         raise ToolError(f"{MISSING} ({problem.name})") from None
     from ottla.monitor.alerts.ledger import Ledger, LedgerError  # noqa: PLC0415
-    from ottla.monitor.http.limits import bind  # noqa: PLC0415
+    from ottla.operations.http_connections import listen  # noqa: PLC0415
 
     config = _config(options)
     _check_address(config)
     try:
-        listener = bind(config.http.host, config.http.port)
+        listener = listen(config.http.host, config.http.port)
     except OSError as problem:
         reason = (problem.strerror or str(problem)).lower()
         raise ToolError(f"cannot listen on {config.http.host}:{config.http.port}: {reason}") from None

@@ -49,7 +49,7 @@ def run(arguments: Sequence[str]) -> int:
         return _print_user(options.new_user, is_token=options.token)
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         raise ToolError(f"the registry needs {', '.join(missing)}: pip install 'ottla[registry]'")
-    from ottla.monitor.http.limits import bind  # noqa: PLC0415 (only where they are installed)
+    from ottla.operations.http_connections import listen  # noqa: PLC0415 (only where they are installed)
     from ottla.registry.running import RegistryStopped, run_registry  # noqa: PLC0415
 
     config = _secured(_config(options), options)
@@ -59,7 +59,7 @@ def run(arguments: Sequence[str]) -> int:
             "--ssl-certificate and --ssl-key, or say --insecure"
         )
     try:
-        listener = bind(config.host, config.port)
+        listener = listen(config.host, config.port)
     except OSError as problem:
         if problem.errno == errno.EADDRINUSE:
             raise ToolError(

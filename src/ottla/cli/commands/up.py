@@ -81,7 +81,7 @@ def run(arguments: Sequence[str]) -> int:
     command = broker_command(overrides, secure_config(security, 1) if security is not None else None)
     supervisor = Supervisor([Child("broker", command)], screen.on_line, _say)
     config = security.path / ADMIN_FILE if security is not None else None
-    screen.on_ready = lambda address: begin_guests(supervisor, address, console, registry, config)
+    screen.on_ready = lambda address: begin_guests(supervisor, address, console, registry, config, screen.metrics)
     return supervisor.run()
 
 
@@ -98,7 +98,7 @@ def run_cluster(options: argparse.Namespace) -> int:
     plan.console = console.address if console is not None else None
     plan.registry = registry.address if registry is not None else None
     config = plan.security.path / ADMIN_FILE if plan.security is not None else None
-    screen.on_ready = lambda: begin_guests(supervisor, plan.bootstrap, console, registry, config)
+    screen.on_ready = lambda: begin_guests(supervisor, plan.bootstrap, console, registry, config, screen.metrics_urls())
     return supervisor.run()
 
 
@@ -114,12 +114,13 @@ def begin_guests(
     console: ConsoleBeside | None,
     registry: RegistryBeside | None,
     config: Path | None = None,
+    metrics: str | None = None,
 ) -> None:
     """The registry first: the console is told where it is."""
     if registry is not None:
         registry.begin(supervisor, bootstrap)
     if console is not None:
-        console.begin(supervisor, bootstrap, config, registry.address if registry is not None else None)
+        console.begin(supervisor, bootstrap, config, registry.address if registry is not None else None, metrics)
 
 
 def _parser() -> Parser:

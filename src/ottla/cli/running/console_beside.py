@@ -42,11 +42,16 @@ class ConsoleBeside:
         return f"http://{HOST}:{self.port}"
 
     def begin(
-        self, supervisor: Supervisor, bootstrap: str, config: Path | None = None, registry: str | None = None
+        self,
+        supervisor: Supervisor,
+        bootstrap: str,
+        config: Path | None = None,
+        registry: str | None = None,
+        metrics: str | None = None,
     ) -> None:
         command = console_command(bootstrap, self.data, self.port, config)
-        if registry is not None:
-            command += ["--schema-registry", registry]
+        command += ["--schema-registry", registry] if registry is not None else []
+        command += ["--metrics-url", metrics] if metrics else []
 
         def ended(code: int) -> None:
             if supervisor.is_ending:

@@ -49,6 +49,10 @@ class ClusterPlan:
             self.ports.append(options.port + index if options.port else free_port(self.ports))
         has_usual_port = ZOOKEEPER_PORT not in self.ports and is_free(ZOOKEEPER_PORT)
         self.zookeeper_port = options.zookeeper_port or (ZOOKEEPER_PORT if has_usual_port else free_port(self.ports))
+        # Free ones, and the same after a restart: the console goes on reading there.
+        self.metrics_ports: list[int] = []
+        for _ in range(self.brokers):
+            self.metrics_ports.append(free_port([*self.ports, *self.metrics_ports, self.zookeeper_port]))
         self.may_auto_create = not options.no_auto_create
         self.overrides = parse_pairs(options.override, allow_bare=False)
         self.listener_name = LISTENER if options.secure else "PLAINTEXT"
@@ -84,13 +88,14 @@ class ClusterPlan:
             "share.coordinator.state.topic.replication.factor": str(replicas),
             "share.coordinator.state.topic.min.isr": str(in_sync),
             "group.initial.rebalance.delay.ms": "0",
-            METRICS_PORT_KEY: "0",  # any free one: a port that somebody else has is no reason not to start
+            METRICS_PORT_KEY: str(self.metrics_ports[index]),
         }
         if self.security is not None:
             settings["zookeeper.set.acl"] = "true"
         settings |= self.overrides
-        if settings[METRICS_PORT_KEY].isdecimal() and int(settings[METRICS_PORT_KEY]):
-            settings[METRICS_PORT_KEY] = str(int(settings[METRICS_PORT_KEY]) + index)  # one cannot serve them all
+        wanted = self.overrides.get(METRICS_PORT_KEY, "")
+        if wanted.isdecimal() and int(wanted):
+            settings[METRICS_PORT_KEY] = str(int(wanted) + index)  # one cannot serve them all
         return settings
 
     def command(self, index: int) -> list[str]:
@@ -222,6 +227,10 @@ class ClusterScreen:
             if self.on_ready is not None:
                 self.on_ready()
         return True
+
+    def metrics_urls(self) -> str:
+        """For the console: which broker tells its metrics where."""
+        return ",".join(f"{name.removeprefix('broker ')}={url}" for name, url in self.metrics.items())
 
     def __repr__(self) -> str:
         return f"<ClusterScreen ready={sorted(self.ready)} is_greeted={self.is_greeted}>"

@@ -106,7 +106,7 @@ def list_brokers(call: Call) -> BrokerList:
 
 
 def show_broker(call: Call) -> BrokerAnswer:
-    row = _row_of(call)
+    row = row_of(call)
     folders = [
         FolderRow(
             folder.path,
@@ -122,13 +122,13 @@ def show_broker(call: Call) -> BrokerAnswer:
 
 
 async def list_settings(call: Call) -> SettingList:
-    row = _row_of(call)
+    row = row_of(call)
     return SettingList([setting(config) for config in await call.cluster.ask_seldom(broker_settings, row.broker)])
 
 
 async def change_settings(call: Call) -> SettingList:
     """Those of this one broker that can be changed while it runs; it says which."""
-    broker = str(_row_of(call).broker)
+    broker = str(row_of(call).broker)
     configs = await call.cluster.ask(broker_settings, int(broker))
     await alter_settings(call, Resource.BROKER, broker, f"broker {broker}", configs)
     return await list_settings(call)
@@ -263,7 +263,7 @@ def broker_rows(snapshot: Snapshot) -> list[BrokerRow]:
     return rows
 
 
-def _row_of(call: Call) -> BrokerRow:
+def row_of(call: Call) -> BrokerRow:
     text = call.parameters["broker"]
     if not (text.isascii() and text.isdecimal()):
         raise bad_request("{0} is not the id of a broker", text)

@@ -21,6 +21,7 @@ from ottla.console.api import (
     transactions,
 )
 from ottla.console.api.cluster_table import CLUSTER_ROUTES
+from ottla.console.api.load_table import LOAD_ROUTES
 from ottla.console.api.routing import DELETE, GET, PATCH, POST, PUT, Route
 from ottla.console.people.rights import Role
 from ottla.console.steering import planning
@@ -29,6 +30,7 @@ CLUSTER = "/api/clusters/{cluster}"
 VIEWER, OPERATOR, ADMIN = Role.VIEWER, Role.OPERATOR, Role.ADMIN
 
 ROUTES = [
+    *LOAD_ROUTES,
     Route(GET, "/api/openapi.json", openapi.show, None, "this description"),
     Route(GET, "/api/events", events.stream, VIEWER, "which parts of which clusters have become newer, as a stream"),
     Route(GET, "/api/ages", events.ages, VIEWER, "the same, once", events.Ages),

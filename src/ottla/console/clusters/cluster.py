@@ -15,6 +15,7 @@ from ottla.base.properties import read_properties
 from ottla.client.client import Client
 from ottla.client.errors import BadPropertyError, ClientError
 from ottla.client.opening import open_client
+from ottla.console.clusters.metrics import Metrics
 from ottla.console.clusters.reader import Reader
 from ottla.console.clusters.shared_monitor import SharedMonitor
 from ottla.console.clusters.snapshot import Part, Snapshot
@@ -118,6 +119,7 @@ class Cluster:
         self.kept: dict[tuple[Any, ...], tuple[int, Any]] = {}
         self.task: asyncio.Task[None] | None = None
         self.monitor = SharedMonitor(lambda: open_monitor(address, clock))
+        self.metrics = Metrics(address.name, clock, lambda: self.reader.snapshot, on_news)
         self.watch = Watch(address.name, clock, self.ask, self.monitor, on_news)
 
     def __repr__(self) -> str:
@@ -143,6 +145,7 @@ class Cluster:
         if self.task is not None:
             self.task.cancel()
         self.watch.stop()
+        self.metrics.stop()
         self.reader.close()
         self.thread.submit(self.client.close)
         self.thread.shutdown(wait=False)

@@ -18,6 +18,8 @@ from ottla.console.clusters.snapshot import Broker, Folder, Group
 
 PARTITIONS_PER_REQUEST = 1_000
 GROUPS_PER_REQUEST = 200
+GROUPS_PER_PIECE = 1_000  # whose coordinators are found with one request
+COMMITS_PER_REQUEST = 2_000
 WITHOUT_MEMBERS = frozenset({"Empty", "Dead"})
 T = TypeVar("T")
 
@@ -102,10 +104,16 @@ def ask_members(client: Client, listed: Sequence[Listing]) -> dict[str, Group]:
     return found
 
 
-def ask_commits(client: Client, group_ids: Sequence[str]) -> dict[str, dict[TopicPartition, int]]:
+def groups_per_request(commits: Mapping[str, Mapping[TopicPartition, int]]) -> int:
+    """So many that an answer stays short, judged by what they have committed last."""
+    each = sum(map(len, commits.values())) / len(commits) if commits else 0.0
+    return max(1, min(GROUPS_PER_REQUEST, int(COMMITS_PER_REQUEST / max(1.0, each))))
+
+
+def ask_commits(client: Client, group_ids: Sequence[str], per_request: int) -> dict[str, dict[TopicPartition, int]]:
     return {
         group_id: {place: item.offset for place, item in answer.items()}
-        for group_id, answer in committed_offsets_of(client, group_ids).items()
+        for group_id, answer in committed_offsets_of(client, group_ids, per_request).items()
         if not isinstance(answer, RefusedError)
     }
 

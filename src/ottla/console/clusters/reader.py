@@ -3,7 +3,7 @@
 Rules:
 1. One thread with one client asks; everything else, the snapshot among it, belongs to the event loop.
 2. A part is read in bounded pieces, and the bucket says when the next request may go: a broker never has a long round
-   because of us, and how many people look does not matter.
+   because of us, and how many people look does not matter. Only whoever has just changed something is not made to wait.
 3. A part that fails keeps what was read before, with the reason. The others go on.
 """
 
@@ -40,6 +40,7 @@ class Reader:
         self.snapshot = Snapshot()
         self.schedule = Schedule()
         self.bucket = Bucket(clock.monotonic_ms())
+        self.wished: set[Part] = set()  # somebody waits to see a change there: until it is read nothing waits
         self.woken = asyncio.Event()
         self.published = asyncio.Event()
         self.rates: Rates[TopicPartition] = Rates()
@@ -70,6 +71,7 @@ class Reader:
     def hurry(self, *parts: Part) -> None:
         """Somebody has changed something: look at once."""
         self.schedule.hurry(parts)
+        self.wished.update(parts)
         self.woken.set()
 
     async def has_seen(self, parts: Collection[Part], since_ms: int) -> None:
@@ -95,6 +97,7 @@ class Reader:
             return
         self.schedule.begin(part)
         began_ms = self.clock.now_ms()
+        requests = self.client.requests
         try:
             changes = await self.readings[part]()
         except ClientError as problem:
@@ -103,7 +106,9 @@ class Reader:
             self.schedule.read(part, self.clock.monotonic_ms(), failed=True)
         else:
             self._publish(part, PartState(state.version + 1, began_ms), changes)
-            self.schedule.read(part, self.clock.monotonic_ms())
+            self.schedule.read(part, self.clock.monotonic_ms(), self.client.requests - requests)
+        if part not in self.schedule.hurried:
+            self.wished.discard(part)
 
     def _publish(self, part: Part, state: PartState, changes: dict[str, Any]) -> None:
         states = {**self.snapshot.states, part: state}
@@ -113,10 +118,15 @@ class Reader:
         self.on_news()
 
     async def _ask(self, question: Callable[..., T], *arguments: Any) -> T:
-        wait_ms = self.bucket.wait_ms(self.clock.monotonic_ms())
-        if wait_ms:
-            await asyncio.sleep(wait_ms / 1000)
-        return await asyncio.get_running_loop().run_in_executor(self.thread, question, self.client, *arguments)
+        now_ms = self.clock.monotonic_ms()
+        due_ms = now_ms + self.bucket.wait_ms(now_ms)
+        while not self.wished and (wait_ms := due_ms - self.clock.monotonic_ms()) > 0:
+            await self._sleep(wait_ms)
+        before = self.client.requests
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self.thread, question, self.client, *arguments)
+        finally:
+            self.bucket.spend(max(0, self.client.requests - before - 1))  # what one question needed besides the first
 
     async def _read_metadata(self) -> dict[str, Any]:
         found = await self._ask(gathering.ask_metadata, self.bootstrap)
@@ -150,8 +160,9 @@ class Reader:
     async def _read_commits(self) -> dict[str, Any]:
         began_ms = self.clock.monotonic_ms()
         commits: dict[str, Any] = {}
-        for piece in gathering.pieces(self.snapshot.groups, gathering.GROUPS_PER_REQUEST):
-            commits |= await self._ask(gathering.ask_commits, piece)
+        per_request = gathering.groups_per_request(self.snapshot.commits)
+        for piece in gathering.pieces(self.snapshot.groups, gathering.GROUPS_PER_PIECE):
+            commits |= await self._ask(gathering.ask_commits, piece, per_request)
         # By partition: one that is committed for the first time has not been read in a second.
         each = {(group, place): offset for group, offsets in commits.items() for place, offset in offsets.items()}
         rates: defaultdict[str, float] = defaultdict(float)

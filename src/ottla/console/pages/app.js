@@ -160,4 +160,6 @@ function App() {
   return html`<${Session.Provider} value=${session}><${Shell} session=${session} /><${Toasts} /></${Session.Provider}>`;
 }
 
+// Begun here, the page's own code is there by the time that it is known who looks.
+ROUTES.find((route) => match(route.path, location.pathname))?.load();
 render(html`<${App} />`, document.getElementById("app"));

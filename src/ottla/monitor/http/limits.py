@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import socket
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
@@ -27,7 +26,7 @@ class HttpServer(uvicorn.Server):
 
 
 def make_server(app: Callable[..., Any]) -> HttpServer:
-    """`await make_server(app).serve([bind(host, port)])` serves until `should_exit` is set."""
+    """`await make_server(app).serve([listen(host, port)])` serves until `should_exit` is set."""
     config = uvicorn.Config(
         app,
         http=LimitedProtocol,
@@ -47,9 +46,3 @@ def make_server(app: Callable[..., Any]) -> HttpServer:
     for name in ("uvicorn", "uvicorn.error"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # what a client does wrong is told to the client
     return HttpServer(config)
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """A socket that listens; raises OSError."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family, backlog=BACKLOG)

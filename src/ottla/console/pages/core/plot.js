@@ -14,7 +14,7 @@ const hours = (_, seconds) => seconds.map((each) => {
 });
 
 // columns: [at_ms, ...values]; series: [{ title, colour: "--line-1" }]
-export function Plot({ columns, series, height = 160, label }) {
+export function Plot({ columns, series, height = 160, label, format = compact }) {
   const box = useRef(null);
   const plot = useRef(null);
   const theme = document.documentElement.dataset.theme;
@@ -28,7 +28,7 @@ export function Plot({ columns, series, height = 160, label }) {
       scales: { x: { time: true }, y: { range: (_, least, most) => [0, Math.max(1, most ?? 1) * 1.1] } },
       axes: [
         { ...axis, values: hours, space: 70, size: 30 },
-        { ...axis, size: 56, values: (_, numbers) => numbers.map(compact) },
+        { ...axis, size: 62, values: (_, numbers) => numbers.map(format) },
       ],
       series: [
         { label: language === "zh" ? "时间" : "Time", value: (_, at) => (at ? new Date(at * 1000).toLocaleTimeString() : "–") },
@@ -38,7 +38,7 @@ export function Plot({ columns, series, height = 160, label }) {
           fill: `${colour(each.colour)}22`,
           width: 1.5,
           points: { show: false },
-          value: (_, number) => compact(number),
+          value: (_, number) => format(number),
         })),
       ],
     };

@@ -116,7 +116,7 @@ export function Table({ id, columns, rows, rowKey, onOpen, selected, onSelect, o
           ${column.sort
             ? html`<button type="button" class="sort" onClick=${() => sortBy(column)}>${column.title}<span
                 class="arrow" aria-hidden="true">${column.key === key ? (isDown ? "▼" : "▲") : ""}</span></button>`
-            : column.title}
+            : column.title || html`<span class="hidden-text">${t("Actions")}</span>`}
         </th>`)}
       </tr></thead>
       <tbody>

@@ -93,8 +93,12 @@ export function Dialog({ title, submit, kind = "primary", isReady = true, onSubm
   const [isBusy, setBusy] = useState(false);
   useEffect(() => {
     const opener = document.activeElement;
-    box.current.showModal();
-    return () => opener?.focus?.();
+    const element = box.current;
+    element.showModal();
+    return () => {
+      element.close(); // as long as it is open, nothing behind it can be focused
+      opener?.focus?.();
+    };
   }, []);
   const send = async (event) => {
     event.preventDefault();

@@ -9,6 +9,7 @@ import { t } from "../core/texts.js";
 import { Badge, Button, Empty, Figure, Page, Problem, Tabs } from "../core/widgets.js";
 import { Generate } from "./assignments.js";
 import { brokerState } from "./brokers.js";
+import { BrokerLoad } from "./load.js";
 import { Settings } from "./settings.js";
 
 function Folders({ answer }) {
@@ -28,11 +29,12 @@ function BrokerSettings({ cluster, broker, may }) {
 }
 
 export const VIEWS = [
+  { key: "load", title: "Load", View: BrokerLoad },
   { key: "folders", title: "Log folders", View: Folders },
   { key: "settings", title: "Settings", View: BrokerSettings },
 ];
 
-export default function Broker({ cluster, broker, view = "folders", may }) {
+export default function Broker({ cluster, broker, view = VIEWS[0].key, may }) {
   const [asked, setAsked] = useState(null);
   const { data, error } = useLive(path`/api/clusters/${cluster}/brokers/${broker}`, ["metadata", "sizes", "ends"], cluster);
   const row = data?.broker;

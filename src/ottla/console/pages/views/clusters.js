@@ -5,6 +5,7 @@ import { html, useState } from "../core/html.js";
 import { Link } from "../core/router.js";
 import { t } from "../core/texts.js";
 import { Badge, Button, Dialog, Empty, Field, Note, Page, TypeTheName, toast } from "../core/widgets.js";
+import { MetricsDialog } from "./metrics-dialog.js";
 
 function ClusterDialog({ old, onClose, onDone }) {
   const [name, setName] = useState(old?.name ?? "");
@@ -59,6 +60,7 @@ export default function Clusters({ clusters, session, reloadClusters }) {
             : html`<${Badge} kind="good">${t("{0} brokers", count(cluster.brokers))}</${Badge}>`}</h2>
         <p class="mono">${cluster.bootstrap}</p>
         ${cluster.problem ? html`<p class="muted">${cluster.problem}</p>` : html`<p class="muted">${cluster.cluster_id ?? ""}</p>`}
+        ${cluster.role === "admin" ? html`<div class="bar"><${Button} onClick=${() => setAsked({ kind: "metrics", cluster })}>${t("Metrics")}</${Button}></div>` : null}
         ${session.is_admin && cluster.is_stored
           ? html`<div class="bar"><${Button} onClick=${() => setAsked({ kind: "change", cluster })}>${t("Change")}</${Button}
               ><${Button} kind="danger" onClick=${() => setAsked({ kind: "forget", cluster })}>${t("Forget")}</${Button}></div>`
@@ -67,6 +69,7 @@ export default function Clusters({ clusters, session, reloadClusters }) {
     </div>
     ${asked?.kind === "add" ? html`<${ClusterDialog} onClose=${close} onDone=${reloadClusters} />` : null}
     ${asked?.kind === "change" ? html`<${ClusterDialog} old=${asked.cluster} onClose=${close} onDone=${reloadClusters} />` : null}
+    ${asked?.kind === "metrics" ? html`<${MetricsDialog} cluster=${asked.cluster.name} onClose=${close} />` : null}
     ${asked?.kind === "forget"
       ? html`<${TypeTheName} title=${t("Forget cluster {0}?", asked.cluster.name)} submit=${t("Forget")} name=${asked.cluster.name} onSubmit=${forget} onClose=${close}>
           <p>${t("The console forgets how to reach it. Nothing changes in the cluster.")}</p></${TypeTheName}>`

@@ -10,9 +10,10 @@ import { Plot } from "../core/plot.js";
 import { OpenAlerts } from "./alert-words.js";
 import { brokerState } from "./brokers.js";
 import { stateBadge } from "./group-state.js";
+import { ClusterLoad, Hours } from "./load.js";
+import { Topology } from "./topology.js";
 
 const PARTS = ["metadata", "ends", "groups", "commits", "sizes"];
-const HOURS = ["1", "6", "24"];
 
 function Attention({ data, cluster }) {
   const gone = data.brokers.filter((broker) => !broker.is_alive);
@@ -58,16 +59,13 @@ function Examination({ cluster }) {
 const Waiting = () => html`<div class="plot-wait" style=${{ height: "160px" }}>${t("Collecting: the first points come in half a minute")}</div>`;
 
 function Traffic({ cluster }) {
-  const [hours, setHours] = useQuery("hours", "1");
+  const [hours] = useQuery("hours", "1");
   const { data } = useLive(`${path`/api/clusters/${cluster}/history`}?hours=${encodeURIComponent(hours)}`, ["commits"], cluster);
   const traffic = useMemo(() => (data ? [data.at_ms, data.produced, data.consumed] : null), [data]);
   const backlog = useMemo(() => (data ? [data.at_ms, data.backlog] : null), [data]);
   return html`<section class="cards">
     <div class="card">
-      <h2>${t("Records a second")}
-        <label><span class="hidden-text">${t("Period")}</span><select value=${hours} onChange=${(event) => setHours(event.target.value)}>
-          ${HOURS.map((each) => html`<option key=${each} value=${each} selected=${each === hours}>${t("{0} h", each)}</option>`)}
-        </select></label></h2>
+      <h2>${t("Records a second")} <${Hours} /></h2>
       ${traffic?.[0].length > 1 ? html`<${Plot} label=${t("Records a second")} columns=${traffic} series=${[{ title: t("written"), colour: "--plot-1" }, { title: t("consumed"), colour: "--plot-2" }]} />` : html`<${Waiting} />`}
     </div>
     <div class="card">
@@ -84,7 +82,7 @@ const Ranking = ({ title, items, more, empty }) => html`<div class="card">
     : html`<p class="muted">${empty}</p>`}
 </div>`;
 
-export default function Overview({ cluster }) {
+export default function Overview({ cluster, may }) {
   const { data, error } = useLive(path`/api/clusters/${cluster}/overview`, PARTS, cluster);
   const isRead = data && data.brokers.length > 0;
   return html`<${Page} title=${cluster} id="overview">
@@ -107,6 +105,8 @@ export default function Overview({ cluster }) {
             <${Figure} label=${t("On disk")} value=${bytes(data.size_bytes)} />
           </div>
           <${Traffic} cluster=${cluster} />
+          <${Topology} cluster=${cluster} />
+          <${ClusterLoad} cluster=${cluster} may=${may} />
           <section class="cards four">
             <div class="card">
               <h2>${t("Brokers")} <${Link} to=${path`/c/${cluster}/brokers`}>${t("All")}</${Link}></h2>

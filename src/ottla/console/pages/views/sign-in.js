@@ -20,11 +20,11 @@ export default function SignIn() {
       setError(problem);
     }
   };
-  return html`<form class="sign-in" onSubmit=${send}>
+  return html`<div class="whole" role="main"><form class="sign-in" onSubmit=${send}>
     <h1 class="brand"><img src="/static/icon.svg" alt="" width="26" height="26" /> ottla</h1>
     <${Field} label=${t("Name")}><input name="name" value=${name} autocomplete="username" autofocus onInput=${(event) => setName(event.target.value)} /></${Field}>
     <${Field} label=${t("Password")}><input name="password" type="password" value=${password} autocomplete="current-password" onInput=${(event) => setPassword(event.target.value)} /></${Field}>
     <${Problem} error=${error} />
     <button type="submit" class="button primary" disabled=${!name || !password}>${t("Sign in")}</button>
-  </form>`;
+  </form></div>`;
 }
