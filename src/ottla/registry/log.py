@@ -212,6 +212,9 @@ class SchemaLog:
                 self.apply(record.key, record.value, record.raw)
             except UnreadableRecordError as problem:
                 self._note(record.offset, str(problem))
+            except Exception as problem:  # ours, and still no reason to read nothing after it
+                logger.exception("%s offset %d", self.topic, record.offset)
+                self._note(record.offset, f"{type(problem).__name__}: {problem}")
         self.position = max(self.position, position)
         is_taken.set()
         if self._waiting:

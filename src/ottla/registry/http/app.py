@@ -146,7 +146,7 @@ class RegistryApp:
         call = self._make_call(found.names, scope, body, head, context, user)
         if user is not None:
             _check_rights(user, found.route, call)
-        if self.registry.leadership.is_leader:
+        if self.registry.has_read_all:
             return Answer(await found.route.handler(call))
         if found.route.is_change:
             return await self._change_elsewhere(found.route, call, _raw_request(scope, raw_path, body), head)
@@ -180,6 +180,7 @@ class RegistryApp:
         trouble = ""
         while True:
             if leadership.is_leader:
+                await self.registry.catch_up()
                 return Answer(await route.handler(call))
             if head.is_forwarded or self.forward is None:  # who sent it knows better in a moment
                 raise errors.no_leader()
@@ -198,8 +199,15 @@ class RegistryApp:
     def _check_host(self, head: Head) -> None:
         if self.hosts is None or not head.host:
             return
-        if (urlsplit(f"//{head.host}").hostname or "").lower() not in self.hosts:
+        if _host_name(head.host) not in self.hosts:
             raise RegistryError(403, "This registry is not called by that name: see --allow-host")
+
+
+def _host_name(host: str) -> str:
+    try:
+        return (urlsplit(f"//{host}").hostname or "").lower()
+    except ValueError:
+        return ""
 
 
 class _GoneError(Exception):
@@ -270,7 +278,7 @@ def _check_content_type(head: Head) -> None:
 
 
 def _check_origin(head: Head) -> None:
-    if head.origin and urlsplit(head.origin).netloc != head.host:
+    if head.origin and head.origin.partition("://")[2] != head.host:
         raise RegistryError(403, "Pages of other origins may not change anything")
 
 
