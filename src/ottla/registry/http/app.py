@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, MutableMapping, Sequence
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote_to_bytes, urlsplit
 
+from ottla.base.tasks import ask
 from ottla.registry import errors
 from ottla.registry.access import Access, User, denied, sees_everything
 from ottla.registry.errors import RegistryError
@@ -34,6 +35,7 @@ TOO_LONG: Final = f"The body is longer than {BODY_BYTES_MAX} bytes"
 SEGMENTS_MAX: Final = 12
 LEADER_SECONDS_MAX: Final = 15.0  # a session of the group, and the election after it
 LEADER_PAUSE_SECONDS: Final = 0.1
+ANSWER_PAUSE_SECONDS: Final = 1.0
 NOT_FOUND: Final = 404
 UNAUTHORIZED: Final = 401
 LOG_IN: Final = (b"www-authenticate", b'Basic realm="schema registry"')
@@ -187,7 +189,7 @@ class RegistryApp:
             leader = leadership.leader_url
             if leader is not None:
                 try:
-                    return await self.forward(request, leader)
+                    return await self._handed_on(self.forward(request, leader), leader)
                 except NotSentError as problem:
                     trouble = str(problem)
                 except LostAnswerError as problem:
@@ -195,6 +197,18 @@ class RegistryApp:
             if asyncio.get_running_loop().time() >= until:
                 raise _not_forwarded(trouble) if trouble else errors.no_leader()
             await asyncio.sleep(LEADER_PAUSE_SECONDS)
+
+    async def _handed_on(self, forwarding: Awaitable[RawAnswer], leader: str) -> RawAnswer:
+        """The leader's answer. One that was paused would keep everybody waiting: not when another one leads."""
+        work = ask(forwarding, "forwarding")
+        while True:
+            was_leader = self.registry.leadership.leader_url in (leader, None)
+            await asyncio.wait([work], timeout=ANSWER_PAUSE_SECONDS)
+            if work.done():
+                return work.result()
+            if not was_leader:
+                work.cancel()
+                raise LostAnswerError(f"{leader}: another one leads before it has answered")
 
     def _check_host(self, head: Head) -> None:
         if self.hosts is None or not head.host:
