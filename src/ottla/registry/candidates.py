@@ -99,6 +99,8 @@ def decode_assignment(data: bytes) -> Assignment:
 
 
 def _candidate(words: object) -> Candidate | None:
+    if not isinstance(words, dict):
+        return None
     match words:
         case {"host": str(host), "port": int(port)} if host and 0 < port < 65536:
             scheme = "https" if words.get("scheme") == "https" else "http"
