@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from collections.abc import Awaitable, Callable
 
@@ -40,7 +39,7 @@ def play(story: Callable[[Node], Awaitable[None]]) -> None:
         node.app.access = Access(read_users(USERS.splitlines()))
         await story(node)
 
-    asyncio.run(whole())
+    virtual_time.run(whole())
 
 
 async def ask(node: Node, who: list[tuple[bytes, bytes]], method: str, target: str, body: object = None) -> Reply:

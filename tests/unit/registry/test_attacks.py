@@ -105,7 +105,7 @@ def test_schemas_that_are_too_large_to_be_compared_are_refused() -> None:
         reply = await node.register("s", union("long"))
         assert (reply.status, reply.code) == (422, 42201)
 
-    asyncio.run(story())
+    run(story())
 
 
 # Rights
@@ -120,7 +120,7 @@ def test_a_subject_of_another_context_is_not_read_by_its_bare_name() -> None:
         assert (await node.ask("POST", "/subjects/orders-value", {"schema": '"long"'}, BEARER)).status == 404
         assert (await node.ask("GET", "/subjects/orders-value/versions/1", None, basic("alice"))).status == 200
 
-    asyncio.run(story())
+    run(story())
 
 
 def test_an_id_names_only_subjects_that_may_be_read() -> None:
@@ -133,7 +133,7 @@ def test_an_id_names_only_subjects_that_may_be_read() -> None:
         by_guid = (await node.ask("GET", f"/schemas/guids/{by_id['guid']}", None, more)).body
         assert by_guid["subject"] == "orders-value"
 
-    asyncio.run(story())
+    run(story())
 
 
 def test_references_lead_nobody_to_what_he_may_not_read() -> None:
@@ -157,7 +157,7 @@ def test_references_lead_nobody_to_what_he_may_not_read() -> None:
         ), "whether it is there is not told"
         assert (await node.ask("POST", "/subjects/orders-x/versions", body, basic("boss"))).status == 200
 
-    asyncio.run(story())
+    run(story())
 
 
 def test_lists_hold_no_ids_contexts_or_aliases_of_what_is_not_seen() -> None:
@@ -175,7 +175,7 @@ def test_lists_hold_no_ids_contexts_or_aliases_of_what_is_not_seen() -> None:
         (found,) = (await node.ask("GET", "/schemas?aliases=true", None, BEARER)).body
         assert "aliases" not in found
 
-    asyncio.run(story())
+    run(story())
 
 
 def test_passwords_that_wait_are_bounded() -> None:
@@ -188,7 +188,7 @@ def test_passwords_that_wait_are_bounded() -> None:
         assert set(statuses) == {401, 429}
         assert statuses.count(401) <= 20
 
-    asyncio.run(story())
+    run(story())
 
 
 def test_an_answer_at_once_checks_no_password_in_vain() -> None:
@@ -202,7 +202,7 @@ def test_an_answer_at_once_checks_no_password_in_vain() -> None:
         assert quick.answer(request) is None
         assert access.checking == 0
 
-    asyncio.run(story())
+    run(story())
 
 
 # Nodes
