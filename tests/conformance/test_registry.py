@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import NewTopic as ConfluentTopic
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, header_schema_id_serializer
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.error import SchemaRegistryError
@@ -236,6 +238,24 @@ def test_a_topic_that_would_lose_schemas_is_not_used(
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.count("\n") == 1
     assert said in done.stderr
+
+
+def test_a_topic_that_was_made_anew_ends_the_node(bootstrap: str, new_topic: NewTopic) -> None:
+    topic = new_topic(cleanup_policy="compact")
+    made = Node(bootstrap, topic)
+    made.client.register_schema("s", Schema('"int"', "AVRO"))
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_topics([topic])[topic].result(SECONDS_MAX)
+    new = ConfluentTopic(topic, 1, config={"cleanup.policy": "compact"})
+    admin.create_topics([new])[topic].result(SECONDS_MAX)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    key = b'{"keytype":"SCHEMA","subject":"other","version":1,"magic":1}'
+    for _ in range(20):  # more than the node has read of the first one
+        producer.produce(topic, key=key, value=b'{"subject":"other","version":1,"id":1,"schema":"\\"long\\""}')
+    producer.flush()
+    _, said = made.process.communicate(timeout=SECONDS_MAX)
+    assert made.process.returncode == 1
+    assert "made anew" in said or "is not in the log" in said
 
 
 def test_the_http_side_under_attack(node: Node) -> None:

@@ -126,6 +126,9 @@ class Election:
                     self._stay()
                 except ClientError as problem:
                     self._give_up(problem)
+                except Exception as problem:  # ours; without an election nobody could change anything any more
+                    logger.exception("the election of %s begins anew", self._group)
+                    self._give_up(ClientError(f"{type(problem).__name__}: {problem}"))
             self._leave()
         except Exception:
             logger.exception("the election of %s has ended", self._group)

@@ -4,13 +4,16 @@ Rules:
 1. A request is handed on once: the node that gets it answers for itself, or says that it does not lead.
 2. One that could not be sent, since the leader has just died, is kept until there is another leader, for a while. One
    that was sent and whose answer was lost is not sent again: nobody knows what became of it (50003).
-3. Answers are bounded in size and time, and addresses are those that members of the group gave.
+3. One that has not answered when another leads already, since it was paused or is cut off, is waited for no longer.
+4. Answers are bounded in size and time, and addresses are those that members of the group gave.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
+import socket
 import ssl
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -49,17 +52,29 @@ class Forwarding:
         return "<Forwarding>"
 
     async def __call__(self, request: RawRequest, leader: str) -> RawAnswer:
-        """Raises NotSentError, LostAnswerError."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, forward, request, leader, self._tls)
+        """Raises NotSentError, LostAnswerError. Who gives up frees the thread, too."""
+        opened: list[socket.socket] = []
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._threads, forward, request, leader, self._tls, opened)
+        except asyncio.CancelledError:
+            for each in opened:
+                with contextlib.suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
+            raise
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-def forward(request: RawRequest, leader: str, tls: ssl.SSLContext | None = None) -> RawAnswer:
-    """Blocking."""
+def forward(
+    request: RawRequest, leader: str, tls: ssl.SSLContext | None = None, opened: list[socket.socket] | None = None
+) -> RawAnswer:
+    """Blocking; `opened` gets the connection."""
     parts = urlsplit(leader)
     host = parts.hostname or ""
+    if tls is not None and parts.scheme != "https":
+        raise NotSentError(f"{leader}: the leader has no TLS, and the login of who asks would travel in the clear")
     connection = http.client.HTTPConnection(host, parts.port, timeout=CONNECT_SECONDS)
     if parts.scheme == "https":
         connection = http.client.HTTPSConnection(host, parts.port, timeout=CONNECT_SECONDS, context=tls)
@@ -68,6 +83,8 @@ def forward(request: RawRequest, leader: str, tls: ssl.SSLContext | None = None)
             connection.connect()
         except OSError as problem:
             raise NotSentError(f"{leader}: {problem.strerror or problem}") from None
+        if opened is not None:
+            opened.append(connection.sock)
         try:
             connection.sock.settimeout(ANSWER_SECONDS_MAX)
             connection.putrequest(request.method, request.target, skip_accept_encoding=True)

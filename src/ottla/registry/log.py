@@ -4,7 +4,7 @@ Rules:
 1. What was read is handed to the event loop in the order of the topic, in slices that keep it free (`on_records`).
 2. The thread that reads waits until the loop has taken a slice: memory holds one answer of the broker at most.
 3. A record that cannot be read is skipped, counted and named, once; so many names are kept at most.
-4. A topic that is gone, or was cut, ends the reading for good: `failure` says why.
+4. A topic that is gone, was made anew, or was cut, ends the reading for good: `failure` says why.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from ottla.client.errors import ClientError
 from ottla.operations.batches import FetchedDataError, pieces
 from ottla.operations.fetching import Fetched, FetchError, Range, RangeFetcher
 from ottla.protocol.records import RecordReader
+from ottla.protocol.schema import ZERO_UUID
 from ottla.registry.log_topic import LogError, bounds, prepare_topic
 from ottla.registry.log_writer import LogWriter
 from ottla.registry.records import Key, Record, UnreadableRecordError, decode_key, decode_value
@@ -73,6 +74,7 @@ class SchemaLog:
         self.writer = LogWriter(make_client(), topic, group)
         self.position = 0  # the offset after the last record that was applied
         self.cluster_id = ""
+        self._topic_id = ZERO_UUID
         self.unreadable = 0
         self.unreadable_names: deque[str] = deque(maxlen=NAMES_MAX)
         self.failure: asyncio.Future[str] | None = None
@@ -147,7 +149,7 @@ class SchemaLog:
 
     def _prepare(self) -> tuple[int, int]:
         client = self.writer.client
-        prepare_topic(client, self.topic, self.replication_factor)
+        self._topic_id = prepare_topic(client, self.topic, self.replication_factor)
         self.cluster_id = client.cluster().cluster_id or ""
         return bounds(client, self.topic)
 
@@ -156,7 +158,9 @@ class SchemaLog:
     def _read(self, start: int) -> None:
         client = self._reading_client = self.make_client()
         client.sleep = self._pause(client.sleep)
-        fetcher = RangeFetcher(client, Range(self.topic, 0, start, END_OF_TIME), _Reading(), self._lost)
+        topic_id = str(self._topic_id) if self._topic_id != ZERO_UUID else None  # old brokers have none
+        wanted = Range(self.topic, 0, start, END_OF_TIME)
+        fetcher = RangeFetcher(client, wanted, _Reading(), self._lost, topic_id)
         try:
             for fetched in fetcher:
                 records, after = _decode(fetched, self.topic)
@@ -212,6 +216,9 @@ class SchemaLog:
                 self.apply(record.key, record.value, record.raw)
             except UnreadableRecordError as problem:
                 self._note(record.offset, str(problem))
+            except Exception as problem:  # ours, and still no reason to read nothing after it
+                logger.exception("%s offset %d", self.topic, record.offset)
+                self._note(record.offset, f"{type(problem).__name__}: {problem}")
         self.position = max(self.position, position)
         is_taken.set()
         if self._waiting:

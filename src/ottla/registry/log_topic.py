@@ -6,6 +6,7 @@ A topic of several partitions has no order, and one that deletes old records los
 from __future__ import annotations
 
 from typing import Final
+from uuid import UUID
 
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
@@ -23,8 +24,8 @@ class LogError(Exception):
     """The topic cannot be used; str() is one line for a person."""
 
 
-def prepare_topic(client: Client, topic: str, replication_factor: int) -> None:
-    """Make the topic if it is not there; raises LogError or ClientError."""
+def prepare_topic(client: Client, topic: str, replication_factor: int) -> UUID:
+    """Make the topic if it is not there; returns its id. Raises LogError or ClientError."""
     admin = Admin(client)
     found = admin.topics([topic])
     if not found:
@@ -47,6 +48,7 @@ def prepare_topic(client: Client, topic: str, replication_factor: int) -> None:
             f"the topic {topic} has {POLICY}={policy}, which would delete schemas: set it to {COMPACT} with "
             f"ottla configs set --topic {topic} {POLICY}={COMPACT}"
         )
+    return found[0].topic_id
 
 
 def bounds(client: Client, topic: str) -> tuple[int, int]:

@@ -79,6 +79,7 @@ class Registry:
         self.descriptors = Descriptors(self.parser)
         self._writing = asyncio.Lock()
         self._term = -1  # of the leadership in which the topic was taken over
+        self._read_term = -1  # in which what others wrote before was read
 
     def __repr__(self) -> str:
         return f"<Registry {self.log} {self.state}>"
@@ -97,16 +98,24 @@ class Registry:
         return self.log.cluster_id
 
     async def catch_up(self) -> bool:
-        """Read what others may have been answered for; who leads has read all of that. False: the cluster is away."""
-        if self.leadership.is_leader:
+        """Read what others may have been answered for; False: the cluster is away."""
+        if self.has_read_all:
             return True
+        term = self.leadership.term if self.leadership.is_leader else None
         await asyncio.sleep(0)  # whoever wants an answer at once learns here that he has to wait
         try:
             async with asyncio.timeout(CATCH_UP_SECONDS_MAX):
                 await self._until_failure(self.log.catch_up())
         except (ClientError, errors.RegistryError, TimeoutError):
             return False
+        if term is not None:
+            self._read_term = term
         return True
+
+    @property
+    def has_read_all(self) -> bool:
+        """Whether nobody was answered for what this node has not read: it leads, and has read since it does."""
+        return self.leadership.is_leader and self._read_term == self.leadership.term
 
     # Changing
 
@@ -200,6 +209,7 @@ class Registry:
         except ClientError as problem:
             raise errors.store_failed(f"Error while taking over the Kafka store: {problem}") from None
         await self._commit(Decision([self.state.noop()], None))
+        self._read_term = self._term
 
     async def _commit(self, decision: Decision) -> Any:
         """Write, and wait until it was read back."""
@@ -271,7 +281,10 @@ class Registry:
             return []
         old = [await self._stored(schema) for schema in earlier]
         versions = [schema.version for schema in earlier]
-        problems = await self.parser.in_thread(lambda: check(level, parsed, old, versions))
+        try:
+            problems = await self.parser.in_thread(lambda: check(level, parsed, old, versions))
+        except InvalidSchemaError as problem:
+            raise errors.invalid_schema(str(problem)) from None
         if problems:
             problems.append(f"{{validateFields: '{_boolean(config.get('validateFields'))}', compatibility: '{level}'}}")
         return problems

@@ -54,6 +54,8 @@ ALLOWED = [
     (basic("alice"), "PUT", "/config", 403),
     (basic("alice"), "PUT", "/config/orders-value", 200),
     (basic("alice"), "PUT", "/mode/secret-value", 403),
+    (basic("alice"), "PUT", "/mode/orders-value", 403),
+    (basic("boss"), "PUT", "/mode/orders-value", 200),
     (basic("boss"), "GET", "/subjects/secret-value/versions", 200),
     (basic("boss"), "PUT", "/config", 200),
     (BEARER, "GET", "/subjects/orders-value/versions/latest", 200),

@@ -57,6 +57,7 @@ def test_an_answer_is_known_until_something_changes() -> None:
     async def main() -> None:
         node = Node()
         quick = QuickAnswers(node.app, node.registry.state)
+        await node.registry.catch_up()
         unknown = quick.answer(PLAIN)
         assert unknown is not None
         assert unknown.startswith(b"HTTP/1.1 404 Not Found\r\n\0content-type: ")

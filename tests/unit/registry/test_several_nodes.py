@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 import virtual_time
-from ottla.registry.forwarding import LostAnswerError, NotSentError
+from ottla.registry.candidates import Candidate
+from ottla.registry.election import Election
+from ottla.registry.forwarding import Forwarding, LostAnswerError, NotSentError
 from ottla.registry.http.app import LEADER_SECONDS_MAX
 from ottla.registry.leadership import RawAnswer, RawRequest
 from unit.registry.nodes import Node
@@ -119,6 +124,7 @@ def test_what_others_were_answered_is_read_first() -> None:
         node.elected.is_leader = True
         await node.register("s", '"int"')
         node.elected.is_leader = False
+        node.caught_up = 0
         assert (await node.ask("GET", "/schemas/ids/1")).status == 200
         assert node.caught_up == 0  # what an id means never changes
         assert (await node.ask("GET", "/subjects")).body == ["s"]
@@ -149,3 +155,58 @@ def test_a_new_term_takes_the_topic_over_anew() -> None:
         assert node.log.take_overs == 2
 
     play(story, is_leader=True)
+
+
+def test_nobody_waits_for_a_leader_that_was_paused() -> None:
+    async def story(node: Follower) -> None:
+        async def never(_: RawRequest, leader: str) -> RawAnswer:
+            await asyncio.Event().wait()
+            return ANSWER
+
+        node.app.forward = never
+        asking = asyncio.ensure_future(node.register("s", '"int"'))
+        await asyncio.sleep(10)
+        assert not asking.done()  # it still leads: its answer may come
+        node.elected.leader_url = "http://other:8081"
+        await asyncio.sleep(3)
+        assert (await asking).code == 50003
+
+    play(story)
+
+
+def test_who_gives_up_forwarding_frees_its_thread() -> None:
+    async def story() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as leader:
+            forwarding = Forwarding()
+            request = RawRequest("POST", "/", [], b"")
+            asking = asyncio.ensure_future(forwarding(request, f"http://127.0.0.1:{leader.getsockname()[1]}"))
+            connection, _ = await asyncio.to_thread(leader.accept)
+            with connection:
+                assert (await asyncio.to_thread(connection.recv, 10_000)).startswith(b"POST / ")
+                asking.cancel()
+                while await asyncio.to_thread(connection.recv, 10_000):
+                    pass
+            forwarding.close()
+
+    asyncio.run(story())
+
+
+def test_an_election_goes_on_whatever_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Nothing:
+        metadata = None
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr("ottla.registry.election.RETRY_SECONDS", 0)
+    election = Election(lambda _: Nothing(), "group", Candidate("127.0.0.1", 1))  # type: ignore[arg-type, return-value]
+    joined: list[int] = []
+
+    def join() -> None:
+        joined.append(1)
+        if len(joined) == 1:
+            raise IndexError
+        election._stopping.set()
+
+    monkeypatch.setattr(election, "_join", join)
+    election._run()
+    assert len(joined) == 2

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, MutableMapping, Sequence
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote_to_bytes, urlsplit
 
+from ottla.base.tasks import ask
 from ottla.registry import errors
 from ottla.registry.access import Access, User, denied, sees_everything
 from ottla.registry.errors import RegistryError
@@ -34,6 +35,7 @@ TOO_LONG: Final = f"The body is longer than {BODY_BYTES_MAX} bytes"
 SEGMENTS_MAX: Final = 12
 LEADER_SECONDS_MAX: Final = 15.0  # a session of the group, and the election after it
 LEADER_PAUSE_SECONDS: Final = 0.1
+ANSWER_PAUSE_SECONDS: Final = 1.0
 NOT_FOUND: Final = 404
 UNAUTHORIZED: Final = 401
 LOG_IN: Final = (b"www-authenticate", b'Basic realm="schema registry"')
@@ -146,7 +148,7 @@ class RegistryApp:
         call = self._make_call(found.names, scope, body, head, context, user)
         if user is not None:
             _check_rights(user, found.route, call)
-        if self.registry.leadership.is_leader:
+        if self.registry.has_read_all:
             return Answer(await found.route.handler(call))
         if found.route.is_change:
             return await self._change_elsewhere(found.route, call, _raw_request(scope, raw_path, body), head)
@@ -180,13 +182,14 @@ class RegistryApp:
         trouble = ""
         while True:
             if leadership.is_leader:
+                await self.registry.catch_up()
                 return Answer(await route.handler(call))
             if head.is_forwarded or self.forward is None:  # who sent it knows better in a moment
                 raise errors.no_leader()
             leader = leadership.leader_url
             if leader is not None:
                 try:
-                    return await self.forward(request, leader)
+                    return await self._handed_on(self.forward(request, leader), leader)
                 except NotSentError as problem:
                     trouble = str(problem)
                 except LostAnswerError as problem:
@@ -195,11 +198,30 @@ class RegistryApp:
                 raise _not_forwarded(trouble) if trouble else errors.no_leader()
             await asyncio.sleep(LEADER_PAUSE_SECONDS)
 
+    async def _handed_on(self, forwarding: Awaitable[RawAnswer], leader: str) -> RawAnswer:
+        """The leader's answer. One that was paused would keep everybody waiting: not when another one leads."""
+        work = ask(forwarding, "forwarding")
+        while True:
+            was_leader = self.registry.leadership.leader_url in (leader, None)
+            await asyncio.wait([work], timeout=ANSWER_PAUSE_SECONDS)
+            if work.done():
+                return work.result()
+            if not was_leader:
+                work.cancel()
+                raise LostAnswerError(f"{leader}: another one leads before it has answered")
+
     def _check_host(self, head: Head) -> None:
         if self.hosts is None or not head.host:
             return
-        if (urlsplit(f"//{head.host}").hostname or "").lower() not in self.hosts:
+        if _host_name(head.host) not in self.hosts:
             raise RegistryError(403, "This registry is not called by that name: see --allow-host")
+
+
+def _host_name(host: str) -> str:
+    try:
+        return (urlsplit(f"//{host}").hostname or "").lower()
+    except ValueError:
+        return ""
 
 
 class _GoneError(Exception):
@@ -229,8 +251,11 @@ def _head(headers: Sequence[tuple[bytes, bytes]]) -> Head:
 
 def _check_rights(user: User, route: Route, call: Call) -> None:
     """What the path names; the handlers leave out of lists what is not seen."""
-    if "subject" in call.names:
-        subjects: tuple[str | None, ...] = (call.named_subject, call.subject)  # an alias, and what it stands for
+    subjects: tuple[str | None, ...]
+    if route.is_change and route.path[0] == "mode":
+        subjects = (None,)  # with IMPORT one subject takes ids of its whole context
+    elif "subject" in call.names:
+        subjects = (call.named_subject, call.subject)  # an alias, and what it stands for
     else:
         subjects = (call.setting_subject,)
     for subject in subjects:
@@ -270,7 +295,7 @@ def _check_content_type(head: Head) -> None:
 
 
 def _check_origin(head: Head) -> None:
-    if head.origin and urlsplit(head.origin).netloc != head.host:
+    if head.origin and head.origin.partition("://")[2] != head.host:
         raise RegistryError(403, "Pages of other origins may not change anything")
 
 

@@ -12,8 +12,10 @@ import msgspec
 from ottla.registry import errors
 from ottla.registry.access import Sees, sees_everything
 from ottla.registry.errors import RegistryError
+from ottla.registry.http.bodies import read_draft
 from ottla.registry.records import VERSION_MAX
 from ottla.registry.registry import Registry
+from ottla.registry.subjects.drafts import Draft, no_reference, refused
 from ottla.registry.subjects.names import context_of, normalize, within
 from ottla.registry.subjects.settings import aliased
 
@@ -53,7 +55,7 @@ class Call:
     @property
     def setting_subject(self) -> str | None:
         """Whom a setting is for: a subject, a context, or everything."""
-        return self.placed(self.names["subject"]) if "subject" in self.names else normalize(self.context) or None
+        return (self.placed(self.names["subject"]) if "subject" in self.names else normalize(self.context)) or None
 
     @property
     def parameter_subject(self) -> str:
@@ -88,6 +90,14 @@ class Call:
         first = max(offset, 0)
         return found[first : first + limit] if limit > 0 else found[first:]
 
+    def draft(self) -> Draft:
+        """The schema of the body. What somebody may not read is not there for his references either."""
+        draft = read_draft(self.body)
+        for item in draft.references:
+            if not self.sees(within(self.subject, item.subject)):
+                raise refused(self.subject, draft, no_reference(item).message)
+        return draft
+
     def version(self) -> int:
         return read_version(self.names["version"])
 
@@ -109,7 +119,7 @@ def read_parameters(query: bytes) -> dict[str, str]:
 
 def read_number(text: str) -> int:
     """A number of 32 bits."""
-    digits = text.removeprefix("-").removeprefix("+")
+    digits = text[1:] if text[:1] in ("-", "+") else text
     if digits.isascii() and digits.isdecimal() and len(digits) <= 10 and -(2**31) <= int(text) <= VERSION_MAX:
         return int(text)
     raise not_found()

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from ottla.registry import errors
 from ottla.registry.http import answers
-from ottla.registry.http.bodies import read_draft
 from ottla.registry.http.calls import LATEST, Call
 from ottla.registry.subjects.schema import Schema
 from ottla.registry.subjects.settings import config_in_scope
@@ -28,6 +27,6 @@ async def _verdict(call: Call, earlier: Sequence[Schema]) -> object:
     registry, subject = call.registry, call.subject
     config = config_in_scope(registry.state, subject, registry.default_level)
     is_normalized = call.flag("normalize") or config.get("normalize") is True
-    draft, parsed = await registry.read(subject, read_draft(call.body), is_normalized=is_normalized, is_new=True)
+    draft, parsed = await registry.read(subject, call.draft(), is_normalized=is_normalized, is_new=True)
     problems = await registry.incompatibilities(draft, parsed, earlier, config)
     return answers.verdict(problems, is_verbose=call.flag("verbose"))

@@ -43,14 +43,15 @@ class QuickAnswers:
         self.app = app
         self.state = state
         self.known: dict[bytes, bytes] = {}
-        self.revision = (-1, False)
+        self.revision = (-1, -1, False)
 
     def __repr__(self) -> str:
         return f"<QuickAnswers {len(self.known)} known at revision {self.revision[0]}>"
 
     def answer(self, request: bytes) -> bytes | None:
         """Status line and headers but for the date, a NUL where that belongs, and the body; None: not for us."""
-        revision = (self.state.revision, self.app.registry.leadership.is_leader)
+        registry = self.app.registry
+        revision = (self.state.revision, registry.leadership.term, registry.has_read_all)
         if self.revision != revision:
             self.known.clear()
             self.revision = revision

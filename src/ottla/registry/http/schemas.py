@@ -22,7 +22,7 @@ async def list_schemas(call: Call) -> object:
     limit = min(limit, LIMIT_MAX) if limit > 0 else LIMIT_MAX
     first = max(call.number("offset", 0), 0)
     wanted = looking.Kept(call.flag("deleted"), False)
-    aliases = looking.aliases(state) if call.flag("aliases") else {}
+    aliases = looking.aliases(state, call.sees) if call.flag("aliases") else {}
     rule_type = call.parameters.get("ruleType", "")
     found = looking.schemas(state, call.prefix, wanted, is_latest_only=call.flag("latestOnly"))
     seen = (item for item in found if call.sees(item.subject) and (not rule_type or _has_rule(item, rule_type)))
@@ -70,11 +70,12 @@ async def ids_by_guid(call: Call) -> object:
 
 
 async def contexts(call: Call) -> object:
-    return call.page(looking.contexts(call.registry.state))
+    return call.page(looking.contexts(call.registry.state, call.sees))
 
 
 def _by_guid(call: Call) -> list[Schema]:
-    found = [item for item in looking.by_guid(call.registry.state, call.names["guid"]) if _is_seen(call, item)]
+    all_found = looking.by_guid(call.registry.state, call.names["guid"])
+    found = [seen for item in all_found if (seen := _seen(call, item)) is not None]
     if not found:
         raise errors.schema_not_found(call.names["guid"])
     return found
@@ -82,17 +83,19 @@ def _by_guid(call: Call) -> list[Schema]:
 
 def _by_id(call: Call) -> Schema:
     number = read_number(call.names["id"])
-    schema = looking.by_id(call.registry.state, number, call.parameter_subject)
-    if schema is None or not _is_seen(call, schema):
+    found = looking.by_id(call.registry.state, number, call.parameter_subject)
+    schema = None if found is None else _seen(call, found)
+    if schema is None:
         raise errors.schema_not_found(number)
     return schema
 
 
-def _is_seen(call: Call, schema: Schema) -> bool:
-    """Whether one of the subjects that hold the schema may be read."""
+def _seen(call: Call, schema: Schema) -> Schema | None:
+    """The schema under a subject that may be read."""
     if call.sees(schema.subject):
-        return True
-    return any(call.sees(item.subject) for item in looking.uses_of(call.registry.state, schema, with_deleted=True))
+        return schema
+    uses = looking.uses_of(call.registry.state, schema, with_deleted=True)
+    return next((item for item in uses if call.sees(item.subject)), None)
 
 
 def _uses(call: Call) -> list[Schema]:

@@ -6,7 +6,6 @@ from typing import Final
 
 from ottla.registry import errors
 from ottla.registry.http import answers
-from ottla.registry.http.bodies import read_draft
 from ottla.registry.http.calls import Call
 from ottla.registry.subjects import looking
 from ottla.registry.subjects.names import is_valid
@@ -44,21 +43,21 @@ async def get_text(call: Call) -> object:
 
 async def referenced_by(call: Call) -> object:
     schema = _version(call, with_deleted=True)
-    return call.page(list(call.registry.state.references_to(schema.subject, schema.version)))
+    return call.page(call.registry.state.references_to(schema.subject, schema.version, call.sees))
 
 
 async def register(call: Call) -> object:
     if not is_valid(call.named_subject):
         raise errors.invalid_subject(call.names["subject"])
-    draft = read_draft(call.body)
+    draft = call.draft()
     result = await call.registry.change(Register(call.subject, draft, _is_normalized(call)))
     return answers.registered(result, is_more=call.is_more)
 
 
 async def look_up(call: Call) -> object:
     state, with_deleted = call.registry.state, call.flag("deleted")
-    draft = read_draft(call.body)
-    for subject in looking.places(state, call.subject):
+    draft = call.draft()
+    for subject in _places(call):
         found = await call.registry.find(subject, draft, is_normalized=_is_normalized(call), with_deleted=with_deleted)
         if found is not None:
             answer = answers.version(found, is_more=call.is_more)
@@ -99,13 +98,18 @@ async def shown(call: Call, schema: Schema) -> str:
 def _version(call: Call, *, with_deleted: bool) -> Schema:
     """The version that the path names, in its own context or in another one that knows the subject."""
     state, subject, number = call.registry.state, call.subject, call.version()
-    for place in looking.places(state, subject):
+    for place in _places(call):
         found = state.version(place, number, with_deleted=with_deleted)
         if found is not None:
             return found
     if not state.has_subject(subject, with_deleted=with_deleted):
         raise errors.subject_not_found(subject)
     raise errors.version_not_found(number)
+
+
+def _places(call: Call) -> list[str]:
+    """Where the subject is looked for, as far as the one who asks may read there."""
+    return [place for place in looking.places(call.registry.state, call.subject) if call.sees(place)]
 
 
 def _is_normalized(call: Call) -> bool:

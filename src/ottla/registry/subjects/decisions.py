@@ -13,7 +13,17 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ottla.registry import errors
-from ottla.registry.records import CLEAR_SUBJECT, CONFIG, CONTEXT, DELETE_SUBJECT, MODE, TENANT, Key, Record
+from ottla.registry.records import (
+    CLEAR_SUBJECT,
+    CONFIG,
+    CONTEXT,
+    DELETE_SUBJECT,
+    MODE,
+    TENANT,
+    VERSION_MAX,
+    Key,
+    Record,
+)
 from ottla.registry.subjects.drafts import Draft, resolve
 from ottla.registry.subjects.names import DEFAULT_CONTEXT, context_of
 from ottla.registry.subjects.schema import Schema
@@ -104,6 +114,8 @@ def register(state: State, subject: str, draft: Draft, basis: Basis, problems: l
         _check_id(state, context, number, draft)
     else:
         number = state.contexts[context].max_id + 1 if context in state.contexts else 1
+    if max(version, number) > VERSION_MAX:  # nobody could read it
+        raise errors.store_failed("There are no more ids or versions: the last one has been given")
     schema = draft.schema(subject, version, number)
     records = []
     if context != DEFAULT_CONTEXT and context not in state.known_contexts:
@@ -150,6 +162,8 @@ def delete_subject(state: State, subject: str, *, is_permanent: bool) -> Decisio
     if is_read_only(state, subject):
         raise errors.not_permitted(f"Subject {subject} is in read-only mode")
     gone = state.versions(subject, with_deleted=is_permanent)
+    if not gone:  # a context is no subject
+        raise errors.subject_not_found(subject)
     for item in gone:
         if state.references_to(subject, item.version):
             raise errors.reference_exists(subject, item.version)

@@ -65,10 +65,14 @@ def resolve(state: State, subject: str, references: Sequence[Reference]) -> Reso
         place = within(subject, item.subject)
         found = state.version(place, item.version, with_deleted=item.version != -1)
         if found is None:
-            raise invalid_schema(f'No schema reference found for subject "{item.subject}" and version {item.version}')
+            raise no_reference(item)
         named.append(item._replace(version=found.version))
         _collect(state, item.name, found, texts, ())
     return Resolved(tuple(named), texts)
+
+
+def no_reference(item: Reference) -> RegistryError:
+    return invalid_schema(f'No schema reference found for subject "{item.subject}" and version {item.version}')
 
 
 def _collect(state: State, name: str, schema: Schema, texts: dict[str, str], above: tuple[str, ...]) -> None:
@@ -80,7 +84,7 @@ def _collect(state: State, name: str, schema: Schema, texts: dict[str, str], abo
     for item in schema.references:
         found = state.version(within(schema.subject, item.subject), item.version, with_deleted=True)
         if found is None:
-            raise invalid_schema(f'No schema reference found for subject "{item.subject}" and version {item.version}')
+            raise no_reference(item)
         _collect(state, item.name, found, texts, (*above, place))
     texts[name] = schema.text
 

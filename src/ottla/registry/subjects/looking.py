@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 from uuid import UUID
 
-from ottla.registry.subjects.names import DEFAULT_CONTEXT, WILDCARD, Qualified, context_of, qualified
+from ottla.registry.subjects.names import DEFAULT_CONTEXT, WILDCARD, Qualified, context_of, context_prefix, qualified
 from ottla.registry.subjects.schema import Schema
 from ottla.registry.subjects.state import State
 
@@ -91,15 +91,19 @@ def by_guid(state: State, guid: str) -> Iterator[Schema]:
             yield found
 
 
-def contexts(state: State) -> list[str]:
-    return [DEFAULT_CONTEXT, *sorted(state.known_contexts - {DEFAULT_CONTEXT})]
+def contexts(state: State, sees: Callable[[str], bool]) -> list[str]:
+    """Those that hold a subject that is seen, or that are empty."""
+    held = {context_of(name) for name in state.subjects}
+    seen = {context_of(name) for name in state.subjects if sees(name)}
+    found = {name for name in state.known_contexts if name in seen or (name not in held and sees(context_prefix(name)))}
+    return [DEFAULT_CONTEXT, *sorted(found - {DEFAULT_CONTEXT})]
 
 
-def aliases(state: State) -> dict[str, list[str]]:
+def aliases(state: State, sees: Callable[[str], bool]) -> dict[str, list[str]]:
     """The aliases of each subject."""
     found: dict[str, list[str]] = {}
     for name, config in state.configs.items():
         alias = config.get("alias")
-        if name is not None and isinstance(alias, str):
+        if name is not None and isinstance(alias, str) and sees(name):
             found.setdefault(alias, []).append(name)
     return found

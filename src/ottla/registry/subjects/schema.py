@@ -90,7 +90,7 @@ def schema_of(key: Key, value: Mapping[str, Any]) -> Schema:
         raise UnreadableRecordError("it holds no schema")
     assert key.subject is not None
     more = {name: item for name, item in value.items() if name not in KNOWN}
-    return Schema(
+    schema = Schema(
         key.subject,
         key.version,
         number,
@@ -102,6 +102,11 @@ def schema_of(key: Key, value: Mapping[str, Any]) -> Schema:
         bool(value.get("deleted")),
         more or None,
     )
+    try:
+        _ = schema.digest
+    except (TypeError, AttributeError, ValueError, OverflowError):
+        raise UnreadableRecordError("its references, metadata or rules make no sense") from None
+    return schema
 
 
 def digest(

@@ -10,7 +10,7 @@ Rule 4: keys that somebody else has written with another order of fields are rem
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ottla.registry.records import (
@@ -22,6 +22,7 @@ from ottla.registry.records import (
     NOOP,
     NOOP_KEY,
     SCHEMA,
+    VERSION_MAX,
     Key,
     Record,
     UnreadableRecordError,
@@ -103,8 +104,10 @@ class State:
             context_of(item) == context and self.has_subject(item, with_deleted=with_deleted) for item in self.subjects
         )
 
-    def references_to(self, subject: str, version: int) -> list[int]:
-        return sorted(set(self.referenced_by.get((subject, version), {}).values()))
+    def references_to(self, subject: str, version: int, sees: Callable[[str], bool] | None = None) -> list[int]:
+        """The ids of who refers to a version, as far as these subjects are seen."""
+        users = self.referenced_by.get((subject, version), {})
+        return sorted({number for (user, _), number in users.items() if sees is None or sees(user)})
 
     # Writing
 
@@ -192,7 +195,7 @@ class State:
         if not isinstance(levels, dict):
             return
         for context, level in levels.items():
-            if isinstance(level, int):
+            if isinstance(level, int) and not isinstance(level, bool) and 0 < level <= VERSION_MAX:
                 self.high_water[context] = max(level, self.high_water.get(context, 0))
                 ids = self.contexts.setdefault(context, Context())
                 ids.max_id = max(ids.max_id, level)
