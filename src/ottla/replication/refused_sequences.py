@@ -103,7 +103,10 @@ class RefusedSequences:
 def _header_of(records: memoryview | None) -> BatchHeader | None:
     if records is None or len(records) < HEADER_BYTES:
         return None
-    header = read_batch_header(records, 0)
+    try:
+        header = read_batch_header(records, 0)
+    except KafkaError:  # whoever checks the batch says what is wrong with it
+        return None
     return header if header.producer_id >= 0 else None
 
 

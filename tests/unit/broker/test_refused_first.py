@@ -38,3 +38,23 @@ def test_the_second_batch_is_not_taken_in_before_the_first(tmp_path: Path) -> No
         assert [await send(sequence) for sequence in (0, 1, 2)] == [(Error.NONE, 0), (Error.NONE, 1), (Error.NONE, 2)]
 
     with_two_brokers(tmp_path, play)
+
+
+def test_a_damaged_batch_of_a_transaction_is_refused_as_any_other(tmp_path: Path) -> None:
+    async def play(one: ControllerBroker, two: AskingBroker) -> None:
+        peer = two.peers.open(CONTROLLER, "client")
+        one.parts.node.images.on_image(one.parts.publisher.on_image)
+        topic = CreatableTopic(name=TOPIC, num_partitions=1, replication_factor=1)
+        await Asker(two).ask(CreateTopicsRequest(topics=[topic], timeout_ms=5000), 7)
+        await one.parts.publisher.settled()
+        records = [Record(0, 1, None, b"v", ())]
+        batch = build_batch(records, producer_id=1000, producer_epoch=0, base_sequence=0, is_transactional=True)
+        batch[8:12] = bytes(4)  # its length
+        rows = [PartitionProduceData(index=0, records=memoryview(batch))]
+        data = [TopicProduceData(name=TOPIC, partition_data=rows)]
+        for _ in range(2):  # the connection is still there
+            request = ProduceRequest(transactional_id="t", acks=-1, timeout_ms=1000, topic_data=data)
+            answer = await peer.call(request, ProduceResponse, 9)
+            assert answer.responses[0].partition_responses[0].error_code == Error.CORRUPT_MESSAGE
+
+    with_two_brokers(tmp_path, play)

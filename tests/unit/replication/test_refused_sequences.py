@@ -98,7 +98,7 @@ def test_what_nobody_sends_again_is_not_waited_for(error: Error) -> None:
 
 def test_without_a_producer_id_there_is_nothing_to_remember() -> None:
     refused = RefusedSequences()
-    for records in (batch(b"v"), memoryview(b"short"), None):
+    for records in (batch(b"v"), memoryview(b"short"), memoryview(bytes(100)), None):
         refused.note(Error.NOT_ENOUGH_REPLICAS, "t", 0, records, NOW_MS)
     assert not refused
 

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from ottla.base.errors import Error
+from ottla.base.errors import Error, KafkaError
 from ottla.base.names import INTERNAL_TOPICS
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
@@ -121,7 +121,10 @@ def producer_of(data: PartitionProduceData) -> Identity | None:
     records = data.records
     if records is None or len(records) < HEADER_BYTES or not records[FLAGS_POSITION] & TRANSACTIONAL_FLAG:
         return None
-    header = read_batch_header(records, 0)
+    try:
+        header = read_batch_header(records, 0)
+    except KafkaError:
+        return None  # the log says what is wrong with it
     return Identity(header.producer_id, header.producer_epoch)
 
 
