@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from conformance.registry_node import RegistryNode
 from conformance.test_java import EXPECTED, run_checks
 from conftest import FOREIGN_BOOTSTRAP
 from ottla.client.opening import open_client
@@ -155,3 +156,41 @@ def test_java_over_sasl_ssl(secured_door: Door, kafka_jars: Path, tmp_path: Path
     failed = {name: line["error"] for name, line in found.items() if "error" in line}
     assert not failed
     assert {name: found[name]["result"] for name in EXPECTED} == EXPECTED
+
+
+@pytest.fixture
+def registry(bootstrap: str, topic_name: str) -> Iterator[RegistryNode]:
+    made = RegistryNode(bootstrap, topic_name)
+    yield made
+    made.stop()
+
+
+@pytest.mark.parametrize("workshop", ["kafkajs"], indirect=True)
+def test_the_registry_with_node(workshop: Path, registry: RegistryNode) -> None:
+    run(["npm", "install", "--silent", "--no-audit", "--no-fund"], workshop)
+    seen = json.loads(run(["node", "registry.js", registry.url, "orders-value"], workshop))
+    assert seen == {
+        "again": True, "latest": True, "magic": [0, True], "read": [7, "tea"], "refused": 409, "missing": 404,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("workshop", ["franz_go_registry"], indirect=True)
+def test_the_registry_with_go(workshop: Path, registry: RegistryNode) -> None:
+    run(["go", "mod", "tidy"], workshop)
+    seen = json.loads(run(["go", "run", ".", registry.url, "orders-value"], workshop))
+    assert seen == {
+        "types": 3, "version": 1, "found": True, "text": True, "compatible": False, "refused": 409, "second": 2,
+        "versions": [1, 2], "deleted": [1, 2], "gone": 40401,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("workshop", ["java"], indirect=True)
+def test_the_registry_with_java(workshop: Path, registry: RegistryNode) -> None:
+    """Confluent's own jars are not in Maven's repository; Pinot's hold them."""
+    artifact = "org.apache.pinot:pinot-confluent-avro:1.5.0:jar:shaded"
+    run(["mvn", "-q", "-B", "dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={workshop}"], workshop)
+    jar = str(next(workshop.glob("*.jar")))
+    run(["javac", "-cp", jar, "-d", str(workshop), "Registry.java"], workshop)
+    seen = run(["java", "-cp", f"{jar}:{workshop}", "Registry", registry.url, "orders"], workshop)
+    lines = [line for line in seen.splitlines() if line.startswith(("magic", "read", "refused"))]
+    assert lines == ["magic 0 id 1", 'read {"id": 7}', "refused true"]

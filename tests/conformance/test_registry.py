@@ -7,8 +7,6 @@ import socket
 import subprocess
 import sys
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,46 +25,14 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from certificates import Authority
 from conformance.conftest import NewTopic
+from conformance.registry_node import SECONDS_MAX
+from conformance.registry_node import RegistryNode as Node
 from conftest import ottla_command
 
-READY = re.compile(r"ottla registry ready on (https?://\S+)")
-SECONDS_MAX = 30.0
 ORDER = '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}'
 STORED = '{"type":"record","name":"Order","fields":[{"name":"id","type":"long"}]}'
 WITH_NOTE = STORED.replace("]}", ',{"name":"note","type":"string","default":""}]}')
 OTHER = STORED.replace("long", "string")
-
-
-class Node:
-    """The registry as a process of its own."""
-
-    def __init__(self, bootstrap: str, topic: str, *more: str, **client: str) -> None:
-        self.topic = topic
-        words = ["registry", "--bootstrap-server", bootstrap, "--topic", topic, "--port", "0", *more]
-        self.process = subprocess.Popen(
-            [*ottla_command(), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        assert self.process.stdout is not None
-        found = READY.match(self.process.stdout.readline())
-        assert found is not None, self.process.communicate()[1]
-        self.url = found[1]
-        self.client = SchemaRegistryClient({"url": self.url, **{key.replace("_", "."): client[key] for key in client}})
-
-    def stop(self) -> str:
-        """What it has said on stderr."""
-        self.process.send_signal(signal.SIGTERM)
-        _, said = self.process.communicate(timeout=SECONDS_MAX)
-        assert self.process.returncode == 0, said
-        return said
-
-    def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
-        request = urllib.request.Request(f"{self.url}{path}", data, {"content-type": "application/json"}, method=method)
-        try:
-            with urllib.request.urlopen(request, timeout=SECONDS_MAX) as answer:
-                return answer.status, json.load(answer)
-        except urllib.error.HTTPError as refused:
-            return refused.code, json.load(refused)
 
 
 @pytest.fixture(scope="module")

@@ -5,53 +5,26 @@ OTTLA_FAULTS_SCALE says how much of the full number of rounds is run.
 
 import json
 import random
-import re
 import signal
-import subprocess
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
+from conformance.registry_node import RegistryNode
 from conformance.waiting import eventually
-from conftest import ottla_command
 from faults.cluster_rounds import rounds
 from ottla.registry.election import SESSION_MS
 from ottla.testing.cluster import Cluster
 
 pytestmark = pytest.mark.faults
-READY = re.compile(r"ottla registry ready on (http://\S+)")
 TOPIC = "_schemas"
 NODES = 3
 CLIENTS = 4
 SECONDS_MAX = 120.0
-
-
-class RegistryNode:
-    """A registry as a process that comes and goes."""
-
-    def __init__(self, bootstrap: str) -> None:
-        words = ["registry", "--bootstrap-server", bootstrap, "--port", "0"]
-        self.process = subprocess.Popen([*ottla_command(), *words], stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
-        found = READY.match(self.process.stdout.readline())
-        assert found is not None
-        self.url = found[1]
-
-    def ask(self, method: str, path: str, body: Any = None) -> Any:
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(f"{self.url}{path}", data, {"content-type": "application/json"}, method=method)
-        with urllib.request.urlopen(request, timeout=SECONDS_MAX) as answer:
-            return json.load(answer)
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
 
 
 class Scene:
@@ -59,7 +32,7 @@ class Scene:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.nodes = [RegistryNode(cluster.bootstrap) for _ in range(NODES)]
+        self.nodes = [RegistryNode(cluster.bootstrap, TOPIC) for _ in range(NODES)]
         self.answered: dict[str, int] = {}  # schema -> id
         self.complaints: list[str] = []
         self._is_ending = threading.Event()
@@ -93,26 +66,24 @@ class Scene:
                     return
                 node = chance.choice(self.nodes)
                 try:
-                    answer = node.ask("POST", f"/subjects/s{client}-{number}/versions", {"schema": schema})
-                except (OSError, ValueError):  # a node that is gone, or does not know who leads
-                    time.sleep(0.05)
-                else:
+                    status, answer = node.ask("POST", f"/subjects/s{client}-{number}/versions", {"schema": schema})
+                except (OSError, ValueError):  # a node that is gone
+                    status, answer = 0, None
+                if status == 200:
                     self.answered[schema] = answer["id"]
+                else:  # it does not know who leads
+                    time.sleep(0.05)
             self._check_everywhere(schema, chance)
 
     def _check_everywhere(self, schema: str, chance: random.Random) -> None:
         """Whoever was answered finds his schema on every node."""
         node = chance.choice(self.nodes)
         try:
-            found = node.ask("GET", f"/schemas/ids/{self.answered[schema]}")["schema"]
-        except urllib.error.HTTPError as refused:
-            if refused.code == 404:
-                self.complaints.append(f"{node.url} does not know {self.answered[schema]}")
+            status, answer = node.ask("GET", f"/schemas/ids/{self.answered[schema]}")
         except (OSError, ValueError):
             return
-        else:
-            if found != schema:
-                self.complaints.append(f"{node.url} says that {self.answered[schema]} is {found}, not {schema}")
+        if status == 404 or (status == 200 and answer["schema"] != schema):
+            self.complaints.append(f"{node.url} says that {self.answered[schema]} is {answer}, not {schema}")
 
     def wait_for_answers(self, count: int = CLIENTS) -> None:
         wanted = len(self.answered) + count
@@ -131,7 +102,7 @@ class Scene:
 
     def _all_of(self, node: RegistryNode) -> list[Any]:
         found: list[Any] = []
-        while page := node.ask("GET", f"/schemas?offset={len(found)}"):
+        while page := node.ask("GET", f"/schemas?offset={len(found)}")[1]:
             found += page
         return found
 
@@ -144,7 +115,7 @@ def kill_writer(scene: Scene) -> None:
     dying = scene.writer
     dying.kill()
     scene.wait_for_answers()
-    scene.nodes[scene.nodes.index(dying)] = RegistryNode(scene.cluster.bootstrap)
+    scene.nodes[scene.nodes.index(dying)] = RegistryNode(scene.cluster.bootstrap, TOPIC)
 
 
 def pause_writer(scene: Scene) -> None:
