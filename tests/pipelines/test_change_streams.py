@@ -168,6 +168,7 @@ def late_numbers(size: int) -> list[int]:
     return late
 
 
+@pytest.mark.faults
 def test_rows_that_are_late_go_to_a_topic_once(spark: SparkSession, bootstrap: str, tmp_path: Path) -> None:
     text, name = started(LATE, bootstrap)
     produce(bootstrap, name, [{"n": n, "second": second} for n, second in enumerate(SECONDS)], partition=0)

@@ -96,6 +96,7 @@ def long(tmp_path: Path, bootstrap: str) -> Iterator[Long]:
         made.process.wait(60)
 
 
+@pytest.mark.faults
 def test_two_pipelines_in_one_spark_are_saved_started_again_and_stopped_each_on_its_own(long: Long) -> None:
     for name in long.topics:
         long.wait(lambda name=name: len(long.rows(name)) == 50, f"the rows of {name}")

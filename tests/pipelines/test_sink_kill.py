@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from faults.sink_rounds import Round
 
 
+@pytest.mark.faults
 def test_a_driver_killed_after_some_of_its_tasks_have_committed(bootstrap: str, tmp_path: Path) -> None:
     """A count over a join, and rows that come to other tasks in the second run."""
     run = Round(bootstrap, tmp_path, events=1000, batches=2)
