@@ -5,10 +5,8 @@ told, and all of it over a restart.
 from __future__ import annotations
 
 import json
-import threading
 import urllib.request
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -19,41 +17,16 @@ from browser.conftest import ConsoleProcess
 from browser.outside import CHANGE_MS_MAX, eventually, new_name, open_page, produce
 from browser.test_watching import read_and_commit
 from ottla.client.client import Client
+from webhooks import Inbox
 
 OPEN_MS_MAX = 30_000  # the ends of logs are asked for every ten seconds, rules are looked at every three
-
-
-class Inbox:
-    """An HTTP server that keeps what is posted to it."""
-
-    def __init__(self) -> None:
-        self.bodies: list[dict[str, Any]] = []
-        inbox = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                inbox.bodies.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
-                self.send_response(200)
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None: ...
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.address = f"http://127.0.0.1:{self.server.server_address[1]}/hook/key-of-the-bot"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    def told(self, rule: str) -> list[str]:
-        """OPEN and CLOSED of a rule, in their order."""
-        lines = [line for body in self.bodies for line in body["text"].splitlines()]
-        return [line.split()[0] for line in lines if f" {rule}: " in line]
 
 
 @pytest.fixture
 def inbox() -> Iterator[Inbox]:
     made = Inbox()
     yield made
-    made.server.shutdown()
-    made.server.server_close()
+    made.close()
 
 
 def add_receiver(page: Page, console: ConsoleProcess, name: str, address: str) -> None:

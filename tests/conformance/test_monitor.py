@@ -5,11 +5,9 @@ import re
 import signal
 import socket
 import subprocess
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from conformance.conftest import NewTopic
 from conformance.waiting import eventually
 from conftest import ottla_command
+from webhooks import Inbox
 
 ADDRESS = re.compile(r"monitor of default \(\S+\): (http://\S+)")
 SECONDS_MAX = 30.0
@@ -38,29 +37,6 @@ channels:
 alerts:
   - {{name: stuck, when: verdict, group: '{group}', to: [here]}}
 """
-
-
-class Inbox:
-    """An HTTP server that keeps what is posted to it."""
-
-    def __init__(self) -> None:
-        self.bodies: list[dict[str, Any]] = []
-        inbox = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                inbox.bodies.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
-                self.send_response(200)
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None: ...
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    @property
-    def texts(self) -> list[str]:
-        return [body["text"] for body in self.bodies]
 
 
 class Monitor:
@@ -100,8 +76,7 @@ def _read(answer: Any) -> Any:
 def inbox() -> Iterator[Inbox]:
     made = Inbox()
     yield made
-    made.server.shutdown()
-    made.server.server_close()
+    made.close()
 
 
 def test_verdicts_of_a_real_group_change_and_are_told_once(
@@ -110,7 +85,7 @@ def test_verdicts_of_a_real_group_change_and_are_told_once(
     topic = new_topic()
     group = f"{topic}-readers"
     config = tmp_path / "monitor.yaml"
-    port = inbox.server.server_address[1]
+    port = inbox.port
     config.write_text(CONFIG.format(bootstrap=bootstrap, folder=tmp_path, port=port, group=group))
     producer = Producer({"bootstrap.servers": bootstrap})
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
@@ -183,7 +158,7 @@ def test_transactions_count_when_committed_and_what_is_deleted_goes(
     topic = new_topic()
     group = f"{topic}-readers"
     config = tmp_path / "monitor.yaml"
-    port = inbox.server.server_address[1]
+    port = inbox.port
     config.write_text(CONFIG.format(bootstrap=bootstrap, folder=tmp_path, port=port, group="nobody"))
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
@@ -218,7 +193,7 @@ def test_transactions_count_when_committed_and_what_is_deleted_goes(
 def test_half_open_connections_keep_nobody_out(bootstrap: str, inbox: Inbox, tmp_path: Path) -> None:
     """More than the server takes at all, and none of them asks anything."""
     config = tmp_path / "monitor.yaml"
-    port = inbox.server.server_address[1]
+    port = inbox.port
     config.write_text(CONFIG.format(bootstrap=bootstrap, folder=tmp_path, port=port, group="nobody"))
     monitor = Monitor(config)
     silent: list[socket.socket] = []

@@ -15,11 +15,11 @@ import pytest
 from confluent_kafka import Producer
 
 from browser.conftest import ConsoleProcess
-from browser.test_alerts import Inbox
 from conftest import Broker, BrokerFactory
 from ottla.client.admin import Admin
 from ottla.client.client import Client
 from ottla.client.groups import committed_offsets
+from webhooks import Inbox
 
 pytestmark = pytest.mark.faults
 TOLD_SECONDS_MAX = 15.0
@@ -40,8 +40,7 @@ while True:
 def inbox() -> Iterator[Inbox]:
     made = Inbox()
     yield made
-    made.server.shutdown()
-    made.server.server_close()
+    made.close()
 
 
 def put(console: ConsoleProcess, path: str, body: object) -> None:

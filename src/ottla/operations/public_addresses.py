@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from collections.abc import Iterable
 
 
 def is_public(text: str) -> bool:
@@ -16,16 +17,26 @@ def is_public(text: str) -> bool:
     return address.is_global and not address.is_multicast
 
 
+def look_up(host: str, port: int | None) -> list[str]:
+    """The addresses that a name means. Raises OSError."""
+    return [str(item[4][0]) for item in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+
+
+def first_inside(addresses: Iterable[str]) -> str | None:
+    """One bad address is enough: which of them is called is not ours to say."""
+    return next((text for text in addresses if not is_public(text)), None)
+
+
 class InsideError(OSError):
     """An address inside was to be called."""
 
 
 def check_public(host: str, port: int) -> str:
     """One of the addresses that a name means, if all of them are public. Raises InsideError, OSError."""
-    found = [str(item[4][0]) for item in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
-    inside = [text for text in found if not is_public(text)]
-    if inside or not found:
-        raise InsideError(f"{host} is {inside[0] if inside else 'nowhere'}, an address inside, which is not allowed")
+    found = look_up(host, port)
+    inside = first_inside(found)
+    if inside is not None or not found:
+        raise InsideError(f"{host} is {inside or 'nowhere'}, an address inside, which is not allowed")
     return found[0]
 
 

@@ -19,6 +19,7 @@ VERSION: Final = 1
 NO_ERROR: Final = 0
 DUPLICATE_URLS: Final = 1
 TOPIC: Final = "_schemas"
+GROUP: Final = "schema-registry"
 
 
 class Candidate(NamedTuple):

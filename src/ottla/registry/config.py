@@ -15,14 +15,13 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from ottla.registry.access import User
-from ottla.registry.candidates import TOPIC
+from ottla.registry.candidates import GROUP, TOPIC
 from ottla.registry.formats.compatibility import LEVELS
 from ottla.registry.log_topic import REPLICATION_FACTOR
 from ottla.registry.subjects.settings import DEFAULT_LEVEL
 
 HOST: Final = "127.0.0.1"
 PORT: Final = 8081
-GROUP: Final = "schema-registry"
 KAFKASTORE: Final = "kafkastore."
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 # What a client of Kafka may be told with `kafkastore.` before it.

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 from ottla.base.tasks import ask
 from ottla.client.errors import ClientError
 from ottla.registry import errors
+from ottla.registry.candidates import GROUP
 from ottla.registry.descriptors import Descriptors
 from ottla.registry.formats import InvalidSchemaError, Parsed
 from ottla.registry.formats.compatibility import check
@@ -46,7 +47,6 @@ TRIES_MAX: Final = 10
 TAKE_OVERS_MAX: Final = 5
 CHANGE_SECONDS_MAX: Final = 60.0
 CATCH_UP_SECONDS_MAX: Final = 3.0
-GROUP: Final = "schema-registry"
 
 
 class Registered(NamedTuple):

@@ -15,10 +15,12 @@ import resource
 import signal
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from ottla.base.tasks import ask
 from ottla.base.uncollected import settle_garbage_collector
+from ottla.client.client import PATIENCE_MS as USUAL_PATIENCE_MS
 from ottla.client.client import Client
 from ottla.client.errors import ClientError
 from ottla.client.opening import open_client
@@ -39,6 +41,7 @@ from ottla.registry.subjects.state import State
 
 EVERYWHERE: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 (told apart, not bound)
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+CLIENT_ID: Final = "schema-registry"
 TIMEOUT_MS: Final = 10_000
 PATIENCE_MS: Final = 5_000  # a broker that restarts is waited for so long
 RETRY_SECONDS: Final = 0.5
@@ -81,23 +84,18 @@ async def run_registry(
 def make_election(config: RegistryConfig, port: int) -> Election:
     """`host.name` is where the other nodes find this one; alone on a machine they share its loopback."""
     host = config.advertised_host or (socket.getfqdn() if config.host in EVERYWHERE else config.host)
+    candidate = Candidate(host, port, config.is_eligible, config.scheme, config.topic)
+    return Election(partial(make_client, config), config.group, candidate)
 
-    def make_client(timeout_ms: int) -> Client:
-        return open_client(config.bootstrap, config.properties, "schema-registry", timeout_ms=timeout_ms)
 
-    return Election(make_client, config.group, Candidate(host, port, config.is_eligible, config.scheme, config.topic))
+def make_client(config: RegistryConfig, timeout_ms: int, patience_ms: int = USUAL_PATIENCE_MS) -> Client:
+    return open_client(config.bootstrap, config.properties, CLIENT_ID, timeout_ms=timeout_ms, patience_ms=patience_ms)
 
 
 def make_registry(config: RegistryConfig, leadership: Leadership) -> Registry:
-    timeout_ms = config.timeout_ms or TIMEOUT_MS
-
-    def make_client() -> Client:
-        return open_client(
-            config.bootstrap, config.properties, "schema-registry", timeout_ms=timeout_ms, patience_ms=PATIENCE_MS
-        )
-
     state = State()
-    log = SchemaLog(make_client, config.topic, config.replication_factor, config.group, state.apply)
+    make = partial(make_client, config, config.timeout_ms or TIMEOUT_MS, PATIENCE_MS)
+    log = SchemaLog(make, config.topic, config.replication_factor, config.group, state.apply)
     return Registry(
         log,
         state,

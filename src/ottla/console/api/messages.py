@@ -73,12 +73,6 @@ class UnreadRow(msgspec.Struct, frozen=True):
     reason: str
 
 
-class PartitionExtent(msgspec.Struct, frozen=True):
-    partition: int
-    start: int
-    end: int
-
-
 class MessagePage(msgspec.Struct, frozen=True):
     """`cursor` leads to the next page; with `from=end` or `oldest` also to what is written later."""
 

@@ -13,7 +13,6 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +28,7 @@ from ottla.operations.broker_load import WANTED, Load, RequestLoad, load, reques
 from ottla.operations.errors import OperationError
 from ottla.operations.jolokia_readings import AGENT, read_jolokia
 from ottla.operations.metric_readings import PasswordNeededError, Reading, read_metrics
-from ottla.operations.public_addresses import is_public
+from ottla.operations.public_addresses import first_inside, look_up
 
 PERIOD_MS: Final = 5_000
 FIRST_MS: Final = 1_000  # rates need a second reading: the first ones come soon
@@ -214,10 +213,10 @@ def shared_addresses(addresses: MetricAddresses, live: Iterable[Broker]) -> set[
 def _check_public(address: str) -> None:
     host = urlsplit(address).hostname or ""
     try:
-        found = [str(item[4][0]) for item in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
+        found = look_up(host, None)
     except OSError:
         raise OperationError(f"{host} is not known") from None
-    if not all(map(is_public, found)):
+    if first_inside(found) is not None:
         raise OperationError(
             f"{host} is an address inside and no broker's own: allow such with ottla console --allow-private-addresses"
         )

@@ -24,7 +24,7 @@ from urllib.parse import SplitResult, urlsplit
 from ottla.base.clock import Clock
 from ottla.monitor.alerts import messages
 from ottla.monitor.alerts.machine import Event
-from ottla.operations.public_addresses import is_public
+from ottla.operations.public_addresses import first_inside
 
 TIMEOUT_SECONDS: Final = 10.0
 ANSWER_BYTES_MAX: Final = 16 << 10
@@ -97,9 +97,8 @@ def public_address(
         raise DeliveryError(f"the name {host} cannot be resolved") from None
     if not found:
         raise DeliveryError(f"the name {host} cannot be resolved")
-    for _family, _type, _protocol, _name, address in found:
-        if not allow_private and not is_public(address[0]):
-            raise DeliveryError(f"{host} is at a private address: set allow-private if it is meant")
+    if not allow_private and first_inside(item[4][0] for item in found) is not None:
+        raise DeliveryError(f"{host} is at a private address: set allow-private if it is meant")
     return found[0][0], found[0][4]
 
 

@@ -9,13 +9,12 @@ Rules:
 from __future__ import annotations
 
 import base64
-import socket
 import ssl
 from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
-from ottla.operations.public_addresses import is_public
+from ottla.operations.public_addresses import first_inside, look_up
 from ottla.operations.schema_registry.errors import SchemaError
 
 URL, LOGIN, TOKEN = "schema.registry.url", "basic.auth.user.info", "bearer.auth.token"
@@ -95,12 +94,12 @@ def without_registry(properties: Mapping[str, str]) -> dict[str, str]:
 
 def checked_address(host: str, port: int, is_inside_allowed: bool) -> tuple[str, int]:
     """The address that a name means, if it may be talked to. Raises SchemaError, OSError."""
-    found = [str(item[4][0]) for item in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+    found = look_up(host, port)
     if not found:
         raise SchemaError(f"{host} has no address")
-    for text in found:
-        if not is_inside_allowed and not is_public(text):
-            raise SchemaError(f"{host} is {text}, an address inside: allow such registries first")
+    inside = None if is_inside_allowed else first_inside(found)
+    if inside is not None:
+        raise SchemaError(f"{host} is {inside}, an address inside: allow such registries first")
     return found[0], port
 
 

@@ -16,7 +16,7 @@ from ottla.registry.http.bodies import read_draft
 from ottla.registry.records import VERSION_MAX
 from ottla.registry.registry import Registry
 from ottla.registry.subjects.drafts import Draft, no_reference, refused
-from ottla.registry.subjects.names import context_of, normalize, within
+from ottla.registry.subjects.names import normalize, within
 from ottla.registry.subjects.settings import aliased
 
 PARAMETERS_MAX: Final = 50
@@ -143,7 +143,3 @@ def not_found() -> RegistryError:
 
 def encode(body: object) -> bytes:
     return body if isinstance(body, bytes) else msgspec.json.encode(body)
-
-
-def id_context(call: Call) -> str:
-    return context_of(call.parameter_subject)

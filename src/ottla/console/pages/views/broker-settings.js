@@ -1,33 +1,12 @@
 // Settings of all brokers at once: cluster-wide values, and which brokers have their own, which go before them.
-import { patch, path } from "../core/api.js";
+import { path } from "../core/api.js";
 import { html, useMemo, useState } from "../core/html.js";
 import { useLive } from "../core/live.js";
 import { Link, useQuery } from "../core/router.js";
 import { Counted, Table, useFiltered } from "../core/table.js";
 import { t } from "../core/texts.js";
-import { Button, Check, Dialog, Field, Note, Page, Problem, Search, toast } from "../core/widgets.js";
-
-function Change({ address, setting, onClose, onDone }) {
-  const [value, setValue] = useState(setting.is_sensitive ? "" : setting.value ?? setting.in_force ?? "");
-  const send = async (body) => {
-    await patch(address, { ...body, expected: { [setting.name]: setting.value } });
-    toast(t("{0} changed", setting.name));
-    onDone();
-    onClose();
-  };
-  const back = async () => {
-    try {
-      await send({ remove: [setting.name] });
-    } catch (problem) {
-      toast(problem.message, "bad");
-    }
-  };
-  return html`<${Dialog} title=${setting.name} submit=${t("Save")} isReady=${!setting.is_set || value !== (setting.value ?? "")} onSubmit=${() => send({ set: { [setting.name]: value } })} onClose=${onClose}>
-    <${Field} label=${t("Value for all brokers")}><input name="value" value=${value} onInput=${(event) => setValue(event.target.value)} autocomplete="off" spellcheck=${false} autofocus /></${Field}>
-    ${setting.own.length ? html`<${Note} kind="warn">${t("These brokers keep their own value: {0}", setting.own.join(", "))}</${Note}>` : null}
-    ${setting.is_set ? html`<div><${Button} onClick=${back}>${t("Back to what it would be without")}</${Button}></div>` : null}
-  </${Dialog}>`;
-}
+import { Button, Check, Note, Page, Problem, Search } from "../core/widgets.js";
+import { ChangeSetting } from "./settings.js";
 
 export default function BrokerSettings({ cluster, may }) {
   const address = path`/api/clusters/${cluster}/broker-settings`;
@@ -53,6 +32,9 @@ export default function BrokerSettings({ cluster, may }) {
             <${Check} label=${t("Only those that are set")} checked=${Boolean(own)} onChange=${(on) => setOwn(on ? "1" : "")} /></div>
           <${Table} id="broker-settings" label=${t("Settings of all brokers")} columns=${columns} rows=${rows} rowKey=${(row) => row.name} order="name" onOpen=${isEditable ? setChanging : null} />`
       : null}
-    ${changing ? html`<${Change} address=${address} setting=${changing} onClose=${() => setChanging(null)} onDone=${reload} />` : null}
+    ${changing ? html`<${ChangeSetting} address=${address} setting=${changing} label=${t("Value for all brokers")} isSet=${changing.is_set}
+      canRepeat=${!changing.is_set} suggested=${changing.in_force} onClose=${() => setChanging(null)} onDone=${reload}>
+      ${changing.own.length ? html`<${Note} kind="warn">${t("These brokers keep their own value: {0}", changing.own.join(", "))}</${Note}>` : null}
+    </${ChangeSetting}>` : null}
   </${Page}>`;
 }

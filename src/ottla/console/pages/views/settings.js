@@ -15,8 +15,11 @@ const SOURCES = {
   DEFAULT_CONFIG: ["neutral", () => t("default")],
 };
 
-function Change({ address, setting, onClose, onDone }) {
-  const [value, setValue] = useState(setting.is_sensitive ? "" : setting.value ?? "");
+const REMOVABLE = ["DYNAMIC_TOPIC_CONFIG", "DYNAMIC_BROKER_CONFIG"];
+
+// `isSet`: it has a value here that can be taken away; `suggested`: what stands in the field if it has none.
+export function ChangeSetting({ address, setting, label, isSet, canRepeat, suggested, onClose, onDone, children }) {
+  const [value, setValue] = useState(setting.is_sensitive ? "" : setting.value ?? suggested ?? "");
   const send = async (body) => {
     await patch(address, { ...body, expected: { [setting.name]: setting.value } });
     toast(t("{0} changed", setting.name));
@@ -30,14 +33,13 @@ function Change({ address, setting, onClose, onDone }) {
       toast(problem.message, "bad");
     }
   };
-  return html`<${Dialog} title=${setting.name} submit=${t("Save")} isReady=${value !== (setting.value ?? "")}
+  return html`<${Dialog} title=${setting.name} submit=${t("Save")} isReady=${canRepeat || value !== (setting.value ?? "")}
       onSubmit=${() => send({ set: { [setting.name]: value } })} onClose=${onClose}>
-    <${Field} label=${t("Value")}>
+    <${Field} label=${label}>
       <input name="value" value=${value} onInput=${(event) => setValue(event.target.value)} autocomplete="off" spellcheck="false" autofocus />
     </${Field}>
-    ${["DYNAMIC_TOPIC_CONFIG", "DYNAMIC_BROKER_CONFIG"].includes(setting.source)
-      ? html`<div><${Button} onClick=${back}>${t("Back to what it would be without")}</${Button}></div>`
-      : null}
+    ${children}
+    ${isSet ? html`<div><${Button} onClick=${back}>${t("Back to what it would be without")}</${Button}></div>` : null}
   </${Dialog}>`;
 }
 
@@ -74,5 +76,6 @@ export function Settings({ address, cluster, isEditable }) {
           <${Table} id="settings" label=${t("Settings")} columns=${columns} rows=${rows} rowKey=${(row) => row.name} order="name"
             onOpen=${isEditable ? (row) => !row.is_read_only && setChanging(row) : null} />`
       : null}
-    ${changing ? html`<${Change} address=${address} setting=${changing} onClose=${() => setChanging(null)} onDone=${reload} />` : null}`;
+    ${changing ? html`<${ChangeSetting} address=${address} setting=${changing} label=${t("Value")} isSet=${REMOVABLE.includes(changing.source)}
+      onClose=${() => setChanging(null)} onDone=${reload} />` : null}`;
 }
