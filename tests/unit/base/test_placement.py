@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from ottla.base.errors import Error, KafkaError
-from ottla.base.placement import alternate_racks, check_manual_replicas, place_replicas
+from ottla.base.placement.new_partitions import alternate_racks, check_manual_replicas, place_replicas
 
 
 def test_one_broker_has_everything_and_rows_are_shared() -> None:

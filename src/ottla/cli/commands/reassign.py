@@ -9,6 +9,7 @@ from random import SystemRandom
 
 from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
+from ottla.base.placement.moves import plan_drain, plan_factor, plan_fill
 from ottla.cli.arguments import Parser, add_connection, bootstrap_of, positive
 from ottla.cli.client_settings import client_of
 from ottla.cli.reassignment.progress import bar, wait_for_moves
@@ -19,7 +20,6 @@ from ottla.client.client import Client
 from ottla.client.cluster import describe_cluster
 from ottla.client.errors import RefusedError
 from ottla.client.reassignments import alter_reassignments, list_reassignments
-from ottla.operations.reassignment.balance import plan_drain, plan_factor, plan_fill
 from ottla.operations.reassignment.plan import (
     Plan,
     PlanError,

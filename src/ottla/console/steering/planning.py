@@ -13,11 +13,11 @@ from typing import Literal
 import msgspec
 
 from ottla.base.names import TopicPartition
+from ottla.base.placement.moves import plan_drain, plan_fill
 from ottla.client.admin import Topic
 from ottla.client.log_dirs import PlacedReplica
 from ottla.console.clusters.snapshot import Snapshot
 from ottla.console.steering.runs import PlanRow
-from ottla.operations.reassignment.balance import plan_drain, plan_fill
 from ottla.operations.reassignment.plan import Plan, PlanError, check_plan, fits, make_plan, waves
 from ottla.operations.reassignment.progress import bytes_to_copy
 from ottla.operations.reassignment.steps import check_known, replicas_of

@@ -17,7 +17,7 @@ from uuid import UUID
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.names import topic_name_collision_key, topic_name_problem
-from ottla.base.placement import check_manual_replicas, place_replicas
+from ottla.base.placement.new_partitions import check_manual_replicas, place_replicas
 from ottla.controller import tree
 from ottla.controller.image import MISSING_EPOCH, MetadataImage, PartitionImage, TopicImage
 from ottla.controller.stores.store import CreateNode, DeleteNode, SetNode, StoreOperation

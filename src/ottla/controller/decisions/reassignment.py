@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeVar
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.names import TopicPartition
-from ottla.base.placement import check_manual_replicas
+from ottla.base.placement.new_partitions import check_manual_replicas
 from ottla.controller import tree
 from ottla.controller.decisions.changes import commit_partitions, usable_brokers, without
 from ottla.controller.decisions.leader_election import RECOVERING

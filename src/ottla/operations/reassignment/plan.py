@@ -16,7 +16,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from ottla.base.names import TopicPartition
-from ottla.base.placement import place_replicas
+from ottla.base.placement.new_partitions import place_replicas
 from ottla.client.admin import Topic
 from ottla.client.log_dirs import PlacedReplica
 from ottla.operations.errors import OperationError

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from ottla.base.errors import Error, KafkaError
 from ottla.base.names import INTERNAL_TOPICS, TopicPartition
-from ottla.operations.reassignment.plan import PlanError
 
 Rows = Mapping[TopicPartition, Sequence[int]]
 Racks = Mapping[int, str | None]
@@ -51,9 +51,10 @@ def best(
 ) -> int:
     free = [broker for broker in brokers if broker not in row]
     if not free:
-        raise PlanError(
+        raise KafkaError(
+            Error.INVALID_REPLICATION_FACTOR,
             f"{partition} has {len(row)} replicas, but only {len(brokers)} brokers are left to hold them: give the "
-            "topic fewer replicas first (--replication-factor), or add a broker"
+            "topic fewer replicas first (--replication-factor), or add a broker",
         )
     used = Counter(racks.get(other) for number, other in enumerate(row) if number != place)
     del used[None]  # no rack is no place that could fail as a whole
@@ -165,7 +166,8 @@ def plan_factor(rows: Rows, factor: int, brokers: Collection[int], racks: Racks)
     """The rows that change so that every partition has this many replicas: more at the end, or the last ones go."""
     living = sorted(brokers)
     if factor > len(living):
-        raise PlanError(f"Replication factor: {factor} larger than available brokers: {len(living)}.")
+        message = f"Replication factor: {factor} larger than available brokers: {len(living)}."
+        raise KafkaError(Error.INVALID_REPLICATION_FACTOR, message)
     load = loads(rows, living)
     for row in rows.values():
         load.subtract(broker for broker in row[factor:] if broker in load)
