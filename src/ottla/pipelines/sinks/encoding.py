@@ -101,7 +101,9 @@ class Encoding:
         types = {field.name: field.dataType for field in rows.schema.fields}
         made: dict[str, Column] = {}
         if form == "raw":
-            made = {name: _column(name) for name in RECORD_COLUMNS if name in rows.columns and name != "value"}
+            # A record that was read has the name of its topic with it: as with Spark's own sink, it goes where the sink says.
+            kept = [name for name in RECORD_COLUMNS if name in rows.columns and name not in ("value", "topic")]
+            made = {name: _column(name) for name in kept}
         if self.key:
             made["key"] = key_column(rows, self.key)
         if self.headers:

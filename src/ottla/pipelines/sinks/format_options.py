@@ -44,7 +44,7 @@ def read_write_options(given: Mapping[str, str]) -> WriteOptions:
         raise OptionError("save() and start() take no path here: name the topic with the option topic")
     topic = texts.get("topic", "")
     if not topic:
-        raise OptionError("the option topic is missing: where should rows go that name no topic of their own?")
+        raise OptionError("the option topic is missing: where should the rows go?")
     properties = client_properties(texts, REFUSED)
     delivery = one_of(texts, "delivery", (EXACTLY_ONCE, AT_LEAST_ONCE))
     return WriteOptions(tuple(sorted(properties.items())), topic, delivery, texts.get("checkpointlocation", ""))

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 FOLDER = "ottla-sink"  # under the checkpoint
 INCOMING = "incoming"  # what tasks have written and nobody has pinned yet
 CHECKPOINT_METADATA = "metadata"
-BINARY, TEXT, INTEGER = "binary", "string", "int"
-KINDS = {"value": BINARY, "key": BINARY, "topic": TEXT, "partition": INTEGER}
+BINARY, INTEGER = "binary", "int"
+KINDS = {"value": BINARY, "key": BINARY, "partition": INTEGER}
 TYPES = {  # what Spark calls the types of columns that a record can be made of
     "value": ("string", "binary"),
     "key": ("string", "binary"),
@@ -193,12 +193,17 @@ def write_part(path: Path, batches: Iterator[pa.RecordBatch]) -> Part:
 
 
 def producible(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The columns that a producer understands, with the types that it understands."""
+    """The columns that a producer understands, with the types that it understands.
+
+    Not `topic`: the option of that name goes before it, as with Spark's own sink. What was read from a topic would go back.
+    """
     import pyarrow as pa  # noqa: PLC0415
 
-    kinds = {BINARY: pa.binary(), TEXT: pa.string(), INTEGER: pa.int32()}
+    kinds = {BINARY: pa.binary(), INTEGER: pa.int32()}
     columns: dict[str, pa.Array] = {}
     for name in batch.schema.names:
+        if name == "topic":
+            continue
         column = batch.column(name)
         if name == "timestamp":
             columns["timestamp_ms"] = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
