@@ -101,7 +101,7 @@ class Encoding:
         types = {field.name: field.dataType for field in rows.schema.fields}
         made: dict[str, Column] = {}
         if form == "raw":
-            # A record that was read has the name of its topic with it: as with Spark's own sink, it goes where the sink says.
+            # A record that was read knows its topic: it goes where the sink says all the same, as with Spark's own.
             kept = [name for name in RECORD_COLUMNS if name in rows.columns and name not in ("value", "topic")]
             made = {name: _column(name) for name in kept}
         if self.key:

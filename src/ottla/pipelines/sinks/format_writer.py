@@ -195,7 +195,7 @@ def write_part(path: Path, batches: Iterator[pa.RecordBatch]) -> Part:
 def producible(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The columns that a producer understands, with the types that it understands.
 
-    Not `topic`: the option of that name goes before it, as with Spark's own sink. What was read from a topic would go back.
+    Not `topic`: the option of that name goes before it, as with Spark's own sink. What was read would go back.
     """
     import pyarrow as pa  # noqa: PLC0415
 
