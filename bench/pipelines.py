@@ -74,7 +74,6 @@ def main() -> int:
     wanted = sys.argv[1:] or list(parts)
     with Broker() as broker, TemporaryDirectory(prefix="ottla-bench-") as folder:
         os.environ["OTTLA_BOOTSTRAP_SERVER"] = broker.bootstrap_servers
-        os.environ["OTTLA_PIPELINE_STATE"] = f"{folder}/state"
         for name in wanted:
             parts[name](broker, Path(folder))
     return 0
@@ -144,7 +143,7 @@ def measure_once(broker: Broker, folder: Path) -> None:
     for round_number in range(2):
         for delivery, seen in rates.items():
             (folder / "copy.yaml").write_text(COPY.format(delivery=delivery, round=round_number))
-            seconds = batch_seconds(run(folder, "pipeline", "run", "copy.yaml", "--once", "--json"))
+            seconds = batch_seconds(run(folder, "pipeline", "run", "copy.yaml", "--once", "--json", "--state", "state"))
             seen.append(COPIED / seconds)
             tell(f"topic to topic, {delivery}, rows/s", COPIED / seconds)
     tell(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import PySparkException
 
-from ottla.pipelines.source import read_topic_stream
+from ottla.pipelines.source import read_topic, read_topic_stream
 from pipelines.running import produce
 from pipelines.sink_helpers import committed, new_topic
 
@@ -94,3 +94,13 @@ def test_what_cannot_be_written_is_refused_before_anything_is(
     writer = spark.sql(f"SELECT {columns}").write.format("ottla").mode(mode)
     with pytest.raises(PySparkException, match=words):
         writer.option("kafka.bootstrap.servers", bootstrap).options(**options).save()
+
+
+def test_what_was_read_goes_where_the_option_says(spark: SparkSession, bootstrap: str, tmp_path: Path) -> None:
+    """A row of a topic has the topic's name with it: as with Spark's own sink the option goes before it."""
+    source, target = new_topic(bootstrap, 2), new_topic(bootstrap, 2)
+    produce(bootstrap, source, [(b"k", b"%d" % number) for number in range(5)])
+    rows = read_topic(spark, source, bootstrap_servers=bootstrap).select("key", "value", "topic", "partition")
+    writer = rows.write.format("ottla").mode("append").option("kafka.bootstrap.servers", bootstrap)
+    writer.option("topic", target).save()
+    assert values(bootstrap, source) == values(bootstrap, target) == list(range(5))

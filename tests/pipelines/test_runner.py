@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka import Producer
 
 from ottla.base.names import TopicPartition
 from ottla.client.client import Client
@@ -15,6 +16,7 @@ from ottla.client.groups import committed_offsets
 from ottla.pipelines.model.problems import PipelineError
 from ottla.pipelines.running.runner import Runner, RunOptions
 from pipelines.running import Message, pipeline_of, produce, read_all, run_batch, run_once
+from pipelines.sink_helpers import committed, new_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -128,3 +130,27 @@ to: {{topic: {name}-out}}
     with pytest.raises(PipelineError) as caught:
         Runner(pipeline_of(text), spark, RunOptions(str(tmp_path))).start()
     assert expected in caught.value.texts()[0]
+
+
+def test_records_are_copied_to_the_topic_of_the_sink(
+    spark: SparkSession, bootstrap: str, name: str, tmp_path: Path
+) -> None:
+    """Records know where they came from: that is not where they go, unless the sink says so."""
+    source, partitions = new_topic(bootstrap, 4), range(4)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number in partitions:
+        producer.produce(source, b"from %d" % number, b"key", partition=number, timestamp=1_700_000_000_000)
+    producer.flush()
+    text = (
+        f"name: {name}\nbootstrap.servers: {bootstrap}\nstreams:\n  all:\n    from: {{topic: {source}}}\n    to:\n"
+        f"      - {{topic: {name}-few, format: raw, partitions: 2}}\n"
+        f"      - {{topic: {name}-same, format: raw, partitions: 4, partition: partition, delivery: at-least-once}}\n"
+    )
+    run_once(spark, pipeline_of(text, tmp_path), tmp_path)
+    copies = [f"from {number}".encode() for number in partitions]
+    assert [message.value() for message in committed(bootstrap, source)] == copies
+    few, same = committed(bootstrap, f"{name}-few"), committed(bootstrap, f"{name}-same")
+    assert sorted(message.value() for message in few) == copies
+    assert len({message.partition() for message in few}) == 1, "the key decides"
+    assert {message.timestamp()[1] for message in few} == {1_700_000_000_000}
+    assert [(message.partition(), message.value()) for message in same] == list(zip(partitions, copies, strict=True))

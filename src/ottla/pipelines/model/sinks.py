@@ -42,6 +42,9 @@ class TopicSink(Sink):
     message: str | None = field(default=None, metadata={"doc": "name of the Protobuf message (the first)"})
     delivery: Delivery = field(default="exactly-once", metadata={"doc": "exactly-once (default) or at-least-once"})
     topic_column: str | None = field(default=None, metadata={"doc": "column that names the topic of each row"})
+    partition: str | None = field(
+        default=None, metadata={"doc": "column with the partition of each row (the key decides, as with any producer)"}
+    )
     headers: list[str] | None = field(default=None, metadata={"doc": "columns written as record headers"})
     time: str | None = field(default=None, metadata={"doc": "column with the record's timestamp"})
     create: bool = field(default=True, metadata={"doc": "make the topic if there is none"})

@@ -63,6 +63,7 @@ def named_columns(sink: Sink) -> Iterator[tuple[str, str]]:
         yield from (("headers", name) for name in sink.headers or ())
         yield from (("time", name) for name in [sink.time] if name)
         yield from (("topic_column", name) for name in [sink.topic_column] if name)
+        yield from (("partition", name) for name in [sink.partition] if name)
 
 
 def _missing(rows: DataFrame, sink: Sink, path: Path) -> list[Problem]:

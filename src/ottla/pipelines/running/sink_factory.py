@@ -106,6 +106,7 @@ def encoding_of(pipeline: Pipeline, spec: model.TopicSink) -> Encoding:
         columns=tuple(spec.columns or ()),
         headers=tuple(spec.headers or ()),
         topic_column=spec.topic_column,
+        partition=spec.partition,
         time=spec.time,
         schema=schema,
         subject=subject,

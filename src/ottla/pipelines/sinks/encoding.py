@@ -25,12 +25,14 @@ Format = Literal["json", "csv", "text", "avro", "protobuf", "raw"]
 TIMESTAMP = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
 TIME_OPTIONS = {"timestampFormat": TIMESTAMP, "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", "timeZone": "UTC"}
 JSON_OPTIONS = {**TIME_OPTIONS, "ignoreNullFields": "false"}
-RECORD_COLUMNS = ("key", "value", "headers", "topic", "partition", "timestamp")
+# Of rows that are records already. Not topic and partition: those of a record that was read say where it came from.
+TAKEN_OVER = ("key", "headers", "timestamp")
 RECORD_TYPES = {
     "key": "binary",
     "value": "binary",
     "headers": "array<struct<key:string,value:binary>>",
     "topic": "string",
+    "partition": "int",
     "timestamp": "timestamp",
 }
 
@@ -41,7 +43,7 @@ class Encoding:
 
     `format`: json, csv, text (one column), avro (by `schema`, a file), raw (the columns are there). None: raw or json.
     `key`: columns that make the key: one as its text (binary as it is), several as a JSON object.
-    `columns`: those that the value is made of (all but `topic_column`).
+    `columns`: those that the value is made of (all but `topic_column` and `partition`).
     `subject`: json, avro and protobuf by a schema of a registry, whose id stands before the data.
     """
 
@@ -50,6 +52,7 @@ class Encoding:
     columns: tuple[str, ...] = ()
     headers: tuple[str, ...] = ()
     topic_column: str | None = None
+    partition: str | None = None
     time: str | None = None
     schema: str | None = None
     subject: Subject | None = None
@@ -64,10 +67,10 @@ class Encoding:
         return rows.select(*self._around(rows, form), value.alias("value"))
 
     def value_columns(self, rows: DataFrame) -> list[str]:
-        return list(self.columns) or [name for name in rows.columns if name != self.topic_column]
+        return list(self.columns) or [name for name in rows.columns if name not in (self.topic_column, self.partition)]
 
     def _check(self, rows: DataFrame) -> None:
-        named = (*self.key, *self.columns, *self.headers, *(each for each in (self.topic_column, self.time) if each))
+        named = (*self.key, *self.columns, *self.headers, *filter(None, (self.topic_column, self.partition, self.time)))
         missing = [name for name in named if name not in rows.columns]
         if missing:
             raise SinkError(f"there is no column {missing[0]!r} to write; there are: {', '.join(rows.columns)}")
@@ -101,15 +104,15 @@ class Encoding:
         types = {field.name: field.dataType for field in rows.schema.fields}
         made: dict[str, Column] = {}
         if form == "raw":
-            # A record that was read knows its topic: it goes where the sink says all the same, as with Spark's own.
-            kept = [name for name in RECORD_COLUMNS if name in rows.columns and name not in ("value", "topic")]
-            made = {name: _column(name) for name in kept}
+            made = {name: _column(name) for name in TAKEN_OVER if name in rows.columns}
         if self.key:
             made["key"] = key_column(rows, self.key)
         if self.headers:
             made["headers"] = F.array(*(header(name, types[name]) for name in self.headers))
         if self.topic_column:
             made["topic"] = _column(self.topic_column).cast("string")
+        if self.partition:
+            made["partition"] = _column(self.partition).cast("int")
         if self.time:
             made["timestamp"] = _column(self.time).cast("timestamp")
         return [column.alias(name) for name, column in made.items()]
