@@ -24,6 +24,7 @@ WRITABLE = select.EPOLLOUT
 SLOW_NS = 10_000_000
 EVENTS_MAX = 64
 SPIN_NS = 250_000
+SHORT_WAITS_MIN = 4  # in a row, before it is worth staying awake for the next request
 FLUSH_AT = 16  # connections; more in one go would let the clients idle until all of them are served
 
 
@@ -59,7 +60,7 @@ class Poller:
         self._keys: dict[FileObject, selectors.SelectorKey] = {}
         self._watched: dict[int, Watched] = {}
         self._to_flush: list[Watched] = []
-        self._is_expecting = False  # the last request came so soon that the next one probably does, too
+        self._short_waits = 0  # so many times in a row something came so soon that the next request probably does, too
         self.answered_ns = 0  # when epoll's last answer came
         self.busy_ns = 0  # all time that was not spent waiting
         self.recent_ns = 0  # the longest round since somebody set this to 0
@@ -105,7 +106,7 @@ class Poller:
         events = self._wait(timeout, asked_ns)
         self.answered_ns = answered_ns = time.monotonic_ns()
         if events:
-            self._is_expecting = answered_ns - asked_ns < SPIN_NS
+            self._short_waits = self._short_waits + 1 if answered_ns - asked_ns < SPIN_NS else 0
         ready: list[tuple[selectors.SelectorKey, int]] = []
         watched = self._watched
         flush_at = FLUSH_AT
@@ -142,16 +143,17 @@ class Poller:
     def _wait(self, timeout: float | None, asked_ns: int) -> list[tuple[int, int]]:
         """Ask epoll. While requests follow each other within microseconds it is asked again and again for a moment.
 
-        Falling asleep and being woken costs more than such a request itself, above all on virtual machines. Whoever
-        sends every millisecond or less often is waited for asleep, as is everybody on a broker that is not busy.
+        Falling asleep and being woken costs more than such a request itself, above all on virtual machines. One short
+        wait alone says nothing: a consumer asks again as soon as it has its record, and then nothing comes until the
+        next one. So everybody is waited for asleep on a broker that is not busy.
         """
         try:
-            if self._is_expecting and timeout != 0:
+            if self._short_waits >= SHORT_WAITS_MIN and timeout != 0:
                 while time.monotonic_ns() - asked_ns < SPIN_NS:
                     events = self._epoll.poll(0, EVENTS_MAX)
                     if events:
                         return events
-                self._is_expecting = False
+                self._short_waits = 0
             return self._epoll.poll(timeout, EVENTS_MAX)
         except InterruptedError:
             return []
