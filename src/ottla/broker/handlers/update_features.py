@@ -29,9 +29,12 @@ async def handle(request: UpdateFeaturesRequest, context: Context) -> UpdateFeat
         FeatureUpdate(item.feature, item.max_version_level, item.upgrade_type) for item in request.feature_updates
     ]
     minimum = context.broker.settings.with_dynamic({}, {}).min_insync_replicas
+    cluster = context.broker.cluster
 
     def decide(image: MetadataImage) -> Decision[None]:
-        decision = decide_feature_updates(image, updates, SUPPORTED_FEATURES, DEFAULT_LEVELS)
+        registered = cluster.controller.versions.registered if cluster is not None else image.brokers
+        brokers = registered.values()
+        decision = decide_feature_updates(image, updates, SUPPORTED_FEATURES, DEFAULT_LEVELS, brokers)
         settled = decide_minimum(decision.image, minimum)
         return Decision((*decision.operations, *settled.operations), settled.image, None)
 

@@ -25,20 +25,19 @@ from ottla.base.errors import KafkaError
 from ottla.controller import acl_nodes, token_nodes, tree
 from ottla.controller.chores import Chores
 from ottla.controller.cluster.controller import ClusterController
-from ottla.controller.cluster.controller_node import UnreadableController, elected_in, highest_epoch
+from ottla.controller.cluster.controller_node import UnreadableController, elected_in, election, highest_epoch
 from ottla.controller.cluster.dead_brokers import find_dead, is_dead, remove_registration
 from ottla.controller.cluster.loading_apart import load_apart
 from ottla.controller.cluster.registration import Probe, Registration, decode_or_none
+from ottla.controller.cluster.version_gate import is_too_old
 from ottla.controller.cluster.watching import ControllerWatches
 from ottla.controller.decisions import external_changes
 from ottla.controller.decisions.broker_epochs import known_broker_epochs
 from ottla.controller.decisions.splitting import split
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import NO_CONTROLLER, BrokerImage, MetadataImage
-from ottla.controller.start import epoch_operation
 from ottla.controller.stores.store import (
     CheckNode,
-    CreateNode,
     DeleteNode,
     Node,
     SessionState,
@@ -289,8 +288,8 @@ class Membership:
                 return
             node, epoch = await asyncio.gather(self.store.get(tree.CONTROLLER), self.store.get(tree.CONTROLLER_EPOCH))
             if node is None:
-                if not self.is_standing or self._clock.monotonic_ms() < self._stands_from_ms:
-                    # We stop, or were cut off: somebody else will be elected, if anybody is left.
+                if not await self._may_stand():
+                    # We stop, were cut off, or are too old: somebody else will be elected, if anybody is left.
                     self.controller_node, self.controller_id = None, NO_CONTROLLER
                     return
                 if await self._stand(epoch):
@@ -306,16 +305,21 @@ class Membership:
                 # Ours from a time that is over (we resigned by our clock, or an earlier life was elected): begin anew.
                 await self._remove_controller(node, epoch)
                 continue
+            if elected != self.node_id and await self._may_stand() and await is_too_old(self.store, elected):
+                if await self._stand(epoch, node):
+                    return
+                continue
             self._follow(elected, epoch.version if epoch is not None else 0)
             return
         raise StoreError("no controller was elected: others stand for election all the time")
 
+    async def _may_stand(self) -> bool:
+        is_free = self.is_standing and self._clock.monotonic_ms() >= self._stands_from_ms
+        return is_free and not await is_too_old(self.store, self.node_id)
+
     def _is_left_alone(self, node: Node) -> bool:
         """Whether a node that cannot be read may stay for now; it is looked at again when its time is up."""
-        now_ms = self._clock.monotonic_ms()
-        if self._unreadable.is_new(node, now_ms):
-            logger.error("%s cannot be read; unless somebody mends it, it is removed", tree.CONTROLLER)
-        left_ms = self._unreadable.left_ms(now_ms, self.store.session_timeout_ms)
+        left_ms = self._unreadable.left_ms(node, self._clock.monotonic_ms(), self.store.session_timeout_ms)
         if left_ms:
             asyncio.get_running_loop().call_later(left_ms / 1000, self._chores.want, "controller")
         return left_ms > 0
@@ -333,17 +337,15 @@ class Membership:
         self.controller_changed.set()
         self.controller_changed = asyncio.Event()
 
-    async def _stand(self, epoch_node: Node | None) -> bool:
+    async def _stand(self, epoch_node: Node | None, deposed: Node | None = None) -> bool:
+        """Be elected where nobody is, or in place of somebody who must not be."""
         before = await self._epoch_before(epoch_node) if epoch_node is not None else 0
-        operations: list[StoreOperation] = [
-            CreateNode(tree.CONTROLLER, tree.encode_controller(self.node_id, self._clock.now_ms()), is_ephemeral=True),
-            epoch_operation(epoch_node, before + 1),
-        ]
+        operations = election(self.node_id, self._clock.now_ms(), epoch_node, before + 1, deposed)
         try:
             outcomes = await self.store.multi(operations)
         except TransactionRefusedError:
             return False  # somebody else was quicker
-        version = outcomes[1].version
+        version = outcomes[-1].version
         logger.info(
             "[Controller id=%d] %d successfully elected as the controller. Epoch incremented to %d "
             "and epoch zk version is now %d",
