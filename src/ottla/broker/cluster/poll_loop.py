@@ -60,7 +60,7 @@ class PollLoop:
         self._offline = offline
         self._epoch = -1  # of the controller whose deltas were applied last
         self._sequence = NO_SEQUENCE
-        self._refusal: str | None = None  # why the controller does not want this broker, as it was told
+        self.refusal: str | None = None  # why the controller does not want this broker
         self._pause_seconds = PAUSE_SECONDS
         self._nudged = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -181,6 +181,7 @@ class PollLoop:
             self._pause_seconds = min(2 * self._pause_seconds, PAUSE_SECONDS_MAX)
             return False
         self._pause_seconds = PAUSE_SECONDS
+        self.refusal = None
         before, place = self._images.image, Place(self._epoch, self._sequence)
         has_news = bool(answer.deltas)
         try:
@@ -202,9 +203,9 @@ class PollLoop:
 
     async def _on_refused(self, why: str | None) -> None:
         """This broker is too old for the cluster, and stays so until somebody starts another version of it."""
-        if self._refusal != why:
-            self._refusal = why
-            logger.error("the controller refuses this broker: %s", why)
+        if self.refusal is None:
+            self.refusal = why or "the controller says that this broker is of a version that it does not support"
+            logger.error("the controller refuses this broker: %s", self.refusal)
         await self._pause()
 
     async def _ask_around(self) -> None:

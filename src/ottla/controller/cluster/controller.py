@@ -33,6 +33,7 @@ from ottla.controller.decisions.leader_election import (
 )
 from ottla.controller.decisions.liveness import NO_LIVES, Liveness, Rules
 from ottla.controller.decisions.machine import ConfigCheck, Decision
+from ottla.controller.decisions.ottla_version import level
 from ottla.controller.decisions.reassignment import with_next_steps
 from ottla.controller.decisions.splitting import split
 from ottla.controller.holder import ImageHolder
@@ -108,7 +109,7 @@ class ClusterController(ControllerService):
         self.feed = Feed()
         self.broker_liveness = BrokerLiveness()
         self.versions = VersionGate()
-        self.on_heard: Callable[[], None] = lambda: None  # a broker that was not counted on has polled
+        self.on_heard: Callable[[], None] = lambda: None  # a broker that was not counted on may be from now on
         self.liveness = Liveness()
         self._election_options = options
         # Nobody hears of an image before its leaders fit to who is there: one that lost records would begin to lead.
@@ -273,6 +274,8 @@ class ClusterController(ControllerService):
     def _publish(self, image: MetadataImage) -> None:
         tell_damage(self._image.damaged, image.damaged)
         self.feed.publish(image)
+        if level(image) != level(self._image):  # other brokers may be admitted now
+            self.on_heard()
         if self._is_settled:
             super()._publish(image)
         else:

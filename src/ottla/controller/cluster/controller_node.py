@@ -12,8 +12,9 @@ import logging
 from collections.abc import Mapping
 
 from ottla.controller import tree
+from ottla.controller.image import NO_CONTROLLER
 from ottla.controller.start import epoch_operation
-from ottla.controller.stores.store import CreateNode, DeleteNode, Node, StoreOperation
+from ottla.controller.stores.store import CreateNode, DeleteNode, Node, SetNode, StoreOperation
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +51,11 @@ def election(
         epoch_operation(epoch_node, epoch),
     ]
     return operations if deposed is None else [DeleteNode(tree.CONTROLLER, deposed.version), *operations]
+
+
+def offered(node: Node) -> StoreOperation:
+    """Nobody's /controller, for whoever knows what that is: an older broker would be elected if it were gone."""
+    return SetNode(tree.CONTROLLER, tree.encode_controller(NO_CONTROLLER, 0), node.version)
 
 
 def highest_epoch(epoch_node: Node, nodes: Mapping[str, Node], last_known: int) -> int:

@@ -25,7 +25,7 @@ from ottla.base.errors import KafkaError
 from ottla.controller import acl_nodes, token_nodes, tree
 from ottla.controller.chores import Chores
 from ottla.controller.cluster.controller import ClusterController
-from ottla.controller.cluster.controller_node import UnreadableController, elected_in, election, highest_epoch
+from ottla.controller.cluster.controller_node import UnreadableController, elected_in, election, highest_epoch, offered
 from ottla.controller.cluster.dead_brokers import find_dead, is_dead, remove_registration
 from ottla.controller.cluster.loading_apart import load_apart
 from ottla.controller.cluster.registration import Probe, Registration, decode_or_none
@@ -44,7 +44,6 @@ from ottla.controller.stores.store import (
     SessionStore,
     StoreAwayError,
     StoreError,
-    StoreOperation,
     StoreUnusableError,
     TransactionRefusedError,
 )
@@ -186,7 +185,7 @@ class Membership:
             if elected is None and epoch is not None and before == (self.node_id, epoch.version):
                 elected = self.node_id  # nobody was elected since: it is ours, whatever it says
             if node is not None and elected == self.node_id:
-                await self._remove_controller(node, epoch)
+                await self._remove_controller(node, epoch, is_offered=self.controller.versions.refuses_anybody)
         except StoreError as problem:
             logger.warning("the store was not told that broker %d is no controller any more: %s", self.node_id, problem)
         self._chores.want("controller")
@@ -287,15 +286,15 @@ class Membership:
             if self.is_leaving or self.broker_epoch == NOT_REGISTERED:
                 return
             node, epoch = await asyncio.gather(self.store.get(tree.CONTROLLER), self.store.get(tree.CONTROLLER_EPOCH))
-            if node is None:
-                if not await self._may_stand():
-                    # We stop, were cut off, or are too old: somebody else will be elected, if anybody is left.
+            elected = elected_in(node) if node is not None else NO_CONTROLLER
+            if node is None or elected == NO_CONTROLLER or await self._must_depose(elected):
+                if not self.is_standing or self._clock.monotonic_ms() < self._stands_from_ms:
+                    # We stop, or were cut off: somebody else will be elected, if anybody is left.
                     self.controller_node, self.controller_id = None, NO_CONTROLLER
                     return
-                if await self._stand(epoch):
+                if await self._stand(epoch, node):
                     return
                 continue
-            elected = elected_in(node)
             if elected is None:
                 if self._is_left_alone(node):
                     return
@@ -305,17 +304,12 @@ class Membership:
                 # Ours from a time that is over (we resigned by our clock, or an earlier life was elected): begin anew.
                 await self._remove_controller(node, epoch)
                 continue
-            if elected != self.node_id and await self._may_stand() and await is_too_old(self.store, elected):
-                if await self._stand(epoch, node):
-                    return
-                continue
             self._follow(elected, epoch.version if epoch is not None else 0)
             return
         raise StoreError("no controller was elected: others stand for election all the time")
 
-    async def _may_stand(self) -> bool:
-        is_free = self.is_standing and self._clock.monotonic_ms() >= self._stands_from_ms
-        return is_free and not await is_too_old(self.store, self.node_id)
+    async def _must_depose(self, elected: int | None) -> bool:
+        return elected not in (None, self.node_id) and await is_too_old(self.store, elected)
 
     def _is_left_alone(self, node: Node) -> bool:
         """Whether a node that cannot be read may stay for now; it is looked at again when its time is up."""
@@ -396,9 +390,9 @@ class Membership:
             await self.store.multi((CheckNode(tree.CONTROLLER_EPOCH, epoch_version), *piece))
         return await self.read_tree()
 
-    async def _remove_controller(self, node: Node, epoch: Node | None) -> bool:
+    async def _remove_controller(self, node: Node, epoch: Node | None, *, is_offered: bool = False) -> bool:
         """Remove /controller, unless somebody was elected meanwhile: every election raises the version of the epoch."""
-        operations: list[StoreOperation] = [DeleteNode(tree.CONTROLLER, node.version)]
+        operations = [offered(node) if is_offered else DeleteNode(tree.CONTROLLER, node.version)]
         if epoch is not None:
             operations.insert(0, CheckNode(tree.CONTROLLER_EPOCH, epoch.version))
         try:

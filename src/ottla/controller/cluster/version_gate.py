@@ -5,7 +5,9 @@ So it is the others who keep it out:
 
 1. The controller does not count on it, and answers its polls with UNSUPPORTED_VERSION. It is told that the controller
    serves ClusterPoll only in newer versions, and that is what an older broker writes into its log.
-2. Whoever finds it elected takes its place, in one transaction, so that it cannot be elected in between.
+2. A controller that steps down while such a broker is there offers /controller instead of removing it: an older one
+   does not know what that means, the others take it in one transaction. If it is elected all the same (the controller
+   has died, and it was the first to notice), whoever finds it elected takes its place in the same way.
 """
 
 from __future__ import annotations
@@ -39,6 +41,10 @@ class VersionGate:
         self._refused = {id_: broker.epoch for id_, broker in refused.items()}
         return {id_: broker for id_, broker in registered.items() if id_ not in refused}
 
+    @property
+    def refuses_anybody(self) -> bool:
+        return bool(self._refused)
+
     def check_poll(self, image: MetadataImage, broker: int, level_max: int) -> None:
         """Raises KafkaError(UNSUPPORTED_VERSION) for a broker that asks for metadata and is too old for them."""
         level = ottla_version.level(image)
@@ -61,8 +67,10 @@ def refusal_of(image: MetadataImage, broker: int, supported: tuple[int, int]) ->
     )
 
 
-async def is_too_old(store: MetadataStore, broker_id: int) -> bool:
+async def is_too_old(store: MetadataStore, broker_id: int | None) -> bool:
     """Whether a broker does not support the level in the store, as its registration tells; no node, no judgement."""
+    if broker_id is None:
+        return False
     feature, registration = await store.get(tree.FEATURE), await store.get(tree.broker_path(broker_id))
     if feature is None or registration is None:
         return False
