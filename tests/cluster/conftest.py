@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from cluster.older_version import OlderVersionMissingError, older_sources
 from ottla.testing.child import BrokerError
 from ottla.testing.cluster import Cluster
 from ottla.testing.zookeeper import ZooKeeperProcess
@@ -98,3 +99,12 @@ def zookeeper() -> Iterator[ZooKeeperProcess]:
 @pytest.fixture
 def chroot() -> str:
     return f"/test{next(_chroots)}"
+
+
+@pytest.fixture(scope="session")
+def older() -> Path:
+    """The sources of the version before. A clone without them fails the test, and says so: nothing was tried."""
+    try:
+        return older_sources()
+    except OlderVersionMissingError as problem:
+        pytest.fail(str(problem), pytrace=False)

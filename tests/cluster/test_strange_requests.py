@@ -52,12 +52,14 @@ def proposal(broker_id: int, epoch: int, topic_id: UUID) -> AlterPartitionReques
 def test_epochs_that_nobody_has_are_refused(cluster: Cluster, broker_id: int) -> None:
     controller = cluster.controller()
     offline = [OfflineReplicas(topic_id=NOWHERE, partitions=[0])]
-    poll = ClusterPollRequest(broker_id=broker_id, broker_epoch=1 << 60, controller_epoch=1, offline=offline)
+    poll = ClusterPollRequest(
+        broker_id=broker_id, broker_epoch=1 << 60, controller_epoch=1, offline=offline, level_max=2
+    )
     questions: list[tuple[Any, type[Any], int]] = [
         (ControlledShutdownRequest(broker_id=broker_id, broker_epoch=1 << 60), ControlledShutdownResponse, 3),
         (proposal(broker_id, 1 << 60, NOWHERE), AlterPartitionResponse, 3),
         (AllocateProducerIdsRequest(broker_id=broker_id, broker_epoch=5), AllocateProducerIdsResponse, 0),
-        (poll, ClusterPollResponse, 0),
+        (poll, ClusterPollResponse, 1),
     ]
     for request, response, version in questions:
         assert ask(controller, request, response, version).error_code in STALE, type(request).__name__

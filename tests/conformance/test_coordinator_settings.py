@@ -137,7 +137,7 @@ def test_the_new_protocol_goes_with_its_feature(broker_factory: BrokerFactory) -
     broker = broker_factory()
     with Peer(broker.bootstrap) as peer:
         make_topics(peer)
-        others = {"transaction.version": 2, "eligible.leader.replicas.version": 1}
+        others = {"transaction.version": 2, "eligible.leader.replicas.version": 1, "ottla.version": 2}
         assert finalized(peer) == {"group.version": 1, **others}
         set_level(peer, "group.version", 0, upgrade_type=2)
         assert finalized(peer) == others

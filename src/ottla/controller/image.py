@@ -20,6 +20,7 @@ NO_LEADER: Final = -1
 NO_CONTROLLER: Final = -1
 MISSING_EPOCH: Final = -1  # the partition epoch of a partition that has no state node yet
 DAMAGED_EPOCH: Final = -2  # and of one whose state node cannot be read: nobody writes it until somebody has restored it
+NO_FEATURES: Final[Mapping[str, tuple[int, int]]] = {}
 
 
 class Endpoint(NamedTuple):
@@ -39,6 +40,7 @@ class BrokerImage(NamedTuple):
     epoch: int
     jmx_port: int = -1  # where its metrics are; -1: nowhere
     previous_epoch: int = -1  # of the life that it goes on with all its records; -1: some may be lost
+    features: Mapping[str, tuple[int, int]] = NO_FEATURES  # the levels that it supports; only its registration tells
 
 
 class PartitionImage(NamedTuple):

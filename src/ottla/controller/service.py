@@ -22,14 +22,14 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.log_limiter import LogLimiter
 from ottla.controller import tree
 from ottla.controller.auto_create import AutoCreation
-from ottla.controller.decisions import machine
+from ottla.controller.decisions import machine, ottla_version
 from ottla.controller.decisions.machine import Decision, Lot, MorePartitions, NewTopic, TopicDefaults, TopicResult
 from ottla.controller.decisions.splitting import fenced
 from ottla.controller.holder import ImageHolder, ImageListener
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
 from ottla.controller.loading import load_image
 from ottla.controller.producer_ids import ProducerIds, decide_producer_ids
-from ottla.controller.start import decide_start
+from ottla.controller.start import check_start, decide_start
 from ottla.controller.stores.store import (
     CheckNode,
     MetadataStore,
@@ -134,12 +134,10 @@ class ControllerService:
         await self._store.open()
         nodes = await self._store.subtree("/")
         image = self._load(nodes)
-        if cluster_id and image.cluster_id and image.cluster_id != cluster_id:
-            raise StoreUnusableError(
-                f"the metadata store belongs to cluster {image.cluster_id}, but the log folders to cluster "
-                f"{cluster_id}. Give this broker the folders that belong together."
-            )
-        broker = BrokerImage(self._options.node_id, dict(endpoints), rack, 0, jmx_port)
+        check_start(image, cluster_id)
+        broker = BrokerImage(
+            self._options.node_id, dict(endpoints), rack, 0, jmx_port, features=ottla_version.SUPPORTED
+        )
         decision = decide_start(
             image,
             nodes,

@@ -8,11 +8,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ottla.controller import acl_nodes, token_nodes, tree
+from ottla.controller.decisions import ottla_version
 from ottla.controller.decisions.eligible_leaders import decide_minimum
 from ottla.controller.decisions.machine import Decision
 from ottla.controller.decisions.single_broker_leaders import decide_leaders
 from ottla.controller.image import BrokerImage, MetadataImage
-from ottla.controller.stores.store import CreateNode, DeleteNode, Node, SetNode, StoreOperation
+from ottla.controller.stores.store import CreateNode, DeleteNode, Node, SetNode, StoreOperation, StoreUnusableError
+
+
+def check_start(image: MetadataImage, cluster_id: str | None) -> None:
+    """Raises StoreUnusableError if the store is of another cluster than the folders, or of a version to come."""
+    problem = ottla_version.why_not_here(ottla_version.level(image))
+    if cluster_id and image.cluster_id and image.cluster_id != cluster_id:
+        problem = (
+            f"the metadata store belongs to cluster {image.cluster_id}, but the log folders to cluster "
+            f"{cluster_id}. Give this broker the folders that belong together."
+        )
+    if problem is not None:
+        raise StoreUnusableError(problem)
 
 
 def decide_start(
@@ -32,11 +45,14 @@ def decide_start(
     operations: list[StoreOperation] = [
         CreateNode(path) for path in (*tree.SKELETON, *acl_nodes.SKELETON, *token_nodes.SKELETON) if path not in nodes
     ]
-    if tree.CLUSTER_ID not in nodes:
+    is_new = tree.CLUSTER_ID not in nodes
+    if is_new:
         image = image.with_cluster_id(new_cluster_id)
         operations.append(CreateNode(tree.CLUSTER_ID, tree.encode_cluster_id(new_cluster_id)))
     if tree.FEATURE not in nodes:
-        operations.append(CreateNode(tree.FEATURE, tree.encode_feature({})))
+        features = ottla_version.OF_NEW_CLUSTERS if is_new else {}
+        image = image.with_features(features, 0)
+        operations.append(CreateNode(tree.FEATURE, tree.encode_feature(features)))
     epoch = image.controller_epoch + 1
     operations.append(CreateNode(tree.broker_path(broker.id), tree.encode_broker(broker, now_ms), is_ephemeral=True))
     operations.append(CreateNode(tree.CONTROLLER, tree.encode_controller(broker.id, now_ms), is_ephemeral=True))

@@ -170,7 +170,9 @@ def encode_broker(broker: BrokerImage, now_ms: int) -> bytes:
         "endpoints": [f"{name}://{bracketed(end.host)}:{end.port}" for name, end in broker.endpoints.items()],
         "listener_security_protocol_map": {name: end.protocol for name, end in broker.endpoints.items()},
         "jmx_port": broker.jmx_port,
-        "features": {},
+        "features": {
+            name: {"min_version": lowest, "max_version": highest} for name, (lowest, highest) in broker.features.items()
+        },
         "timestamp": str(now_ms),
     }
     if broker.rack is not None:
@@ -192,7 +194,11 @@ def decode_broker(broker_id: int, data: bytes, epoch: int) -> BrokerImage:
             endpoints[name] = Endpoint(host.strip("[]"), int32(port), str(protocols.get(name, name)))
         rack = str(fields["rack"]) if fields.get("rack") is not None else None
         previous = int(fields.get("previous_epoch", -1))
-        return BrokerImage(broker_id, endpoints, rack, epoch, int32(fields.get("jmx_port", -1)), previous)
+        features = {
+            str(name): (int32(levels.get("min_version", 1), bits=16), int32(levels["max_version"], bits=16))
+            for name, levels in (fields.get("features") or {}).items()
+        }
+        return BrokerImage(broker_id, endpoints, rack, epoch, int32(fields.get("jmx_port", -1)), previous, features)
 
 
 def encode_topic(topic_id: UUID, partitions: Sequence[PartitionImage]) -> bytes:

@@ -123,7 +123,7 @@ BROKER_APIS: Final[dict[int, Api]] = {
         Api(56, "AlterPartition", "inter_broker", 2, 3, 0),
         Api(58, "Envelope", "inter_broker", 0, 0, 0),
         Api(67, "AllocateProducerIds", "inter_broker", 0, 0, 0),
-        Api(10000, "ClusterPoll", "cluster_poll", 0, 0, 0),
+        Api(10000, "ClusterPoll", "cluster_poll", 0, 1, 0),
         Api(10001, "WriteAudit", "inter_broker", 0, 0, 0),
     )
 }

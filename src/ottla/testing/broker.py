@@ -118,6 +118,11 @@ class Broker:
         return self._child.pid
 
     @property
+    def environment(self) -> dict[str, str]:
+        """Variables of the process, on top of ours: what is changed here counts from the next start on."""
+        return self._child.environment
+
+    @property
     def logs(self) -> str:
         """All that the broker has said since it was first started."""
         return self._last_output or self._child.text()

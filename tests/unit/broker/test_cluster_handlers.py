@@ -13,6 +13,7 @@ from ottla.broker.handlers import (
     find_coordinator,
     init_producer_id,
 )
+from ottla.controller.decisions import ottla_version
 from ottla.controller.decisions.machine import NewTopic
 from ottla.controller.producer_ids import ProducerIds
 from ottla.protocol.codec import encode
@@ -34,10 +35,11 @@ def test_what_is_served_is_told_and_only_features_that_are_there(tmp_path: Path)
         answer = await Client(broker).ask(api_versions.handle, request, 4)
         assert [(row.api_key, row.min_version, row.max_version) for row in answer.api_keys] == broker.served_apis
         supported = [(row.name, row.min_version, row.max_version) for row in answer.supported_features]
-        eligible = "eligible.leader.replicas.version"
-        assert supported == [("group.version", 0, 1), ("transaction.version", 0, 2), (eligible, 0, 1)]
+        eligible, own = "eligible.leader.replicas.version", (ottla_version.FEATURE, 1, ottla_version.LEVEL_MAX)
+        assert supported == [("group.version", 0, 1), ("transaction.version", 0, 2), (eligible, 0, 1), own]
         finalized = [(row.name, row.max_version_level) for row in answer.finalized_features]
-        assert finalized == [("group.version", 1), ("transaction.version", 2), (eligible, 1)]
+        newest = (ottla_version.FEATURE, ottla_version.LEVEL_MAX)
+        assert finalized == [("group.version", 1), ("transaction.version", 2), (eligible, 1), newest]
         assert answer.finalized_features_epoch == 0
 
     with_broker(tmp_path, play)

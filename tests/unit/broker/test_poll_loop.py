@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, cast
 from uuid import UUID
 
+import pytest
+
 import virtual_time
 from ottla.base.errors import Error
 from ottla.broker.cluster.peers import Peers
@@ -191,6 +193,29 @@ def test_a_broker_that_is_not_known_looks_at_its_registration() -> None:
     async def play(membership: FakeMembership, _: ImageHolder, __: PollLoop) -> None:
         await until(lambda: len(controller.asked) == 2)
         assert membership.looks == 1
+
+    run(controller, play)
+
+
+def test_a_broker_that_is_too_old_keeps_the_reason_until_it_is_wanted(caplog: pytest.LogCaptureFixture) -> None:
+    refused = ClusterPollResponse(error_code=Error.UNSUPPORTED_VERSION, error_message="broker 2 is refused")
+    controller = FakeController(refused, refused, answer(snapshot(image_with("a"), 1)))
+
+    async def play(_: FakeMembership, images: ImageHolder, loop: PollLoop) -> None:
+        await until(lambda: len(controller.asked) == 2)
+        assert loop.refusal == "broker 2 is refused"
+        assert caplog.text.count("broker 2 is refused") == 1
+        await until(lambda: "a" in images.image.topics)
+        assert loop.refusal is None
+
+    run(controller, play)
+
+
+def test_an_error_that_only_newer_brokers_know_is_an_error() -> None:
+    controller = FakeController(ClusterPollResponse(error_code=9999), answer(snapshot(image_with("a"), 1)))
+
+    async def play(_: FakeMembership, images: ImageHolder, __: PollLoop) -> None:
+        await until(lambda: "a" in images.image.topics)
 
     run(controller, play)
 

@@ -27,6 +27,7 @@ from ottla.controller.decisions.isr import IsrChange, decide_alter_partitions
 from ottla.controller.decisions.leader_election import decide_election
 from ottla.controller.decisions.liveness import Liveness, Rules
 from ottla.controller.decisions.machine import MorePartitions, NewTopic
+from ottla.controller.decisions.ottla_version import LEVEL_MAX
 from ottla.controller.decisions.preferred import ElectionType, decide_elections
 from ottla.controller.decisions.reassignment import Wish, decide_reassignments
 from ottla.controller.image import DAMAGED_EPOCH, NO_LEADER, MetadataImage, PartitionImage
@@ -216,6 +217,7 @@ class Follower:
                 broker_epoch=member.membership.broker_epoch,
                 controller_epoch=self._place.epoch,
                 sequence=self._place.sequence,
+                level_max=LEVEL_MAX,
             )
             answer = await controller.membership.poll(request)
             if answer.error_code == Error.NONE:

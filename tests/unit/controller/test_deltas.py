@@ -11,7 +11,14 @@ from ottla.base.security import Operation, PatternType, Permission, ResourceType
 from ottla.controller.cluster.deltas import DeltaMismatchError, apply_delta, difference, snapshot
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage, PartitionImage, TopicImage
 from ottla.protocol.codec import decode, encode
-from ottla.protocol.messages.cluster_poll import ClusterPollResponse, MetadataDelta
+from ottla.protocol.messages.cluster_poll import (
+    ClusterPollResponse,
+    DeltaAclEntry,
+    DeltaAcls,
+    DeltaConfigs,
+    DeltaSetting,
+    MetadataDelta,
+)
 from ottla.security.acls import AccessControlEntry, ResourcePattern
 from ottla.security.delegation_tokens import DelegationToken
 
@@ -145,6 +152,23 @@ def test_a_topic_that_was_made_again_under_its_name_is_another_topic() -> None:
     delta = difference(old, new)
     assert delta.removed_topics == [UUID(int=1)]
     assert facts(apply_delta(old, delta)) == facts(new)
+
+
+def test_what_only_newer_brokers_know_is_passed_over() -> None:
+    known, strange = AccessControlEntry("User:a", "*", Operation.READ, Permission.ALLOW), 99
+    patterns_known = ResourcePattern(ResourceType.TOPIC, "t", PatternType.LITERAL)
+    image = MetadataImage(features={"strange.version": 7}).with_acls({patterns_known: frozenset({known})})
+    delta = snapshot(image)
+    row = delta.acls[0]
+    row.entries.append(DeltaAclEntry(principal="User:b", host="*", operation=strange, permission=2))
+    row.entries.append(DeltaAclEntry(principal="User:b", host="*", operation=3, permission=strange))
+    delta.acls.append(DeltaAcls(resource_type=strange, name="n", pattern_type=3, entries=list(row.entries)))
+    delta.acls.append(DeltaAcls(resource_type=2, name="n", pattern_type=strange, entries=list(row.entries)))
+    setting = [DeltaSetting(name="strange.ms", value="1")]
+    delta.configs.append(DeltaConfigs(resource_type=strange, resource_name="n", settings=setting))
+    after = apply_delta(MetadataImage(), delta)
+    assert after.acls == image.acls
+    assert after.features == {"strange.version": 7}
 
 
 @pytest.mark.parametrize("change", ["removed", "other id", "gap"])

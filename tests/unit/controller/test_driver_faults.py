@@ -10,6 +10,7 @@ from ottla.base.errors import Error, KafkaError
 from ottla.controller.auto_create import BATCH_MAX, AutoCreation
 from ottla.controller.cluster.upkeep import Upkeep
 from ottla.controller.decisions.machine import NewTopic, TopicResult
+from ottla.controller.decisions.ottla_version import LEVEL_MAX
 from ottla.controller.image import NO_LEADER
 from ottla.controller.stores.store import Node, SetNode
 from ottla.protocol.messages.cluster_poll import ClusterPollRequest, OfflineReplicas
@@ -88,7 +89,9 @@ def test_replicas_in_a_failed_folder_are_told_until_they_have_had_an_effect() ->
         offline = [OfflineReplicas(topic_id=topic.topic_id, partitions=[0])]
 
         def poll() -> ClusterPollRequest:
-            return ClusterPollRequest(broker_id=2, broker_epoch=broker_epoch, controller_epoch=-1, offline=offline)
+            return ClusterPollRequest(
+                broker_id=2, broker_epoch=broker_epoch, controller_epoch=-1, offline=offline, level_max=LEVEL_MAX
+            )
 
         one.store.is_away = True
         assert (await one.controller.poll(poll())).error_code != Error.NONE

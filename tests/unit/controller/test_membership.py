@@ -15,6 +15,7 @@ from ottla.controller.cluster import membership as membership_module
 from ottla.controller.cluster.controller import ClusterController
 from ottla.controller.cluster.membership import NOT_REGISTERED, Membership
 from ottla.controller.decisions.machine import Decision, NewTopic
+from ottla.controller.decisions.ottla_version import LEVEL_MAX
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
 from ottla.controller.stores.store import CreateNode, DeleteNode, SetNode, StoreUnusableError
@@ -480,7 +481,9 @@ def test_a_controller_that_nobody_polls_stands_again_if_nobody_else_does() -> No
 async def poll(member: Member, scene: Scene, number: int, **fields: object) -> ClusterPollResponse:
     epoch = scene.ensemble.tree.get(f"/brokers/ids/{number}")
     assert epoch is not None
-    request = ClusterPollRequest(broker_id=number, broker_epoch=epoch.created_id, controller_epoch=-1)
+    request = ClusterPollRequest(
+        broker_id=number, broker_epoch=epoch.created_id, controller_epoch=-1, level_max=LEVEL_MAX
+    )
     for name, value in fields.items():
         setattr(request, name, value)
     return await member.membership.poll(request)

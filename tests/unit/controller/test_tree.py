@@ -34,6 +34,16 @@ def test_a_broker_node_has_what_zookeeper_clients_look_for() -> None:
     assert tree.decode_broker(3, data, epoch=77) == broker
 
 
+def test_a_broker_says_which_levels_of_features_it_supports() -> None:
+    broker = BrokerImage(3, {"PLAINTEXT": Endpoint("h", 1)}, None, 7, features={"ottla.version": (1, 2)})
+    data = tree.encode_broker(broker, 0)
+    assert json.loads(data)["features"] == {"ottla.version": {"min_version": 1, "max_version": 2}}
+    assert tree.decode_broker(3, data, 7) == broker
+    assert tree.decode_broker(
+        3, data.replace(b'{"min_version":1,"max_version":2}', b'{"max_version":4}'), 7
+    ).features == {"ottla.version": (1, 4)}
+
+
 def test_a_broker_without_a_plain_listener_has_no_host() -> None:
     fields = json.loads(tree.encode_broker(BrokerImage(3, {"TLS": Endpoint("h", 1, "SSL")}, None, 0), 0))
     assert (fields["host"], fields["port"], "rack" in fields) == (None, -1, False)

@@ -117,9 +117,11 @@ class Clustering:
             self._node.live.follow(MetadataImage().with_broker_config(str(self._node.id), own))
 
     async def _await_image(self) -> None:
-        """The first one; StoreUnusableError if nobody can tell who the controller is, because ZooKeeper is silent."""
+        """The first one; StoreUnusableError if ZooKeeper is silent, or this broker too old for the controller."""
         while not self.membership.ready.is_set():
             await wait_for_event(self.membership.ready, LOOK_SECONDS)
+            if self._polls is not None and self._polls.refusal is not None:
+                raise StoreUnusableError(self._polls.refusal)
             silent_ms = self._node.clock.monotonic_ms() - self._store.last_contact_ms()
             if silent_ms > max(self._patience_ms, self._store.session_timeout_ms):
                 raise StoreUnusableError(

@@ -23,6 +23,7 @@ from ottla.broker.cluster.peers import Peers
 from ottla.broker.long_messages import free, is_long
 from ottla.controller.cluster.deltas import DeltaMismatchError, Place, apply_deltas
 from ottla.controller.cluster.membership import Membership
+from ottla.controller.decisions import ottla_version
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import NO_CONTROLLER, MetadataImage
 from ottla.controller.stores.store import StoreError
@@ -59,6 +60,7 @@ class PollLoop:
         self._offline = offline
         self._epoch = -1  # of the controller whose deltas were applied last
         self._sequence = NO_SEQUENCE
+        self.refusal: str | None = None  # why the controller does not want this broker
         self._pause_seconds = PAUSE_SECONDS
         self._nudged = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -159,22 +161,27 @@ class PollLoop:
             sequence=self._sequence,
             max_wait_ms=max_wait_ms,
             offline=self._offline(),
+            level_max=ottla_version.LEVEL_MAX,
         )
 
     async def _take(self, answer: ClusterPollResponse) -> bool:
         """Apply what came; False if this is no controller to go on with."""
-        error = Error(answer.error_code)
-        if error is Error.STALE_BROKER_EPOCH:
+        error = answer.error_code  # maybe one that only newer brokers know
+        if error == Error.UNSUPPORTED_VERSION:
+            await self._on_refused(answer.error_message)
+            return False
+        if error == Error.STALE_BROKER_EPOCH:
             self._membership.look_at_registration()
             if not self._membership.is_in_touch():
                 await self._abdicate()
             await self._pause()
             return True
-        if error is not Error.NONE or answer.controller_epoch < self._images.image.controller_epoch:
+        if error != Error.NONE or answer.controller_epoch < self._images.image.controller_epoch:
             await wait_for_event(self._membership.controller_changed, self._pause_seconds)
             self._pause_seconds = min(2 * self._pause_seconds, PAUSE_SECONDS_MAX)
             return False
         self._pause_seconds = PAUSE_SECONDS
+        self.refusal = None
         before, place = self._images.image, Place(self._epoch, self._sequence)
         has_news = bool(answer.deltas)
         try:
@@ -193,6 +200,13 @@ class PollLoop:
         if has_news:
             await self._publish(image)
         return True
+
+    async def _on_refused(self, why: str | None) -> None:
+        """This broker is too old for the cluster, and stays so until somebody starts another version of it."""
+        if self.refusal is None:
+            self.refusal = why or "the controller says that this broker is of a version that it does not support"
+            logger.error("the controller refuses this broker: %s", self.refusal)
+        await self._pause()
 
     async def _ask_around(self) -> None:
         """This broker knows no controller, and ZooKeeper does not tell it: is one of the others?"""

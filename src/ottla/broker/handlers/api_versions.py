@@ -20,7 +20,7 @@ from typing import Final
 
 from ottla.base.errors import Error
 from ottla.broker.context import Context
-from ottla.controller.decisions import eligible_leaders
+from ottla.controller.decisions import eligible_leaders, ottla_version
 from ottla.controller.image import MetadataImage
 from ottla.protocol.apis import APIS
 from ottla.protocol.messages.cluster import (
@@ -32,6 +32,8 @@ from ottla.protocol.messages.cluster import (
 )
 
 API_VERSIONS: Final = 18
+CLUSTER_POLL: Final = 10000
+LEVELS_SINCE: Final = 1  # the first version of ClusterPoll in which a broker says which level it supports
 NAMES_SINCE: Final = 3
 BROKER_SOFTWARE: Final = "ottla-broker"
 TELEMETRY: Final = frozenset({71, 72})
@@ -43,10 +45,14 @@ SUPPORTED_FEATURES: Final[dict[str, tuple[int, int]]] = {
     "group.version": (0, 1),
     "transaction.version": (0, 2),
     eligible_leaders.FEATURE: (0, eligible_leaders.LEVEL_MAX),
+    **ottla_version.SUPPORTED,
 }
 
-# What a new cluster has: the highest.
-DEFAULT_LEVELS: Final = {name: highest for name, (_, highest) in SUPPORTED_FEATURES.items()}
+# What a cluster has that says nothing: the highest, but for what an older broker could not do.
+DEFAULT_LEVELS: Final = {
+    **{name: highest for name, (_, highest) in SUPPORTED_FEATURES.items()},
+    ottla_version.FEATURE: ottla_version.LEVEL_MIN,
+}
 
 
 def handle(request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse:
@@ -59,7 +65,7 @@ def handle(request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse
     image = context.broker.image
     served = context.broker.served_apis
     if version >= NAMES_SINCE and request.client_software_name == BROKER_SOFTWARE:
-        served = served + context.broker.broker_apis
+        served = served + among_brokers(context.broker.broker_apis, image)
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=key, min_version=lowest, max_version=highest)
@@ -70,6 +76,18 @@ def handle(request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse
         finalized_features_epoch=image.features_epoch,
         finalized_features=finalized_features(image),
     )
+
+
+def among_brokers(ranges: list[tuple[int, int, int]], image: MetadataImage) -> list[tuple[int, int, int]]:
+    """What brokers are told of their own APIs. One that knows no levels is told that it cannot poll where they count:
+    then its own log says why it gets no metadata.
+    """
+    if ottla_version.level(image) == ottla_version.LEVEL_MIN:
+        return ranges
+    return [
+        (key, max(lowest, LEVELS_SINCE), highest) if key == CLUSTER_POLL else (key, lowest, highest)
+        for key, lowest, highest in ranges
+    ]
 
 
 def unsupported_version() -> ApiVersionsResponse:

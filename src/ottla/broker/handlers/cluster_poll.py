@@ -1,4 +1,7 @@
-"""ClusterPoll (key 10000), v0: what other brokers have not seen of the metadata yet (our own, between brokers only)."""
+"""ClusterPoll (key 10000), v0-1: what other brokers have not seen of the metadata yet (our own, between brokers only).
+
+v1 what the asker supports, and why it is refused.
+"""
 
 from __future__ import annotations
 

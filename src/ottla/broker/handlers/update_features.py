@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.handlers.api_versions import DEFAULT_LEVELS, SUPPORTED_FEATURES
+from ottla.controller.cluster.controller import ClusterController
 from ottla.controller.decisions.eligible_leaders import decide_minimum
 from ottla.controller.decisions.features import FeatureUpdate, decide_feature_updates
 from ottla.controller.decisions.machine import Decision
@@ -29,14 +30,16 @@ async def handle(request: UpdateFeaturesRequest, context: Context) -> UpdateFeat
         FeatureUpdate(item.feature, item.max_version_level, item.upgrade_type) for item in request.feature_updates
     ]
     minimum = context.broker.settings.with_dynamic({}, {}).min_insync_replicas
+    controller = context.broker.controller
 
     def decide(image: MetadataImage) -> Decision[None]:
-        decision = decide_feature_updates(image, updates, SUPPORTED_FEATURES, DEFAULT_LEVELS)
+        registered = controller.versions.registered if isinstance(controller, ClusterController) else image.brokers
+        decision = decide_feature_updates(image, updates, SUPPORTED_FEATURES, DEFAULT_LEVELS, registered.values())
         settled = decide_minimum(decision.image, minimum)
         return Decision((*decision.operations, *settled.operations), settled.image, None)
 
     try:
-        await context.broker.controller.change(decide, validate_only=request.validate_only)
+        await controller.change(decide, validate_only=request.validate_only)
     except KafkaError as refusal:
         return UpdateFeaturesResponse(error_code=refusal.error, error_message=refusal.message)
     results = [UpdatableFeatureResult(feature=update.name, error_message=SUCCESS) for update in updates]

@@ -21,6 +21,7 @@ from ottla.controller import tree
 from ottla.controller.cluster.broker_liveness import BrokerLiveness
 from ottla.controller.cluster.feed import Feed
 from ottla.controller.cluster.news import tell_brokers, tell_damage
+from ottla.controller.cluster.version_gate import VersionGate
 from ottla.controller.decisions.broker_epochs import after_election
 from ottla.controller.decisions.eligible_leaders import decide_minimum
 from ottla.controller.decisions.isr import IsrAnswer, IsrChange, check_broker_epoch, decide_alter_partitions
@@ -32,6 +33,7 @@ from ottla.controller.decisions.leader_election import (
 )
 from ottla.controller.decisions.liveness import NO_LIVES, Liveness, Rules
 from ottla.controller.decisions.machine import ConfigCheck, Decision
+from ottla.controller.decisions.ottla_version import level
 from ottla.controller.decisions.reassignment import with_next_steps
 from ottla.controller.decisions.splitting import split
 from ottla.controller.holder import ImageHolder
@@ -106,7 +108,8 @@ class ClusterController(ControllerService):
         super().__init__(store, clock, options, check_configs, random, images)
         self.feed = Feed()
         self.broker_liveness = BrokerLiveness()
-        self.on_heard: Callable[[], None] = lambda: None  # a broker that was not counted on has polled
+        self.versions = VersionGate()
+        self.on_heard: Callable[[], None] = lambda: None  # a broker that was not counted on may be from now on
         self.liveness = Liveness()
         self._election_options = options
         # Nobody hears of an image before its leaders fit to who is there: one that lost records would begin to lead.
@@ -159,7 +162,8 @@ class ClusterController(ControllerService):
 
         async def look() -> frozenset[str]:
             registered = await read()
-            seen.update(self.broker_liveness.count_on(registered.brokers, self._clock.monotonic_ms()))
+            admitted = self.versions.admit(self._image, registered.brokers)
+            seen.update(self.broker_liveness.count_on(admitted, self._clock.monotonic_ms()))
             self._compare(self._image.brokers, seen)  # here and not in the decision, which may run in another thread
             return registered.damaged
 
@@ -270,6 +274,8 @@ class ClusterController(ControllerService):
     def _publish(self, image: MetadataImage) -> None:
         tell_damage(self._image.damaged, image.damaged)
         self.feed.publish(image)
+        if level(image) != level(self._image):  # other brokers may be admitted now
+            self.on_heard()
         if self._is_settled:
             super()._publish(image)
         else:
@@ -305,10 +311,14 @@ class ClusterController(ControllerService):
             logger.info("[Controller] broker %d polls again", request.broker_id)
             self.on_heard()
         try:
+            self._check_active()
+            self.versions.check_poll(self._image, request.broker_id, request.level_max)
             await self._await_registration(request.broker_id, request.broker_epoch)
             await self._take_offline(request)
         except KafkaError as refusal:
-            return ClusterPollResponse(error_code=refusal.error, controller_epoch=self.feed.epoch)
+            return ClusterPollResponse(
+                error_code=refusal.error, error_message=refusal.message, controller_epoch=self.feed.epoch
+            )
         seconds = min(request.max_wait_ms, POLL_WAIT_MS_MAX) / 1000
         deltas = await self.feed.poll(request.broker_id, request.controller_epoch, request.sequence, seconds)
         if not self.is_active:

@@ -8,10 +8,15 @@ nothing else, because whatever a controller writes is fenced by the version of /
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 from ottla.controller import tree
-from ottla.controller.stores.store import Node
+from ottla.controller.image import NO_CONTROLLER
+from ottla.controller.start import epoch_operation
+from ottla.controller.stores.store import CreateNode, DeleteNode, Node, SetNode, StoreOperation
+
+logger = logging.getLogger(__name__)
 
 
 class UnreadableController:
@@ -21,15 +26,11 @@ class UnreadableController:
         self._seen: tuple[int, int] | None = None  # the node's creation and version
         self._since_ms = 0
 
-    def is_new(self, node: Node, now_ms: int) -> bool:
-        """Note it; True when it is seen for the first time."""
-        if self._seen == (node.created_id, node.version):
-            return False
-        self._seen, self._since_ms = (node.created_id, node.version), now_ms
-        return True
-
-    def left_ms(self, now_ms: int, session_ms: int) -> int:
-        """So long it is still left alone."""
+    def left_ms(self, node: Node, now_ms: int, session_ms: int) -> int:
+        """So long it is still left alone; it is told when it is seen for the first time."""
+        if self._seen != (node.created_id, node.version):
+            self._seen, self._since_ms = (node.created_id, node.version), now_ms
+            logger.error("%s cannot be read; unless somebody mends it, it is removed", tree.CONTROLLER)
         return max(0, self._since_ms + session_ms - now_ms)
 
 
@@ -39,6 +40,22 @@ def elected_in(node: Node) -> int | None:
         return tree.decode_controller(node.data)
     except tree.DamagedNodeError:
         return None
+
+
+def election(
+    broker_id: int, now_ms: int, epoch_node: Node | None, epoch: int, deposed: Node | None
+) -> list[StoreOperation]:
+    """One transaction; the epoch's node comes last. `deposed` is the /controller that has to go, if there is one."""
+    operations: list[StoreOperation] = [
+        CreateNode(tree.CONTROLLER, tree.encode_controller(broker_id, now_ms), is_ephemeral=True),
+        epoch_operation(epoch_node, epoch),
+    ]
+    return operations if deposed is None else [DeleteNode(tree.CONTROLLER, deposed.version), *operations]
+
+
+def offered(node: Node) -> StoreOperation:
+    """Nobody's /controller, for whoever knows what that is: an older broker would be elected if it were gone."""
+    return SetNode(tree.CONTROLLER, tree.encode_controller(NO_CONTROLLER, 0), node.version)
 
 
 def highest_epoch(epoch_node: Node, nodes: Mapping[str, Node], last_known: int) -> int:

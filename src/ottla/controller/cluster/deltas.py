@@ -36,6 +36,10 @@ GROUP: Final = 32
 USER: Final = 64  # ours: users have APIs of their own for each kind of setting
 QUOTA: Final = 65  # ours, too: clients, clients of users, addresses, by path below /config
 SORTED_MAX: Final = 5_000
+OPERATIONS: Final = frozenset(map(int, Operation))
+PERMISSIONS: Final = frozenset(map(int, Permission))
+RESOURCE_TYPES: Final = frozenset(map(int, ResourceType))
+PATTERN_TYPES: Final = frozenset(map(int, PatternType))
 
 T = TypeVar("T")
 Configs = Mapping[str, Mapping[str, str]]
@@ -268,12 +272,15 @@ def to_broker(broker: DeltaBroker) -> BrokerImage:
 
 
 def to_acls(changed: Iterable[DeltaAcls]) -> dict[ResourcePattern, Entries]:
+    """Rules about what only newer brokers know are passed over: nobody asks this one for any of it."""
     return {
         ResourcePattern(ResourceType(row.resource_type), row.name, PatternType(row.pattern_type)): frozenset(
             AccessControlEntry(each.principal, each.host, Operation(each.operation), Permission(each.permission))
             for each in row.entries
+            if each.operation in OPERATIONS and each.permission in PERMISSIONS
         )
         for row in changed
+        if row.resource_type in RESOURCE_TYPES and row.pattern_type in PATTERN_TYPES
     }
 
 

@@ -25,27 +25,25 @@ from ottla.base.errors import KafkaError
 from ottla.controller import acl_nodes, token_nodes, tree
 from ottla.controller.chores import Chores
 from ottla.controller.cluster.controller import ClusterController
-from ottla.controller.cluster.controller_node import UnreadableController, elected_in, highest_epoch
+from ottla.controller.cluster.controller_node import UnreadableController, elected_in, election, highest_epoch, offered
 from ottla.controller.cluster.dead_brokers import find_dead, is_dead, remove_registration
 from ottla.controller.cluster.loading_apart import load_apart
 from ottla.controller.cluster.registration import Probe, Registration, decode_or_none
+from ottla.controller.cluster.version_gate import is_too_old
 from ottla.controller.cluster.watching import ControllerWatches
 from ottla.controller.decisions import external_changes
 from ottla.controller.decisions.broker_epochs import known_broker_epochs
 from ottla.controller.decisions.splitting import split
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import NO_CONTROLLER, BrokerImage, MetadataImage
-from ottla.controller.start import epoch_operation
 from ottla.controller.stores.store import (
     CheckNode,
-    CreateNode,
     DeleteNode,
     Node,
     SessionState,
     SessionStore,
     StoreAwayError,
     StoreError,
-    StoreOperation,
     StoreUnusableError,
     TransactionRefusedError,
 )
@@ -187,7 +185,7 @@ class Membership:
             if elected is None and epoch is not None and before == (self.node_id, epoch.version):
                 elected = self.node_id  # nobody was elected since: it is ours, whatever it says
             if node is not None and elected == self.node_id:
-                await self._remove_controller(node, epoch)
+                await self._remove_controller(node, epoch, is_offered=self.controller.versions.refuses_anybody)
         except StoreError as problem:
             logger.warning("the store was not told that broker %d is no controller any more: %s", self.node_id, problem)
         self._chores.want("controller")
@@ -288,15 +286,15 @@ class Membership:
             if self.is_leaving or self.broker_epoch == NOT_REGISTERED:
                 return
             node, epoch = await asyncio.gather(self.store.get(tree.CONTROLLER), self.store.get(tree.CONTROLLER_EPOCH))
-            if node is None:
+            elected = elected_in(node) if node is not None else NO_CONTROLLER
+            if node is None or elected == NO_CONTROLLER or await self._must_depose(elected):
                 if not self.is_standing or self._clock.monotonic_ms() < self._stands_from_ms:
                     # We stop, or were cut off: somebody else will be elected, if anybody is left.
                     self.controller_node, self.controller_id = None, NO_CONTROLLER
                     return
-                if await self._stand(epoch):
+                if await self._stand(epoch, node):
                     return
                 continue
-            elected = elected_in(node)
             if elected is None:
                 if self._is_left_alone(node):
                     return
@@ -310,12 +308,12 @@ class Membership:
             return
         raise StoreError("no controller was elected: others stand for election all the time")
 
+    async def _must_depose(self, elected: int | None) -> bool:
+        return elected not in (None, self.node_id) and await is_too_old(self.store, elected)
+
     def _is_left_alone(self, node: Node) -> bool:
         """Whether a node that cannot be read may stay for now; it is looked at again when its time is up."""
-        now_ms = self._clock.monotonic_ms()
-        if self._unreadable.is_new(node, now_ms):
-            logger.error("%s cannot be read; unless somebody mends it, it is removed", tree.CONTROLLER)
-        left_ms = self._unreadable.left_ms(now_ms, self.store.session_timeout_ms)
+        left_ms = self._unreadable.left_ms(node, self._clock.monotonic_ms(), self.store.session_timeout_ms)
         if left_ms:
             asyncio.get_running_loop().call_later(left_ms / 1000, self._chores.want, "controller")
         return left_ms > 0
@@ -333,17 +331,15 @@ class Membership:
         self.controller_changed.set()
         self.controller_changed = asyncio.Event()
 
-    async def _stand(self, epoch_node: Node | None) -> bool:
+    async def _stand(self, epoch_node: Node | None, deposed: Node | None = None) -> bool:
+        """Be elected where nobody is, or in place of somebody who must not be."""
         before = await self._epoch_before(epoch_node) if epoch_node is not None else 0
-        operations: list[StoreOperation] = [
-            CreateNode(tree.CONTROLLER, tree.encode_controller(self.node_id, self._clock.now_ms()), is_ephemeral=True),
-            epoch_operation(epoch_node, before + 1),
-        ]
+        operations = election(self.node_id, self._clock.now_ms(), epoch_node, before + 1, deposed)
         try:
             outcomes = await self.store.multi(operations)
         except TransactionRefusedError:
             return False  # somebody else was quicker
-        version = outcomes[1].version
+        version = outcomes[-1].version
         logger.info(
             "[Controller id=%d] %d successfully elected as the controller. Epoch incremented to %d "
             "and epoch zk version is now %d",
@@ -394,9 +390,9 @@ class Membership:
             await self.store.multi((CheckNode(tree.CONTROLLER_EPOCH, epoch_version), *piece))
         return await self.read_tree()
 
-    async def _remove_controller(self, node: Node, epoch: Node | None) -> bool:
+    async def _remove_controller(self, node: Node, epoch: Node | None, *, is_offered: bool = False) -> bool:
         """Remove /controller, unless somebody was elected meanwhile: every election raises the version of the epoch."""
-        operations: list[StoreOperation] = [DeleteNode(tree.CONTROLLER, node.version)]
+        operations = [offered(node) if is_offered else DeleteNode(tree.CONTROLLER, node.version)]
         if epoch is not None:
             operations.insert(0, CheckNode(tree.CONTROLLER_EPOCH, epoch.version))
         try:

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from ottla.base.clock import Clock
 from ottla.controller import acl_nodes, token_nodes, tree
+from ottla.controller.decisions import ottla_version
 from ottla.controller.image import BrokerImage, Endpoint
 from ottla.controller.stores.store import (
     CreateNode,
@@ -51,11 +52,13 @@ class Registration:
         for _ in range(ATTEMPTS_MAX):
             nodes = dict(zip(paths, await asyncio.gather(*map(self._store.get, paths)), strict=True))
             check_cluster_id(nodes[tree.CLUSTER_ID], cluster_id)
+            check_level(nodes[tree.FEATURE])
             missing = [path for path in paths if nodes[path] is None]
             if not missing:
                 return
             fresh = tree.encode_uuid(self._new_uuid())
-            data = {tree.CLUSTER_ID: tree.encode_cluster_id(fresh), tree.FEATURE: tree.encode_feature({})}
+            features = ottla_version.OF_NEW_CLUSTERS if nodes[tree.CLUSTER_ID] is None else {}
+            data = {tree.CLUSTER_ID: tree.encode_cluster_id(fresh), tree.FEATURE: tree.encode_feature(features)}
             operations: list[StoreOperation] = [CreateNode(path, data.get(path, b"")) for path in missing]
             try:
                 await self._store.multi(operations)
@@ -67,6 +70,7 @@ class Registration:
     async def register(self, broker: BrokerImage, known_epoch: int, *, is_start: bool) -> int:
         """The epoch under which the broker is registered now: still `known_epoch`, or that of a new life."""
         path = tree.broker_path(broker.id)
+        broker = broker._replace(features=ottla_version.SUPPORTED)
         for _ in range(ATTEMPTS_MAX):
             node = await self._store.get(path)
             if node is not None:
@@ -148,6 +152,18 @@ def check_cluster_id(node: Node | None, ours: str | None) -> None:
             f"the metadata store belongs to cluster {stored}, but the log folders to cluster {ours}. "
             "Give this broker the folders that belong together."
         )
+
+
+def check_level(node: Node | None) -> None:
+    """Raises StoreUnusableError if the cluster runs at a level that this broker does not know."""
+    if node is None:
+        return
+    try:
+        problem = ottla_version.why_not_here(ottla_version.level_of(tree.decode_feature(node.data)))
+    except tree.DamagedNodeError:
+        return  # the controller tells of it, and refuses who is too old
+    if problem is not None:
+        raise StoreUnusableError(problem)
 
 
 def decode_or_none(broker_id: int, node: Node) -> BrokerImage | None:

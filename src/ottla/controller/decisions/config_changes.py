@@ -24,6 +24,7 @@ from ottla.base.topic_keys import BROKER_SYNONYMS, TopicKeys, validate_topic_ove
 from ottla.controller import tree
 from ottla.controller.decisions.eligible_leaders import check_minimum
 from ottla.controller.decisions.machine import Decision, check_readable, config_operations
+from ottla.controller.decisions.ottla_version import why_not_setting
 from ottla.controller.image import MetadataImage
 from ottla.controller.stores.store import DeleteNode, StoreOperation
 from ottla.security.remote_settings import remote_problem
@@ -122,6 +123,7 @@ def decide_config_changes(
 def new_overrides(image: MetadataImage, change: ConfigResourceChange, settings: BrokerSettings) -> dict[str, str]:
     """A resource's own settings after a change, all checked. Raises KafkaError."""
     current = current_overrides(image, change)
+    _check_level(image, change)
     if change.resource_type in ENTITY_TYPES:
         entity_type = ENTITY_TYPES[ConfigResourceType(change.resource_type)]
         check_readable(image, tree.config_path(entity_type, change.resource_name))
@@ -230,6 +232,14 @@ def invalid_dynamic(problem: str) -> KafkaError:
         f"Invalid value org.apache.kafka.common.config.ConfigException: {problem} "
         "for configuration Invalid dynamic configuration",
     )
+
+
+def _check_level(image: MetadataImage, change: ConfigResourceChange) -> None:
+    """Nothing is stored that an older broker would not understand while there may be one."""
+    for operation in change.operations:
+        problem = why_not_setting(image, operation.name) if operation.type is not OperationType.DELETE else None
+        if problem is not None:
+            raise KafkaError(Error.INVALID_CONFIG, problem)
 
 
 def _check_topic(image: MetadataImage, name: str) -> None:

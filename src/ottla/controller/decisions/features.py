@@ -5,14 +5,15 @@ All updates of a request happen, or none. Sentences are Kafka's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
 from ottla.base.errors import Error, KafkaError
 from ottla.controller import tree
+from ottla.controller.decisions import ottla_version
 from ottla.controller.decisions.machine import Decision, check_readable
-from ottla.controller.image import MetadataImage
+from ottla.controller.image import BrokerImage, MetadataImage
 from ottla.controller.stores.store import SetNode
 
 Levels = Mapping[str, tuple[int, int]]  # the lowest and the highest that this broker can run with
@@ -38,17 +39,24 @@ class FeatureUpdate(NamedTuple):
 
 
 def decide_feature_updates(
-    image: MetadataImage, updates: Sequence[FeatureUpdate], supported: Levels, defaults: Mapping[str, int] = NO_DEFAULTS
+    image: MetadataImage,
+    updates: Sequence[FeatureUpdate],
+    supported: Levels,
+    defaults: Mapping[str, int] = NO_DEFAULTS,
+    registered: Iterable[BrokerImage] = (),
 ) -> Decision[None]:
     """Raises KafkaError(INVALID_UPDATE_VERSION) if one of them cannot be.
 
     `defaults` are the levels of features that nobody has changed; one of those that is switched off is kept as 0.
+    `registered` are all brokers that are there, counted on or not.
     """
     check_readable(image, tree.FEATURE)
     features = dict(image.features)
     for update in updates:
         current = features.get(update.name, defaults.get(update.name, 0))
         reason = why_not(update, current, supported, image.controller_id)
+        if reason is None and update.name == ottla_version.FEATURE:
+            reason = ottla_version.why_not_level(image, registered, update.level)
         if reason is not None:
             raise KafkaError(
                 Error.INVALID_UPDATE_VERSION,

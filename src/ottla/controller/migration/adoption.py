@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.controller import acl_nodes, token_nodes, tree
+from ottla.controller.decisions import ottla_version
 from ottla.controller.decisions.machine import Decision, TopicResult, create_operations
 from ottla.controller.decisions.quota_changes import (
     Parts,
@@ -101,7 +102,7 @@ def adoption_operations(
 ) -> Iterator[StoreOperation]:
     yield from (CreateNode(path) for path in (*tree.SKELETON, *acl_nodes.SKELETON, *token_nodes.SKELETON))
     yield CreateNode(tree.CLUSTER_ID, tree.encode_cluster_id(cluster_id))
-    yield CreateNode(tree.FEATURE, tree.encode_feature({}))
+    yield CreateNode(tree.FEATURE, tree.encode_feature(ottla_version.OF_NEW_CLUSTERS))
     if producer_id_max >= 0:
         yield CreateNode(tree.PRODUCER_ID_BLOCK, tree.encode_producer_id_block(used_block(node_id, producer_id_max)))
     image = MetadataImage(cluster_id=cluster_id)

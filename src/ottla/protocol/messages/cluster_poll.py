@@ -20,9 +20,12 @@ class OfflineReplicas:
     partitions: list[Int32] = wire(default_factory=list)
 
 
-@message(api_key=10000, versions="0", flexible=0)
+@message(api_key=10000, versions="0-1", flexible=0)
 class ClusterPollRequest:
-    """ClusterPoll (key 10000), v0: all changes after `sequence`, which acknowledges those up to it."""
+    """ClusterPoll (key 10000), v0-1: all changes after `sequence`, which acknowledges those up to it.
+
+    v1 the level of `ottla.version` that the asker supports; brokers of version 0 know of none but the first.
+    """
 
     broker_id: Int32
     broker_epoch: Int64
@@ -30,6 +33,7 @@ class ClusterPollRequest:
     sequence: Int64 = -1  # the last one applied; -1: none, send a snapshot
     max_wait_ms: Int32 = 0
     offline: list[OfflineReplicas] = wire(default_factory=list)  # all of them, each time
+    level_max: Int16 = wire(since=1, default=1)
 
 
 @part
@@ -151,10 +155,14 @@ class MetadataDelta:
     removed_tokens: list[str] = wire(tag=5, default_factory=list)
 
 
-@message(api_key=10000, versions="0", flexible=0)
+@message(api_key=10000, versions="0-1", flexible=0)
 class ClusterPollResponse:
-    """ClusterPoll (key 10000), v0. Errors: NOT_CONTROLLER, STALE_BROKER_EPOCH, CLUSTER_AUTHORIZATION_FAILED."""
+    """ClusterPoll (key 10000), v0-1. v1 a sentence that goes with an error.
+
+    Errors: NOT_CONTROLLER, STALE_BROKER_EPOCH, CLUSTER_AUTHORIZATION_FAILED, UNSUPPORTED_VERSION (of a broker).
+    """
 
     error_code: Int16 = 0
+    error_message: str | None = wire(since=1, nullable=1, default=None)
     controller_epoch: Int32 = 0
     deltas: list[MetadataDelta] = wire(default_factory=list)  # in the order of their sequence numbers
