@@ -24,6 +24,7 @@ from ottla.base.topic_keys import BROKER_SYNONYMS, TopicKeys, validate_topic_ove
 from ottla.controller import tree
 from ottla.controller.decisions.eligible_leaders import check_minimum
 from ottla.controller.decisions.machine import Decision, check_readable, config_operations
+from ottla.controller.decisions.maintenance import check_maintenance
 from ottla.controller.image import MetadataImage
 from ottla.controller.stores.store import DeleteNode, StoreOperation
 from ottla.security.remote_settings import remote_problem
@@ -133,8 +134,10 @@ def new_overrides(image: MetadataImage, change: ConfigResourceChange, settings: 
         return new
     if change.resource_type == ConfigResourceType.BROKER:
         new = apply_operations(change, current, settings)
+        named = frozenset(each.name for each in change.operations)
         check_broker_change(live, change.resource_name, new)
-        check_minimum(image, change.resource_name, frozenset(each.name for each in change.operations), new)
+        check_minimum(image, change.resource_name, named, new)
+        check_maintenance(image, named)
         return new
     if change.resource_type == ConfigResourceType.GROUP:
         new = apply_operations(change, current, settings)
