@@ -1,0 +1,234 @@
+"""Maintenance and rolling restarts on a real cluster, under a load: nothing is lost, and every doubt ends the roll."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster.test_moves import Load, assert_all_there
+from ottla.cli.main import main
+from ottla.client.admin import Admin
+from ottla.client.client import Client
+from ottla.client.cluster import describe_cluster
+from ottla.testing.cluster import Cluster
+
+ASK = """
+import socket, sys
+with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as door:
+    door.sendall(sys.argv[2].encode() + b"\\n")
+    door.makefile().readline()
+"""
+
+
+@pytest.fixture
+def topic(cluster: Cluster) -> str:
+    name = f"rolled-{uuid.uuid4().hex[:8]}"
+    with Client(cluster.bootstrap) as client:
+        Admin(client).create_topic(name, assignment={0: [1, 2, 3], 1: [2, 3, 1], 2: [3, 1, 2]})
+    cluster.wait_until_whole([name])
+    return name
+
+
+@pytest.fixture
+def restarts(cluster: Cluster) -> Iterator[Callable[[str], str]]:
+    """As a service manager has it: a command asks, and whoever runs the processes restarts one."""
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    door, _ = server.accept()
+                    with door:
+                        cluster.broker(int(door.makefile().readline())).restart()
+                        door.sendall(b"done\n")
+
+        threading.Thread(target=serve, daemon=True).start()
+        port = server.getsockname()[1]
+        yield lambda which: f"{sys.executable} -c '{ASK}' {port} {which}"
+
+
+@pytest.fixture
+def roll(cluster: Cluster, tmp_path: Path) -> Callable[..., int]:
+    def run(*words: str) -> int:
+        state = ["--state", str(tmp_path / "roll.json"), "--bootstrap-server", cluster.bootstrap]
+        return main(["cluster", "roll", *words, *state])
+
+    return run
+
+
+def maintain(cluster: Cluster, *words: str) -> int:
+    return main(["cluster", "maintenance", *words, "--bootstrap-server", cluster.bootstrap])
+
+
+def leaders(cluster: Cluster, topic: str) -> list[int]:
+    with Client(cluster.bootstrap) as client:
+        (found,) = Admin(client).topics([topic], is_decisive=True)
+    return [partition.leader for partition in found.partitions]
+
+
+def epochs(cluster: Cluster) -> dict[int, int]:
+    with Client(cluster.bootstrap) as client:
+        return {broker.broker_id: broker.broker_epoch for broker in describe_cluster(client, is_decisive=True).brokers}
+
+
+def test_leaders_leave_under_a_load_and_come_back(
+    cluster: Cluster, topic: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Load(cluster.bootstrap, topic) as load:
+        load.wait_for(50)
+        assert maintain(cluster, "1", "--for", "30m") == 0
+        assert leaders(cluster, topic) == [2, 2, 3]
+        with Client(cluster.bootstrap) as client:
+            assert all(set(each.isr) == {1, 2, 3} for each in Admin(client).topic(topic).partitions)
+        load.wait_for(50)
+        capsys.readouterr()
+        assert maintain(cluster) == 0
+        assert capsys.readouterr().out.startswith("1\t")
+        assert maintain(cluster, "1", "--end") == 0
+        assert leaders(cluster, topic) == [1, 2, 3]
+        load.wait_for(50)
+    assert load.problems == []
+    assert_all_there(cluster, load)
+
+
+def test_a_broker_that_is_off_can_be_put_in_maintenance(cluster: Cluster, topic: str) -> None:
+    cluster.broker(2).stop()
+    assert maintain(cluster, "2", "--for", "10m") == 0
+    cluster.broker(2).start()
+    cluster.wait_for_isr(topic, 1, [1, 2, 3])
+    assert leaders(cluster, topic) == [1, 3, 3]
+    assert maintain(cluster, "2", "--end") == 0
+    assert leaders(cluster, topic) == [1, 2, 3]
+
+
+def test_maintenance_of_nobody_and_for_ever_is_refused(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    assert maintain(cluster, "77", "--for", "10m") == 1
+    assert "no broker 77" in capsys.readouterr().err
+    assert maintain(cluster, "2", "--for", "8d") == 2
+    assert maintain(cluster, "2") == 2
+    assert maintain(cluster, "--end") == 2
+
+
+def test_three_brokers_are_rolled_under_a_load_and_nothing_is_lost(
+    cluster: Cluster,
+    topic: str,
+    roll: Callable[..., int],
+    restarts: Callable[[str], str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    before, controller = epochs(cluster), cluster.controller_id()
+    with Load(cluster.bootstrap, topic) as load:
+        load.wait_for(50)
+        assert roll("--command", restarts("{id}")) == 0
+        load.wait_for(50)
+    assert load.problems == []
+    assert_all_there(cluster, load)
+    after = epochs(cluster)
+    assert all(after[broker] > before[broker] for broker in before)
+    assert max(after, key=lambda broker: after[broker]) == controller
+    assert leaders(cluster, topic) == [1, 2, 3]
+    said = capsys.readouterr().out
+    assert [f"broker {broker}: done" in said for broker in (1, 2, 3)] == [True] * 3
+    assert maintain(cluster) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_a_roll_stops_at_a_command_that_fails_and_goes_on_there(
+    cluster: Cluster,
+    topic: str,
+    roll: Callable[..., int],
+    restarts: Callable[[str], str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    key = tmp_path / "key"
+    command = f"test -e {key} || {{{{ echo no key >&2; exit 7; }}}}; {restarts('{id}')}"
+    wanted = [broker for broker in (1, 2, 3) if broker != cluster.controller_id()]
+    before = epochs(cluster)
+    assert roll("--command", command, "--brokers", f"{wanted[0]},{wanted[1]}") == 1
+    said = capsys.readouterr().err
+    assert f"stopped at broker {wanted[0]}: the command for broker {wanted[0]} ended with exit code 7: no key" in said
+    assert epochs(cluster) == before
+    assert json.loads((tmp_path / "roll.json").read_text())["at"] == wanted[0]
+    assert roll("--command", "true {id}") == 2  # another roll, while one has stopped
+    cluster.broker(wanted[0]).restart()  # somebody does it by hand
+    cluster.wait_until_whole([topic])
+    by_hand = epochs(cluster)
+    key.touch()
+    assert roll("--continue") == 0
+    after = epochs(cluster)
+    assert after[wanted[0]] == by_hand[wanted[0]]
+    assert after[wanted[1]] > before[wanted[1]]
+    assert not (tmp_path / "roll.json").exists()
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--command", "sleep 60; echo {id}", "--timeout", "2s"), "still runs after 2 s"),
+        (("--command", "true {id}", "--wait", "3s"), "has not been restarted"),
+    ],
+)
+def test_commands_that_hang_or_do_nothing_stop_a_roll(
+    cluster: Cluster,
+    topic: str,
+    roll: Callable[..., int],
+    words: tuple[str, ...],
+    sentence: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert roll(*words) == 1
+    assert sentence in capsys.readouterr().err
+    for broker in ("1", "2", "3"):
+        assert maintain(cluster, broker, "--end") == 0
+
+
+def test_a_command_that_restarts_the_wrong_broker_stops_the_roll(
+    cluster: Cluster,
+    topic: str,
+    roll: Callable[..., int],
+    restarts: Callable[[str], str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    wrong, right = [broker for broker in (1, 2, 3) if broker != cluster.controller_id()]
+    before = epochs(cluster)
+    assert roll("--command", restarts(str(wrong)), "--brokers", str(right)) == 1
+    assert f"broker {wrong}" in capsys.readouterr().err
+    assert epochs(cluster)[right] == before[right]
+    cluster.wait_until_whole([topic])
+    assert maintain(cluster, str(right), "--end") == 0
+
+
+def test_the_order_is_shown_and_nothing_is_done(
+    cluster: Cluster, roll: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = epochs(cluster)
+    assert roll("--command", "restart {id} at {host}:{port}", "--dry-run") == 0
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert sorted(row[0] for row in rows) == ["1", "2", "3"]
+    assert rows[-1][2] == "controller"
+    assert rows[0][3] == f"restart {rows[0][0]} at {rows[0][1]}"
+    assert epochs(cluster) == before
+
+
+def test_a_partition_that_could_not_be_written_meanwhile_stops_a_roll_before_it_begins(
+    cluster: Cluster, roll: Callable[..., int], restarts: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = f"alone-{uuid.uuid4().hex[:8]}"
+    with Client(cluster.bootstrap) as client:
+        Admin(client).create_topic(name, assignment={0: [2]})
+        before = epochs(cluster)
+        assert roll("--command", restarts("{id}"), "--brokers", "2") == 1
+        assert f"without broker 2 nobody could write to {name}-0" in capsys.readouterr().err
+        assert epochs(cluster) == before
+        Admin(client).delete_topics([name])
