@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import socket
-import sys
-import threading
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,13 +15,7 @@ from ottla.client.admin import Admin
 from ottla.client.client import Client
 from ottla.client.cluster import describe_cluster
 from ottla.testing.cluster import Cluster
-
-ASK = """
-import socket, sys
-with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as door:
-    door.sendall(sys.argv[2].encode() + b"\\n")
-    door.makefile().readline()
-"""
+from ottla.testing.restarts import restart_command
 
 
 @pytest.fixture
@@ -38,22 +28,10 @@ def topic(cluster: Cluster) -> str:
 
 
 @pytest.fixture
-def restarts(cluster: Cluster) -> Iterator[Callable[[str], str]]:
-    """As a service manager has it: a command asks, and whoever runs the processes restarts one."""
-    with contextlib.ExitStack() as stack:
-        server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-
-        def serve() -> None:
-            with contextlib.suppress(OSError):
-                while True:
-                    door, _ = server.accept()
-                    with door:
-                        cluster.broker(int(door.makefile().readline())).restart()
-                        door.sendall(b"done\n")
-
-        threading.Thread(target=serve, daemon=True).start()
-        port = server.getsockname()[1]
-        yield lambda which: f"{sys.executable} -c '{ASK}' {port} {which}"
+def restart(cluster: Cluster) -> Iterator[str]:
+    """A command as of a service manager."""
+    with restart_command(cluster) as command:
+        yield command
 
 
 @pytest.fixture
@@ -122,13 +100,13 @@ def test_three_brokers_are_rolled_under_a_load_and_nothing_is_lost(
     cluster: Cluster,
     topic: str,
     roll: Callable[..., int],
-    restarts: Callable[[str], str],
+    restart: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     before, controller = epochs(cluster), cluster.controller_id()
     with Load(cluster.bootstrap, topic) as load:
         load.wait_for(50)
-        assert roll("--command", restarts("{id}")) == 0
+        assert roll("--command", restart) == 0
         load.wait_for(50)
     assert load.problems == []
     assert_all_there(cluster, load)
@@ -146,12 +124,12 @@ def test_a_roll_stops_at_a_command_that_fails_and_goes_on_there(
     cluster: Cluster,
     topic: str,
     roll: Callable[..., int],
-    restarts: Callable[[str], str],
+    restart: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     key = tmp_path / "key"
-    command = f"test -e {key} || {{{{ echo no key >&2; exit 7; }}}}; {restarts('{id}')}"
+    command = f"test -e {key} || {{{{ echo no key >&2; exit 7; }}}}; {restart}"
     wanted = [broker for broker in (1, 2, 3) if broker != cluster.controller_id()]
     before = epochs(cluster)
     assert roll("--command", command, "--brokers", f"{wanted[0]},{wanted[1]}") == 1
@@ -197,12 +175,12 @@ def test_a_command_that_restarts_the_wrong_broker_stops_the_roll(
     cluster: Cluster,
     topic: str,
     roll: Callable[..., int],
-    restarts: Callable[[str], str],
+    restart: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     wrong, right = [broker for broker in (1, 2, 3) if broker != cluster.controller_id()]
     before = epochs(cluster)
-    assert roll("--command", restarts(str(wrong)), "--brokers", str(right)) == 1
+    assert roll("--command", restart.replace("{id}", str(wrong)), "--brokers", str(right)) == 1
     assert f"broker {wrong}" in capsys.readouterr().err
     assert epochs(cluster)[right] == before[right]
     cluster.wait_until_whole([topic])
@@ -222,13 +200,13 @@ def test_the_order_is_shown_and_nothing_is_done(
 
 
 def test_a_partition_that_could_not_be_written_meanwhile_stops_a_roll_before_it_begins(
-    cluster: Cluster, roll: Callable[..., int], restarts: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, roll: Callable[..., int], restart: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name = f"alone-{uuid.uuid4().hex[:8]}"
     with Client(cluster.bootstrap) as client:
         Admin(client).create_topic(name, assignment={0: [2]})
         before = epochs(cluster)
-        assert roll("--command", restarts("{id}"), "--brokers", "2") == 1
+        assert roll("--command", restart, "--brokers", "2") == 1
         assert f"without broker 2 nobody could write to {name}-0" in capsys.readouterr().err
         assert epochs(cluster) == before
         Admin(client).delete_topics([name])
