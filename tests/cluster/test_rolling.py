@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cluster.test_moves import Load, assert_all_there
+from cluster.test_walkthrough import Shell, commands
 from ottla.cli.main import main
 from ottla.client.admin import Admin
 from ottla.client.client import Client
@@ -58,23 +59,23 @@ def epochs(cluster: Cluster) -> dict[int, int]:
         return {broker.broker_id: broker.broker_epoch for broker in describe_cluster(client, is_decisive=True).brokers}
 
 
-def test_leaders_leave_under_a_load_and_come_back(
-    cluster: Cluster, topic: str, capsys: pytest.CaptureFixture[str]
+def test_leaders_leave_under_a_load_and_come_back_as_the_page_says(
+    cluster: Cluster, topic: str, tmp_path: Path
 ) -> None:
+    shell = Shell(tmp_path, cluster.bootstrap)
+    begin, listing, describe, end = commands("Maintenance")
     with Load(cluster.bootstrap, topic) as load:
         load.wait_for(50)
-        assert maintain(cluster, "1", "--for", "30m") == 0
-        assert leaders(cluster, topic) == [2, 2, 3]
+        assert shell.run(begin).startswith("Broker 2 is in maintenance until 20")
+        assert leaders(cluster, topic) == [1, 3, 3]
         with Client(cluster.bootstrap) as client:
             assert all(set(each.isr) == {1, 2, 3} for each in Admin(client).topic(topic).partitions)
         load.wait_for(50)
-        capsys.readouterr()
-        assert maintain(cluster) == 0
-        assert capsys.readouterr().out.startswith("1\t")
-        assert maintain(cluster, "1", "--end") == 0
+        assert shell.run(listing).startswith("2\t")
+        assert "Leader: 2" not in shell.run(describe.replace("orders", topic))
+        assert shell.run(end) == "The maintenance of broker 2 is over; it leads 1 partition again.\n"
         assert leaders(cluster, topic) == [1, 2, 3]
         load.wait_for(50)
-    assert load.problems == []
     assert_all_there(cluster, load)
 
 
@@ -96,28 +97,29 @@ def test_maintenance_of_nobody_and_for_ever_is_refused(cluster: Cluster, capsys:
     assert maintain(cluster, "--end") == 2
 
 
-def test_three_brokers_are_rolled_under_a_load_and_nothing_is_lost(
-    cluster: Cluster,
-    topic: str,
-    roll: Callable[..., int],
-    restart: str,
-    capsys: pytest.CaptureFixture[str],
+def test_three_brokers_are_rolled_under_a_load_as_the_page_says_and_nothing_is_lost(
+    cluster: Cluster, topic: str, restart: str, tmp_path: Path
 ) -> None:
+    shell = Shell(tmp_path, cluster.bootstrap)
+    shell.environment["XDG_STATE_HOME"] = str(tmp_path)
+    systemctl = tmp_path / "bin" / "systemctl"
+    systemctl.write_text(f"#!/bin/sh\nexec {restart.replace('{id}', '${2#ottla@}')}\n")
+    systemctl.chmod(0o755)
     before, controller = epochs(cluster), cluster.controller_id()
     with Load(cluster.bootstrap, topic) as load:
         load.wait_for(50)
-        assert roll("--command", restart) == 0
+        shown, said = (shell.run(command) for command in commands("Rolling restart"))
         load.wait_for(50)
-    assert load.problems == []
     assert_all_there(cluster, load)
     after = epochs(cluster)
     assert all(after[broker] > before[broker] for broker in before)
-    assert max(after, key=lambda broker: after[broker]) == controller
+    restarted = sorted(after, key=lambda broker: after[broker])
+    assert restarted[-1] == controller
+    assert [line.split("\t")[0] for line in shown.splitlines()] == list(map(str, restarted))
     assert leaders(cluster, topic) == [1, 2, 3]
-    said = capsys.readouterr().out
     assert [f"broker {broker}: done" in said for broker in (1, 2, 3)] == [True] * 3
-    assert maintain(cluster) == 0
-    assert capsys.readouterr().out == ""
+    assert not list(tmp_path.glob("ottla/*.json"))
+    assert shell.run("ottla cluster maintenance") == ""
 
 
 def test_a_roll_stops_at_a_command_that_fails_and_goes_on_there(

@@ -331,8 +331,9 @@ def maintain(cluster: Cluster) -> None:
         decision = decide_election(before, Liveness(resting=cluster.resting), cluster.rules)
         for name, topic in before.topics.items():
             for old, new in zip(topic.partitions, decision.image.topics[name].partitions, strict=True):
-                assert (new.isr, new.eligible, new.leader < 0) == (old.isr, old.eligible, old.leader < 0)
-                assert new.leader == old.leader or old.leader in cluster.resting
+                is_kept = (new.isr, new.eligible, new.leader < 0) == (old.isr, old.eligible, old.leader < 0)
+                if not is_kept or (new.leader != old.leader and old.leader not in cluster.resting):
+                    cluster.ledger.break_(f"maintenance of {set(cluster.resting)} makes {new} of {old}")
         return decide_election(image, Liveness(resting=cluster.resting), cluster.rules)
 
     ask_controller(cluster, relieve)

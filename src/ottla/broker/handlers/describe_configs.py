@@ -89,7 +89,8 @@ def entries(resource_type: int, name: str, wanted: Wanted, context: Context) -> 
         if not name:
             return cluster_default_entries(current_settings(context), wanted)
         if wanted.names == {UNTIL}:  # of any broker: it may be off because somebody works at it
-            return broker_entries(BrokerSettings(own=context.broker.image.broker_configs.get(name, {})), wanted)
+            stored = context.broker.image.broker_configs.get(name, {})
+            return broker_entries(BrokerSettings().with_dynamic({}, stored), wanted)
         check_broker_id(name, context.broker.node_id, " or empty string,")
         return broker_entries(current_settings(context), wanted)
     if resource_type == ConfigResourceType.BROKER_LOGGER:

@@ -78,7 +78,7 @@ def _begin(client: Client, broker: int, for_ms: int) -> int:
     left = _wait_until_left(client, broker)
     say(f"Broker {broker} is in maintenance until {_moment(until_ms)}.")
     if left:
-        warn(f"It goes on leading {left} partitions, because no other replica of them is in sync.")
+        warn(f"It goes on leading {_count(left)}: no other replica is in sync.")
     return 0
 
 
@@ -100,8 +100,12 @@ def _wait_until_left(client: Client, broker: int) -> int:
 def _end(client: Client, broker: int, topics: list[Topic]) -> int:
     end_maintenance(client, broker)
     count = give_leaders_back(client, broker, topics)
-    say(f"The maintenance of broker {broker} is over; it leads {count} partitions again.")
+    say(f"The maintenance of broker {broker} is over; it leads {_count(count)} again.")
     return 0
+
+
+def _count(partitions: int) -> str:
+    return f"{partitions} partition{'' if partitions == 1 else 's'}"
 
 
 def _moment(time_ms: int) -> str:
