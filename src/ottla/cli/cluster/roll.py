@@ -137,7 +137,7 @@ def _begun(file: StateFile, look: Look, options: argparse.Namespace) -> Saved:
 def _roll(client: Client, options: argparse.Namespace, file: StateFile, saved: Saved) -> int:
     limits = Limits(options.wait, options.timeout)
     roll = Roll(saved.state, limits, may_interrupt=options.allow_interruption)
-    progress = Progress(len(saved.state.brokers))
+    progress = Progress(len(saved.state.brokers), len(saved.state.done))
     last: list[object] = []
 
     def save(state: RollState) -> None:
@@ -172,9 +172,9 @@ class Progress:
         Act.NEXT: "done",
     }
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, done: int = 0) -> None:
         self._count = count
-        self._done = 0
+        self._done = done
         self._is_terminal = is_terminal(sys.stdout)
         self._last = ""
 
@@ -183,6 +183,8 @@ class Progress:
             return
         self._done += step.act is Act.NEXT
         words = self.WORDS.get(step.act) or f"waiting: {step.why}"
+        if step.act is Act.NEXT:
+            words += f" ({self._done} of {self._count})"
         line = f"broker {step.broker}: {words}" if step.broker >= 0 else words
         if self._is_terminal and step.act is Act.WAIT:
             print(f"\r\x1b[K{shown(line)}", end="", flush=True)
