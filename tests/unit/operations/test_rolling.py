@@ -138,6 +138,10 @@ def test_what_is_waited_for_and_then_stops_a_roll(view: Look, reason: str) -> No
     assert roll.state.phase is Phase.CLEAR
 
 
+def test_a_broker_that_holds_nothing_and_is_gone_is_missed_too() -> None:
+    assert rolled(4).decide(look(), 0).why == "broker 4 is away"
+
+
 def test_what_passes_is_waited_for() -> None:
     roll = rolled(2)
     assert acts(roll, None, look(isr=[1, 2]), look(maintained=frozenset({2}))) == [Act.WAIT, Act.WAIT, Act.MAINTAIN]
@@ -257,6 +261,7 @@ def test_the_state_outlives_the_tool(tmp_path: Path) -> None:
         assert file.load() is None
         file.save(saved)
         assert file.load() == saved
+        assert path.stat().st_mode & 0o077 == 0
         with pytest.raises(StateFileError, match="another roll"):
             StateFile(path).__enter__()
         file.remove()

@@ -126,8 +126,10 @@ def _begun(file: StateFile, look: Look, options: argparse.Namespace) -> Saved:
     if not options.is_continued and (is_old or not is_same):
         what = "a roll" if is_same else "a roll with another command or other brokers"
         raise UsageError(f"{what} stopped {ago} ago ({file.path}): --continue goes on with it, --anew begins with all")
-    if options.command is not None and options.command != saved.command:
+    if options.command not in (None, saved.command):
         raise UsageError(f"the roll that stopped has another command: {saved.command}")
+    if options.brokers not in ((), saved.wanted):
+        raise UsageError("the roll that stopped is one of other brokers: leave --brokers out, or say --anew")
     _check_command(saved.command, look, saved.state.brokers)
     done = ", ".join(map(str, saved.state.done)) or "none"
     say(f"Going on with the roll that stopped {ago} ago. Done: {done}.")
@@ -151,7 +153,7 @@ def _roll(client: Client, options: argparse.Namespace, file: StateFile, saved: S
     progress.clear()
     if step.act is Act.FINISH:
         file.remove()
-        say(f"All {len(saved.state.brokers)} brokers were restarted.")
+        say(f"Restarted: broker {', '.join(map(str, saved.state.done))}.")
         return 0
     warn(f"ottla: the roll stopped at broker {step.broker}: {step.why}.")
     warn(f"It goes on there with: ottla cluster roll --continue{_state_words(options)}")

@@ -78,6 +78,8 @@ def obstacle(look: Look, broker_id: int, *, may_interrupt: bool = False) -> Obst
     broken = not_whole(look)
     if broken is not None:
         return broken
+    if broker_id not in look.brokers:  # it holds nothing, or it would have been missed above
+        return Obstacle(f"broker {broker_id} is away")
     others = look.maintained - {broker_id}
     if others:
         return Obstacle(f"{brokers_text(others)} {'is' if len(others) == 1 else 'are'} in maintenance")

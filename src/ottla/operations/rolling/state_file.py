@@ -68,9 +68,9 @@ class StateFile:
             raise StateFileError(f"{self.path} holds no state of a roll: remove it to begin anew") from None
 
     def save(self, saved: Saved) -> None:
-        """As a whole or not at all."""
+        """As a whole or not at all; for nobody else to read, because a command may hold a password."""
         new = self.path.with_name(f"{self.path.name}.new")
-        with open(new, "w", encoding="utf-8") as file:
+        with open(new, "w", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
             json.dump(encoded(saved), file, indent=1)
             file.flush()
             os.fsync(file.fileno())
