@@ -4,12 +4,16 @@ Every fault gets a scene: the cluster, the source of chance, and the topic whose
 """
 
 import random
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
+from ottla.cli.main import main
 from ottla.testing.cluster import Cluster, ClusterBroker
 from ottla.testing.links import ZOOKEEPER, Links
+from ottla.testing.restarts import restart_command
 
 PARTITIONS = 4
 
@@ -105,6 +109,26 @@ def roll(scene: Scene) -> None:
     for broker in scene.chance.sample(scene.cluster.brokers, len(scene.cluster.brokers)):
         broker.restart()
         scene.cluster.wait_until_whole()
+
+
+def roll_by_tool(scene: Scene) -> None:
+    """The same by `ottla cluster roll`: leaders leave each broker first, and come back."""
+    with restart_command(scene.cluster) as command, tempfile.TemporaryDirectory() as folder:
+        state = str(Path(folder, "roll.json"))
+        words = ["--bootstrap-server", scene.cluster.bootstrap, "--command", command, "--state", state]
+        assert main(["cluster", "roll", *words]) == 0
+
+
+def maintain(scene: Scene) -> None:
+    """A broker is in maintenance; meanwhile it is restarted, or the controller dies, or nothing happens."""
+    broker = scene.some_leader()
+    where = ["--bootstrap-server", scene.cluster.bootstrap]
+    assert main(["cluster", "maintenance", str(broker.id), "--for", "10m", *where]) == 0
+    scene.chance.choice((broker.restart, lambda: kill_controller(scene), lambda: time.sleep(1.0)))()
+    scene.cluster.wait_until_whole()
+    led = [scene.cluster.leader_of(scene.topic, number).id for number in range(PARTITIONS)]
+    assert broker.id not in led, f"broker {broker.id} is in maintenance and leads: {led}"
+    assert main(["cluster", "maintenance", str(broker.id), "--end", *where]) == 0
 
 
 # ---- pauses

@@ -43,6 +43,8 @@ ROUNDS: dict[str, tuple[Fault, int, float, bool]] = {
     "R10 cut one off": (fault.cut_one_off, 30, 4 * SESSION_SECONDS, True),
     "R10 cut from ZooKeeper": (fault.cut_from_zookeeper, 30, SESSION_SECONDS, True),
     "R13 swizzle": (fault.swizzle, 20, 6 * SESSION_SECONDS, True),
+    "roll by the tool": (fault.roll_by_tool, 20, SESSION_SECONDS, False),
+    "maintenance": (fault.maintain, 50, SESSION_SECONDS + 3, False),
 }
 
 

@@ -19,6 +19,7 @@ from ottla.base.broker_keys.cleaner import CleanerKeys
 from ottla.base.broker_keys.cluster import ClusterKeys
 from ottla.base.broker_keys.groups import GroupKeys
 from ottla.base.broker_keys.log import LogKeys
+from ottla.base.broker_keys.maintenance import MaintenanceKeys
 from ottla.base.broker_keys.measurement import MeasurementKeys
 from ottla.base.broker_keys.network import NetworkKeys
 from ottla.base.broker_keys.oauth import OAuthKeys
@@ -69,6 +70,7 @@ class BrokerSettings(
     MeasurementKeys,
     OwnKeys,
     AuditKeys,
+    MaintenanceKeys,
     ZooKeeperKeys,
 ):
     """What one broker runs with. `explicit` is what its file set, `warnings` what a person should know about it."""

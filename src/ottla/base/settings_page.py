@@ -79,6 +79,7 @@ _HEADINGS: Final = {
     "measurement": "Quotas and metrics",
     "own": "Keys of ottla alone",
     "audit": "The audit trail",
+    "maintenance": "Maintenance and slow brokers",
     "zookeeper": "ZooKeeper",
 }
 _RESOURCES: Final[tuple[tuple[str, type[Settings]], ...]] = (

@@ -7,11 +7,15 @@ so that a new option never changes what an old script means.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, NoReturn
 
 from ottla.base.bootstrap import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP, default_bootstrap
+
+_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION = re.compile("([0-9]{1,12})([smhd])")
 
 
 class Parser(argparse.ArgumentParser):
@@ -104,6 +108,14 @@ def positive(text: str) -> int:
 
 def not_negative(text: str) -> int:
     return _number(text, 0)
+
+
+def duration(text: str) -> int:
+    """A span such as 90s, 30m, 2h or 1d, in milliseconds; without a unit nobody knows what was meant."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None or not 0 < int(match[1]) < 10**9:
+        raise argparse.ArgumentTypeError(f"{text!r} is no span of time: write 90s, 30m, 2h or 1d")
+    return int(match[1]) * _UNITS_MS[match[2]]
 
 
 def _number(text: str, least: int) -> int:

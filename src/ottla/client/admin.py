@@ -61,11 +61,13 @@ class Admin:
     def __init__(self, client: Client) -> None:
         self.client = client
 
-    def topics(self, names: Sequence[str] | None = None) -> list[Topic]:
-        """All topics, or those of the given names that exist, sorted by name."""
+    def topics(self, names: Sequence[str] | None = None, *, is_decisive: bool = False) -> list[Topic]:
+        """All topics, or those of the given names that exist, sorted by name; as the controller knows them, on request:
+        others hear of changes a moment later.
+        """
         wanted = None if names is None else [MetadataRequestTopic(name=name) for name in names]
-        found = [_from_metadata(topic) for topic in self._metadata(wanted) if topic.error_code in _STILL_A_TOPIC]
-        return sorted(found)
+        rows = self._metadata(wanted, is_decisive=is_decisive)
+        return sorted(_from_metadata(topic) for topic in rows if topic.error_code in _STILL_A_TOPIC)
 
     def topics_by_id(self, topic_ids: Sequence[UUID]) -> list[Topic]:
         """The topics of the given ids that exist."""
@@ -152,9 +154,12 @@ class Admin:
 
         return describe_configs(self.client, Resource.TOPIC, names)
 
-    def _metadata(self, wanted: list[MetadataRequestTopic] | None) -> list[MetadataResponseTopic]:
+    def _metadata(
+        self, wanted: list[MetadataRequestTopic] | None, *, is_decisive: bool = False
+    ) -> list[MetadataResponseTopic]:
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
-        return self.client.call(request, MetadataResponse).topics
+        ask = self.client.call_controller if is_decisive else self.client.call
+        return ask(request, MetadataResponse).topics
 
 
 # A topic without a leader somewhere is still a topic.

@@ -66,10 +66,13 @@ class Quorum(NamedTuple):
     nodes: list[QuorumNode]
 
 
-def describe_cluster(client: Client, *, endpoint_type: int = BROKERS, with_fenced: bool = False) -> Cluster:
-    """Brokers, or the controllers where a controller is asked."""
+def describe_cluster(
+    client: Client, *, endpoint_type: int = BROKERS, with_fenced: bool = False, is_decisive: bool = False
+) -> Cluster:
+    """Brokers, or the controllers where a controller is asked; as the active one knows them, on request."""
     request = DescribeClusterRequest(endpoint_type=endpoint_type, include_fenced_brokers=with_fenced)
-    answer = client.call(request, DescribeClusterResponse)
+    ask = client.call_controller if is_decisive else client.call
+    answer = ask(request, DescribeClusterResponse)
     if answer.error_code:
         raise refusal(answer.error_code, answer.error_message)
     return Cluster(answer.cluster_id, answer.controller_id, answer.brokers)

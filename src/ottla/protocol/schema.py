@@ -45,6 +45,7 @@ ReceivedRecords = Annotated[memoryview, "records"]
 
 ZERO_UUID: Final = UUID(int=0)  # "no topic id"
 NO_OPERATIONS: Final = -(2**31)  # "authorized operations were not asked for"
+OWN_TAG: Final = 10_000  # tags from here on are ours alone: whoever does not know a tag skips it (KIP-482)
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
 NO_VERSION: Final = 32767  # past every version: "never" as a start, "for ever" as an end

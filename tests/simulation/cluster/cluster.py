@@ -57,6 +57,7 @@ class Cluster:
         self._decoded: dict[bytes, Any] = {}
         self.server.on_change = self.on_store_change
         self.is_creating = False  # the topic, because it was deleted
+        self.resting: frozenset[int] = frozenset()  # brokers in maintenance, by the settings
         self.is_in_trouble = True  # until all is mended
         self._create_topic()
         for host in self.hosts:

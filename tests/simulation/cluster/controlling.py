@@ -22,6 +22,7 @@ from ottla.controller.decisions.leader_election import decide_brokers
 from ottla.controller.decisions.liveness import Liveness, Rules
 from ottla.controller.decisions.machine import Decision
 from ottla.controller.decisions.reassignment import decide_next_steps, with_next_steps
+from ottla.controller.decisions.relief import with_relief
 from ottla.controller.decisions.splitting import fenced
 from ottla.controller.image import BrokerImage, MetadataImage
 from ottla.controller.loading import load_brokers, load_image
@@ -147,7 +148,9 @@ class Controlling:
             return
         decide, answer = self._queue.popleft()
         try:
+            self.liveness = self.liveness._replace(resting=self.member.cluster.resting)
             decision = with_next_steps(self.image, decide(self.image), self.liveness, self._rules)
+            decision = with_relief(self.image, decision, self.liveness, self._rules)
         except KafkaError as refusal:
             answer(refusal.error)
             self._next()

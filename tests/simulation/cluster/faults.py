@@ -15,6 +15,7 @@ from tests.simulation.cluster.ensemble import SESSION_MS
 from tests.simulation.cluster.network import STORE
 
 from ottla.base.names import TopicPartition
+from ottla.controller.decisions.leader_election import decide_election
 from ottla.controller.decisions.liveness import Liveness
 from ottla.controller.decisions.machine import (
     Decision,
@@ -318,6 +319,35 @@ def prefer(cluster: Cluster) -> None:
     )
 
 
+def maintain(cluster: Cluster) -> None:
+    """Somebody works at a broker: others lead, it may be restarted, and leads again later."""
+    host = a_leader(cluster)
+    cluster.world.tell(f"broker {host} is in maintenance")
+    cluster.resting |= {host}
+
+    def relieve(image: MetadataImage) -> Decision[Any]:
+        """What only the maintenance changes: leaders, and those never to nobody."""
+        before = decide_election(image, Liveness(), cluster.rules).image
+        decision = decide_election(before, Liveness(resting=cluster.resting), cluster.rules)
+        for name, topic in before.topics.items():
+            for old, new in zip(topic.partitions, decision.image.topics[name].partitions, strict=True):
+                is_kept = (new.isr, new.eligible, new.leader < 0) == (old.isr, old.eligible, old.leader < 0)
+                if not is_kept or (new.leader != old.leader and old.leader not in cluster.resting):
+                    cluster.ledger.break_(f"maintenance of {set(cluster.resting)} makes {new} of {old}")
+        return decide_election(image, Liveness(resting=cluster.resting), cluster.rules)
+
+    ask_controller(cluster, relieve)
+    if cluster.world.chance(0.5):
+        later(cluster, 5, 300, lambda: kill(cluster, host, 20, 400))
+    later(cluster, 100, 900, lambda: work_again(cluster, host))
+
+
+def work_again(cluster: Cluster, host: int) -> None:
+    cluster.world.tell(f"broker {host} is not in maintenance any more")
+    cluster.resting -= {host}
+    prefer(cluster)
+
+
 class Theme(NamedTuple):
     """What happens in a run, and how often such a run is played."""
 
@@ -352,5 +382,6 @@ THEMES: dict[str, Theme] = {
     "recreate": Theme(3, (delete_topic, kill_anyone, cut_one_way, pause_leader)),
     "unclean": Theme(3, (kill_in_sync, cut_leader_off, lose_power, wipe_follower), is_clean=False),
     "flush": Theme(2, (lose_all_power, kill_leader, cut_one_way), flushes=True),
+    "maintenance": Theme(4, (maintain, maintain, kill_leader, kill_controller, pause_leader, cut_follower_off)),
     "mixed": Theme(10, (*KILLS, *NETWORK, *PAUSES, wipe_follower, lose_power, stall_store, step_clock, prefer)),
 }

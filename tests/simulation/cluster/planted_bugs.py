@@ -180,6 +180,22 @@ BUGS = [
         "flush",
     ),
     PlantedBug(
+        "a broker in maintenance gives its leaderships to whoever is there",
+        (
+            Change(
+                SETTLING,
+                "rested = first_of(old.replicas, isr, present.usable - present.resting)",
+                "rested = first_of(old.replicas, old.replicas, present.usable - present.resting)",
+            ),
+        ),
+        "maintenance",
+    ),
+    PlantedBug(
+        "a broker in maintenance stops leading though nobody else can",
+        (Change(SETTLING, "in present.resting and rested != NO_LEADER", "in present.resting"),),
+        "maintenance",
+    ),
+    PlantedBug(
         "deltas of another controller are applied",
         (
             Change(

@@ -232,6 +232,8 @@ FAMILIES = {
     "metrics.": "conformance/test_monitoring.py",
     "ottla.audit.topic.": "unit/broker/test_audit_writer.py",
     "ottla.audit.": "unit/broker/test_audit_trail.py",
+    "ottla.maintenance.": "unit/controller/test_relief.py",
+    "ottla.heal.slow.": "unit/controller/test_relief.py",
     "ottla.log.": "unit/base/test_logs.py",
     "ottla.metrics.": "conformance/test_monitoring.py",
     "ottla.quota.": "unit/broker/test_quotas.py",

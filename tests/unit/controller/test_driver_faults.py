@@ -40,6 +40,7 @@ def test_leaders_are_balanced_again_after_a_round_that_failed() -> None:
     class Settings:
         auto_leader_rebalance_enable = True
         leader_imbalance_check_interval_seconds = 1
+        ottla_heal_slow_after_ms = -1
         rounds = 0
 
         @property
@@ -52,7 +53,8 @@ def test_leaders_are_balanced_again_after_a_round_that_failed() -> None:
     async def play(story: Story) -> None:
         one, *_ = await three(story)
         settings = Settings()
-        upkeep = Upkeep(one.store, one.controller, one.images, one.membership.watches, lambda: settings)
+        watches = one.membership.watches
+        upkeep = Upkeep(one.store, one.controller, one.images, watches, lambda: settings, story.clock)
         one.images.publish(one.image)
         await wait(lambda: settings.rounds >= 3)
         upkeep.stop()

@@ -30,13 +30,15 @@ class Settings:
     auto_leader_rebalance_enable = True
     leader_imbalance_check_interval_seconds = 0.01
     leader_imbalance_per_broker_percentage = 10
+    ottla_heal_slow_after_ms = 300_000
 
 
 async def cluster(scene: Scene, settings: object | None = None) -> Member:
     """Broker 1 is the controller of 3, with one topic on brokers 1 and 2."""
     first = Member(scene, 1)
     never = type("Never", (Settings,), {"auto_leader_rebalance_enable": False})()
-    Upkeep(first.store, first.controller, first.images, first.membership.watches, lambda: settings or never)  # type: ignore[arg-type,return-value]
+    watches, clock = first.membership.watches, scene.clock
+    Upkeep(first.store, first.controller, first.images, watches, lambda: settings or never, clock)  # type: ignore[arg-type,return-value]
     await first.membership.start(broker(1), None)
     scene.members.append(first)
     scene.answering.add(9001)

@@ -25,7 +25,7 @@ from kio.static.constants import EntityType
 from ottla.protocol.apis import APIS, Api
 from ottla.protocol.codec import decode_whole, encode
 from ottla.protocol.layout import Field, Type, fields_in
-from ottla.protocol.schema import NO_VERSION, ZERO_UUID, layout_of
+from ottla.protocol.schema import NO_VERSION, OWN_TAG, ZERO_UUID, layout_of
 
 with warnings.catch_warnings():  # kafka-python reads its files in a deprecated way, once per file
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -118,11 +118,16 @@ def message_class(api: Api, which: str) -> Any:
     return api.request if which == "Request" else api.response
 
 
+def shared_fields(cls: type, version: int) -> list[Field]:
+    """Without those that only we have."""
+    return [field for field in fields_in(cls, version) if field.tag is None or field.tag < OWN_TAG]
+
+
 # Drawing values
 
 
 def plain_messages(cls: type, version: int) -> st.SearchStrategy[dict[str, Any]]:
-    return st.fixed_dictionaries({field.name: values(field, version) for field in fields_in(cls, version)})
+    return st.fixed_dictionaries({field.name: values(field, version) for field in shared_fields(cls, version)})
 
 
 def values(field: Field, version: int) -> st.SearchStrategy[Any]:
@@ -175,7 +180,7 @@ SIMPLE: dict[str, st.SearchStrategy[Any]] = {
 
 
 def ours(cls: type, version: int, plain: dict[str, Any]) -> Any:
-    made = {field.name: our_value(field.type, version, plain[field.name]) for field in fields_in(cls, version)}
+    made = {field.name: our_value(field.type, version, plain[field.name]) for field in shared_fields(cls, version)}
     for name, wire in cls.__wire__.items():  # type: ignore[attr-defined]
         if name not in made and wire.is_required:
             raise AssertionError(f"{cls.__name__}.{name} is not in v{version} and has no default")
@@ -193,7 +198,7 @@ def our_value(type_: Type, version: int, value: Any) -> Any:
 def to_plain(message: Any, version: int) -> dict[str, Any]:
     return {
         field.name: plain_value(field.type, version, getattr(message, field.name), field)
-        for field in fields_in(type(message), version)
+        for field in shared_fields(type(message), version)
     }
 
 

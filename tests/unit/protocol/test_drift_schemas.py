@@ -23,7 +23,7 @@ from kio.static.constants import EntityType
 
 from ottla.protocol.apis import ALL_APIS, Api
 from ottla.protocol.layout import Type, fields_in
-from ottla.protocol.schema import NO_VERSION, ZERO_UUID, fields_of, layout_of
+from ottla.protocol.schema import NO_VERSION, OWN_TAG, ZERO_UUID, fields_of, layout_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # kafka-python, when it is imported
 BOTH = ("Request", "Response")
@@ -99,7 +99,8 @@ def versions_of(cls: type) -> range:
 
 
 def our_shape(cls: type, version: int) -> list[Any]:
-    return [(f.name, our_type(f.type, version), f.nullable, f.tag) for f in fields_in(cls, version)]
+    shared = [f for f in fields_in(cls, version) if f.tag is None or f.tag < OWN_TAG]
+    return [(f.name, our_type(f.type, version), f.nullable, f.tag) for f in shared]
 
 
 def without_units(shape: Any) -> Any:

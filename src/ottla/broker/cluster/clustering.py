@@ -71,7 +71,8 @@ class Clustering:
         self._store = make_store(connect, settings, node.clock)
         self.controller = ClusterController(self._store, node.clock, live, live.check_topic_configs, images=images)
         self.membership = Membership(self._store, node.clock, live, self.controller, images, self._probe)
-        self._upkeep = Upkeep(self._store, self.controller, images, self.membership.watches, lambda: live.broker)
+        watches = self.membership.watches
+        self._upkeep = Upkeep(self._store, self.controller, images, watches, lambda: live.broker, node.clock)
         self.peers = Peers(settings, images, poller, tls, log_in)
         link = ControllerLink(node.id, self.peers, self.membership)
         self.control = Control(node, self.controller, self.membership, link)

@@ -28,6 +28,7 @@ from ottla.controller.decisions.config_changes import (
     invalid_dynamic,
     new_overrides,
 )
+from ottla.controller.decisions.maintenance import UNTIL
 from ottla.protocol.messages.configs import (
     AlterConfigsRequest,
     AlterConfigsResourceResponse,
@@ -198,7 +199,8 @@ def check_authorization(item: Asked, context: Context) -> None:
 
 
 def check_resource(item: Asked, node_id: int | None) -> None:
-    """A broker changes only itself, or all brokers at once; its loggers only by the newer request.
+    """A broker changes only itself, or all brokers at once; its loggers only by the newer request. Maintenance alone is
+    everybody's.
 
     None: another broker has asked, and has looked at the ids already. It changes its loggers itself.
     """
@@ -206,12 +208,17 @@ def check_resource(item: Asked, node_id: int | None) -> None:
         if broker_id_of(item.name) != node_id:
             raise KafkaError(Error.INVALID_REQUEST, f"Unexpected node id. Expected {node_id}, but received {item.name}")
     elif item.resource_type == ConfigResourceType.BROKER:
-        if item.name and broker_id_of(item.name) != node_id and node_id is not None:
+        if item.name and broker_id_of(item.name) != node_id and node_id is not None and not is_of_maintenance(item):
             raise KafkaError(
                 Error.INVALID_REQUEST, f"Unexpected broker id, expected {node_id}, but received {item.name}"
             )
     elif item.resource_type not in KNOWN_TYPES:
         raise KafkaError(Error.INVALID_REQUEST, f"Unknown resource type {item.resource_type}")
+
+
+def is_of_maintenance(item: Asked) -> bool:
+    """Any broker takes this for any other, which may be off because somebody works at it."""
+    return not item.replaces_all and {name for _, name, _ in item.settings} == {UNTIL}
 
 
 def broker_id_of(name: str) -> int:

@@ -1,4 +1,8 @@
-"""DescribeCluster (key 60), v0-2: the brokers, the controller, the cluster id.  v1 endpoint type; v2 fenced brokers."""
+"""DescribeCluster (key 60), v0-2: the brokers, the controller, the cluster id.  v1 endpoint type; v2 fenced brokers.
+
+Every version tells the epochs of the brokers, too, in a tagged field of our own: a tool that restarts brokers sees so
+which of them has really been restarted.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +49,9 @@ def wrong_endpoint_type(endpoint_type: int) -> DescribeClusterResponse:
 def reachable_brokers(image: MetadataImage, listener: str) -> list[DescribeClusterBroker]:
     """Only brokers that are alive are in the image, so none of them is fenced."""
     return [
-        DescribeClusterBroker(broker_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
+        DescribeClusterBroker(
+            broker_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack, broker_epoch=broker.epoch
+        )
         for broker in image.brokers.values()
         if (endpoint := broker.endpoints.get(listener)) is not None
     ]

@@ -21,6 +21,7 @@ from ottla.broker.configs.entries import (
 from ottla.broker.configs.loggers import logger_levels
 from ottla.broker.slices import Turn, in_slices
 from ottla.controller.decisions.config_changes import ConfigResourceType
+from ottla.controller.decisions.maintenance import UNTIL
 from ottla.protocol.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -87,6 +88,9 @@ def entries(resource_type: int, name: str, wanted: Wanted, context: Context) -> 
     if resource_type == ConfigResourceType.BROKER:
         if not name:
             return cluster_default_entries(current_settings(context), wanted)
+        if wanted.names == {UNTIL}:  # of any broker: it may be off because somebody works at it
+            stored = context.broker.image.broker_configs.get(name, {})
+            return broker_entries(BrokerSettings().with_dynamic({}, stored), wanted)
         check_broker_id(name, context.broker.node_id, " or empty string,")
         return broker_entries(current_settings(context), wanted)
     if resource_type == ConfigResourceType.BROKER_LOGGER:

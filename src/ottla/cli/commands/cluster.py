@@ -1,4 +1,4 @@
-"""`ottla cluster`: who belongs to the cluster, what its brokers offer, how its metadata is kept."""
+"""`ottla cluster`: who belongs to the cluster, what its brokers offer, how its metadata is kept; work at brokers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from ottla.cli.arguments import Parser, add_connection, not_negative
 from ottla.cli.client_settings import client_of
+from ottla.cli.cluster import maintenance, roll
 from ottla.cli.cluster.quorum import COLUMNS, replication_rows
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import say
@@ -19,18 +20,21 @@ ottla cluster info
 ottla cluster apis
 ottla cluster quorum
 ottla cluster unregister 3
+ottla cluster maintenance 2 --for 30m
+ottla cluster roll --command 'systemctl restart ottla@{id}'
 """
 
 
 def run(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     with client_of(options) as client:
-        options.action(client, options)
-    return 0
+        return options.action(client, options) or 0
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="ottla cluster", description="Look at the cluster as a whole.", examples=EXAMPLES)
+    parser = Parser(
+        prog="ottla cluster", description="Look at the cluster as a whole, and work at its brokers.", examples=EXAMPLES
+    )
     add_connection(parser)
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
     info = commands.add_parser("info", help="the cluster's id and its brokers")
@@ -44,6 +48,8 @@ def _parser() -> Parser:
     unregister.set_defaults(action=_unregister)
     for command in (info, apis, quorum, unregister):
         add_connection(command)
+    maintenance.add_parser(commands)
+    roll.add_parser(commands)
     return parser
 
 

@@ -35,6 +35,7 @@ from ottla.controller.decisions.liveness import NO_LIVES, Liveness, Rules
 from ottla.controller.decisions.machine import ConfigCheck, Decision
 from ottla.controller.decisions.ottla_version import level
 from ottla.controller.decisions.reassignment import with_next_steps
+from ottla.controller.decisions.relief import resting_brokers, with_relief
 from ottla.controller.decisions.splitting import split
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import BrokerImage, MetadataImage
@@ -111,6 +112,7 @@ class ClusterController(ControllerService):
         self.versions = VersionGate()
         self.on_heard: Callable[[], None] = lambda: None  # a broker that was not counted on may be from now on
         self.liveness = Liveness()
+        self.slow: frozenset[int] = frozenset()  # brokers that do not keep up (relief.py)
         self._election_options = options
         # Nobody hears of an image before its leaders fit to who is there: one that lost records would begin to lead.
         self._is_settled = False
@@ -144,6 +146,7 @@ class ClusterController(ControllerService):
         self.feed.begin(image, image.controller_epoch)
         tell_damage(frozenset(), image.damaged)
         self._image = image
+        self.note_resting()
 
     def resign(self) -> None:
         """Another one may be elected: decide nothing more. What is under way fails at the store's fence."""
@@ -237,10 +240,12 @@ class ClusterController(ControllerService):
     async def _decide(self, decide: Decide[R], size: int) -> Decision[R]:
         """What a change brings about is in the same write: leaders that settings ask for, moves that can end."""
         old = self._image
-        decision = self._with_election(old, await super()._decide(decide, size))
-        return with_next_steps(old, decision, self.liveness, self.rules)
+        decision = await super()._decide(decide, size)
+        liveness = self._liveness_under(decision.image)
+        decision = with_next_steps(old, self._with_election(old, decision, liveness), liveness, self.rules)
+        return with_relief(old, decision, liveness, self.rules)
 
-    def _with_election(self, old: MetadataImage, decision: Decision[R]) -> Decision[R]:
+    def _with_election(self, old: MetadataImage, decision: Decision[R], liveness: Liveness) -> Decision[R]:
         """Settings that decide about leaders count from the moment in which they change."""
         new = decision.image
         is_for_all = new.broker_configs is not old.broker_configs or new.features is not old.features
@@ -253,8 +258,17 @@ class ClusterController(ControllerService):
         ]
         if is_for_all:  # the default of all topics may have changed
             changed = list(new.topics)
-        settled = decide_election(new, self.liveness, self._rules_under(new), only=changed)
+        settled = decide_election(new, liveness, self._rules_under(new), only=changed)
         return decision._replace(operations=(*decision.operations, *settled.operations), image=settled.image)
+
+    def _liveness_under(self, image: MetadataImage) -> Liveness:
+        """What is known of brokers, when an image counts: its settings say who is in maintenance."""
+        return self.liveness._replace(resting=resting_brokers(image, self._clock.now_ms(), self.slow))
+
+    def note_resting(self) -> frozenset[int]:
+        """Who rests now, by the settings and by the clock."""
+        self.liveness = self._liveness_under(self._image)
+        return self.liveness.resting
 
     def _rules_under(self, image: MetadataImage) -> Rules:
         """The rules of topics without their own, when an image counts."""
@@ -280,6 +294,7 @@ class ClusterController(ControllerService):
             super()._publish(image)
         else:
             self._image = image
+        self.note_resting()
 
     def _load(self, nodes: Mapping[str, Node]) -> MetadataImage:
         return load_readable(nodes, self._image)

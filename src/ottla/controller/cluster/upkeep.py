@@ -1,7 +1,8 @@
 """What an active controller does by itself, by the clock and by what others write into the store.
 
 Leadership goes back to the preferred replicas where too much of it has strayed, first shortly after an election, then
-every leader.imbalance.check.interval.seconds: a broker that was restarted gets its share of the work again.
+every leader.imbalance.check.interval.seconds: a broker that was restarted gets its share of the work again. One that
+rests gets none, and gives away what it has (relief.py).
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from ottla.base import tasks
+from ottla.base.clock import Clock
 from ottla.base.errors import KafkaError
 from ottla.controller.cluster.admin_nodes import AdminNodes
 from ottla.controller.cluster.controller import ClusterController
+from ottla.controller.cluster.relief import Relief, ReliefSettings
 from ottla.controller.cluster.watching import ControllerWatches
 from ottla.controller.decisions.preferred import decide_balance
 from ottla.controller.holder import ImageHolder
@@ -26,7 +29,7 @@ logger = logging.getLogger(__name__)
 FIRST_SECONDS: Final = 5
 
 
-class BalanceSettings(Protocol):
+class BalanceSettings(ReliefSettings, Protocol):
     """The settings that the upkeep goes by."""
 
     @property
@@ -49,25 +52,32 @@ class Upkeep:
         images: ImageHolder,
         watches: ControllerWatches,
         settings: Callable[[], BalanceSettings],
+        clock: Clock,
     ) -> None:
         self.admin_nodes = AdminNodes(store, controller, images, watches)
         self._controller = controller
         self._settings = settings
-        self._epoch = -1  # of the election that the task below belongs to
-        self._task: asyncio.Task[None] | None = None
+        self._relief = Relief(controller, clock, settings)
+        self._epoch = -1  # of the election that the tasks below belong to
+        self._tasks: tuple[asyncio.Task[None], ...] = ()
         images.on_image(self._on_image)
 
     def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            self._task = None
+        for task in self._tasks:
+            task.cancel()
+        self._tasks = ()
 
     def _on_image(self, _: MetadataImage, new: MetadataImage) -> None:
         """Every election of this broker starts the clock anew."""
         if self._controller.is_active and new.controller_epoch != self._epoch:
             self.stop()
             self._epoch = new.controller_epoch
-            self._task = tasks.keep_running(self._balance_by_the_clock, "leader balance")
+            self._relief.begin()
+            epoch = new.controller_epoch
+            self._tasks = (
+                tasks.keep_running(self._balance_by_the_clock, "leader balance"),
+                tasks.keep_running(lambda: self._relief.run(epoch), "relief of leaders"),
+            )
 
     async def _balance_by_the_clock(self) -> None:
         seconds = min(FIRST_SECONDS, self._settings().leader_imbalance_check_interval_seconds)

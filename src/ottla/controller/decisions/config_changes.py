@@ -135,8 +135,9 @@ def new_overrides(image: MetadataImage, change: ConfigResourceChange, settings: 
         return new
     if change.resource_type == ConfigResourceType.BROKER:
         new = apply_operations(change, current, settings)
+        named = frozenset(each.name for each in change.operations)
         check_broker_change(live, change.resource_name, new)
-        check_minimum(image, change.resource_name, frozenset(each.name for each in change.operations), new)
+        check_minimum(image, change.resource_name, named, new)
         return new
     if change.resource_type == ConfigResourceType.GROUP:
         new = apply_operations(change, current, settings)

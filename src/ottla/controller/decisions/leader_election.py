@@ -4,9 +4,10 @@ One rule for all of it, and it looks at what is, never at what happened: run it 
 controller that has just been elected, one that hears of a death, and one that reads a topic which somebody else has
 changed all do the same thing.
 
-1. A leader that can go on stays.
+1. A leader that can go on stays, unless it rests (maintenance.py, slow_brokers.py) and another one in sync does not.
 2. Otherwise the first of the assigned replicas that is in sync leads; if none is, the first that is eligible (KIP-966);
-   if none is and the topic allows it, the first that is there (unclean: what it lacks is lost). Else nobody.
+   if none is and the topic allows it, the first that is there (unclean: what it lacks is lost). Else nobody. Of those
+   in sync, one that rests comes last: better it than nobody.
 3. The ISR loses who cannot go on, but never its last member: whoever that is has everything.
 4. A new leader has a new epoch. So has an old one that was restarted: its log may have lost its tail (KIP-320).
 5. A broker that may have lost records (broker_epochs.py) is neither in sync nor eligible any more. When nobody is
@@ -44,6 +45,7 @@ class Present(NamedTuple):
 
     there: frozenset[int]  # alive, with a folder that works
     usable: frozenset[int]  # of these not about to stop
+    resting: frozenset[int] = frozenset()  # who leads only what nobody else in sync can lead
 
 
 def decide_brokers(
@@ -86,7 +88,7 @@ def decide_election(
 ) -> Decision[Election]:
     """Bring all partitions (or those of the topics `only`) in line with who is there."""
     alive = frozenset(image.brokers)
-    everywhere = Present(alive, alive - liveness.shutting_down)
+    everywhere = Present(alive, alive - liveness.shutting_down, liveness.resting)
     operations: list[StoreOperation] = []
     topics: list[TopicImage] = []
     elected = changed = 0
@@ -141,7 +143,8 @@ def elect_offline(
     back: Returned,
 ) -> PartitionImage:
     failed = frozenset(id_ for id_ in partition.replicas if liveness.has_offline(id_, topic.topic_id, index))
-    return settled(partition, Present(present.there - failed, present.usable - failed), rules, back)
+    working = Present(present.there - failed, present.usable - failed, present.resting)
+    return settled(partition, working, rules, back)
 
 
 def settled(old: PartitionImage, present: Present, rules: Rules, back: Returned = NOBODY) -> PartitionImage:
@@ -166,7 +169,8 @@ def first_state(old: PartitionImage, present: Present) -> PartitionImage:
     isr = tuple(broker for broker in old.replicas if broker in present.usable)
     if not isr:
         return old
-    return old._replace(leader=isr[0], leader_epoch=old.leader_epoch + 1, isr=isr, partition_epoch=0)
+    leader = next((broker for broker in isr if broker not in present.resting), isr[0])
+    return old._replace(leader=leader, leader_epoch=old.leader_epoch + 1, isr=isr, partition_epoch=0)
 
 
 def chosen(old: PartitionImage, present: Present, rules: Rules) -> PartitionImage:
@@ -177,9 +181,11 @@ def chosen(old: PartitionImage, present: Present, rules: Rules) -> PartitionImag
         or old.isr
     )
     kept = with_isr(old, isr, rules)
+    rested = first_of(old.replicas, isr, present.usable - present.resting)
     if old.leader in isr and old.leader in present.there:
-        return kept
-    leader = first_of(old.replicas, isr, present.there)
+        is_relieved = old.leader in present.resting and rested != NO_LEADER
+        return kept._replace(leader=rested) if is_relieved else kept
+    leader = rested if rested != NO_LEADER else first_of(old.replicas, isr, present.there)
     if leader != NO_LEADER:
         return kept._replace(leader=leader)
     leader = first_of(old.replicas, old.eligible, present.usable)

@@ -1,7 +1,8 @@
 """Who can be counted on: which replicas of a partition can lead it, and by which rules. Pure values.
 
 A broker is alive while it is registered, which is what the image says. The rest is known to the active controller only
-and is told again by the brokers when there is a new one: who is about to stop, and whose folders have failed.
+and is told again by the brokers when there is a new one: who is about to stop, and whose folders have failed. Who rests
+(maintenance.py, slow_brokers.py) is found again by the next controller from what it sees.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ class Liveness(NamedTuple):
     shutting_down: frozenset[int] = frozenset()  # they lead nothing new and leave the ISRs
     offline: Mapping[int, frozenset[tuple[UUID, int]]] = NO_OFFLINE  # by broker: replicas in failed folders
     known: Mapping[int, int] = NO_LIVES  # by broker: a life with an epoch below this is the one that the ISRs mean
+    resting: frozenset[int] = frozenset()  # they stay in the ISRs, and lead only what nobody else in sync can lead
 
     def has_offline(self, broker: int, topic_id: UUID, index: int) -> bool:
         return (topic_id, index) in self.offline.get(broker, ())

@@ -2,7 +2,8 @@
 
 Pure, under the rules of machine.py. The preferred leader of a partition is the first of its replicas: placement spreads
 these evenly, so a cluster whose partitions are led by them is balanced. An unclean election gives a partition without a
-leader to a replica that may lack acknowledged records; it happens only where somebody asks for it.
+leader to a replica that may lack acknowledged records; it happens only where somebody asks for it. A preferred replica
+whose broker rests (in maintenance, or slow) gets nothing that somebody else leads.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def decide_elections(
             continue
         usable = usable_brokers(image, liveness, name)
         if kind is ElectionType.PREFERRED:
-            answer = elected_preferred(old, usable)
+            answer = elected_preferred(old, usable, liveness.resting)
         else:
             answer = elected_unclean(old, image.brokers, usable, rules_of(image, name.topic, defaults))
         if isinstance(answer, PartitionImage):
@@ -75,7 +76,8 @@ def decide_balance(image: MetadataImage, percentage_max: int, liveness: Liveness
     """Give leadership back to preferred replicas, broker by broker, where too many partitions have strayed.
 
     `percentage_max` is how many of the partitions that a broker should lead may be led by others. Partitions on the
-    move and those whose preferred replica is not in sync are left alone. The reply is how many leaders changed.
+    move and those whose preferred replica is not in sync or rests are left alone. The reply is how many leaders changed
+    hands.
     """
     should, strayed = preferences(image)
     changes: dict[TopicPartition, PartitionImage] = {}
@@ -86,7 +88,7 @@ def decide_balance(image: MetadataImage, percentage_max: int, liveness: Liveness
             old = image.topics[name.topic].partitions[name.partition]
             if is_moving(old):
                 continue
-            answer = elected_preferred(old, usable_brokers(image, liveness, name))
+            answer = elected_preferred(old, usable_brokers(image, liveness, name), liveness.resting)
             if isinstance(answer, PartitionImage):
                 changes[name] = answer
     return Decision(*commit_partitions(image, changes), len(changes))
@@ -105,11 +107,15 @@ def preferences(image: MetadataImage) -> tuple[dict[int, int], dict[int, list[To
     return should, strayed
 
 
-def elected_preferred(old: PartitionImage, usable: Collection[int]) -> PartitionImage | Error:
+def elected_preferred(
+    old: PartitionImage, usable: Collection[int], resting: Collection[int] = ()
+) -> PartitionImage | Error:
     preferred = old.replicas[0]
     if old.leader == preferred and preferred in usable:
         return Error.ELECTION_NOT_NEEDED
     if old.is_damaged or preferred not in old.isr or preferred not in usable:
+        return Error.PREFERRED_LEADER_NOT_AVAILABLE
+    if preferred in resting and old.leader in usable:
         return Error.PREFERRED_LEADER_NOT_AVAILABLE
     return old._replace(leader=preferred, leader_epoch=old.leader_epoch + 1)
 

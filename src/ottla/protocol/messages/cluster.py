@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from ottla.protocol.schema import NO_OPERATIONS, ZERO_UUID, Int8, Int16, Int32, Int64, UInt16, message, part, wire
+from ottla.protocol.schema import (
+    NO_OPERATIONS,
+    OWN_TAG,
+    ZERO_UUID,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    UInt16,
+    message,
+    part,
+    wire,
+)
 
 
 @message(api_key=18, versions="0-4", flexible=3)
@@ -78,6 +90,7 @@ class DescribeClusterBroker:
     port: Int32
     rack: str | None = wire(nullable=0, default=None)
     is_fenced: bool = wire(since=2, default=False)
+    broker_epoch: Int64 = wire(tag=OWN_TAG, default=-1)  # ours: which life of the broker this is; others skip it
 
 
 @message(api_key=60, versions="0-2", flexible=0)

@@ -1,0 +1,324 @@
+"""Brokers that rest, in maintenance or because they are slow: others lead, and no partition loses anything by it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import pytest
+
+from ottla.base.broker_settings import BrokerSettings
+from ottla.base.errors import Error
+from ottla.base.names import TopicPartition
+from ottla.controller.cluster import controller as cluster_controller
+from ottla.controller.cluster import relief as relief_module
+from ottla.controller.decisions.config_changes import (
+    ConfigOperation,
+    ConfigResourceChange,
+    ConfigResourceType,
+    OperationType,
+    decide_config_changes,
+)
+from ottla.controller.decisions.leader_election import Present, decide_brokers, settled
+from ottla.controller.decisions.liveness import Liveness, Rules
+from ottla.controller.decisions.machine import NewTopic
+from ottla.controller.decisions.maintenance import UNTIL, brokers_in_maintenance
+from ottla.controller.decisions.ottla_version import FEATURE
+from ottla.controller.decisions.preferred import ElectionType, decide_balance, decide_elections
+from ottla.controller.decisions.reassignment import Wish, decide_reassignments
+from ottla.controller.decisions.relief import resting_brokers, with_relief
+from ottla.controller.decisions.slow_brokers import SlowBrokers, shares
+from ottla.controller.image import MetadataImage, PartitionImage
+from unit.controller.stand import Stand, broker
+from unit.controller.test_membership import Member, Scene, run, until
+from unit.controller.test_upkeep import Settings, cluster, partition, propose
+
+SAFE = Rules(min_insync_replicas=2)
+ALL = frozenset({1, 2, 3})
+ORDERS = TopicPartition("orders", 0)
+MINUTE_MS = 60_000
+
+
+@pytest.fixture(autouse=True)
+def _nobody_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other brokers of these scenes ask for no deltas."""
+    monkeypatch.setattr(cluster_controller, "SEEN_SECONDS_MAX", 0.0)
+
+
+# ---- who leads
+
+
+@pytest.mark.parametrize(
+    ("leader", "isr", "there", "resting", "leads"),
+    [
+        (1, (1, 2, 3), (1, 2, 3), {1}, 2),  # the first that is in sync and does not rest
+        (1, (1, 2, 3), (1, 2, 3), {1, 2}, 3),
+        (1, (1, 3), (1, 2, 3), {1}, 3),  # broker 2 is not in sync
+        (1, (1,), (1, 2, 3), {1}, 1),  # nobody else could
+        (1, (1, 2), (1, 3), {1}, 1),  # who could is dead
+        (1, (1, 2, 3), (1, 2, 3), {1, 2, 3}, 1),  # all rest: nothing would be gained
+        (2, (1, 2, 3), (1, 2, 3), {1}, 2),  # the leader does not rest
+        (3, (1, 2, 3), (1, 2), {1}, 2),  # a dead leader is followed by one that does not rest
+        (3, (1, 3), (1, 2), {1}, 1),  # or by one that does, before nobody leads
+    ],
+)
+def test_who_leads_when_brokers_rest(
+    leader: int, isr: tuple[int, ...], there: tuple[int, ...], resting: set[int], leads: int
+) -> None:
+    old = PartitionImage(leader, 5, isr, (1, 2, 3), 10)
+    alive = frozenset(there)
+    new = settled(old, Present(alive, alive, frozenset(resting)), SAFE)
+    assert new.leader == leads
+    assert new.isr == tuple(member for member in isr if member in alive)
+    assert (new.leader_epoch, new == old) == ((5, True) if new == old else (5 + (leads != leader), False))
+    assert settled(new, Present(alive, alive, frozenset(resting)), SAFE) is new
+
+
+def test_one_that_is_about_to_stop_does_not_take_over_from_one_that_rests() -> None:
+    old = PartitionImage(1, 5, (1, 2), (1, 2), 10)
+    assert settled(old, Present(frozenset({1, 2}), frozenset({1}), frozenset({1})), SAFE).leader == 1
+
+
+def test_preferred_replicas_that_rest_get_nothing_that_others_lead() -> None:
+    stand = Stand(brokers=3)
+    stand.create(NewTopic("orders", assignments=((0, (1, 2)),)))
+    resting = Liveness(resting=frozenset({1}))
+    stand.run(decide_brokers(stand.image, {n: broker(n) for n in (1, 2, 3)}, resting, SAFE))
+    assert stand.image.partition_leader("orders", 0) == 2
+    (refused,) = decide_elections(stand.image, ElectionType.PREFERRED, [ORDERS], resting, SAFE).reply
+    assert refused.error is Error.PREFERRED_LEADER_NOT_AVAILABLE
+    assert not decide_balance(stand.image, 10, resting).operations
+    assert decide_balance(stand.image, 10, Liveness()).reply == 1
+
+
+def test_what_a_decision_leaves_to_a_broker_that_rests_is_given_away_in_the_same_write() -> None:
+    stand = Stand(brokers=3)
+    stand.create(NewTopic("orders", assignments=((0, (2, 3)),)))
+    resting = Liveness(resting=frozenset({1}))
+    decision = decide_reassignments(stand.image, [Wish(ORDERS, (1, 2, 3))], resting, SAFE)
+    assert with_relief(stand.image, decision, resting, SAFE) == decision  # broker 1 is not in sync yet
+    alone = Stand(brokers=3)
+    before = alone.image
+    alone.create(NewTopic("orders", assignments=((0, (1, 2)),)))
+    made = with_relief(before, decide_brokers(alone.image, alone.image.brokers, Liveness(), SAFE), resting, SAFE)
+    alone.run(made)
+    assert alone.image.partition("orders", 0) == PartitionImage(2, 1, (1, 2), (1, 2), 1)
+
+
+# ---- the setting
+
+
+def image_with(configs: Mapping[str, Mapping[str, str]], features: Mapping[str, int] | None = None) -> MetadataImage:
+    return MetadataImage(broker_configs=configs, features=features)
+
+
+@pytest.mark.parametrize(
+    ("configs", "found"),
+    [
+        ({"2": {UNTIL: "1001"}}, {2}),
+        ({"2": {UNTIL: "1000"}}, set()),  # over, to the millisecond
+        ({"2": {UNTIL: " 1001 "}}, {2}),
+        ({"2": {UNTIL: "soon"}, "3": {UNTIL: ""}, "4": {UNTIL: "²"}, "5": {UNTIL: "-1"}}, set()),
+        ({"": {UNTIL: "1001"}}, set()),  # all brokers at once are in no maintenance
+        ({"2": {UNTIL: "1001"}, "3": {UNTIL: "9999"}, "1": {}}, {2, 3}),
+    ],
+)
+def test_who_is_in_maintenance(configs: Mapping[str, Mapping[str, str]], found: set[int]) -> None:
+    assert brokers_in_maintenance(image_with(configs), 1000) == found
+
+
+def test_nobody_rests_while_a_broker_of_an_older_version_may_be_the_controller() -> None:
+    image = image_with({"2": {UNTIL: "1001"}}, {FEATURE: 1})
+    assert resting_brokers(image, 1000, frozenset({3})) == frozenset()
+    assert resting_brokers(image_with({"2": {UNTIL: "1001"}}), 1000, frozenset({3})) == {2, 3}
+
+
+def asked(value: str, name: str = "2") -> ConfigResourceChange:
+    return ConfigResourceChange(ConfigResourceType.BROKER, name, (ConfigOperation(OperationType.SET, UNTIL, value),))
+
+
+def test_the_setting_is_refused_with_the_name_of_the_feature_that_it_needs() -> None:
+    stand = Stand()
+    settings = BrokerSettings({"node.id": "1", "log.dirs": "/tmp/none", "listeners": "PLAINTEXT://:9092"})
+    (result,) = decide_config_changes(stand.image.with_features({FEATURE: 1}, 1), [asked("5")], settings).reply
+    assert result.error is Error.INVALID_CONFIG
+    assert "ottla.version 2" in (result.message or "")
+    for change, error in (
+        (asked("5"), Error.NONE),
+        (asked("-1"), Error.INVALID_REQUEST),
+        (asked("soon"), Error.INVALID_REQUEST),
+        (asked("5", name=""), Error.INVALID_REQUEST),
+    ):
+        (result,) = decide_config_changes(stand.image, [change], settings).reply
+        assert result.error is error
+
+
+# ---- slow brokers
+
+
+def seen(behind: int, held: int = 4, *, brokers: int = 3, epoch: int = 0) -> MetadataImage:
+    """Broker 3 is out of sync in some of its partitions."""
+    stand = Stand(brokers=brokers)
+    stand.create(NewTopic("orders", assignments=tuple((n, (1, 2, 3)) for n in range(held))))
+    topic = stand.image.topics["orders"]
+    partitions = tuple(
+        each._replace(isr=(1, 2)) if index < behind else each for index, each in enumerate(topic.partitions)
+    )
+    known = {**stand.image.brokers, 3: stand.image.brokers[3]._replace(epoch=epoch)}
+    return stand.image.with_brokers(known).with_topics([topic._replace(partitions=partitions)])
+
+
+class Watch:
+    """SlowBrokers, looked at once a minute; slow is who is behind for five."""
+
+    def __init__(self) -> None:
+        self.brokers = SlowBrokers()
+        self.minute = 0
+
+    def slow(self, image: MetadataImage, minutes: int = 1, after_ms: int = 5 * MINUTE_MS) -> set[int]:
+        for _ in range(minutes):
+            self.minute += 1
+            found = self.brokers.look(image, shares(image), self.minute * MINUTE_MS, after_ms)
+        return set(found)
+
+
+def test_half_of_the_replicas_out_of_sync_for_long_enough_is_slow() -> None:
+    watch = Watch()
+    assert watch.slow(seen(behind=2), 5) == set()
+    assert watch.slow(seen(behind=2)) == {3}
+
+
+def test_less_than_half_is_not_slow_and_a_break_begins_anew() -> None:
+    watch = Watch()
+    assert watch.slow(seen(behind=1), 20) == set()
+    assert watch.slow(seen(behind=4), 5) == set()
+    assert watch.slow(seen(behind=1)) == set()
+    assert watch.slow(seen(behind=4), 5) == set()
+    assert watch.slow(seen(behind=4)) == {3}
+
+
+def test_a_slow_broker_is_well_when_it_has_kept_up_for_as_long() -> None:
+    watch = Watch()
+    assert watch.slow(seen(behind=4), 6) == {3}
+    assert watch.slow(seen(behind=0), 5) == {3}
+    assert watch.slow(seen(behind=4)) == {3}
+    assert watch.slow(seen(behind=0), 5) == {3}
+    assert watch.slow(seen(behind=0)) == set()
+
+
+def test_a_restart_gives_a_broker_its_time_again() -> None:
+    watch = Watch()
+    watch.slow(seen(behind=4), 5)
+    assert watch.slow(seen(behind=4, epoch=7), 5) == set()
+    assert watch.slow(seen(behind=4, epoch=7)) == {3}
+
+
+def test_a_broker_that_is_gone_is_not_slow() -> None:
+    watch = Watch()
+    assert watch.slow(seen(behind=4), 6) == {3}
+    image = seen(behind=4)
+    assert watch.slow(image.with_brokers({n: image.brokers[n] for n in (1, 2)})) == set()
+
+
+def test_nobody_is_slow_if_that_is_switched_off() -> None:
+    watch = Watch()
+    assert watch.slow(seen(behind=4), 6) == {3}
+    assert watch.slow(seen(behind=4), 6, after_ms=-1) == set()
+
+
+def test_when_most_brokers_do_not_keep_up_it_is_not_the_brokers() -> None:
+    watch = Watch()
+    image = seen(behind=4)
+    topic = image.topics["orders"]
+    alone = image.with_topics([topic._replace(partitions=tuple(each._replace(isr=(1,)) for each in topic.partitions))])
+    assert watch.slow(alone, 20) == set()
+
+
+def test_what_is_copied_for_the_first_time_or_held_alone_says_nothing() -> None:
+    stand = Stand(brokers=3)
+    stand.create(NewTopic("orders", assignments=((0, (1, 2)),)), NewTopic("alone", assignments=((0, (3,)),)))
+    stand.run(decide_reassignments(stand.image, [Wish(ORDERS, (1, 2, 3))], Liveness(), SAFE))
+    assert shares(stand.image)[3] == (0, 0)
+    assert not shares(stand.image)[3].is_behind
+
+
+# ---- a controller at work
+
+
+async def maintain(member: Member, broker_id: int, until_ms: int) -> None:
+    def decide(image: MetadataImage):  # type: ignore[no-untyped-def]
+        settings = BrokerSettings({"node.id": "1", "log.dirs": "/tmp/none", "listeners": "PLAINTEXT://:9092"})
+        return decide_config_changes(image, [asked(str(until_ms), str(broker_id))], settings)
+
+    (result,) = await member.controller.change(decide)
+    assert result.error is Error.NONE
+
+
+def test_leaders_leave_in_the_write_that_begins_the_maintenance_and_come_back_when_it_is_over() -> None:
+    async def play(scene: Scene) -> None:
+        controller = await cluster(scene, Settings())
+        assert partition(controller).leader == 1
+        before = scene.ensemble.transactions
+        await maintain(controller, 1, scene.clock.ms + MINUTE_MS)
+        assert scene.ensemble.transactions == before + 1
+        assert (partition(controller).leader, partition(controller).isr) == (2, (1, 2))
+        await propose(controller, (2,))  # broker 1 is restarted, and back
+        await propose(controller, (1, 2))
+        assert partition(controller).leader == 2
+        scene.clock.ms += MINUTE_MS
+        await until(lambda: partition(controller).leader == 1)
+
+    run(play)
+
+
+def test_one_that_rests_and_leads_alone_goes_in_the_write_that_brings_another_into_sync() -> None:
+    async def play(scene: Scene) -> None:
+        controller = await cluster(scene)
+        await propose(controller, (1,))
+        await maintain(controller, 1, scene.clock.ms + MINUTE_MS)
+        assert partition(controller).leader == 1
+        await propose(controller, (1, 2))
+        assert (partition(controller).leader, partition(controller).isr) == (2, (1, 2))
+
+    run(play)
+
+
+def test_new_topics_have_replicas_on_a_broker_in_maintenance_and_other_leaders() -> None:
+    async def play(scene: Scene) -> None:
+        controller = await cluster(scene)
+        await maintain(controller, 1, scene.clock.ms + MINUTE_MS)
+        wanted = [NewTopic("new", assignments=((0, (1, 3)),)), NewTopic("alone", assignments=((0, (1,)),))]
+        await controller.controller.create_topics(wanted)
+        rows = [controller.image.topics[new.name].partitions[0] for new in wanted]
+        assert [(row.leader, row.isr) for row in rows] == [(3, (1, 3)), (1, (1,))]
+
+    run(play)
+
+
+def test_a_slow_broker_gives_its_leaderships_away_and_gets_them_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relief_module, "COUNT_MS", 0)
+
+    async def play(scene: Scene) -> None:
+        quick = type("Quick", (Settings,), {"ottla_heal_slow_after_ms": 0})()
+        controller = await cluster(scene, quick)
+        assert [partition(controller, index).leader for index in (0, 1)] == [1, 2]
+        await propose(controller, (1,))  # broker 2 is out of sync in one of two
+        await until(lambda: partition(controller, 1).leader == 1)
+        assert partition(controller, 1).isr == (2, 1)
+        assert controller.controller.liveness.resting == {2}
+        await propose(controller, (1, 2))
+        await until(lambda: partition(controller, 1).leader == 2)
+
+    run(play)
+
+
+def test_a_broker_goes_on_leading_if_that_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relief_module, "COUNT_MS", 0)
+
+    async def play(scene: Scene) -> None:
+        controller = await cluster(scene, type("Never", (Settings,), {"ottla_heal_slow_after_ms": -1})())
+        await propose(controller, (1,))
+        await asyncio.sleep(5)
+        assert partition(controller, 1).leader == 2
+
+    run(play)
