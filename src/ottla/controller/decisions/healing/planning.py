@@ -13,23 +13,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
 from ottla.base.placement.moves import drained, loads, rack_use
+from ottla.controller import tree
 from ottla.controller.decisions.healing.journal import HealMove
 from ottla.controller.decisions.healing.situation import Situation, lost_replicas, numbers, partitions_text, row_of
 from ottla.controller.decisions.liveness import rules_of
 from ottla.controller.decisions.reassignment import is_moving
 from ottla.controller.image import MetadataImage, PartitionImage
 
-NOBODY_LEADS = "have no leader to copy from"
-MOVED = "are being moved by somebody else"
-SIZE_UNKNOWN = "are on brokers that have not told how large they are"
-NO_BROKER = "have no other broker that could hold them: add one, or give the topics fewer replicas"
-TOO_FULL = "fit on no disk of the other brokers below ottla.heal.disk.max.percentage"
-ONE_RACK = "would get two replicas in one rack: the brokers of other racks are full, stopping or in maintenance"
+NOBODY_LEADS: Final = "there is no leader to copy from"
+MOVED: Final = "somebody else is moving them"
+DAMAGED: Final = "their nodes in the store cannot be read"
+SIZE_UNKNOWN: Final = "no broker has told how large they are"
+NO_BROKER: Final = "no other broker could hold them (add one, or give the topics fewer replicas)"
+BUSY: Final = "the brokers that could hold them are stopping or in maintenance"
+TOO_FULL: Final = "the disks that could hold them would get fuller than ottla.heal.disk.max.percentage"
+ONE_RACK: Final = "two replicas would be in one rack: brokers of other racks are full, stopping or in maintenance"
 Rows = Mapping[TopicPartition, tuple[int, ...]]
 
 
@@ -62,7 +65,7 @@ def plan_moves(image: MetadataImage, situation: Situation, slots: int) -> Plan:
             continue
         chosen[name] = row
         moves.append(HealMove(name, tuple(sorted(lost[name])), tuple(b for b in row if b not in rows[name])))
-    waits = [f"{partitions_text(names)} {reason}" for reason, names in sorted(waiting.items())]
+    waits = [f"{partitions_text(names)}: {reason}" for reason, names in sorted(waiting.items())]
     if waiting and targets.silent:
         waits.append(f"brokers that have not told how full their disks are: {numbers(targets.silent)}")
     return Plan(chosen, tuple(moves), tuple(waits))
@@ -110,7 +113,9 @@ class Targets:
         partition = image.topics[name.topic].partitions[name.partition]
         if is_moving(partition):
             return MOVED
-        if partition.leader not in image.brokers or partition.is_damaged:
+        if not image.damaged.isdisjoint((tree.topic_path(name.topic), tree.partition_state_path(*name))):
+            return DAMAGED
+        if partition.leader not in image.brokers:
             return NOBODY_LEADS
         size = size_of(situation, name, partition)
         if size is None:
@@ -123,7 +128,7 @@ class Targets:
         try:
             new = drained(name, row, gone, fitting, situation.racks, load, leads)
         except KafkaError:
-            return TOO_FULL if any(broker not in row for broker in self._usable) else NO_BROKER
+            return TOO_FULL if any(broker not in row for broker in self._usable) else BUSY
         if self._shares_a_rack(row, new):
             return ONE_RACK
         self._load, self._leads = load, leads

@@ -116,22 +116,15 @@ def decide_begin(image: MetadataImage, node: JournalNode, situation: Situation) 
     plan = plan_moves(image, situation, situation.limits.moves_max - len(journal.moves))
     if not plan.moves:
         return with_waits(image, node, plan.waits)
-    wishes = [Wish(name, row) for name, row in plan.rows.items()]
-    # Refusals are none of what is planned here; a partition whose node is damaged is left out, and tried again.
-    refused = {
-        result.partition
-        for result in decide_reassignments(image, wishes, situation.liveness, situation.rules).reply
-        if result.error is not Error.NONE
-    }
-    moves = tuple(move for move in plan.moves if move.partition not in refused)
-    slow = slowed(image, journal.throttle, (*journal.moves, *moves), situation.limits.throttle_rate)
+    moves = (*journal.moves, *plan.moves)
+    slow = slowed(image, journal.throttle, moves, situation.limits.throttle_rate)
     configs, throttled = write_configs(image, slow)
-    begun = decide_reassignments(
-        throttled, [wish for wish in wishes if wish.partition not in refused], situation.liveness, situation.rules
-    )
-    after = journal._replace(moves=(*journal.moves, *moves), throttle=slow.throttle, waits=plan.waits)
+    wishes = [Wish(name, row) for name, row in plan.rows.items()]
+    begun = decide_reassignments(throttled, wishes, situation.liveness, situation.rules)
+    assert all(result.error is Error.NONE for result in begun.reply), "a plan names nothing that would be refused"
+    after = journal._replace(moves=moves, throttle=slow.throttle, waits=plan.waits)
     operations = (*node.operations(after), *configs, *begun.operations)
-    return Decision(operations, begun.image, Begun(after, moves, plan.waits))
+    return Decision(operations, begun.image, Begun(after, plan.moves, plan.waits))
 
 
 def with_waits(image: MetadataImage, node: JournalNode, waits: tuple[str, ...]) -> Decision[Begun]:
