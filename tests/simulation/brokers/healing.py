@@ -24,7 +24,7 @@ MOVES_MAX: Final = 2
 SETTINGS: Final = {
     "ottla.heal.after.ms": str(AFTER_MS),
     "ottla.heal.moves.max": str(MOVES_MAX),
-    "ottla.heal.throttle.rate": "300000",
+    "ottla.heal.throttle.rate": "3000000",
 }
 LOOK_SECONDS: Final = 0.1
 SURELY_HEARD_SECONDS: Final = 4.0  # whoever has been well for so long has polled the controller

@@ -65,7 +65,7 @@ class HealingSettings(Protocol):
 
 
 class HealingStatus(NamedTuple):
-    """For whoever looks from outside; empty at a broker that is not the controller."""
+    """For whoever looks from outside."""
 
     away_ms: Mapping[int, int] = {}
     moves: int = 0
@@ -104,9 +104,10 @@ class Healing:
         images.on_image(self._on_image)
 
     @property
-    def status(self) -> HealingStatus:
+    def status(self) -> HealingStatus | None:
+        """None at a broker that is not the controller, or has not looked yet."""
         if not self._controller.is_active or self._absences is None:
-            return HealingStatus()
+            return HealingStatus(waits=(self._problem,)) if self._problem and self._controller.is_active else None
         journal = self._node.journal if self._node is not None else Journal()
         waits = (self._problem,) if self._problem else journal.waits
         return HealingStatus(dict(self._absences.away_ms), len(journal.moves), waits)

@@ -42,7 +42,7 @@ def slowed(image: MetadataImage, before: Throttle, moves: Iterable[HealMove], ra
         sources = without(partition.replicas, (*move.gone, *move.new))
         for key, row in ((LEADER_REPLICAS, sources), (FOLLOWER_REPLICAS, move.new)):
             words.setdefault((move.partition.topic, key), set()).update(words_of(move.partition.partition, row))
-        brokers.update(broker for broker in (*sources, *move.new) if broker in image.brokers)
+        brokers.update((*sources, *move.new))  # also who is not there: it may be back in a moment
     topics, replicas = slowed_topics(image, before, words)
     configs, rates = slowed_brokers(image, before, brokers, str(rate))
     return Slowed(topics, configs, Throttle(replicas, rates))
