@@ -1,0 +1,311 @@
+"""What this machine says about a deployment: names, ports, folders, limits, running brokers, other judges of files.
+
+Only what the files speak of is asked, with short time-outs, and nothing is changed. A server whose host is another
+machine is not looked for here: the check says so, and is to be run there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from ottla import __version__
+from ottla.base.broker_checks import is_loopback
+from ottla.cli.deploy.checks import problem, warning
+from ottla.cli.deploy.deployment import BrokerFacts, Deployment, Finding, Folder
+from ottla.operations.doctor.findings import some
+from ottla.operations.errors import OperationError
+from ottla.operations.metric_readings import ask_page, parse_metrics
+
+ASK_SECONDS: Final = 3.0
+TOOL_SECONDS: Final = 60.0
+CLOCK_SECONDS_MAX: Final = 2.0
+DISK_FULL: Final = 0.97
+DISK_NEARLY_FULL: Final = 0.85
+CLOCK_PATH: Final = "/jolokia/version"
+
+
+class Running(NamedTuple):
+    """A broker that runs already: what it says it is, and how far its clock is off."""
+
+    node_id: str
+    version: str
+    seconds_off: float
+
+
+def probe(deployment: Deployment) -> list[Finding]:
+    """What is found here; what is not looked at is added to the deployment's list."""
+    running = _running(deployment)
+    return [
+        *check_names(deployment),
+        *check_ports_here(deployment, running),
+        *check_folders_here(deployment),
+        *check_system(deployment),
+        *check_running(deployment, running),
+        *check_with_tools(deployment),
+    ]
+
+
+def check_names(deployment: Deployment) -> Iterator[Finding]:
+    """Addresses that nobody on this machine finds."""
+    asked: dict[str, list[str]] = {}
+    for broker in deployment.brokers:
+        hosts = [listener.host for listener in broker.settings.advertised_listeners]
+        hosts += [
+            server.rpartition(":")[0]
+            for server in (broker.settings.zookeeper_connect or "").partition("/")[0].split(",")
+        ]
+        for host in dict.fromkeys(hosts):
+            inner = host.strip("[]")
+            if inner and inner not in deployment.inner_names:
+                asked.setdefault(inner, []).append(broker.place)
+    for host, places in asked.items():
+        if resolve(host) is None:
+            yield problem(
+                some(dict.fromkeys(places)),
+                f"the name {host} does not resolve, at least not on this machine",
+                "Mend the name, or add it to DNS or /etc/hosts of all machines and clients",
+            )
+
+
+def check_ports_here(deployment: Deployment, running: dict[str, Running]) -> Iterator[Finding]:
+    elsewhere: list[str] = []
+    if deployment.kind == "helm":
+        deployment.unchecked.append("whether the nodes' ports are free")
+        return
+    for each in deployment.published:
+        if each.machine and not is_here(each.machine):
+            elsewhere.append(each.machine)
+        elif not running and not is_free(each.address, each.port):
+            yield problem(
+                each.owner,
+                f"port {each.port} is in use on this machine",
+                f"Stop who has it (ss -ltnp 'sport = :{each.port}'), or choose another",
+            )
+    if elsewhere:
+        names = some(dict.fromkeys(elsewhere))
+        deployment.unchecked.append(f"ports, folders and limits of {names}: run ottla deploy check there, too")
+    if running:
+        deployment.unchecked.append("whether ports are free: brokers of this cluster run already")
+
+
+def check_folders_here(deployment: Deployment) -> Iterator[Finding]:
+    for folder in deployment.folders:
+        if (folder.machine and not is_here(folder.machine)) or folder.path.startswith("volume "):
+            continue
+        path = Path(folder.path)
+        there = next((each for each in (path, *path.parents) if each.exists()), Path("/"))
+        if not path.exists() and not folder.is_made:
+            yield problem(folder.owner, f"the folder {path} is not there", f"mkdir -p {path}, owned by {_user(folder)}")
+        elif path.exists() and not path.is_dir():
+            yield problem(folder.owner, f"{path} is not a folder", "Move that file away, or choose another folder")
+        elif path.exists() and not folder.is_made and not _may_write(path, folder.user):
+            yield problem(
+                folder.owner, f"{_user(folder)} may not write to {path}", f"chown -R {folder.user or 'USER'} {path}"
+            )
+        yield from _check_disk(folder, there)
+
+
+def _check_disk(folder: Folder, there: Path) -> Iterator[Finding]:
+    try:
+        usage = shutil.disk_usage(there)
+    except OSError:
+        return
+    if usage.total == 0:
+        return
+    share = 1 - usage.free / usage.total
+    words = f"the disk of {folder.path} is {share:.0%} full, {usage.free / 1e9:.1f} GB are free"
+    if share >= DISK_FULL:
+        yield problem(folder.owner, words, "Make room, or choose another disk")
+    elif share >= DISK_NEARLY_FULL:
+        yield warning(folder.owner, words, "Make room, choose another disk, or keep less (log.retention.bytes)")
+
+
+def check_system(deployment: Deployment) -> Iterator[Finding]:
+    """What the kernel allows at most counts before what a file asks for."""
+    wanted = max((broker.open_files or 0 for broker in deployment.brokers), default=0)
+    try:
+        most = int(Path("/proc/sys/fs/nr_open").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        deployment.unchecked.append("the kernel's limit of open files (no /proc)")
+        return
+    if wanted > most and deployment.kind != "helm":
+        yield problem(
+            deployment.kind,
+            f"{wanted} open files are asked for, and this machine's kernel allows {most}",
+            "sysctl fs.nr_open, or ask for less",
+        )
+    if deployment.kind == "systemd":
+        program = Path("/opt/ottla/bin/ottla")
+        if not program.exists() and any(not broker.machine or is_here(broker.machine) for broker in deployment.brokers):
+            yield warning(
+                "ExecStart", f"{program} is not there", "Install it before the units are started: README.md says how"
+            )
+
+
+def check_running(deployment: Deployment, running: dict[str, Running]) -> Iterator[Finding]:
+    silent = [broker.name for broker in deployment.brokers if broker.name not in running]
+    if silent and deployment.kind == "systemd":
+        deployment.unchecked.append(
+            f"clocks and versions of {some(silent)}: not running, or their metrics are not for us"
+        )
+    elif silent:
+        deployment.unchecked.append("clocks of other machines: containers have that of their host")
+    for broker in deployment.brokers:
+        found = running.get(broker.name)
+        if found is None:
+            continue
+        if found.node_id != str(broker.settings.node_id):
+            yield problem(
+                broker.place,
+                f"{broker.metrics_url} is broker {found.node_id} and not {broker.settings.node_id}",
+                "Another cluster has that port: choose another, or stop it",
+            )
+        if abs(found.seconds_off) > CLOCK_SECONDS_MAX:
+            yield warning(
+                broker.place,
+                f"its clock is {abs(found.seconds_off):.0f} s {'ahead of' if found.seconds_off > 0 else 'behind'} "
+                "this machine's: times of records, retention and expiry of logins go by it",
+                "Run chrony or systemd-timesyncd on all machines",
+            )
+        if found.version != __version__:
+            yield warning(
+                broker.place,
+                f"ottla {found.version} runs there, and this is {__version__}",
+                "Upgrade one broker after the other, all of them",
+            )
+
+
+def check_with_tools(deployment: Deployment) -> Iterator[Finding]:
+    """The programs that will read these files judge them best, where they are installed."""
+    for tool, command in _judges(deployment):
+        if not _is_installed(command):
+            deployment.unchecked.append(f"the files by {tool}: it is not installed here")
+            continue
+        try:
+            done = subprocess.run(  # noqa: S603 (programs of the machine, that only look)
+                command,
+                cwd=deployment.folder,
+                capture_output=True,
+                text=True,
+                timeout=TOOL_SECONDS,
+                check=False,
+                stdin=subprocess.DEVNULL,
+                errors="replace",
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            deployment.unchecked.append(f"the files by {tool}: it gave no answer")
+            continue
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        if done.returncode != 0 and not _is_only_the_program(lines):
+            yield problem(
+                tool, (lines or ["it refuses the files and says nothing"])[-1].strip().rstrip("."), "Mend that"
+            )
+
+
+def _is_installed(command: list[str]) -> bool:
+    """Compose is a plug-in of docker's command, which may lack it."""
+    if shutil.which(command[0]) is None or command[:2] != ["docker", "compose"]:
+        return shutil.which(command[0]) is not None
+    asked = subprocess.run(
+        ["docker", "compose", "version"],  # noqa: S607 (whichever the user has)
+        capture_output=True,
+        timeout=TOOL_SECONDS,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    return asked.returncode == 0
+
+
+def _is_only_the_program(lines: list[str]) -> bool:
+    """systemd-analyze misses the program on a machine that has none yet, which is told otherwise."""
+    return all("is not executable: No such file" in line for line in lines)
+
+
+def _judges(deployment: Deployment) -> Iterator[tuple[str, list[str]]]:
+    if deployment.kind == "compose":
+        yield "docker compose config", ["docker", "compose", "config", "--quiet"]
+    elif deployment.kind == "helm":
+        yield "helm template", ["helm", "template", "check", "."]
+    else:
+        from ottla.cli.deploy.reading_systemd import unit_files  # noqa: PLC0415 (only of use here)
+
+        units = [str(path.resolve()).replace("@.service", "@1.service") for path in unit_files(deployment.folder)]
+        yield "systemd-analyze verify", ["systemd-analyze", "verify", "--man=no", *units]
+
+
+def _running(deployment: Deployment) -> dict[str, Running]:
+    found = {}
+    for broker in deployment.brokers:
+        answer = _ask(broker) if broker.metrics_url is not None else None
+        if answer is not None:
+            found[broker.name] = answer
+    return found
+
+
+def _ask(broker: BrokerFacts) -> Running | None:
+    assert broker.metrics_url is not None
+    try:
+        page = ask_page(broker.metrics_url, "/metrics", "", seconds_max=ASK_SECONDS)
+        info = parse_metrics(page, 0.0, ("ottla_info",)).info()
+        before = time.time()
+        told = json.loads(ask_page(broker.metrics_url, CLOCK_PATH, "", seconds_max=ASK_SECONDS))["timestamp"]
+        after = time.time()
+    except (OperationError, ValueError, KeyError, TypeError):
+        return None
+    # It tells whole seconds, of some moment between the question and the answer.
+    early, late = float(told) - after, float(told) + 1 - before
+    off = 0.0 if early <= 0 <= late else min(early, late, key=abs)
+    return Running(info.get("node_id", ""), info.get("version", ""), off)
+
+
+@cache
+def resolve(host: str) -> tuple[str, ...] | None:
+    """Its addresses; None for a name that nobody knows."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return None
+    return tuple(dict.fromkeys(str(item[4][0]) for item in found))
+
+
+@cache
+def is_here(host: str) -> bool:
+    """Whether a name is one of this machine: what is not cannot be bound."""
+    return is_loopback(host) or any(_can_bind(address, 0) for address in resolve(host) or ())
+
+
+def is_free(address: str, port: int) -> bool:
+    return _can_bind(address, port) if address and not is_loopback(address) else _can_bind(address or "", port)
+
+
+def _can_bind(address: str, port: int) -> bool:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family) as probe_socket:
+        probe_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe_socket.bind((address, port))
+        except (OSError, OverflowError, UnicodeError):
+            return False
+    return True
+
+
+def _may_write(path: Path, user: int | None) -> bool:
+    if user is None:
+        return os.access(path, os.W_OK)
+    about = path.stat()
+    if about.st_uid == user:
+        return bool(about.st_mode & 0o200)
+    return bool(about.st_mode & 0o002) or (about.st_gid == user and bool(about.st_mode & 0o020))
+
+
+def _user(folder: Folder) -> str:
+    return f"user {folder.user}" if folder.user is not None else "the service's user"
