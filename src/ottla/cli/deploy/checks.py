@@ -15,6 +15,7 @@ from ottla.base.broker_checks import is_loopback
 from ottla.base.listeners import ALL_INTERFACES
 from ottla.cli.deploy.compose import variable_of
 from ottla.cli.deploy.deployment import BrokerFacts, Deployment, Finding
+from ottla.cli.deploy.helm import split_image
 from ottla.operations.doctor.findings import Severity, some
 
 OPEN_FILES_MIN: Final = 10_000
@@ -223,8 +224,10 @@ def _loopback(deployment: Deployment, broker: BrokerFacts, listener: str, *, is_
 
 def check_ports(deployment: Deployment) -> Iterator[Finding]:
     owners: dict[tuple[str, int], list[str]] = defaultdict(list)
+    others = {each.machine for each in deployment.published if each.machine and not is_loopback(each.machine)}
+    only = next(iter(others)) if len(others) == 1 else ""  # then all that name no machine are there, too
     for each in deployment.published:
-        machine = "" if is_loopback(each.machine) else each.machine
+        machine = each.machine if each.machine in others else only
         owners[(machine, each.port)].append(each.owner)
         if not 0 < each.port <= 65_535:
             yield problem(each.owner, f"port {each.port} is none", "Choose one from 1024 to 65535")
@@ -275,13 +278,13 @@ def check_limits(deployment: Deployment) -> Iterator[Finding]:
 
 
 def check_images(deployment: Deployment) -> Iterator[Finding]:
-    images = set(deployment.images.values())
-    if len(images) > 1:
-        yield warning(
-            some(deployment.images),
-            f"their images differ ({', '.join(sorted(images))})",
-            "One version for all, but for the time of an upgrade",
-        )
+    """The tag is the version; images of other names (with Spark, say) may be of the same."""
+    by_tag: dict[str, list[str]] = defaultdict(list)
+    for name, image in deployment.images.items():
+        by_tag[split_image(image)[1]].append(name)
+    if len(by_tag) > 1:
+        shown = "; ".join(f"{tag} of {some(names)}" for tag, names in by_tag.items())
+        yield warning("images", f"their versions differ: {shown}", "One for all, but for the time of an upgrade")
 
 
 def check_settings_warnings(deployment: Deployment) -> Iterator[Finding]:

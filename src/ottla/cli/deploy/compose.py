@@ -65,7 +65,7 @@ def _broker(plan: Plan, place: Place) -> str:
         "number": place.number,
         "port": place.port(plan.port),
         "host": bracketed(place.host),
-        "published": "127.0.0.1" if plan.is_local else "0.0.0.0",  # noqa: S104 (clients outside are asked for)
+        "published": plan.own_address if plan.is_local else "0.0.0.0",  # noqa: S104 (clients outside are asked for)
         "rack": f"KAFKA_BROKER_RACK: {rack}" if rack else "",
     }
     return fill(template("compose/broker.yaml"), values)

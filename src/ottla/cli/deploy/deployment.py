@@ -51,7 +51,6 @@ class BrokerFacts:
     place: str
     settings: BrokerSettings
     machine: str = ""
-    inner_host: str = ""  # how other services of the same file call it
     metrics_url: str | None = None  # where it can be asked from this machine
     open_files: int | None = None
     stop_seconds: float | None = None

@@ -45,10 +45,11 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ToolError("files of YAML need PyYAML: pip install 'ottla[cli]'") from None
     text = read_text(path)
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
         if node is not None and _size(node, {}, 0) > NODES_MAX:
             raise UsageError(f"{path}: its anchors repeat each other until it is too large")
-        document = yaml.safe_load(text)
+        document = loader.construct_document(node) if node is not None else None
     except (yaml.YAMLError, ValueError, RecursionError) as problem:
         mark = getattr(problem, "problem_mark", None)
         place = f":{mark.line + 1}" if mark is not None else ""

@@ -75,6 +75,11 @@ class Plan:
         return all(is_loopback(host) for host in self.hosts)
 
     @property
+    def own_address(self) -> str:
+        """What stands before a port that only this machine reaches."""
+        return "[::1]" if self.hosts[:1] == ("::1",) else "127.0.0.1"
+
+    @property
     def broker_places(self) -> list[Place]:
         return _places(self.brokers, self.hosts)
 

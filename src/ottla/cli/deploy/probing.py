@@ -18,9 +18,11 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ottla import __version__
+from ottla.base import java
 from ottla.base.broker_checks import is_loopback
 from ottla.cli.deploy.checks import problem, warning
 from ottla.cli.deploy.deployment import BrokerFacts, Deployment, Finding, Folder
+from ottla.cli.zookeeper.jars import JAVA_VERSION_MIN
 from ottla.operations.doctor.findings import some
 from ottla.operations.errors import OperationError
 from ottla.operations.metric_readings import ask_page, parse_metrics
@@ -144,11 +146,22 @@ def check_system(deployment: Deployment) -> Iterator[Finding]:
             "sysctl fs.nr_open, or ask for less",
         )
     if deployment.kind == "systemd":
+        yield from _check_java(deployment)
         program = Path("/opt/ottla/bin/ottla")
         if not program.exists() and any(not broker.machine or is_here(broker.machine) for broker in deployment.brokers):
             yield warning(
                 "ExecStart", f"{program} is not there", "Install it before the units are started: README.md says how"
             )
+
+
+def _check_java(deployment: Deployment) -> Iterator[Finding]:
+    here = [server.name for server in deployment.zookeepers if not server.machine or is_here(server.machine)]
+    if not here:
+        return
+    try:
+        java.choose(java.candidates(), "ZooKeeper", JAVA_VERSION_MIN)
+    except java.NoJavaError as reason:
+        yield problem(some(here), str(reason), "Debian: apt install default-jre-headless")
 
 
 def check_running(deployment: Deployment, running: dict[str, Running]) -> Iterator[Finding]:
@@ -227,7 +240,7 @@ def _is_installed(command: list[str]) -> bool:
 
 def _is_only_the_program(lines: list[str]) -> bool:
     """systemd-analyze misses the program on a machine that has none yet, which is told otherwise."""
-    return all("is not executable: No such file" in line for line in lines)
+    return bool(lines) and all("is not executable: No such file" in line for line in lines)
 
 
 def _judges(deployment: Deployment) -> Iterator[tuple[str, list[str]]]:
@@ -261,10 +274,13 @@ def _ask(broker: BrokerFacts) -> Running | None:
         after = time.time()
     except (OperationError, ValueError, KeyError, TypeError):
         return None
-    # It tells whole seconds, of some moment between the question and the answer.
-    early, late = float(told) - after, float(told) + 1 - before
-    off = 0.0 if early <= 0 <= late else min(early, late, key=abs)
-    return Running(info.get("node_id", ""), info.get("version", ""), off)
+    return Running(info.get("node_id", ""), info.get("version", ""), seconds_off(float(told), before, after))
+
+
+def seconds_off(told: float, before: float, after: float) -> float:
+    """How far another clock is off at least: it told whole seconds, at some moment between question and answer."""
+    least, most = told - after, told + 1 - before
+    return 0.0 if least <= 0 <= most else min(least, most, key=abs)
 
 
 @cache

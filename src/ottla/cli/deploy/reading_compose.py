@@ -13,7 +13,8 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any, Final
 
-from ottla.base.broker_settings import load_broker_settings
+from ottla.base.broker_settings import BrokerSettings, load_broker_settings
+from ottla.base.environment import key_of_variable
 from ottla.base.settings import SettingsError
 from ottla.cli.deploy.deployment import BrokerFacts, Deployment, Folder, Published, ZooKeeperFacts
 from ottla.cli.deploy.documents import read_properties_file, read_text, read_yaml
@@ -25,6 +26,8 @@ IMAGE_USER: Final = 10_001
 DATA: Final = "/var/lib/ottla"
 ZOO_CFG: Final = "/conf/zoo.cfg"
 STOP_SECONDS_DEFAULT: Final = 10.0
+# Who sets one of these is a broker; other programs have variables that begin with KAFKA_, too.
+BROKER_KEYS: Final = frozenset({"node.id", "broker.id", "listeners", "advertised.listeners", "zookeeper.connect"})
 _VARIABLE: Final = re.compile(r"\$(?:(\$)|\{(\w+)(?:(:?[-?+])([^}]*))?\}|(\w+))")
 _SECONDS: Final = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
 _PORT: Final = re.compile(r"(?:(?:(\[[^]]*\]|[^:]*):)?(\d+):)?(\d+)(?:/tcp)?")
@@ -48,6 +51,8 @@ def read_compose(folder: Path) -> Deployment:
         if not isinstance(service, dict):
             raise UsageError(f"{path}: service {name} is no mapping (key: value)")
         _read_service(deployment, path, str(name), _filled(service, variables))
+    if not deployment.broker_count:
+        raise UsageError(f"{path}: no service is a broker (with KAFKA_NODE_ID or KAFKA_LISTENERS, or `ottla broker`)")
     deployment.inner_names |= {str(name) for name in services}
     deployment.is_zookeeper_here = bool(deployment.zookeepers)
     deployment.unchecked.append("volumes that Docker keeps itself: their size and their disk")
@@ -57,20 +62,19 @@ def read_compose(folder: Path) -> Deployment:
 
 
 def _read_service(deployment: Deployment, path: Path, name: str, service: dict[str, Any]) -> None:
-    place = f"{path.name}, {name}"
     if "extends" in service:
-        deployment.unchecked.append(f"{place}: extends")
-    environment = _environment(deployment, place, service)
+        deployment.unchecked.append(f"{name}: extends")
+    environment = _environment(deployment, name, service)
     command = _words(service.get("entrypoint")) + _words(service.get("command"))
     is_ours = command[:1] == ["ottla"]
-    is_broker = any(variable.startswith("KAFKA_") for variable in environment) and (
-        not _words(service.get("entrypoint")) or command[:2] == ["ottla", "broker"]
+    is_broker = command[:2] == ["ottla", "broker"] or (
+        not _words(service.get("entrypoint")) and any(key_of_variable(each) in BROKER_KEYS for each in environment)
     )
-    published = list(_ports(deployment, place, name, service))
+    published = list(_ports(deployment, name, service))
     deployment.published += published
-    _restart(deployment, place, service)
+    _restart(deployment, name, service)
     if (is_broker or is_ours) and isinstance(service.get("image"), str):
-        deployment.images[place] = service["image"]
+        deployment.images[name] = service["image"]
     if is_broker:
         _read_broker(deployment, path, name, service, environment, published)
     elif "zookeeper" in str(service.get("image", "")).lower() or command[:2] == ["ottla", "zookeeper"]:
@@ -85,9 +89,8 @@ def _read_broker(
     environment: Mapping[str, str],
     published: list[Published],
 ) -> None:
-    place = f"{path.name}, {name}"
     deployment.broker_count += 1
-    mounts = dict(_mounts(deployment, place, service))
+    mounts = dict(_mounts(deployment, name, service))
     try:
         own = mounts.get(IMAGE_SETTINGS)
         if own is not None:
@@ -96,23 +99,22 @@ def _read_broker(
             with as_file(files(__package__).joinpath("templates", "config", "container.properties")) as image:
                 settings = load_broker_settings(image, environment=environment, is_container=True)
     except SettingsError as problem:
-        deployment.problem(place, str(problem), "The broker would not start: mend it in its environment")
+        deployment.problem(name, str(problem), "The broker would not start: mend it in its environment")
         return
-    _check_published(deployment, place, settings, published, name)
+    _check_published(deployment, name, settings, published)
     _broker_folders(deployment, path, name, mounts)
     deployment.brokers.append(
         BrokerFacts(
             name,
-            place,
+            name,
             settings,
-            inner_host=str(service.get("hostname") or name),
             open_files=_open_files(service),
-            stop_seconds=_stop_seconds(deployment, place, service),
+            stop_seconds=_stop_seconds(deployment, name, service),
         )
     )
 
 
-def _check_published(deployment: Deployment, place: str, settings: Any, published: list[Published], name: str) -> None:
+def _check_published(deployment: Deployment, name: str, settings: BrokerSettings, published: list[Published]) -> None:
     """What clients outside are told must be a port that leads to the listener."""
     bound = {listener.name: listener.port for listener in settings.listeners}
     for advertised in settings.advertised_listeners:
@@ -121,7 +123,7 @@ def _check_published(deployment: Deployment, place: str, settings: Any, publishe
         leads = {each.port: each.inner for each in published}
         if leads.get(advertised.port) != bound[advertised.name]:
             deployment.problem(
-                place,
+                name,
                 f"clients are told to connect to {advertised}, and no published port leads from {advertised.port} to "
                 f"the listener's {bound[advertised.name]}",
                 f'Add "{advertised.port}:{bound[advertised.name]}" to its ports, or change KAFKA_ADVERTISED_LISTENERS',
@@ -129,11 +131,10 @@ def _check_published(deployment: Deployment, place: str, settings: Any, publishe
 
 
 def _broker_folders(deployment: Deployment, path: Path, name: str, mounts: Mapping[str, str]) -> None:
-    place = f"{path.name}, {name}"
     data = [source for target, source in mounts.items() if target == DATA or target.startswith(f"{DATA}/")]
     if not data:
         deployment.problem(
-            place,
+            name,
             f"no volume is mounted on {DATA}: its records go with the container",
             f"Add - {name}:{DATA} to its volumes, and {name}: to those of the file",
         )
@@ -149,13 +150,12 @@ def _broker_folders(deployment: Deployment, path: Path, name: str, mounts: Mappi
 def _read_zookeeper(
     deployment: Deployment, path: Path, name: str, service: dict[str, Any], environment: Mapping[str, str]
 ) -> None:
-    place = f"{path.name}, {name}"
-    own = dict(_mounts(deployment, place, service)).get(ZOO_CFG)
+    own = dict(_mounts(deployment, name, service)).get(ZOO_CFG)
     properties: dict[str, str] = {}
     if own is not None:
         file = _source(path, own)
         if not file.is_file():
-            deployment.problem(place, f"it mounts {own}, and there is no such file", "Write it, or mend the path")
+            deployment.problem(name, f"it mounts {own}, and there is no such file", "Write it, or mend the path")
             return
         properties = read_properties_file(file)
     for server in environment.get("ZOO_SERVERS", "").split():
@@ -167,7 +167,7 @@ def _read_zookeeper(
     deployment.zookeepers.append(
         ZooKeeperFacts(
             name,
-            place,
+            name,
             int(number) if number.isdecimal() else None,
             properties,
             frozenset(f"{each}:{port}" for each in names),
@@ -175,16 +175,16 @@ def _read_zookeeper(
     )
 
 
-def _environment(deployment: Deployment, place: str, service: dict[str, Any]) -> dict[str, str]:
+def _environment(deployment: Deployment, name: str, service: dict[str, Any]) -> dict[str, str]:
     given = service.get("environment") or {}
     if service.get("env_file"):
-        deployment.unchecked.append(f"{place}: env_file (its variables)")
+        deployment.unchecked.append(f"{name}: env_file (its variables)")
     if isinstance(given, dict):
         return {str(name): _text(value) for name, value in given.items() if value is not None}
     if isinstance(given, list):
         pairs = (str(item).partition("=") for item in given)
         return {name: value for name, separator, value in pairs if separator}
-    deployment.problem(place, "environment is neither a mapping nor a list", "Write NAME: value, a line each")
+    deployment.problem(name, "environment is neither a mapping nor a list", "Write NAME: value, a line each")
     return {}
 
 
@@ -192,7 +192,7 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _ports(deployment: Deployment, place: str, name: str, service: dict[str, Any]) -> Iterator[Published]:
+def _ports(deployment: Deployment, name: str, service: dict[str, Any]) -> Iterator[Published]:
     for item in service.get("ports") or ():
         if isinstance(item, dict) and str(item.get("published", "")).isdecimal():
             inner = str(item.get("target", ""))
@@ -202,13 +202,13 @@ def _ports(deployment: Deployment, place: str, name: str, service: dict[str, Any
             continue
         match = _PORT.fullmatch(str(item))
         if match is None:
-            deployment.unchecked.append(f"{place}: the port {item} (a range, UDP, or a form that is not known here)")
+            deployment.unchecked.append(f"{name}: the port {item} (a range, UDP, or a form that is not known here)")
         elif match[2] is not None:
             address = (match[1] or "").strip("[]")
             yield Published("" if address in ("0.0.0.0", "::") else address, int(match[2]), int(match[3]), name, "")  # noqa: S104
 
 
-def _mounts(deployment: Deployment, place: str, service: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _mounts(deployment: Deployment, name: str, service: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Where something is mounted, and what."""
     for item in service.get("volumes") or ():
         if isinstance(item, dict):
@@ -217,17 +217,17 @@ def _mounts(deployment: Deployment, place: str, service: dict[str, Any]) -> Iter
             source, target = item.split(":")[:2]
             yield target, source
         else:
-            deployment.unchecked.append(f"{place}: the volume {item}")
+            deployment.unchecked.append(f"{name}: the volume {item}")
 
 
 def _source(path: Path, source: str) -> Path:
     return (path.parent / Path(source).expanduser()).resolve()
 
 
-def _restart(deployment: Deployment, place: str, service: dict[str, Any]) -> None:
+def _restart(deployment: Deployment, name: str, service: dict[str, Any]) -> None:
     if str(service.get("restart", "no")) == "no" and "profiles" not in service:
         deployment.warning(
-            place, "it stays away after a crash or a restart of the machine", "Add restart: unless-stopped"
+            name, "it stays away after a crash or a restart of the machine", "Add restart: unless-stopped"
         )
 
 
@@ -239,13 +239,13 @@ def _open_files(service: dict[str, Any]) -> int | None:
     return int(str(wanted)) if str(wanted).isdecimal() else None
 
 
-def _stop_seconds(deployment: Deployment, place: str, service: dict[str, Any]) -> float | None:
+def _stop_seconds(deployment: Deployment, name: str, service: dict[str, Any]) -> float | None:
     text = service.get("stop_grace_period")
     if text is None:
         return STOP_SECONDS_DEFAULT
     match = _SECONDS.fullmatch(str(text))
     if match is None or not any(match.groups()):
-        deployment.problem(place, f"stop_grace_period: {text} is no time", "Write it as 180s or 3m")
+        deployment.problem(name, f"stop_grace_period: {text} is no time", "Write it as 180s or 3m")
         return None
     hours, minutes, seconds = (float(part or 0) for part in match.groups())
     return hours * 3600 + minutes * 60 + seconds

@@ -90,7 +90,7 @@ def _add_broker(deployment: Deployment, values: Any, index: int, hosts: list[str
         return
     stop = float(_number(values, "brokers.terminationGracePeriodSeconds", 0, 1 << 31))
     wait = float(_number(values, "brokers.waitForReplicasSeconds", 0, 1 << 31))
-    deployment.brokers.append(BrokerFacts(name, VALUES, loaded, inner_host=pod, stop_seconds=stop - wait))
+    deployment.brokers.append(BrokerFacts(name, VALUES, loaded, stop_seconds=stop - wait))
 
 
 def _add_zookeeper(deployment: Deployment, index: int, count: int) -> None:

@@ -65,7 +65,8 @@ def read_systemd(folder: Path) -> Deployment:
         elif command[1:2] in (["registry"], ["console"]):
             _read_guest(deployment, unit, command)
     deployment.is_zookeeper_here = bool(deployment.zookeepers)
-    if not deployment.broker_count:
+    deployment.unchecked.append("what systemctl edit has added on a machine")
+    if not deployment.broker_count and not deployment.findings:
         raise UsageError(f"{folder}: no unit runs `ottla broker --config FILE`")
     return deployment
 

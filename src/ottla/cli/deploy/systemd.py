@@ -61,7 +61,7 @@ def _broker(plan: Plan, place: Place) -> str:
             "where": f" on {place.host}" if len(plan.hosts) > 1 else "",
             "rack": f"# Replicas of a partition are put into different racks.\nbroker.rack={rack}" if rack else "",
             "zookeeper": connect or "# A broker that is alone keeps its metadata itself, in its folder.",
-            "bind": "127.0.0.1" if plan.is_local else "",
+            "bind": plan.own_address if plan.is_local else "",
             "host": bracketed(place.host),
             "port": place.port(plan.port),
             "replicas_reason": REPLICAS_REASON[min(plan.brokers, 3)],

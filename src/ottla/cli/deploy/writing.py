@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -32,19 +31,21 @@ def check_target(folder: Path) -> None:
 
 
 def write_files(folder: Path, written: Mapping[str, str]) -> None:
-    """The folder appears with everything in it: whoever looks never sees half of it."""
+    """All of them are there before any has its name: a full disk leaves no half of a deployment behind.
+
+    A folder that is there stays the one that it is: somebody may stand in it, and it may be a disk of its own.
+    """
     check_target(folder)
-    parent = folder.resolve().parent
     try:
-        parent.mkdir(parents=True, exist_ok=True)
-        unfinished = Path(tempfile.mkdtemp(dir=parent, prefix=f".{folder.name}-"))
+        folder.mkdir(parents=True, exist_ok=True)
+        unfinished = Path(tempfile.mkdtemp(dir=folder, prefix=".unfinished-"))
         try:
-            unfinished.chmod(0o755)
             for name, text in written.items():
                 path = unfinished / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text, encoding="utf-8")
-            os.rename(unfinished, folder.resolve())
+            for path in list(unfinished.iterdir()):
+                path.rename(folder / path.name)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
     except OSError as problem:
