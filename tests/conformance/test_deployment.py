@@ -17,6 +17,7 @@ from conformance.config_requests import BROKER, STATIC, entries
 from conformance.peer import Peer
 from conftest import READY_LINE, free_port, ottla_command
 from ottla.cli.commands.pipeline import parser as pipeline_parser
+from ottla.cli.main import main
 
 pytestmark = pytest.mark.needs_ottla
 
@@ -162,6 +163,47 @@ def test_the_unit_files_are_such_that_systemd_takes_them(tmp_path: Path, name: s
     asked = str(file).replace("@.", "@views.")
     done = subprocess.run(["systemd-analyze", "verify", asked], check=False, capture_output=True, text=True)
     assert (done.returncode, [line for line in done.stderr.splitlines() if name in line]) == (0, [])
+
+
+@pytest.fixture(
+    params=["--zookeeper 3", "--zookeeper 3 --host a.example,b.example,c.example", "--brokers 1 --zookeeper 0"]
+)
+def written_units(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    folder = tmp_path / "cluster"
+    assert main(["deploy", "init", "--as", "systemd", *request.param.split(), str(folder)]) == 0
+    return folder / "etc" / "systemd" / "system"
+
+
+def test_the_written_units_are_such_that_systemd_takes_them(written_units: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd is not installed")
+    for unit in written_units.glob("*.service"):
+        assert "LimitNOFILE=" in unit.read_text()
+        unit.write_text(unit.read_text().replace("/opt/ottla/bin/ottla", "/bin/true"))
+    asked = [str(unit).replace("@.service", "@1.service") for unit in written_units.iterdir()]
+    done = subprocess.run(["systemd-analyze", "verify", *asked], check=False, capture_output=True, text=True)
+    assert (done.returncode, [line for line in done.stderr.splitlines() if "ottla" in line]) == (0, [])
+
+
+def test_the_words_of_the_written_units_are_options_that_there_are(written_units: Path) -> None:
+    for unit in written_units.glob("*.service"):
+        (line,) = re.findall(r"^ExecStart=/opt/ottla/bin/ottla (.*)$", unit.read_text(), re.MULTILINE)
+        command, *words = line.replace("%i", "1").split()
+        told = subprocess.run([*ottla_command(), command, "--help"], check=True, capture_output=True, text=True).stdout
+        for word in words:
+            assert not word.startswith("--") or word in told, (unit.name, word)
+
+
+def test_the_written_compose_files_are_such_that_compose_takes_them(tmp_path: Path) -> None:
+    if shutil.which("docker") is None or subprocess.run(["docker", "compose", "version"], check=False).returncode:
+        pytest.skip("docker compose is not installed")
+    for number, words in enumerate(("--zookeeper 3", "--host kafka.example --brokers 5", "--brokers 1 --zookeeper 0")):
+        folder = tmp_path / str(number)
+        assert main(["deploy", "init", "--as", "compose", *words.split(), str(folder)]) == 0
+        done = subprocess.run(
+            ["docker", "compose", "config", "--quiet"], cwd=folder, check=False, capture_output=True, text=True
+        )
+        assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_service_of_a_pipeline_gives_options_that_there_are() -> None:

@@ -32,6 +32,7 @@ TOOL_SECONDS: Final = 60.0
 CLOCK_SECONDS_MAX: Final = 2.0
 DISK_FULL: Final = 0.97
 DISK_NEARLY_FULL: Final = 0.85
+IGNORED: Final = "ignoring."  # how systemd ends a line about what it does not know
 CLOCK_PATH: Final = "/jolokia/version"
 
 
@@ -217,11 +218,11 @@ def check_with_tools(deployment: Deployment) -> Iterator[Finding]:
         except (OSError, subprocess.TimeoutExpired):
             deployment.unchecked.append(f"the files by {tool}: it gave no answer")
             continue
-        lines = [line for line in done.stderr.splitlines() if line.strip()]
-        if done.returncode != 0 and not _is_only_the_program(lines):
-            yield problem(
-                tool, (lines or ["it refuses the files and says nothing"])[-1].strip().rstrip("."), "Mend that"
-            )
+        lines = _complaints(done.stderr)
+        yield from (warning(tool, line.rstrip("."), "Mend that") for line in lines if line.endswith(IGNORED))
+        told = [line for line in lines if not line.endswith(IGNORED)]
+        if done.returncode != 0 and (told or not done.stderr.strip()):
+            yield problem(tool, (told or ["it refuses the files and says nothing"])[0].rstrip("."), "Mend that")
 
 
 def _is_installed(command: list[str]) -> bool:
@@ -238,9 +239,10 @@ def _is_installed(command: list[str]) -> bool:
     return asked.returncode == 0
 
 
-def _is_only_the_program(lines: list[str]) -> bool:
-    """systemd-analyze misses the program on a machine that has none yet, which is told otherwise."""
-    return bool(lines) and all("is not executable: No such file" in line for line in lines)
+def _complaints(text: str) -> list[str]:
+    """What a tool says about the files; that our program is not there yet is told otherwise."""
+    lines = [line.strip() for line in text.splitlines() if "level=warning" not in line]
+    return [line for line in lines if line and "is not executable: No such file" not in line]
 
 
 def _judges(deployment: Deployment) -> Iterator[tuple[str, list[str]]]:
