@@ -117,8 +117,9 @@ def _read_broker(
 def _check_published(deployment: Deployment, name: str, settings: BrokerSettings, published: list[Published]) -> None:
     """What clients outside are told must be a port that leads to the listener."""
     bound = {listener.name: listener.port for listener in settings.listeners}
+    among = (settings.inter_broker_listener_name or "").upper()
     for advertised in settings.advertised_listeners:
-        if advertised.host == name or advertised.name not in bound:
+        if advertised.host == name or advertised.name not in bound or (len(bound) > 1 and advertised.name == among):
             continue  # for services of the same file
         leads = {each.port: each.inner for each in published}
         if leads.get(advertised.port) != bound[advertised.name]:
