@@ -13,6 +13,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -22,12 +23,17 @@ from ottla.base import java
 from ottla.base.broker_checks import is_loopback
 from ottla.cli.deploy.checks import problem, warning
 from ottla.cli.deploy.deployment import BrokerFacts, Deployment, Finding, Folder
+from ottla.cli.deploy.plan import bracketed
 from ottla.cli.zookeeper.jars import JAVA_VERSION_MIN
+from ottla.client.errors import ClientError
+from ottla.client.opening import open_client
 from ottla.operations.doctor.findings import some
 from ottla.operations.errors import OperationError
 from ottla.operations.metric_readings import ask_page, parse_metrics
 
 ASK_SECONDS: Final = 3.0
+ASK_MS: Final = 3_000
+THREADS_MAX: Final = 16
 TOOL_SECONDS: Final = 60.0
 CLOCK_SECONDS_MAX: Final = 2.0
 DISK_FULL: Final = 0.97
@@ -37,7 +43,7 @@ CLOCK_PATH: Final = "/jolokia/version"
 
 
 class Running(NamedTuple):
-    """A broker that runs already: what it says it is, and how far its clock is off."""
+    """A broker that runs already: what it says it is. Its port tells neither version ("") nor clock, its metrics do."""
 
     node_id: str
     version: str
@@ -70,8 +76,10 @@ def check_names(deployment: Deployment) -> Iterator[Finding]:
             inner = host.strip("[]")
             if inner and inner not in deployment.inner_names:
                 asked.setdefault(inner, []).append(broker.place)
+    with ThreadPoolExecutor(THREADS_MAX) as threads:  # a name server that does not answer is waited for once
+        known = dict(zip(asked, threads.map(resolve, asked), strict=True))
     for host, places in asked.items():
-        if resolve(host) is None:
+        if known[host] is None:
             yield problem(
                 some(dict.fromkeys(places)),
                 f"the name {host} does not resolve, at least not on this machine",
@@ -180,7 +188,7 @@ def check_running(deployment: Deployment, running: dict[str, Running]) -> Iterat
         if found.node_id != str(broker.settings.node_id):
             yield problem(
                 broker.place,
-                f"{broker.metrics_url} is broker {found.node_id} and not {broker.settings.node_id}",
+                f"what runs at its address is broker {found.node_id} and not {broker.settings.node_id}",
                 "Another cluster has that port: choose another, or stop it",
             )
         if abs(found.seconds_off) > CLOCK_SECONDS_MAX:
@@ -190,7 +198,7 @@ def check_running(deployment: Deployment, running: dict[str, Running]) -> Iterat
                 "this machine's: times of records, retention and expiry of logins go by it",
                 "Run chrony or systemd-timesyncd on all machines",
             )
-        if found.version != __version__:
+        if found.version and found.version != __version__:
             yield warning(
                 broker.place,
                 f"ottla {found.version} runs there, and this is {__version__}",
@@ -258,16 +266,35 @@ def _judges(deployment: Deployment) -> Iterator[tuple[str, list[str]]]:
 
 
 def _running(deployment: Deployment) -> dict[str, Running]:
-    found = {}
-    for broker in deployment.brokers:
-        answer = _ask(broker) if broker.metrics_url is not None else None
-        if answer is not None:
-            found[broker.name] = answer
-    return found
+    """All at once: machines that do not answer are waited for together."""
+    with ThreadPoolExecutor(THREADS_MAX) as threads:
+        answers = threads.map(lambda broker: _ask_metrics(broker) or _ask_cluster(broker), deployment.brokers)
+        return {
+            broker.name: answer
+            for broker, answer in zip(deployment.brokers, answers, strict=True)
+            if answer is not None
+        }
 
 
-def _ask(broker: BrokerFacts) -> Running | None:
-    assert broker.metrics_url is not None
+def _ask_cluster(broker: BrokerFacts) -> Running | None:
+    """Who has the broker's port on this machine, if it speaks Kafka's protocol and asks nobody for a password."""
+    for listener in broker.settings.advertised_listeners:
+        if listener.protocol != "PLAINTEXT" or not is_here(listener.host) or is_free("", listener.port):
+            continue
+        host = bracketed(listener.host)
+        try:
+            with open_client(f"{host}:{listener.port}", {}, timeout_ms=ASK_MS, patience_ms=ASK_MS) as client:
+                brokers = client.cluster().brokers
+        except ClientError:
+            continue
+        told = (each.node_id for each in brokers if (each.host, each.port) == (listener.host, listener.port))
+        return Running(str(next(told, "unknown")), "", 0.0)
+    return None
+
+
+def _ask_metrics(broker: BrokerFacts) -> Running | None:
+    if broker.metrics_url is None:
+        return None
     try:
         page = ask_page(broker.metrics_url, "/metrics", "", seconds_max=ASK_SECONDS)
         info = parse_metrics(page, 0.0, ("ottla_info",)).info()
