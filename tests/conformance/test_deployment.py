@@ -6,9 +6,14 @@ import re
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
+import sys
+import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -18,6 +23,7 @@ from conformance.peer import Peer
 from conftest import READY_LINE, free_port, ottla_command
 from ottla.cli.commands.pipeline import parser as pipeline_parser
 from ottla.cli.main import main
+from ottla.security.secure_folder import SecureFolder
 
 pytestmark = pytest.mark.needs_ottla
 
@@ -204,6 +210,56 @@ def test_the_written_compose_files_are_such_that_compose_takes_them(tmp_path: Pa
             ["docker", "compose", "config", "--quiet"], cwd=folder, check=False, capture_output=True, text=True
         )
         assert (done.returncode, done.stderr) == (0, "")
+
+
+class Kubernetes(BaseHTTPRequestHandler):
+    """What the API server of Kubernetes says about a node to whoever has a token."""
+
+    def do_GET(self) -> None:
+        is_known = self.headers["Authorization"] == "Bearer secret" and self.path == "/api/v1/nodes/node-7"
+        labels = {"topology.kubernetes.io/zone": "zone-b"}
+        answer = json.dumps({"kind": "Node", "metadata": {"name": "node-7", "labels": labels}}).encode()
+        self.send_response(200 if is_known else 403)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("label", "token", "rack"),
+    [("topology.kubernetes.io/zone", "secret", "zone-b"), ("other", "secret", ""), ("other", "wrong", None)],
+)
+def test_a_pod_asks_kubernetes_for_the_rack_of_its_node(
+    label: str, token: str, rack: str | None, tmp_path: Path
+) -> None:
+    keys = SecureFolder(tmp_path / "keys", ["127.0.0.1"], datetime.now(UTC), "SSL")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(keys.broker_settings(1)["ssl.keystore.location"])
+    template = ROOT / "src/ottla/cli/deploy/templates/helm/templates/broker-settings.yaml"
+    lines = template.read_text().partition("  rack.py: |\n")[2].partition("  {{- end }}")[0].splitlines()
+    account = tmp_path / "account"
+    account.mkdir()
+    (account / "token").write_text(f"{token}\n")
+    shutil.copy(keys.authority_file, account / "ca.crt")
+    script = "\n".join(line[4:] for line in lines).replace("/run/ottla/rack", str(tmp_path / "rack"))
+    script = script.replace("/var/run/secrets/kubernetes.io/serviceaccount", str(account))
+    with ThreadingHTTPServer(("127.0.0.1", 0), Kubernetes) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        variables = {
+            "KUBERNETES_SERVICE_HOST": "127.0.0.1",
+            "KUBERNETES_SERVICE_PORT": str(server.server_address[1]),
+            "NODE_NAME": "node-7",
+            "RACK_LABEL": label,
+        }
+        done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, env=variables)
+        server.shutdown()
+    assert done.returncode == (1 if rack is None else 0), done.stderr
+    if rack is not None:
+        assert (tmp_path / "rack").read_text() == rack
 
 
 def test_the_service_of_a_pipeline_gives_options_that_there_are() -> None:
