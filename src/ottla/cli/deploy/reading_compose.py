@@ -194,7 +194,7 @@ def _text(value: object) -> str:
 
 
 def _ports(deployment: Deployment, name: str, service: dict[str, Any]) -> Iterator[Published]:
-    for item in service.get("ports") or ():
+    for item in _items(deployment, name, service, "ports"):
         if isinstance(item, dict) and str(item.get("published", "")).isdecimal():
             inner = str(item.get("target", ""))
             yield Published(
@@ -209,9 +209,17 @@ def _ports(deployment: Deployment, name: str, service: dict[str, Any]) -> Iterat
             yield Published("" if address in ("0.0.0.0", "::") else address, int(match[2]), int(match[3]), name, "")  # noqa: S104
 
 
+def _items(deployment: Deployment, name: str, service: dict[str, Any], key: str) -> list[Any]:
+    given = service.get(key)
+    if given is not None and not isinstance(given, list):
+        deployment.problem(name, f"{key} is no list", "Write - and a value, a line each")
+        return []
+    return given or []
+
+
 def _mounts(deployment: Deployment, name: str, service: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Where something is mounted, and what."""
-    for item in service.get("volumes") or ():
+    for item in _items(deployment, name, service, "volumes"):
         if isinstance(item, dict):
             yield str(item.get("target", "")), str(item.get("source", ""))
         elif isinstance(item, str) and ":" in item:

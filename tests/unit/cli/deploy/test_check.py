@@ -5,20 +5,26 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from copy import deepcopy
+from functools import reduce
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 
-from ottla.cli.deploy import probing
+from ottla.cli.deploy import probing, reading_compose, reading_helm
+from ottla.cli.deploy.checks import check_deployment
 from ottla.cli.deploy.deployment import Deployment, Folder, Published
 from ottla.cli.deploy.plan import COMPOSE, HELM, SYSTEMD
 from ottla.cli.deploy.probing import seconds_off
 from ottla.cli.deploy.reading_compose import read_compose
 from ottla.cli.deploy.reading_systemd import seconds_of
 from ottla.cli.main import main
+from ottla.cli.terminal import UsageError
 
 Change = Callable[[str], str]
 
@@ -243,6 +249,46 @@ def test_bytes_that_are_no_text_are_told_as_such(tmp_path: Path, capsys: pytest.
     (folder / "compose.yaml").write_bytes(b"\xff\xfe\x00services")
     assert main(["deploy", "check", str(folder), "--files-only"]) == 2
     assert "is no text" in capsys.readouterr().err
+
+
+ODD = [None, 7, "", "x", [], [7], {"a": None}, True, "99999999999"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "reader", "root"),
+    [
+        (COMPOSE, reading_compose, ("services", "broker-1")),
+        (COMPOSE, reading_compose, ("services", "zookeeper-1")),
+        (HELM, reading_helm, ("brokers",)),
+        (HELM, reading_helm, ("external",)),
+    ],
+)
+def test_whatever_stands_in_a_place_there_is_a_sentence_for_it(
+    kind: str, reader: ModuleType, root: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every value below the root, each replaced by what does not belong there."""
+    folder = made(kind, tmp_path / "cluster")
+    read = {COMPOSE: read_compose, HELM: reading_helm.read_helm}[kind]
+    document = yaml.safe_load((folder / (FILE if kind == COMPOSE else VALUES)).read_text())
+    tried = 0
+    for path in paths(document, root):
+        for odd in ODD:
+            changed = deepcopy(document)
+            place = reduce(lambda node, key: node[key], path[:-1], changed)
+            place[path[-1]] = odd
+            monkeypatch.setattr(reader, "read_yaml", lambda _, changed=changed: changed)
+            with suppress(UsageError):
+                assert all(str(finding) for finding in check_deployment(read(folder)))
+            tried += 1
+    assert tried >= 60
+
+
+def paths(node: Any, path: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    """Of all values below a path, and of itself."""
+    yield path
+    found = reduce(lambda value, key: value[key], path, node)
+    for key in found if isinstance(found, dict) else range(len(found)) if isinstance(found, list) else ():
+        yield from paths(node, (*path, key))
 
 
 def test_other_ways_to_write_a_compose_file_are_understood(tmp_path: Path) -> None:
