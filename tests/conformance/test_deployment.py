@@ -6,9 +6,14 @@ import re
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
+import sys
+import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -17,6 +22,8 @@ from conformance.config_requests import BROKER, STATIC, entries
 from conformance.peer import Peer
 from conftest import READY_LINE, free_port, ottla_command
 from ottla.cli.commands.pipeline import parser as pipeline_parser
+from ottla.cli.main import main
+from ottla.security.secure_folder import SecureFolder
 
 pytestmark = pytest.mark.needs_ottla
 
@@ -162,6 +169,97 @@ def test_the_unit_files_are_such_that_systemd_takes_them(tmp_path: Path, name: s
     asked = str(file).replace("@.", "@views.")
     done = subprocess.run(["systemd-analyze", "verify", asked], check=False, capture_output=True, text=True)
     assert (done.returncode, [line for line in done.stderr.splitlines() if name in line]) == (0, [])
+
+
+@pytest.fixture(
+    params=["--zookeeper 3", "--zookeeper 3 --host a.example,b.example,c.example", "--brokers 1 --zookeeper 0"]
+)
+def written_units(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    folder = tmp_path / "cluster"
+    assert main(["deploy", "init", "--as", "systemd", *request.param.split(), str(folder)]) == 0
+    return folder / "etc" / "systemd" / "system"
+
+
+def test_the_written_units_are_such_that_systemd_takes_them(written_units: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd is not installed")
+    for unit in written_units.glob("*.service"):
+        assert "LimitNOFILE=" in unit.read_text()
+        unit.write_text(unit.read_text().replace("/opt/ottla/bin/ottla", "/bin/true"))
+    asked = [str(unit).replace("@.service", "@1.service") for unit in written_units.iterdir()]
+    done = subprocess.run(["systemd-analyze", "verify", *asked], check=False, capture_output=True, text=True)
+    assert (done.returncode, [line for line in done.stderr.splitlines() if "ottla" in line]) == (0, [])
+
+
+def test_the_words_of_the_written_units_are_options_that_there_are(written_units: Path) -> None:
+    for unit in written_units.glob("*.service"):
+        (line,) = re.findall(r"^ExecStart=/opt/ottla/bin/ottla (.*)$", unit.read_text(), re.MULTILINE)
+        command, *words = line.replace("%i", "1").split()
+        told = subprocess.run([*ottla_command(), command, "--help"], check=True, capture_output=True, text=True).stdout
+        for word in words:
+            assert not word.startswith("--") or word in told, (unit.name, word)
+
+
+def test_the_written_compose_files_are_such_that_compose_takes_them(tmp_path: Path) -> None:
+    if shutil.which("docker") is None or subprocess.run(["docker", "compose", "version"], check=False).returncode:
+        pytest.skip("docker compose is not installed")
+    for number, words in enumerate(("--zookeeper 3", "--host kafka.example --brokers 5", "--brokers 1 --zookeeper 0")):
+        folder = tmp_path / str(number)
+        assert main(["deploy", "init", "--as", "compose", *words.split(), str(folder)]) == 0
+        done = subprocess.run(
+            ["docker", "compose", "config", "--quiet"], cwd=folder, check=False, capture_output=True, text=True
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+class Kubernetes(BaseHTTPRequestHandler):
+    """What the API server of Kubernetes says about a node to whoever has a token."""
+
+    def do_GET(self) -> None:
+        is_known = self.headers["Authorization"] == "Bearer secret" and self.path == "/api/v1/nodes/node-7"
+        labels = {"topology.kubernetes.io/zone": "zone-b"}
+        answer = json.dumps({"kind": "Node", "metadata": {"name": "node-7", "labels": labels}}).encode()
+        self.send_response(200 if is_known else 403)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("label", "token", "rack"),
+    [("topology.kubernetes.io/zone", "secret", "zone-b"), ("other", "secret", ""), ("other", "wrong", None)],
+)
+def test_a_pod_asks_kubernetes_for_the_rack_of_its_node(
+    label: str, token: str, rack: str | None, tmp_path: Path
+) -> None:
+    keys = SecureFolder(tmp_path / "keys", ["127.0.0.1"], datetime.now(UTC), "SSL")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(keys.broker_settings(1)["ssl.keystore.location"])
+    template = ROOT / "src/ottla/cli/deploy/templates/helm/templates/broker-settings.yaml"
+    lines = template.read_text().partition("  rack.py: |\n")[2].partition("  {{- end }}")[0].splitlines()
+    account = tmp_path / "account"
+    account.mkdir()
+    (account / "token").write_text(f"{token}\n")
+    shutil.copy(keys.authority_file, account / "ca.crt")
+    script = "\n".join(line[4:] for line in lines).replace("/run/ottla/rack", str(tmp_path / "rack"))
+    script = script.replace("/var/run/secrets/kubernetes.io/serviceaccount", str(account))
+    with ThreadingHTTPServer(("127.0.0.1", 0), Kubernetes) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        variables = {
+            "KUBERNETES_SERVICE_HOST": "127.0.0.1",
+            "KUBERNETES_SERVICE_PORT": str(server.server_address[1]),
+            "NODE_NAME": "node-7",
+            "RACK_LABEL": label,
+        }
+        done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, env=variables)
+        server.shutdown()
+    assert done.returncode == (1 if rack is None else 0), done.stderr
+    if rack is not None:
+        assert (tmp_path / "rack").read_text() == rack
 
 
 def test_the_service_of_a_pipeline_gives_options_that_there_are() -> None:

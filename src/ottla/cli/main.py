@@ -27,6 +27,7 @@ COMMANDS = {
     "broker": Command("ottla.cli.commands.broker", "run one broker from a server.properties file"),
     "stop": Command("ottla.cli.commands.stop", "stop the brokers of this machine, cleanly"),
     "zookeeper": Command("ottla.cli.commands.zookeeper", "run a ZooKeeper server, which a cluster of brokers needs"),
+    "deploy": Command("ottla.cli.commands.deploy", "files to deploy a cluster: compose, systemd, Helm; and check them"),
     "topics": Command("ottla.cli.commands.topics", "create, list, describe, grow and delete topics"),
     "configs": Command("ottla.cli.commands.configs", "show and change settings"),
     "acls": Command("ottla.cli.commands.acls", "who may do what: list, add, remove, explain, suggest access rules"),

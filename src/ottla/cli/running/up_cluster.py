@@ -18,6 +18,7 @@ from pathlib import Path
 from ottla import __version__
 from ottla.cli.client_settings import parse_pairs
 from ottla.cli.running.broker_processes import PROC, find_brokers
+from ottla.cli.running.replicas import replica_settings
 from ottla.cli.running.secure_up import ADMIN_FILE, LISTENER, client_lines, secure_config, zookeeper_login
 from ottla.cli.running.supervisor import Child
 from ottla.cli.terminal import ToolError, is_terminal
@@ -27,7 +28,6 @@ HOST = "127.0.0.1"
 PORT = 9092
 PORT_MAX = 65_535
 BROKERS_MAX = 32
-REPLICAS_MAX = 3
 ZOOKEEPER_FOLDER = "zookeeper"
 ZOOKEEPER_PORT = 2181
 BROKER_FOLDER = re.compile(r"broker-([1-9]\d*)")
@@ -70,8 +70,6 @@ class ClusterPlan:
 
     def settings(self, index: int) -> dict[str, str]:
         """What a broker runs with; what a person overrides wins."""
-        replicas = min(REPLICAS_MAX, self.brokers)
-        in_sync = max(1, replicas - 1)
         settings = {
             "broker.id": str(index + 1),
             "zookeeper.connect": self.zookeeper,
@@ -80,13 +78,7 @@ class ClusterPlan:
             "auto.create.topics.enable": "true" if self.may_auto_create else "false",
             "max.connections": "2000",
             "max.connections.per.ip": "200",
-            "default.replication.factor": str(replicas),
-            "min.insync.replicas": str(in_sync),
-            "offsets.topic.replication.factor": str(replicas),
-            "transaction.state.log.replication.factor": str(replicas),
-            "transaction.state.log.min.isr": str(in_sync),
-            "share.coordinator.state.topic.replication.factor": str(replicas),
-            "share.coordinator.state.topic.min.isr": str(in_sync),
+            **replica_settings(self.brokers),
             "group.initial.rebalance.delay.ms": "0",
             METRICS_PORT_KEY: str(self.metrics_ports[index]),
         }

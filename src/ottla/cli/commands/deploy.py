@@ -1,0 +1,185 @@
+"""`ottla deploy`: write the files of a deployment, and tell what would not work in one.
+
+`init` writes what a person then reads, changes and keeps: nothing of it is made again behind his back. `check` looks at
+the files as they are now, and at this machine as far as they speak of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ottla.cli.arguments import Parser
+from ottla.cli.deploy.checks import check_deployment
+from ottla.cli.deploy.compose import compose_files
+from ottla.cli.deploy.deployment import Deployment
+from ottla.cli.deploy.helm import CHART, helm_files
+from ottla.cli.deploy.plan import (
+    BROKERS_MAX,
+    COMPOSE,
+    HELM,
+    IMAGE,
+    KINDS,
+    LOCALHOST,
+    NODE_PORT,
+    PORT,
+    SYSTEMD,
+    Plan,
+    check_plan,
+)
+from ottla.cli.deploy.probing import probe
+from ottla.cli.deploy.reading_compose import compose_file, read_compose
+from ottla.cli.deploy.reading_helm import read_helm
+from ottla.cli.deploy.reading_systemd import read_systemd, unit_files
+from ottla.cli.deploy.settings import counted
+from ottla.cli.deploy.systemd import systemd_files
+from ottla.cli.deploy.writing import check_target, write_files
+from ottla.cli.terminal import EXIT_FAILED, UsageError, say, warn
+from ottla.operations.doctor.findings import Severity
+
+EXAMPLES = """
+ottla deploy init --as compose cluster
+ottla deploy init --as compose --host kafka.example --port 29092 cluster
+ottla deploy init --as systemd --host one.example,two.example,three.example cluster
+ottla deploy init --as helm --image registry.example/ottla:1.0 --host nodes.example chart
+ottla deploy check cluster
+ottla deploy check chart --files-only
+"""
+WRITERS: dict[str, Callable[[Plan, str], dict[str, str]]] = {
+    COMPOSE: compose_files,
+    SYSTEMD: systemd_files,
+    HELM: helm_files,
+}
+NEXT = {
+    COMPOSE: "cd {folder} && docker compose up --detach --wait",
+    SYSTEMD: "{folder}/README.md says how to install them",
+    HELM: "helm install kafka {path}",
+}
+
+
+def run(arguments: Sequence[str]) -> int:
+    options = _parser().parse_args(arguments)
+    if options.action == "check":
+        return _check(options)
+    return _init(options)
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="ottla deploy",
+        description="Files to deploy a cluster, and what would not work in them.",
+        examples=EXAMPLES,
+    )
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=Parser)
+    init = actions.add_parser("init", help="write the files into a new folder", allow_abbrev=False)
+    init.add_argument("folder", metavar="DIR", help="that is empty, or not there yet")
+    init.add_argument("--as", dest="kind", choices=KINDS, required=True, help="what runs it")
+    init.add_argument("--brokers", type=int, default=3, metavar="N", help=f"1 to {BROKERS_MAX} (default: 3)")
+    init.add_argument("--zookeeper", type=int, default=3, metavar="N", help="how many servers of it (default: 3)")
+    init.add_argument(
+        "--host",
+        metavar="NAME[,NAME...]",
+        help=f"what clients are told to connect to: one name for all brokers, or one for each (default: {LOCALHOST}; "
+        "with helm the address of each broker's node)",
+    )
+    init.add_argument(
+        "--port",
+        type=int,
+        metavar="N",
+        help=f"of the first broker; others on its machine have the next ones (default: {PORT}; with helm {NODE_PORT})",
+    )
+    init.add_argument("--image", default=IMAGE, metavar="NAME", help=f"for compose and helm (default: {IMAGE})")
+    check = actions.add_parser("check", help="tell what would not work", allow_abbrev=False)
+    check.add_argument("folder", metavar="DIR", help="with files that init wrote, as they are now")
+    check.add_argument(
+        "--files-only", action="store_true", help="ask nobody: no names, ports, folders, clocks of this machine"
+    )
+    check.add_argument("--json", action="store_true", help="findings as one JSON document")
+    return parser
+
+
+def _init(options: argparse.Namespace) -> int:
+    plan = plan_of(options)
+    check_target(Path(options.folder))  # what is wrong with the folder is told before doubts are
+    doubts = check_plan(plan)
+    written = WRITERS[plan.kind](plan, command_line(options))
+    write_files(Path(options.folder), written)
+    for doubt in doubts:
+        warn(f"warning: {doubt}")
+    folder = shlex.quote(options.folder)
+    path = folder if folder.startswith(("/", ".", "~")) else f"./{folder}"
+    print(f"Wrote {len(written)} files to {options.folder}:")
+    for name in sorted(written):
+        print(f"  {name}")
+    print(f"Look over them with: ottla deploy check {folder}")
+    print(f"Then: {NEXT[plan.kind].format(folder=folder, path=path)}")
+    return 0
+
+
+def plan_of(options: argparse.Namespace) -> Plan:
+    """What the options say; where they say nothing it depends on what runs it."""
+    is_helm = options.kind == HELM
+    hosts = () if is_helm else (LOCALHOST,)
+    if options.host is not None:
+        hosts = tuple(name.strip() for name in options.host.split(","))
+        if not all(hosts):
+            raise UsageError(f"--host {options.host!r} has an empty name: NAME, or NAME,NAME,...")
+    port = options.port if options.port is not None else NODE_PORT if is_helm else PORT
+    return Plan(options.kind, options.brokers, options.zookeeper, hosts, port, options.image)
+
+
+def command_line(options: argparse.Namespace) -> str:
+    """How the same files are made again: it stands on top of them."""
+    words = ["ottla", "deploy", "init", "--as", options.kind]
+    words += ["--brokers", str(options.brokers), "--zookeeper", str(options.zookeeper)]
+    for name in ("host", "port"):
+        if getattr(options, name) is not None:
+            words += [f"--{name}", str(getattr(options, name))]
+    if options.image != IMAGE:
+        words += ["--image", options.image]
+    return shlex.join([*words, "DIR"])
+
+
+def _check(options: argparse.Namespace) -> int:
+    deployment = read_deployment(Path(options.folder))
+    found = [] if options.files_only else probe(deployment)
+    if options.files_only:
+        deployment.unchecked.append("names, ports, folders, limits and clocks of this machine (--files-only)")
+    deployment.findings += found
+    findings = check_deployment(deployment)
+    if options.json:
+        rows = [{**finding._asdict(), "severity": finding.severity.value} for finding in findings]
+        document = {"kind": deployment.kind, "findings": rows, "not_checked": deployment.unchecked}
+        print(json.dumps(document, indent=2, ensure_ascii=False))
+    else:
+        for finding in findings:
+            say(str(finding))
+        for each in dict.fromkeys(deployment.unchecked):
+            say(f"not checked: {each}")
+    problems = sum(finding.severity is Severity.PROBLEM for finding in findings)
+    warn(_summary(deployment, problems, len(findings) - problems))
+    return EXIT_FAILED if problems else 0
+
+
+def read_deployment(folder: Path) -> Deployment:
+    """Whichever kind it is. Raises UsageError for a folder that is none of them."""
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is no folder: name that of ottla deploy init")
+    if (folder / CHART).is_file():
+        return read_helm(folder)
+    if compose_file(folder) is not None:
+        return read_compose(folder)
+    if unit_files(folder):
+        return read_systemd(folder)
+    raise UsageError(f"{folder} has neither a compose.yaml nor a Chart.yaml nor units of systemd: nothing to check")
+
+
+def _summary(deployment: Deployment, problems: int, warnings: int) -> str:
+    servers = counted(len(deployment.zookeepers), "ZooKeeper")
+    size = f"{deployment.kind}, {counted(deployment.broker_count, 'broker')}, {servers}"
+    if not problems and not warnings:
+        return f"Nothing was found that would not work ({size})."
+    return f"{counted(problems, 'problem')}, {counted(warnings, 'warning')} ({size})."
