@@ -23,7 +23,7 @@ from ottla.controller.decisions.leader_election import Present, decide_brokers, 
 from ottla.controller.decisions.liveness import Liveness, Rules
 from ottla.controller.decisions.machine import NewTopic
 from ottla.controller.decisions.maintenance import UNTIL, brokers_in_maintenance
-from ottla.controller.decisions.ottla_version import FEATURE
+from ottla.controller.decisions.ottla_version import FEATURE, OF_NEW_CLUSTERS
 from ottla.controller.decisions.preferred import ElectionType, decide_balance, decide_elections
 from ottla.controller.decisions.reassignment import Wish, decide_reassignments
 from ottla.controller.decisions.relief import resting_brokers, with_relief
@@ -108,7 +108,9 @@ def test_what_a_decision_leaves_to_a_broker_that_rests_is_given_away_in_the_same
 # ---- the setting
 
 
-def image_with(configs: Mapping[str, Mapping[str, str]], features: Mapping[str, int] | None = None) -> MetadataImage:
+def image_with(
+    configs: Mapping[str, Mapping[str, str]], features: Mapping[str, int] = OF_NEW_CLUSTERS
+) -> MetadataImage:
     return MetadataImage(broker_configs=configs, features=features)
 
 
