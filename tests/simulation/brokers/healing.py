@@ -141,6 +141,8 @@ def play_healing(life: Life) -> None:
     watch = HealingWatch(cluster)
     dead = world.random.choice(cluster.hosts)
     dead.kill()
+    if world.chance(0.5):
+        world.after(world.random.uniform(0.5, TROUBLE_SECONDS), dead.start)
     life.meddle(TROUBLE_SECONDS)
     world.run(TROUBLE_SECONDS)
     dead.kill()
