@@ -141,7 +141,7 @@ def test_skew_falls_and_bytes_are_bounded(seed: int, count: int, factor: int, ha
         assert skew([getattr(one, name) for one in after]) < skew([getattr(one, name) for one in before])  # type: ignore[operator]
     fair = sum(load.size_bytes or 0 for load in loads) * min(factor, count) / (count + 1)
     excess = sum(max(0.0, (one.disk_bytes or 0) - fair) for one in before)
-    most = 2.0 if has_rates else 1.5  # traffic lies elsewhere than bytes: it costs some of its own
+    most = 2.5 if has_rates else 1.5  # traffic lies elsewhere than bytes: it costs some of its own
     assert copied_bytes(loads, plan) <= most * excess, "hardly more than what lies where it should not"
 
 
@@ -211,7 +211,8 @@ def test_a_larger_disk_gets_more() -> None:
     loads = [PartitionLoad(TopicPartition("t", n), (1,), GIB, 0.0, 0.0) for n in range(90)]
     room = {1: BrokerRoom(None, 100 * GIB, 10 * GIB), 2: BrokerRoom(None, 200 * GIB, 200 * GIB)}
     one, two = figures(loads, room, plan_balance(loads, room))
-    assert two.disk_bytes is not None and one.disk_bytes is not None
+    assert two.disk_bytes is not None
+    assert one.disk_bytes is not None
     assert two.disk_bytes > one.disk_bytes
 
 

@@ -99,7 +99,7 @@ class Descent(Layout):
                 return
 
     def go_home(self) -> Iterator[None]:
-        """Let stay what was moved without need, the largest first: later moves have made some of the first ones idle."""
+        """Leave where it was what was moved in vain, the largest first: later moves have made up for it."""
         homes = [[self.place_of.get(broker, -1) for broker in load.row] for load in self.given]
         yield
         moved = [number for number, row in enumerate(self.rows) if row != homes[number] and number not in self.pinned]

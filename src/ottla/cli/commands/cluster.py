@@ -8,7 +8,9 @@ from collections.abc import Sequence
 
 from ottla.cli.arguments import Parser, add_connection, not_negative
 from ottla.cli.client_settings import client_of
+from ottla.cli.cluster.balance import add_balance
 from ottla.cli.cluster.quorum import COLUMNS, replication_rows
+from ottla.cli.cluster.replication import add_replication_factor
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import say
 from ottla.client.client import Client
@@ -19,18 +21,24 @@ ottla cluster info
 ottla cluster apis
 ottla cluster quorum
 ottla cluster unregister 3
+ottla cluster balance --dry-run         what would be moved so that everybody bears his share
+ottla cluster balance
+ottla cluster add 4                     broker 4 is new: give it its share
+ottla cluster remove 2                  broker 2 goes: move everything off it
+ottla cluster replication-factor 3 --internal
 """
 
 
 def run(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     with client_of(options) as client:
-        options.action(client, options)
-    return 0
+        return options.action(client, options) or 0
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="ottla cluster", description="Look at the cluster as a whole.", examples=EXAMPLES)
+    parser = Parser(
+        prog="ottla cluster", description="Look at the cluster as a whole, and move what it holds.", examples=EXAMPLES
+    )
     add_connection(parser)
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
     info = commands.add_parser("info", help="the cluster's id and its brokers")
@@ -44,6 +52,8 @@ def _parser() -> Parser:
     unregister.set_defaults(action=_unregister)
     for command in (info, apis, quorum, unregister):
         add_connection(command)
+    add_balance(commands)
+    add_replication_factor(commands)
     return parser
 
 
