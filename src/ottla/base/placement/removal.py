@@ -49,7 +49,7 @@ def _taker(state: BrokerLoads, row: Sequence[int], spot: int, size: float, parti
     if not free:
         raise KafkaError(
             Error.INVALID_REPLICATION_FACTOR,
-            f"{partition} has {len(row)} replicas, but only {len(state.ids)} brokers are left to hold them: give the "
+            f"{partition} has {len(row)} replicas, but only {len(state.ids)} of the brokers would be left: give the "
             f"topic fewer replicas first (ottla cluster replication-factor {len(state.ids)} {partition.topic}), or "
             "add a broker",
         )

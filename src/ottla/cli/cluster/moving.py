@@ -20,7 +20,7 @@ from ottla.base.placement.broker_loads import Aims
 from ottla.cli.arguments import positive
 from ottla.cli.cluster.outlook import count, ids, show, tell_unknown
 from ottla.cli.reassignment.progress import draw
-from ottla.cli.terminal import EXIT_FAILED, EXIT_INTERRUPTED, ToolError, UsageError, is_terminal, say, warn
+from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, is_terminal, say, warn
 from ottla.client.admin import Admin
 from ottla.client.client import Client
 from ottla.client.cluster import describe_cluster
@@ -108,7 +108,7 @@ def run_moves(client: Client, options: argparse.Namespace, command: str, make: M
         raise UsageError("--output goes with --dry-run")
     aims_of(options)
     path = journal_path(state_folder(options), describe_cluster(client).cluster_id)
-    with locked(path):
+    with locked(path), told_how_to_go_on(path):
         journal = read_journal(path)
         if options.cancel:
             return _cancel(client, command, journal, path)
@@ -217,25 +217,33 @@ class _NoMoreWaitingError(Exception):
 
 
 def _carry(client: Client, journal: Journal, path: Path, *, is_waiting: bool) -> int:
-    hint = (
-        f"What is under way goes on (ottla reassign list). The same command again goes on with the rest and takes the "
-        f"throttle away: {journal.words}. To end it: ottla cluster {journal.command} --cancel"
-    )
     try:
         outcome = carry_out(client, journal, lambda new: write_journal(path, new), _Watch(client, journal, is_waiting))
-    except KeyboardInterrupt:
-        _clear_line()
-        warn(hint)
-        return EXIT_INTERRUPTED
     except _NoMoreWaitingError:
-        say(hint)
+        say(_hint(journal))
         return 0
-    except ClientError:
-        _clear_line()
-        warn(hint)
-        raise
     _clear_line()
     return _tell(journal, outcome)
+
+
+@contextmanager
+def told_how_to_go_on(path: Path) -> Iterator[None]:
+    """Whoever is interrupted, by a person or because nobody answers, says what becomes of what was begun."""
+    try:
+        yield
+    except (KeyboardInterrupt, ClientError):
+        journal = read_journal(path)
+        if journal is not None and not journal.is_ended:
+            _clear_line()
+            warn(_hint(journal))
+        raise
+
+
+def _hint(journal: Journal) -> str:
+    return (
+        "What is under way goes on (ottla reassign list). The same command again goes on with the rest and takes the "
+        f"throttle away: {journal.words}. To end it: ottla cluster {journal.command} --cancel"
+    )
 
 
 class _Watch:

@@ -25,7 +25,7 @@ from ottla.operations.reassignment.progress import replica_sizes
 from ottla.operations.reassignment.rates import Look, bytes_in, bytes_out
 from ottla.operations.reassignment.steps import replicas_of
 
-MEASURE_SECONDS = 5.0
+MEASURE_SECONDS = 3.0
 METRICS_SECONDS_MAX = 3.0
 METRICS_HOST, METRICS_PORT = "ottla.metrics.host", "ottla.metrics.port"
 
