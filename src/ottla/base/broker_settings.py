@@ -18,6 +18,7 @@ from ottla.base.broker_keys.audit import AuditKeys
 from ottla.base.broker_keys.cleaner import CleanerKeys
 from ottla.base.broker_keys.cluster import ClusterKeys
 from ottla.base.broker_keys.groups import GroupKeys
+from ottla.base.broker_keys.healing import HealingKeys
 from ottla.base.broker_keys.log import LogKeys
 from ottla.base.broker_keys.measurement import MeasurementKeys
 from ottla.base.broker_keys.network import NetworkKeys
@@ -58,6 +59,7 @@ class BrokerSettings(
     LogKeys,
     CleanerKeys,
     ReplicationKeys,
+    HealingKeys,
     GroupKeys,
     ShareGroupKeys,
     StreamsGroupKeys,

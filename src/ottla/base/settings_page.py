@@ -68,6 +68,7 @@ _HEADINGS: Final = {
     "log": "Logs",
     "cleaner": "Compaction",
     "replication": "Replication",
+    "healing": "Healing",
     "groups": "Consumer groups",
     "share_groups": "Share groups",
     "streams_groups": "Streams groups",

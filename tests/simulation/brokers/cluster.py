@@ -105,6 +105,7 @@ class BrokerHost:
         self.mistakes: dict[str, str] = {}  # settings that somebody got wrong
         self.assembly: Assembly | None = None
         self.failure: str | None = None  # why the last life ended by itself
+        self.is_gone = False  # for good: nobody starts it
         cluster.sockets.hosts[self.address] = self.name
 
     def __repr__(self) -> str:
@@ -128,7 +129,7 @@ class BrokerHost:
         )
 
     def start(self) -> None:
-        if self.loop is not None:
+        if self.loop is not None or self.is_gone:
             return
         world = self.cluster.world
         self.lives += 1
@@ -271,6 +272,10 @@ class Cluster:
         self.world.tell("all is mended")
         self.is_in_trouble = False
         self.mended_at = self.world.now
+        self.mend()
+
+    def mend(self) -> None:
+        """Everything that is broken, but for hosts that are gone."""
         for host in self.hosts:
             disk = self.disk.disk_of(host.name)
             disk.is_full = disk.refuses_sync = False

@@ -115,6 +115,10 @@ def pause(life: Life) -> None:
     later(life.cluster, 0.2, 2 * SESSION_SECONDS, host.resume)
 
 
+def do_nothing(life: Life) -> None:
+    """Some things need a while without any fault."""
+
+
 def step_clock(life: Life) -> None:
     host = someone(life.cluster)
     seconds = life.world.random.choice((-3600.0, -5.0, 5.0, 3600.0))
@@ -305,12 +309,14 @@ class Theme(NamedTuple):
     brokers: int = 3
     is_harmless: bool = False  # nothing happens that excuses a request without an answer
     small_buffers: bool = False  # of sockets, so that nothing is sent in one piece
+    heals: bool = False  # a broker dies for good, and the others get what it held
     is_secured: bool = False  # everybody has to log in, also the brokers at each other
 
 
 PROCESSES: Final = (kill_someone, kill_before_a_write, stop_someone)
 NETWORK: Final = (cut_someone_off, cut_one_way, cut_from_store, slow_network, break_connections)
 LOGINS: Final = (change_password, intrude)
+HEALING: Final = (*PROCESSES, *NETWORK, pause, lose_session, step_clock, do_nothing, do_nothing, do_nothing)
 THEMES: Final[dict[str, Theme]] = {
     "calm": Theme(1, (slow_network,), is_harmless=True),
     "kill": Theme(4, (kill_someone,)),
@@ -325,6 +331,7 @@ THEMES: Final[dict[str, Theme]] = {
     "disks": Theme(2, (fill_disk, kill_someone)),
     "clients": Theme(2, (visit, vanish), is_harmless=True),
     "moves": Theme(3, (visit, visit, kill_someone, cut_one_way, pause), brokers=4),
+    "healing": Theme(3, HEALING, brokers=4, heals=True),
     "garbage": Theme(2, (spoil_state, kill_someone)),
     "small": Theme(2, (*NETWORK, vanish, kill_someone), small_buffers=True),
     "passwords": Theme(0, LOGINS, is_harmless=True, is_secured=True),

@@ -103,6 +103,7 @@ def patched(world: World, sockets: Sockets, disk: Disk, server: ZooKeeperServer)
         random.seed(world.random.getrandbits(64))
         put(os, "urandom", world.random.randbytes)
         put(os, "sendfile", sockets.send_file)
+        put(os, "statvfs", lambda path: SimpleNamespace(f_blocks=10_000, f_bavail=9_000, f_frsize=1 << 20))
         put(service, "Random", lambda: random.Random(world.random.getrandbits(64)))
         for name, function in disk.door().items():
             put(files, name, function)

@@ -23,6 +23,7 @@ RUNTIME = "coordination/runtime.py"
 MEMBERSHIP = "controller/cluster/membership.py"
 FEED = "controller/cluster/feed.py"
 LOGINS = "broker/security/logins.py"
+HEALING = "controller/decisions/healing"
 
 BUGS = [
     PlantedBug(
@@ -339,6 +340,94 @@ BUGS = [
             ),
         ),
         "passwords",
+    ),
+    PlantedBug(
+        "healing counts on where it was when a broker has been back in between",
+        (
+            Change(
+                f"{HEALING}/absences.py",
+                "        if any(broker in living for broker in self.away_ms):\n",
+                "        if False:\n",
+            ),
+            Change(
+                f"{HEALING}/absences.py",
+                "    return {broker: before[broker] + counted_ms if broker in before else 0 for broker in brokers}\n",
+                "    return {**before, **{one: before[one] + counted_ms if one in before else 0 for one in brokers}}\n",
+            ),
+        ),
+        "healing",
+    ),
+    PlantedBug(
+        "healing begins too early",
+        (
+            Change(
+                f"{HEALING}/absences.py",
+                "            if ms >= after_ms and self._missed_ms",
+                "            if 2 * ms >= after_ms and 2 * self._missed_ms",
+            ),
+        ),
+        "healing",
+    ),
+    PlantedBug(
+        "healing forgets the throttle of the replicas that are copied to",
+        (
+            Change(
+                f"{HEALING}/throttling.py",
+                "        for key, row in ((LEADER_REPLICAS, sources), (FOLLOWER_REPLICAS, move.new)):\n",
+                "        for key, row in ((LEADER_REPLICAS, sources),):\n",
+            ),
+        ),
+        "healing",
+    ),
+    PlantedBug(
+        "healing leaves the rates of brokers behind",
+        (
+            Change(
+                f"{HEALING}/throttling.py",
+                "            elif is_ours:\n                config.pop(key)\n        if config != now:\n            changed[name]",
+                "            elif is_ours:\n                pass\n        if config != now:\n            changed[name]",
+            ),
+        ),
+        "healing",
+    ),
+    PlantedBug(
+        "healing moves replicas to a broker that is about to stop",
+        (
+            Change(
+                f"{HEALING}/planning.py",
+                "            if broker not in situation.liveness.shutting_down and broker",
+                "            if broker",
+            ),
+        ),
+        "healing",
+    ),
+    PlantedBug(
+        "the next controller does not know which moves are healing's",
+        (
+            Change(
+                "controller/cluster/healing.py",
+                "            self._node = journal_node.read(found, has_parent)\n",
+                "            self._node = journal_node.read(found, has_parent)\n"
+                "            self._node = self._node._replace(journal=Journal())\n",
+            ),
+        ),
+        "healing",
+    ),
+    PlantedBug(
+        "a move of healing that has ended stays in the journal",
+        (
+            Change(
+                f"{HEALING}/steps.py",
+                "    return set(partition.adding_replicas) == set(move.new) and ",
+                "    return set(partition.adding_replicas) <= set(move.new) and ",
+            ),
+            Change(
+                f"{HEALING}/steps.py",
+                "set(partition.removing_replicas) == set(move.gone)\n",
+                "set(partition.removing_replicas) <= set(move.gone)\n",
+            ),
+        ),
+        "healing",
     ),
 ]
 

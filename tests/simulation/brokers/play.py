@@ -13,6 +13,8 @@ from tests.simulation.brokers.admin import Creator
 from tests.simulation.brokers.cluster import Cluster, running
 from tests.simulation.brokers.consumers import Consumer, FinalReader
 from tests.simulation.brokers.faults import THEMES, Theme, is_whole, states
+from tests.simulation.brokers.healing import SETTINGS as HEALING
+from tests.simulation.brokers.healing import play_healing
 from tests.simulation.brokers.invariants import (
     Invariant,
     NobodyWaits,
@@ -68,8 +70,11 @@ class Life:
             self.cluster.is_in_trouble, self.cluster.mended_at = False, self.world.now
         self.employ()
         self.world.run(1.0)
-        self.meddle()
-        self.world.run(TROUBLE_SECONDS)
+        if self.theme.heals:
+            play_healing(self)
+        else:
+            self.meddle(TROUBLE_SECONDS)
+            self.world.run(TROUBLE_SECONDS)
         self.cluster.heal()
         self.recover()
         self.check_rest()
@@ -106,8 +111,8 @@ class Life:
         for client in (*self.workers(), *self.consumers):
             client.start()
 
-    def meddle(self) -> None:
-        end = self.world.now + TROUBLE_SECONDS - 0.5
+    def meddle(self, seconds: float) -> None:
+        end = self.world.now + seconds - 0.5
 
         def strike() -> None:
             if self.world.now < end:
@@ -194,7 +199,7 @@ class Life:
 def simulate(seed: int, theme: str | None = None, lines: int | None = 80) -> World:
     chance = Random(seed)
     name = theme or chance.choices(list(THEMES), [each.weight for each in THEMES.values()])[0]
-    settings = SECURED if THEMES[name].is_secured else None
+    settings = SECURED if THEMES[name].is_secured else HEALING if THEMES[name].heals else None
     with running(seed, THEMES[name].brokers, settings, lines) as cluster:
         cluster.world.tell(f"theme {name}")
         Life(cluster, THEMES[name]).play()

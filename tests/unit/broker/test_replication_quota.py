@@ -121,6 +121,15 @@ def test_nothing_at_all_is_a_piece_in_as_long_as_all_windows_last():
     assert copied_until(quota, clock, 9_000) == 300
 
 
+def test_replicas_in_sync_use_up_nothing_of_the_rate():
+    """Charged for what a fast producer has them copy, whoever catches up would never do so."""
+    quota, _, _ = make(1000)
+    quota.note(None, 10**9, is_behind=False)
+    assert not quota.must_wait(None, True)
+    quota.note(None, 10**9, is_behind=True)
+    assert quota.must_wait(None, True)
+
+
 # ---- the settings
 
 

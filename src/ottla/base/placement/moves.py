@@ -26,18 +26,30 @@ def plan_drain(
     staying = sorted(set(brokers) - set(gone))
     load = loads(rows, staying)
     leads = Counter(row[0] for row in rows.values() if row)
-    plan = {}
-    for partition, row in sorted(rows.items()):
-        if not set(row) & set(gone):
-            continue
-        new = list(row)
-        for place, broker in enumerate(row):
-            if broker in gone:
-                new[place] = best(new, place, staying, racks, load, leads, partition)
-                load[new[place]] += 1
-                leads[new[place]] += place == 0
-        plan[partition] = new
-    return plan
+    return {
+        partition: drained(partition, row, gone, staying, racks, load, leads)
+        for partition, row in sorted(rows.items())
+        if set(row) & set(gone)
+    }
+
+
+def drained(
+    partition: TopicPartition,
+    row: Sequence[int],
+    gone: Collection[int],
+    staying: Sequence[int],
+    racks: Racks,
+    load: Counter[int],
+    leads: Counter[int],
+) -> list[int]:
+    """One row with others in the places of those who go; `load` and `leads` count them from then on."""
+    new = list(row)
+    for place, broker in enumerate(row):
+        if broker in gone:
+            new[place] = best(new, place, staying, racks, load, leads, partition)
+            load[new[place]] += 1
+            leads[new[place]] += place == 0
+    return new
 
 
 def best(
@@ -56,13 +68,19 @@ def best(
             f"{partition} has {len(row)} replicas, but only {len(brokers)} brokers are left to hold them: give the "
             "topic fewer replicas first (--replication-factor), or add a broker",
         )
-    used = Counter(racks.get(other) for number, other in enumerate(row) if number != place)
-    del used[None]  # no rack is no place that could fail as a whole
+    used = rack_use(row, place, racks)
 
     def cost(broker: int) -> tuple[int, int, int, int]:
         return used[racks.get(broker)], leads[broker] if place == 0 else 0, load[broker], broker
 
     return min(free, key=cost)
+
+
+def rack_use(row: Sequence[int], place: int, racks: Racks) -> Counter[str | None]:
+    """How many replicas of a row lie in which rack, that at `place` not counted."""
+    used = Counter(racks.get(other) for number, other in enumerate(row) if number != place)
+    del used[None]  # no rack is no place that could fail as a whole
+    return used
 
 
 def plan_fill(

@@ -17,6 +17,7 @@ from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
 from ottla.broker.cluster.control import Control
 from ottla.broker.cluster.controller_link import ControllerLink
+from ottla.broker.cluster.disk_question import ask_disks
 from ottla.broker.cluster.forwarding import Forwarding
 from ottla.broker.cluster.leadership_check import LeadershipCheck
 from ottla.broker.cluster.peers import Peers, inter_broker_endpoint, probe
@@ -29,6 +30,7 @@ from ottla.broker.replicas.replica_fetchers import ReplicaFetchers
 from ottla.broker.replicas.replication_quota import ReplicationQuota
 from ottla.controller import tree
 from ottla.controller.cluster.controller import ClusterController
+from ottla.controller.cluster.healing import Healing
 from ottla.controller.cluster.membership import Membership
 from ottla.controller.cluster.upkeep import Upkeep
 from ottla.controller.image import NO_CONTROLLER, BrokerImage, MetadataImage
@@ -73,6 +75,14 @@ class Clustering:
         self.membership = Membership(self._store, node.clock, live, self.controller, images, self._probe)
         self._upkeep = Upkeep(self._store, self.controller, images, self.membership.watches, lambda: live.broker)
         self.peers = Peers(settings, images, poller, tls, log_in)
+        self.healing = Healing(
+            self._store,
+            self.controller,
+            images,
+            node.clock,
+            lambda: live.broker,
+            lambda id_: ask_disks(self.peers, id_),
+        )
         link = ControllerLink(node.id, self.peers, self.membership)
         self.control = Control(node, self.controller, self.membership, link)
         self.forwarding = Forwarding(link, settings.request_timeout_ms)
@@ -241,6 +251,7 @@ class Clustering:
     async def leave(self) -> None:
         """The last thing: end the session."""
         self._upkeep.stop()
+        self.healing.stop()
         if self._polls is not None:
             self._polls.stop()
         await self.membership.close()

@@ -15,6 +15,7 @@ from ottla.base import tasks
 from ottla.base.broker_checks import is_loopback
 from ottla.broker.monitoring.access import metrics_login, metrics_tls
 from ottla.broker.monitoring.cleaner_beans import CleanerBeans
+from ottla.broker.monitoring.healing_families import healing_families
 from ottla.broker.monitoring.http import HttpServer
 from ottla.broker.monitoring.loop_watch import LoopWatch
 from ottla.broker.monitoring.observed import Observed
@@ -113,6 +114,8 @@ class Monitor:
             self._disks,
             self._observed.connections,
         )
+        clustering = self._observed.clustering
+        yield from healing_families(clustering.healing.status if clustering is not None else None)
         yield from self._cleaner.families()
         yield from self._quotas.families()
 

@@ -50,7 +50,7 @@ class FetchingReplica:
             not self.has_told,
         )
         if quota is not None and read.file_range is not None:
-            quota.note(partition, read.file_range.length)
+            quota.note(partition, read.file_range.length, is_behind)
         return read
 
     def __repr__(self) -> str:

@@ -46,9 +46,13 @@ class ReplicationQuota:
             return False
         return self._rate.wait_ms(self._bytes_per_second(), self._clock.monotonic_ms()) > 0
 
-    def note(self, partition: Partition, size: int) -> None:
-        """So many bytes of a partition were copied."""
-        if self.is_on and self._is_throttled(partition):
+    def note(self, partition: Partition, size: int, is_behind: bool = True) -> None:
+        """So many bytes of a partition were copied.
+
+        Only who catches up is charged. What replicas in sync copy of a fast producer would use up the rate, and who is
+        behind would stay behind for ever.
+        """
+        if is_behind and self.is_on and self._is_throttled(partition):
             self._rate.note(size, self._clock.monotonic_ms())
             self.bytes += size
 

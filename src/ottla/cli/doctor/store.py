@@ -9,7 +9,8 @@ from ottla.base.names import TopicPartition
 from ottla.cli.metadata.tree import open_zookeeper
 from ottla.cli.terminal import ToolError
 from ottla.controller import tree
-from ottla.controller.stores.store import StoreError
+from ottla.controller.decisions.healing.journal import PATH, Journal, decode
+from ottla.controller.stores.store import Node, StoreError
 from ottla.operations.doctor.facts import Facts
 from ottla.operations.doctor.findings import Finding, Severity, brokers_text, known, some
 
@@ -20,6 +21,7 @@ class StoreFacts(NamedTuple):
     brokers: frozenset[int]
     controller_id: int
     leaders: dict[TopicPartition, tuple[int, int]]  # leader and its epoch
+    healing: Journal | str = Journal()  # or why it cannot be read
 
 
 def read_store(connect: str) -> StoreFacts:
@@ -34,15 +36,43 @@ def read_store(connect: str) -> StoreFacts:
                         leaders[TopicPartition(topic, int(number))] = (state.leader, state.leader_epoch)
             controller = store.get(tree.CONTROLLER)
             controller_id = tree.decode_controller(controller.data) if controller is not None else -1
+            healing = read_healing(store.get(PATH))
     except ValueError:
         raise ToolError(f"{connect!r} is not of the form host:port,host:port/chroot") from None
     except (StoreError, tree.DamagedNodeError) as problem:
         raise ToolError(f"ZooKeeper at {connect} cannot be read: {problem}") from None
-    return StoreFacts(brokers, controller_id, leaders)
+    return StoreFacts(brokers, controller_id, leaders, healing)
+
+
+def read_healing(node: Node | None) -> Journal | str:
+    try:
+        return decode(node.data) if node is not None else Journal()
+    except tree.DamagedNodeError as damage:
+        return str(damage)
+
+
+def check_healing(journal: Journal | str) -> Iterator[Finding]:
+    """What the controller does about brokers that are away, or why it does nothing."""
+    if isinstance(journal, str):
+        cure = "Restore the node. If nothing moves (ottla reassign list), delete it: the controller makes another."
+        yield Finding(Severity.WARNING, "", f"healing is off: {journal}", "somebody else has written the node", cure)
+        return
+    for reason in journal.waits:
+        cure = "docs/operations.md, Healing, says what each reason means; ottla.heal.* are the limits."
+        yield Finding(
+            Severity.WARNING, "", f"healing waits: {reason}", "the controller waits until that has changed", cure
+        )
+    if journal.moves:
+        gone = sorted({broker for move in journal.moves for broker in move.gone})
+        what = f"the controller gives {len(journal.moves)} partitions of {brokers_text(gone)} to others (healing)"
+        yield Finding(
+            Severity.NOTE, "", what, "the broker, or a folder of it, was away for too long", "Nothing to do: wait."
+        )
 
 
 def compare_store(facts: Facts, store: StoreFacts) -> Iterator[Finding]:
     """`facts` were asked before the store was read: a change in between is not held against anybody."""
+    yield from check_healing(store.healing)
     missing = sorted(set(facts.brokers) - store.brokers)
     if missing:
         what = f"told by the brokers, but not registered in ZooKeeper: {brokers_text(missing)}"

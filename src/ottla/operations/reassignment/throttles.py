@@ -10,19 +10,23 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from ottla.base.names import TopicPartition
+from ottla.base.placement.throttled import (
+    FOLLOWER_RATE,
+    FOLLOWER_REPLICAS,
+    LEADER_RATE,
+    LEADER_REPLICAS,
+    REPLICA_KEYS,
+    by_topic,
+)
 from ottla.client.admin import Admin
 from ottla.client.client import Client
 from ottla.client.configs import Resource, alter_configs
 from ottla.client.reassignments import Reassignment
 from ottla.operations.reassignment.plan import Plan, Rows
 
-LEADER_RATE = "leader.replication.throttled.rate"
-FOLLOWER_RATE = "follower.replication.throttled.rate"
 FOLDER_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
-LEADER_REPLICAS = "leader.replication.throttled.replicas"
-FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
 BROKER_KEYS = (LEADER_RATE, FOLLOWER_RATE, FOLDER_RATE)
-TOPIC_KEYS = (LEADER_REPLICAS, FOLLOWER_REPLICAS)
+TOPIC_KEYS = REPLICA_KEYS
 
 
 class Throttles(NamedTuple):
@@ -45,14 +49,6 @@ def throttles(under_way: Mapping[TopicPartition, Reassignment], wanted: Rows, no
         targets[partition] = set(row) - sources[partition]
     brokers = {broker for row in (*sources.values(), *targets.values()) for broker in row}
     return Throttles(sorted(brokers), by_topic(sources), by_topic(targets))
-
-
-def by_topic(rows: Mapping[TopicPartition, Collection[int]]) -> dict[str, str]:
-    """`0:1,0:2,1:3` for each topic: partition and broker, in the order of their letters as Kafka has it."""
-    words: dict[str, list[str]] = {}
-    for partition, brokers in rows.items():
-        words.setdefault(partition.topic, []).extend(f"{partition.partition}:{broker}" for broker in brokers)
-    return {topic: ",".join(sorted(found)) for topic, found in sorted(words.items())}
 
 
 def set_throttles(client: Client, wanted: Throttles, rate: int) -> None:

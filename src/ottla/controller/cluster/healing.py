@@ -1,0 +1,334 @@
+"""Drives healing (decisions/healing/) while this broker is the controller: looks, asks how full disks are, acts, tells.
+
+Rules:
+1. Whoever awaits decides nothing: each round looks at the clock and the image, and lets the pure steps decide, first
+   what to tidy up, then what to begin. What they decide is decided again on the image of the moment in which it is
+   written.
+2. The journal is read when this broker is elected, and again after any failure: nobody knows then what became of a
+   write.
+3. Disks are asked for only when something is to be begun, or somebody is back: brokers that are well are left alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, NamedTuple, Protocol
+
+from ottla.base import tasks
+from ottla.base.clock import Clock
+from ottla.base.errors import KafkaError
+from ottla.base.log_limiter import LogLimiter
+from ottla.controller import tree
+from ottla.controller.cluster.controller import ClusterController
+from ottla.controller.decisions.healing import journal as journal_node
+from ottla.controller.decisions.healing.absences import Absences
+from ottla.controller.decisions.healing.journal import HealMove, Journal, JournalNode
+from ottla.controller.decisions.healing.situation import Disks, Limits, Situation, holders, is_on, numbers
+from ottla.controller.decisions.healing.steps import Begun, Tidied, decide_begin, decide_tidy, must_compare
+from ottla.controller.decisions.machine import Decision
+from ottla.controller.decisions.maintenance import brokers_in_maintenance
+from ottla.controller.holder import ImageHolder
+from ottla.controller.image import MetadataImage
+from ottla.controller.service import THREAD_SIZE_MIN, Decide, R
+from ottla.controller.stores.store import MetadataStore, StoreError
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS: Final = 1.0
+BREATH_SECONDS: Final = 0.05  # between two rounds, however much happens
+DISKS_MS_MAX: Final = 3_000  # so old what brokers told may be
+PLAN_AGAIN_MS: Final = 5_000  # after a plan of which nothing came
+COMPLAINT_MS: Final = 60_000
+
+AskDisks = Callable[[int], Awaitable[Disks | None]]
+
+
+class HealingSettings(Protocol):
+    """The settings that healing goes by."""
+
+    @property
+    def ottla_heal_after_ms(self) -> int: ...
+
+    @property
+    def ottla_heal_brokers_max(self) -> int: ...
+
+    @property
+    def ottla_heal_throttle_rate(self) -> int: ...
+
+    @property
+    def ottla_heal_moves_max(self) -> int: ...
+
+    @property
+    def ottla_heal_disk_max_percentage(self) -> int: ...
+
+
+class HealingStatus(NamedTuple):
+    """For whoever looks from outside."""
+
+    away_ms: Mapping[int, int] = {}
+    moves: int = 0
+    waits: tuple[str, ...] = ()
+
+
+class Healing:
+    """One a broker; at work while its broker is the controller. All calls are made on the loop."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        controller: ClusterController,
+        images: ImageHolder,
+        clock: Clock,
+        settings: Callable[[], HealingSettings],
+        ask_disks: AskDisks,
+    ) -> None:
+        self._store = store
+        self._controller = controller
+        self._clock = clock
+        self._settings = settings
+        self._ask_disks = ask_disks
+        self._epoch = -1  # of the election that the task below belongs to
+        self._task: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()
+        self._absences: Absences | None = None
+        self._node: JournalNode | None = None  # None: it has to be read
+        self._looked_ms = 0
+        self._disks: Mapping[int, Disks] = {}
+        self._disks_ms = 0
+        self._idle_since_ms: int | None = None  # when a plan came to nothing
+        self._holders: tuple[object, frozenset[int]] = (None, frozenset())
+        self._problem = ""
+        self._log_limiter = LogLimiter(COMPLAINT_MS)
+        images.on_image(self._on_image)
+
+    @property
+    def status(self) -> HealingStatus | None:
+        """None at a broker that is not the controller, or has not looked yet."""
+        if not self._controller.is_active or self._absences is None:
+            return HealingStatus(waits=(self._problem,)) if self._problem and self._controller.is_active else None
+        journal = self._node.journal if self._node is not None else Journal()
+        waits = (self._problem,) if self._problem else journal.waits
+        return HealingStatus(dict(self._absences.away_ms), len(journal.moves), waits)
+
+    def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    def _on_image(self, old: MetadataImage, new: MetadataImage) -> None:
+        if not self._controller.is_active:
+            return
+        if new.controller_epoch != self._epoch:
+            self.stop()
+            self._epoch = new.controller_epoch
+            self._absences = self._node = None
+            self._task = tasks.keep_running(self._run, "healing")
+        elif old.brokers is not new.brokers and self._absences is not None:
+            self._absences.see(new.brokers)  # also who is gone again before the next look
+        if self._node is not None and self._node.journal.moves:
+            self._wake.set()  # a move may have ended: the next one begins at once
+
+    # ---- rounds
+
+    async def _run(self) -> None:
+        self._looked_ms = self._clock.monotonic_ms()
+        while True:
+            await asyncio.sleep(BREATH_SECONDS)
+            try:
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+            self._wake.clear()
+            if self._controller.image.controller_epoch != self._epoch:
+                return
+            if not self._controller.is_active:
+                self._looked_ms = self._clock.monotonic_ms()  # out of touch with the store: this time does not count
+                continue
+            try:
+                await self._round()
+            except (KafkaError, StoreError) as problem:  # the next round may succeed
+                self._node = None
+                if self._log_limiter.is_due(self._clock.monotonic_ms()):
+                    logger.warning("[Controller] healing could not go on: %s", problem)
+
+    async def _round(self) -> None:
+        node = await self._read_journal()
+        if node is None:
+            return
+        if self._absences is None:
+            self._absences = Absences(node.journal)
+        image, limits = self._controller.image, self._limits()
+        self._look(self._absences, image)
+        if node.journal.moves or node.journal.throttle.replicas or node.journal.throttle.rates:
+            if must_compare(image, node.journal):
+                await self._ask()
+            tidied = await self._act(decide_tidy)
+            tell_tidied(tidied)
+            if tidied.ended or tidied.cancelled:
+                self._idle_since_ms = None  # there is room for the next ones
+        await self._begin(image, limits)
+        await self._note_times()
+
+    async def _begin(self, image: MetadataImage, limits: Limits) -> None:
+        assert self._absences is not None
+        assert self._node is not None
+        journal = self._node.journal
+        lost = self._absences.lost(limits.after_ms) | self._absences.failing(limits.after_ms)
+        is_wanted = bool(lost) and is_on(image, limits)
+        if is_wanted and len(journal.moves) < limits.moves_max and self._is_time_to_plan():
+            await self._ask()
+        elif is_wanted or not journal.waits:
+            return
+        self._tell_begun(await self._act(decide_begin), journal.waits)
+
+    def _look(self, absences: Absences, image: MetadataImage) -> None:
+        now_ms = self._clock.monotonic_ms()
+        elapsed_ms, self._looked_ms = now_ms - self._looked_ms, now_ms
+        if self._holders[0] is not image.topics:
+            self._holders = (image.topics, holders(image))
+        absences.look(self._holders[1], image.brokers, self._controller.liveness.offline, elapsed_ms)
+
+    def _is_time_to_plan(self) -> bool:
+        since_ms = self._idle_since_ms
+        return since_ms is None or self._clock.monotonic_ms() - since_ms >= PLAN_AGAIN_MS
+
+    async def _note_times(self) -> None:
+        """What the next controller goes on with: how long who is away, and who is in which rack."""
+        assert self._absences is not None
+        node = self._node
+        if node is None:
+            return
+        absences, image = self._absences, self._controller.image
+        living = {broker: rack for broker, rack in image.racks().items() if rack is not None}
+        known = {broker: rack for broker, rack in node.journal.racks.items() if broker in self._holders[1]}
+        known = {broker: rack for broker, rack in known.items() if broker not in image.brokers} | living
+        journal = absences.noted(node.journal._replace(racks=known))
+        if journal != node.journal:
+            await self._change(lambda image: Decision(node.operations(journal), image, journal), 0)
+            self._node = node.after(journal)
+
+    # ---- the journal
+
+    async def _read_journal(self) -> JournalNode | None:
+        """None: it cannot be read by this broker, and healing stays off."""
+        if self._node is not None:
+            return self._node
+        found = await self._store.get(journal_node.PATH)
+        has_parent = found is not None or await self._store.get(journal_node.PARENT) is not None
+        try:
+            self._node = journal_node.read(found, has_parent)
+        except tree.DamagedNodeError as damage:
+            problem = f"{damage}. Healing is off until the node is restored, or deleted when nothing is being healed"
+            if problem != self._problem:
+                self._problem = problem
+                logger.error("[Controller] %s", problem)
+            return None
+        self._problem = ""
+        return self._node
+
+    # ---- acting
+
+    def _limits(self) -> Limits:
+        settings = self._settings()
+        return Limits(
+            settings.ottla_heal_after_ms,
+            settings.ottla_heal_brokers_max,
+            settings.ottla_heal_throttle_rate,
+            settings.ottla_heal_moves_max,
+            settings.ottla_heal_disk_max_percentage,
+        )
+
+    def _situation(self, image: MetadataImage, journal: Journal) -> Situation:
+        assert self._absences is not None
+        limits = self._limits()
+        return Situation(
+            limits,
+            self._controller.liveness,
+            self._controller.rules,
+            self._absences.away,
+            self._absences.lost(limits.after_ms),
+            self._absences.failing(limits.after_ms),
+            brokers_in_maintenance(image, self._clock.now_ms()),
+            {**journal.racks, **image.racks()},
+            self._disks,
+        )
+
+    async def _act(self, step: Callable[[MetadataImage, JournalNode, Situation], Decision[R]]) -> R:
+        """Let a step decide, and have it written if there is anything to write."""
+        node, image = self._node, self._controller.image
+        assert node is not None
+        size = image.count_partitions(image.topics)
+
+        def decide(image: MetadataImage) -> Decision[R]:
+            return step(image, node, self._situation(image, node.journal))
+
+        decision = decide(image) if size <= THREAD_SIZE_MIN else await asyncio.to_thread(decide, image)
+        if not decision.operations:
+            return decision.reply
+        reply = await self._change(decide, size)
+        assert isinstance(reply, Tidied | Begun)
+        if reply.journal != node.journal:
+            self._node = node.after(reply.journal)
+        return reply
+
+    async def _change(self, decide: Decide[R], size: int) -> R:
+        """What becomes of a write that fails is not known: the journal is read again then."""
+        try:
+            return await self._controller.change(decide, size=size, is_urgent=True)
+        except BaseException:
+            self._node = None
+            raise
+
+    async def _ask(self) -> None:
+        """How large the replicas are, and how full the disks."""
+        now_ms = self._clock.monotonic_ms()
+        if self._disks and now_ms - self._disks_ms < DISKS_MS_MAX:
+            return
+        brokers = list(self._controller.image.brokers)
+        answers = await asyncio.gather(*map(self._ask_disks, brokers))
+        self._disks = {broker: disks for broker, disks in zip(brokers, answers, strict=True) if disks is not None}
+        self._disks_ms = now_ms
+
+    # ---- what is told
+
+    def _tell_begun(self, begun: Begun, waits_before: tuple[str, ...]) -> None:
+        self._idle_since_ms = None if begun.moves else self._clock.monotonic_ms()
+        if begun.moves:
+            gone = {broker for move in begun.moves for broker in move.gone}
+            logger.info(
+                "[Controller] healing: %d partitions of broker %s are given to others, %s; %d are under way",
+                len(begun.moves),
+                numbers(gone),
+                some_of(begun.moves),
+                len(begun.journal.moves),
+            )
+        if begun.waits != waits_before:
+            for reason in begun.waits:
+                logger.warning("[Controller] healing waits: %s", reason)
+            if not begun.waits and not begun.moves:
+                logger.info("[Controller] healing waits for nothing any more")
+
+    def __repr__(self) -> str:
+        return f"<Healing {self.status}>"
+
+
+def tell_tidied(tidied: Tidied) -> None:
+    if tidied.ended:
+        logger.info("[Controller] healing: %d moves have ended, %s", len(tidied.ended), some_of(tidied.ended))
+    if tidied.cancelled:
+        logger.info(
+            "[Controller] healing: %d moves are cancelled, %s: who held them is back, or the new broker is lost",
+            len(tidied.cancelled),
+            some_of(tidied.cancelled),
+        )
+    if (tidied.ended or tidied.cancelled) and not tidied.journal.moves:
+        logger.info("[Controller] healing: no move is under way any more")
+
+
+def some_of(moves: tuple[HealMove, ...]) -> str:
+    """`orders-0 from 3 to 4` of the first ones."""
+    words = [f"{move.partition} from {numbers(move.gone)} to {numbers(move.new)}" for move in moves[:3]]
+    return ", ".join(words) + (", ..." if len(moves) > 3 else "")
