@@ -120,7 +120,8 @@ def kafkas_plan(bootstrap: str, topics: Sequence[str]) -> Rows:
             file.name,
         ]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    return parse_plan(done.stdout.strip().splitlines()[-1]).replicas
+    proposed = [line for line in done.stdout.splitlines() if line.startswith('{"version"')][-1]
+    return parse_plan(proposed).replicas
 
 
 def outcome(facts: ClusterFacts, rows: Rows) -> dict[str, Any]:

@@ -1,10 +1,11 @@
 """Plans that balance a cluster: replicas, leaders, bytes on disk, in and out, with as few bytes copied as possible.
 
 Rules:
-1. Nothing moves while every broker is within the tolerance of its share. What is not is brought closer than that, so
-   small changes do not begin it anew: the plan of a cluster that has followed a plan is empty.
+1. Nothing moves while every broker is within the tolerance of its share. Where one is not, all are brought much closer,
+   so small changes do not begin it anew: the plan of a cluster that has followed a plan is empty.
 2. What costs nothing comes first: who leads is changed before anything is copied. Then replicas move, those first that
-   help most for their bytes; two replicas change places only where no single move helps.
+   help most for their bytes; two replicas change places only where somebody is beyond the tolerance and no single
+   move helps.
 3. No partition has two replicas on a broker, or fewer racks than before; one that could have more racks gets them.
 4. Disks past their mark come before all else, and nobody is filled beyond his mark.
 5. What is not known is no aim: a partition whose size nobody tells stays where it is.
@@ -34,7 +35,10 @@ from ottla.base.placement.broker_loads import (
 
 USUAL: Final = Aims()
 GAIN_MIN: Final = 1e-9
-TRIES_MAX: Final = 200  # replicas in a row that help nobody: the next ones, which promise less, will not either
+PRICE: Final = 0.01  # for as many bytes as a broker has on the mean: so the last half percent is not worth a copy
+ROUNDS_MAX: Final = 3
+TRIES_MAX: Final = 50  # replicas in a row that help nobody: the next ones, which promise less, will not either
+FAILURES_MAX: Final = 200  # the same, of all brokers together
 TAKERS_MAX: Final = 4  # of the emptiest brokers, for one replica
 SWAPS_MAX: Final = 40  # of the heaviest replicas of a broker
 GAINS_PER_SLICE: Final = 200
@@ -68,12 +72,14 @@ def steps(
     before = made.state.cost()
     if takers is None:
         yield from made.mend_racks()
+    is_first = True
     while made.state.cost() > GAIN_MIN:
         done = made.changes
         yield from made.descend()
-        if made.state.cost() <= GAIN_MIN:
+        if is_first:
+            is_first = False
             yield from made.go_home()
-            break
+            yield from made.descend()
         made.state.set_bands()  # what has become good enough may now differ by a little more
         if made.changes == done:
             break
@@ -85,8 +91,8 @@ class Descent(Layout):
     """Change after change, each of which lowers the cost, until none does."""
 
     def descend(self) -> Iterator[None]:
-        """Until nothing helps any more."""
-        while True:
+        """A few rounds, or until nothing helps any more: the last percent is not worth more."""
+        for _ in range(ROUNDS_MAX):
             done = self.changes
             yield from self._hand_over()
             for place in self._strained():
@@ -182,7 +188,7 @@ class Descent(Layout):
             row = self.rows[number]
             spot = row.index(giver)
             amounts = self.amounts(number, spot)
-            best, best_gain = -1, GAIN_MIN
+            best, best_gain = -1, self.price(amounts[DISK])
             for taker in takers:
                 if self.fits(row, spot, taker):
                     gain = self.state.gain(giver, taker, amounts)
@@ -205,17 +211,17 @@ class Descent(Layout):
         if max(pull) <= 0 or taker not in self.takers:
             return
         givers: dict[int, Iterator[tuple[int, float, int]]] = {}
-        for giver in range(len(self.state.ids)):
-            if giver != taker:
-                givers[giver] = yield from self._promising(giver, pull)
-        order = {giver: self.state.fullness(giver) for giver in givers}  # each failure lets the others go first
-        failures = dict.fromkeys(givers, 0)
+        # Each failure lets the others go first.
+        order = {giver: self.state.fullness(giver) for giver in range(len(self.state.ids)) if giver != taker}
+        failures = dict.fromkeys(order, 0)
         tried = 0
-        while order:
+        while order and sum(failures.values()) <= FAILURES_MAX:
             giver = max(order, key=order.__getitem__)
             tried += 1
             if tried % GAINS_PER_SLICE == 0:
                 yield
+            if giver not in givers:
+                givers[giver] = yield from self._promising(giver, pull)
             found = next(givers[giver], None)
             if found is None or failures[giver] > TRIES_MAX:
                 del order[giver]
@@ -224,7 +230,7 @@ class Descent(Layout):
             row = self.rows[number]
             spot = row.index(giver)
             amounts = self.amounts(number, spot)
-            if self.fits(row, spot, taker) and self.state.gain(giver, taker, amounts) > GAIN_MIN:
+            if self.fits(row, spot, taker) and self.state.gain(giver, taker, amounts) > self.price(amounts[DISK]):
                 self.put(number, spot, taker, amounts)
                 failures[giver] = 0
                 order[giver] = self.state.fullness(giver)
@@ -263,7 +269,7 @@ class Descent(Layout):
         """A heavy replica for a light one, where moves alone would upset something else."""
         state = self.state
         for resource in state.known:
-            if resource in (REPLICAS, LEADERS) or not state.beyond(resource, place):
+            if resource in (REPLICAS, LEADERS) or not state.is_far(resource, place):
                 continue
             is_above = state.loads[resource][place] > state.targets[resource][place]
             others = sorted(
@@ -274,7 +280,7 @@ class Descent(Layout):
             for other in others[:TAKERS_MAX]:
                 giver, taker = (place, other) if is_above else (other, place)
                 yield from self._swap_between(giver, taker, resource)
-                if not state.beyond(resource, place):
+                if not state.is_far(resource, place):
                     break
 
     def _swap_between(self, giver: int, taker: int, resource: int) -> Iterator[None]:
@@ -316,11 +322,15 @@ class Descent(Layout):
             return False
         there, here = self.amounts(number, spot), self.amounts(other, spot_there)
         passed = (there[0] - here[0], there[1] - here[1], there[2] - here[2], there[3] - here[3], there[4] - here[4])
-        if self.state.gain(giver, taker, passed) <= GAIN_MIN:
+        if self.state.gain(giver, taker, passed) <= self.price(there[DISK] + here[DISK]):
             return False
         self.put(number, spot, taker, there)
         self.put(other, spot_there, giver, here)
         return True
+
+    def price(self, size: float) -> float:
+        """What a copy of so many bytes must gain: nobody copies much for next to nothing."""
+        return GAIN_MIN + PRICE * size * self.state.scales[DISK]
 
     def _emptiest(self, giver: int) -> list[int]:
         return sorted((place for place in self.takers if place != giver), key=self.state.fullness)[:TAKERS_MAX]

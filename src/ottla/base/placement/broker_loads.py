@@ -17,6 +17,10 @@ REPLICAS, LEADERS, DISK, IN, OUT = range(5)
 RESOURCES: Final = (REPLICAS, LEADERS, DISK, IN, OUT)
 # What is less than this is not worth a move, however large its share is: one more or less, 8 MiB, 64 KiB a second.
 SLACK: Final = (1.0, 1.0, 8.0 * 2**20, 65536.0, 65536.0)
+# Where something has to move, it moves to where it serves most: a tenth of the tolerance, and no more than half a
+# replica beside the mean. Small changes later do not begin it anew: these count only from the whole tolerance on.
+NARROW: Final = (0.1, 0.1, 0.1, 0.5, 0.5)
+NARROW_SLACK: Final = (0.5, 0.5, 0.5 * 2**20, 32768.0, 32768.0)
 # Rates are measured for seconds and change by themselves: they may differ by more before anything moves.
 WIDTH: Final = (1.0, 1.0, 1.0, 2.0, 2.0)
 REFUSED: Final = -1.0
@@ -56,7 +60,7 @@ class BrokerRoom(NamedTuple):
 class Aims(NamedTuple):
     """How even is even enough, and how full a disk may be."""
 
-    tolerance: float = 0.10  # of the mean; once somebody is beyond it, he is brought within half of it
+    tolerance: float = 0.10  # of the mean; once somebody is beyond it, all are brought much closer
     disk_mark: float = 0.85  # of a disk
 
 
@@ -64,8 +68,8 @@ class BrokerLoads:
     """Who bears how much of what, and what a change would better.
 
     The cost is the square of what lies beyond the band, so nothing moves while everybody is within. A change may not
-    push anybody out of a band who is within, or through it, unless it relieves a disk, nor fill a disk beyond its mark:
-    so what was good once stays good, and a plan ends where a second one would begin with nothing to do.
+    push anybody out of the tolerance who is within, or through it, unless it relieves a disk, nor fill a disk beyond
+    its mark: so what was good once stays good, and a plan ends where a second one would begin with nothing to do.
     """
 
     def __init__(self, brokers: Mapping[int, BrokerRoom], aims: Aims) -> None:
@@ -76,6 +80,7 @@ class BrokerLoads:
         self.totals = [0.0] * len(RESOURCES)
         self.targets = [[0.0] * len(self.ids) for _ in RESOURCES]
         self.bands = [inf] * len(RESOURCES)
+        self.wide = [inf] * len(RESOURCES)
         self.scales = [0.0] * len(RESOURCES)
         self.limits = [inf] * len(self.ids)
         self.known: list[int] = list(RESOURCES)
@@ -83,15 +88,15 @@ class BrokerLoads:
     def __repr__(self) -> str:
         return f"<BrokerLoads of {len(self.ids)} brokers, cost {self.cost():.4g}>"
 
-    def add(self, places: Sequence[int], weight: Amounts) -> None:
-        """A partition with replicas at these places; the first one leads."""
+    def add(self, places: Sequence[int], weight: Amounts, sign: int = 1) -> None:
+        """A partition with replicas at these places; the first one leads. A sign of -1 takes it away again."""
         for place in places:
-            self.loads[REPLICAS][place] += 1
-            self.loads[DISK][place] += weight[DISK]
-            self.loads[IN][place] += weight[IN]
+            self.loads[REPLICAS][place] += sign
+            self.loads[DISK][place] += sign * weight[DISK]
+            self.loads[IN][place] += sign * weight[IN]
         if places:
-            self.loads[LEADERS][places[0]] += 1
-            self.loads[OUT][places[0]] += weight[OUT]
+            self.loads[LEADERS][places[0]] += sign
+            self.loads[OUT][places[0]] += sign * weight[OUT]
 
     def settle(self, known: Sequence[int]) -> None:
         """When all is added: what is everybody's share, where it is not to go beyond."""
@@ -113,14 +118,16 @@ class BrokerLoads:
         self.set_bands()
 
     def set_bands(self) -> None:
-        """Whatever lies within the tolerance may stay there; what does not is brought within half of it."""
+        """Whatever lies within the tolerance may stay there; where somebody does not, all are brought much closer."""
         for resource in RESOURCES:
-            share = self.aims.tolerance * WIDTH[resource]
-            mean = self.totals[resource] / len(self.ids)
-            wide, narrow = max(share * mean, SLACK[resource]), max(share * mean / 2, SLACK[resource])
-            self.bands[resource] = wide
+            share = self.aims.tolerance * WIDTH[resource] * self.totals[resource] / len(self.ids)
+            self.wide[resource] = self.bands[resource] = max(share, SLACK[resource])
             if any(self.beyond(resource, place) > 0 for place in range(len(self.ids))):
-                self.bands[resource] = narrow
+                self.bands[resource] = max(share * NARROW[resource], NARROW_SLACK[resource])
+
+    def is_far(self, resource: int, place: int) -> bool:
+        """Whether a broker lies outside of the whole tolerance."""
+        return abs(self.loads[resource][place] - self.targets[resource][place]) > self.wide[resource]
 
     def beyond(self, resource: int, place: int) -> float:
         """By how much a broker lies outside of the band, on either side."""
@@ -170,13 +177,13 @@ class BrokerLoads:
             if not amount:
                 continue
             loads, targets = self.loads[resource], self.targets[resource]
-            band, scale = self.bands[resource], self.scales[resource]
+            band, wide, scale = self.bands[resource], self.wide[resource], self.scales[resource]
             for place, change in ((giver, -amount), (taker, amount)):
                 away = loads[place] - targets[place]
                 before = (abs(away) - band) * scale
                 after = (abs(away + change) - band) * scale
                 if after > ROUNDING:
-                    if not full and (before <= ROUNDING or away * (away + change) < 0):
+                    if not full and abs(away + change) > wide and (abs(away) <= wide or away * (away + change) < 0):
                         return REFUSED  # who had too much would have too little: others would have to give it back
                     total -= after * after
                 if before > ROUNDING:
