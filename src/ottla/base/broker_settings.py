@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from ottla.base.broker_checks import broker_warnings, check_broker_settings
 from ottla.base.broker_keys.audit import AuditKeys
+from ottla.base.broker_keys.balancing import BalancingKeys
 from ottla.base.broker_keys.cleaner import CleanerKeys
 from ottla.base.broker_keys.cluster import ClusterKeys
 from ottla.base.broker_keys.groups import GroupKeys
@@ -61,6 +62,7 @@ class BrokerSettings(
     CleanerKeys,
     ReplicationKeys,
     HealingKeys,
+    BalancingKeys,
     GroupKeys,
     ShareGroupKeys,
     StreamsGroupKeys,

@@ -69,6 +69,7 @@ _HEADINGS: Final = {
     "cleaner": "Compaction",
     "replication": "Replication",
     "healing": "Healing",
+    "balancing": "Balancing",
     "groups": "Consumer groups",
     "share_groups": "Share groups",
     "streams_groups": "Streams groups",

@@ -230,6 +230,7 @@ FAMILIES = {
     "controlled.shutdown.": "unit/broker/test_hand_over.py",
     "log.cleaner.": "unit/broker/test_cleaning.py",
     "metrics.": "conformance/test_monitoring.py",
+    "ottla.balance.": "unit/controller/test_balancing.py",
     "ottla.heal.": "unit/controller/test_healing_driver.py",
     "ottla.audit.topic.": "unit/broker/test_audit_writer.py",
     "ottla.audit.": "unit/broker/test_audit_trail.py",

@@ -29,6 +29,7 @@ from ottla.broker.replicas.isr_changes import IsrChanges
 from ottla.broker.replicas.replica_fetchers import ReplicaFetchers
 from ottla.broker.replicas.replication_quota import ReplicationQuota
 from ottla.controller import tree
+from ottla.controller.cluster.balancing import Balancing
 from ottla.controller.cluster.controller import ClusterController
 from ottla.controller.cluster.healing import Healing
 from ottla.controller.cluster.membership import Membership
@@ -83,6 +84,15 @@ class Clustering:
             node.clock,
             lambda: live.broker,
             lambda id_: ask_disks(self.peers, id_),
+        )
+        self.balancing = Balancing(
+            self._store,
+            self.controller,
+            images,
+            node.clock,
+            lambda: live.broker,
+            lambda id_: ask_disks(self.peers, id_),
+            self.healing,
         )
         link = ControllerLink(node.id, self.peers, self.membership)
         self.control = Control(node, self.controller, self.membership, link)
@@ -255,6 +265,7 @@ class Clustering:
         """The last thing: end the session."""
         self._upkeep.stop()
         self.healing.stop()
+        self.balancing.stop()
         if self._polls is not None:
             self._polls.stop()
         await self.membership.close()

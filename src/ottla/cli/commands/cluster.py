@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from ottla.cli.arguments import Parser, add_connection, not_negative
 from ottla.cli.client_settings import client_of
 from ottla.cli.cluster import maintenance, roll
+from ottla.cli.cluster.balance import add_balance
 from ottla.cli.cluster.quorum import COLUMNS, replication_rows
+from ottla.cli.cluster.replication import add_replication_factor
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import say
 from ottla.client.client import Client
@@ -22,6 +24,11 @@ ottla cluster quorum
 ottla cluster unregister 3
 ottla cluster maintenance 2 --for 30m
 ottla cluster roll --command 'systemctl restart ottla@{id}'
+ottla cluster balance --dry-run         what would be moved so that everybody bears his share
+ottla cluster balance
+ottla cluster add 4                     broker 4 is new: give it its share
+ottla cluster remove 2                  broker 2 goes: move everything off it
+ottla cluster replication-factor 3 --internal
 """
 
 
@@ -33,7 +40,9 @@ def run(arguments: Sequence[str]) -> int:
 
 def _parser() -> Parser:
     parser = Parser(
-        prog="ottla cluster", description="Look at the cluster as a whole, and work at its brokers.", examples=EXAMPLES
+        prog="ottla cluster",
+        description="Look at the cluster as a whole, move what it holds, work at its brokers.",
+        examples=EXAMPLES,
     )
     add_connection(parser)
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
@@ -50,6 +59,8 @@ def _parser() -> Parser:
         add_connection(command)
     maintenance.add_parser(commands)
     roll.add_parser(commands)
+    add_balance(commands)
+    add_replication_factor(commands)
     return parser
 
 
