@@ -10,7 +10,7 @@ from ottla.base.placement.removal import plan_removal
 from ottla.cli.arguments import add_connection, not_negative
 from ottla.cli.cluster.moving import Wish, add_moving, aims_of, run_moves
 from ottla.cli.cluster.outlook import ids
-from ottla.cli.terminal import UsageError, say, warn
+from ottla.cli.terminal import EXIT_FAILED, UsageError, say, warn
 from ottla.client.admin import Admin
 from ottla.client.client import Client
 from ottla.client.cluster import unregister_broker
@@ -85,7 +85,7 @@ def _tell_removed(client: Client, brokers: list[int], *, is_unregistered: bool) 
     held = {broker for row in replicas_of(Admin(client).topics()).values() for broker in row} & set(brokers)
     if held:
         warn(f"broker {ids(sorted(held))} still holds replicas: the same command again goes on.")
-        return 0
+        return EXIT_FAILED
     living = sorted(set(brokers) & set(Admin(client).live_brokers()))
     if living:
         say(
