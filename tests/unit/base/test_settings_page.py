@@ -14,6 +14,8 @@ from ottla.base.topic_keys import BROKER_SYNONYMS, TopicKeys
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "settings.md"
+# The controller finds these in the metadata, of every broker: no broker reads its own.
+READ_IN_IMAGE = {"ottla.maintenance.until.ms"}
 # These act at the start alone: they decide whether the broker can run at all.
 READ_BY_CHECKS = {
     "ottla.metrics.insecure",
@@ -114,7 +116,7 @@ def test_a_key_acts_if_and_only_if_something_reads_it() -> None:
             read |= {name.replace(".", "_") for name in re.findall(r'"([a-z]+(?:\.[a-z]+)+)"', path.read_text())}
     by_topics = {broker_key for synonyms in BROKER_SYNONYMS.values() for broker_key, _ in synonyms}
     for name, key in BrokerSettings.keys.items():
-        if name in by_topics or name in READ_BY_CHECKS:
+        if name in by_topics or name in READ_BY_CHECKS | READ_IN_IMAGE:
             continue
         assert (key.attribute in read) == (key.unused is None), name
 
