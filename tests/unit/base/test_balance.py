@@ -1,6 +1,5 @@
 """Plans that balance a cluster: what must hold for any cluster, and the cases that people know."""
 
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from random import Random
@@ -16,6 +15,7 @@ from ottla.base.placement.broker_loads import (
     DISK,
     IN,
     OUT,
+    PER_SLICE,
     Aims,
     BrokerFigures,
     BrokerRoom,
@@ -26,8 +26,6 @@ from ottla.base.placement.broker_loads import (
 from ottla.base.placement.new_partitions import place_replicas
 
 GIB = 2**30
-PLAN_SECONDS_MAX = 2.0
-SLICE_SECONDS_MAX = 0.010
 
 
 def followed(loads: Sequence[PartitionLoad], plan: BalancePlan) -> list[PartitionLoad]:
@@ -250,22 +248,20 @@ def test_nothing_moves_for_a_little() -> None:
 
 
 @pytest.mark.parametrize("new", [0, 1, 4])
-def test_ten_thousand_partitions_on_twenty_brokers_are_planned_in_time(new: int) -> None:
-    """Measured in time of this thread, so that a busy machine does not count."""
+def test_ten_thousand_partitions_on_twenty_brokers_are_planned_in_slices(new: int) -> None:
+    """How long a slice takes is measured in bench/balance.py; here it gives the loop back often."""
     loads = spread_over(list(range(1, 21 - new)), 100, 100, 3, Random(7))
     brokers = {broker: BrokerRoom() for broker in range(1, 21)}
     running, plan = steps(loads, brokers), None
-    slices = []
+    slices = 0
     while plan is None:
-        began = time.thread_time()
         try:
             next(running)
         except StopIteration as ended:
             plan = ended.value
-        slices.append(time.thread_time() - began)
+        slices += 1
+    assert slices > 2 * len(loads) / PER_SLICE, "all partitions are gone through at least twice"
     assert plan.cost_after == 0
-    assert sum(slices) < PLAN_SECONDS_MAX
-    assert sorted(slices)[-3] < SLICE_SECONDS_MAX, "but for the garbage collector's pauses"
     if new:
         after = figures(loads, brokers, plan)
         assert skew([one.disk_bytes for one in after]) <= 0.21  # type: ignore[operator]

@@ -19,6 +19,7 @@ from ottla.controller.decisions.healing.journal import HealMove, Throttle, Writt
 from ottla.controller.decisions.healing.situation import Disks, Folder
 from ottla.controller.decisions.liveness import Liveness
 from ottla.controller.decisions.machine import NewTopic
+from ottla.controller.decisions.ottla_version import OF_NEW_CLUSTERS
 from ottla.controller.decisions.reassignment import Wish, decide_reassignments
 from ottla.controller.image import MetadataImage
 from ottla.controller.stores.store import CreateNode
@@ -233,7 +234,7 @@ def test_the_next_controller_takes_the_throttle_back() -> None:
 
 
 def test_why_nothing_is_begun() -> None:
-    image = MetadataImage().with_brokers({1: broker(1), 2: broker(2)})
+    image = MetadataImage(features=OF_NEW_CLUSTERS).with_brokers({1: broker(1), 2: broker(2)})
     assert hindrance(image, Liveness(), frozenset(), 0) is None
     assert "maintenance" in str(hindrance(image, Liveness(), frozenset({2}), 0))
     assert "healed" in str(hindrance(image, Liveness(), frozenset(), 3))

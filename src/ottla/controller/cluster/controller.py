@@ -31,7 +31,7 @@ from ottla.controller.decisions.leader_election import (
     decide_controlled_shutdown,
     decide_election,
 )
-from ottla.controller.decisions.liveness import NO_LIVES, Liveness, Rules
+from ottla.controller.decisions.liveness import NO_LIVES, ElectionSettings, Liveness, Rules, rules_by
 from ottla.controller.decisions.machine import ConfigCheck, Decision
 from ottla.controller.decisions.ottla_version import level
 from ottla.controller.decisions.reassignment import with_next_steps
@@ -75,16 +75,6 @@ class Registrations(NamedTuple):
     damaged: frozenset[str] = frozenset()
 
 
-class ElectionSettings(Protocol):
-    """What decides about the leaders of topics that have no such settings of their own."""
-
-    @property
-    def min_insync_replicas(self) -> int: ...
-
-    @property
-    def unclean_leader_election_enable(self) -> bool: ...
-
-
 class ClusterOptions(ControllerOptions, ElectionSettings, Protocol):
     """What the controller needs to know of the broker's settings."""
 
@@ -122,8 +112,7 @@ class ClusterController(ControllerService):
 
     @property
     def rules(self) -> Rules:
-        options = self._election_options
-        return Rules(options.min_insync_replicas, options.unclean_leader_election_enable)
+        return rules_by(self._election_options)
 
     # ---- being the controller, and not being it any more
 
@@ -272,8 +261,7 @@ class ClusterController(ControllerService):
 
     def _rules_under(self, image: MetadataImage) -> Rules:
         """The rules of topics without their own, when an image counts."""
-        settings = self._election_options.under(image)
-        return Rules(settings.min_insync_replicas, settings.unclean_leader_election_enable)
+        return rules_by(self._election_options.under(image))
 
     def _is_change(self, decision: Decision[Any]) -> bool:
         """Some things change without being written by us: who is alive, and what others have written."""

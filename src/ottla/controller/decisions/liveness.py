@@ -8,7 +8,7 @@ and is told again by the brokers when there is a new one: who is about to stop, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from ottla.controller.decisions.eligible_leaders import is_on
@@ -36,6 +36,20 @@ class Rules(NamedTuple):
     min_insync_replicas: int = 1
     unclean_leader_election: bool = False
     keeps_eligible: bool = True  # eligible.leader.replicas.version
+
+
+class ElectionSettings(Protocol):
+    """What decides about the leaders of topics that have no such settings of their own."""
+
+    @property
+    def min_insync_replicas(self) -> int: ...
+
+    @property
+    def unclean_leader_election_enable(self) -> bool: ...
+
+
+def rules_by(settings: ElectionSettings) -> Rules:
+    return Rules(settings.min_insync_replicas, settings.unclean_leader_election_enable)
 
 
 def rules_of(image: MetadataImage, topic: str, defaults: Rules) -> Rules:
