@@ -19,12 +19,11 @@ from ottla.cli.security.plan import COLUMNS, Plan, make_plan
 from ottla.cli.security.policy import SECTIONS, Login, entry_text, policy_text, read_policy, user_entry
 from ottla.cli.security.steps import carry_out
 from ottla.cli.tables import print_table
-from ottla.cli.terminal import EXIT_FAILED, EXIT_USAGE, ToolError, is_terminal, say, warn
+from ottla.cli.terminal import EXIT_DRIFT, EXIT_FAILED, EXIT_USAGE, ToolError, is_terminal, say, warn
 from ottla.client.client import Client
 from ottla.client.quotas import Upsertion
 from ottla.operations.acls.own_rights import Caller
 
-EXIT_DRIFT: Final = 3
 EXAMPLES: Final = """
 ottla security export > security.yaml
 ottla security apply security.yaml --dry-run
