@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
-from ottla.base.errors import Error
-from ottla.cli.cluster_file.model import ALL_BROKERS, BROKERS, GROUPS, TOPICS
+from ottla.cli.cluster_file.model import BROKERS, GROUPS, TOPICS
 from ottla.cli.cluster_file.plan import ClusterPlan, Refusal, SettingChange, TopicChange
 from ottla.cli.cluster_file.registry import schema_steps
 from ottla.cli.security.cluster import security_steps
@@ -34,7 +33,10 @@ def with_refusals(client: Client, plan: ClusterPlan) -> ClusterPlan:
     """The plan without what the brokers would refuse, which is among its refusals then. Changes nothing."""
     refused: dict[Row, str] = {}
     for step in _topic_steps(client, plan, validate_only=True):
-        refused |= {row: _reason(row, problem) for row, problem in (step.run() or {}).items()}
+        told: set[int] = set()
+        for row, problem in (step.run() or {}).items():
+            refused[row] = "" if id(problem) in told else f"{row[1]} {row[2]}: {problem}"
+            told.add(id(problem))  # one refusal of several settings of a resource
     if any(change.mark == REMOVE for change in plan.topics) and not _deletes_topics(client):
         gone = [change for change in plan.topics if change.mark == REMOVE]
         why = f"the cluster does not delete topics ({DELETES}=false)"
@@ -101,15 +103,9 @@ def _settings_step(
 
     def run() -> dict[Row, Exception]:
         refused = alter_many(client, resource, alterations, validate_only=validate_only)
-        return {row: _told(problem, name) for name, problem in refused.items() for row in rows[name]}
+        return {row: problem for name, problem in refused.items() for row in rows[name]}
 
     return Step([row for some in rows.values() for row in some], run)
-
-
-def _told(problem: RefusedError, name: str) -> Exception:
-    if problem.error is Error.BROKER_NOT_AVAILABLE and name != ALL_BROKERS:
-        return RefusedError(f"broker {name} does not answer", problem.error, problem.said)
-    return problem
 
 
 def _alteration(changes: Sequence[SettingChange]) -> Alteration:
@@ -128,10 +124,6 @@ def _deletes_topics(client: Client) -> bool:
     broker = str(Admin(client).live_brokers()[0])
     configs = describe_configs(client, Resource.BROKER, [broker])[broker]
     return not any(config.name == DELETES and config.value == "false" for config in configs)
-
-
-def _reason(row: Row, problem: Exception) -> str:
-    return f"{row[1] if row[1] == 'topic' else ''} {row[2]}: {problem}".strip()
 
 
 def _by_name(changes: Iterable[SettingChange]) -> dict[str, list[SettingChange]]:

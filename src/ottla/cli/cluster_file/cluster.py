@@ -35,12 +35,14 @@ T = TypeVar("T")
 
 def read_cluster(client: Client, sections: Collection[str], wanted: ClusterState | None = None) -> ClusterState:
     """These sections; of topics and groups the settings of those that are wanted, of all of them without a wish."""
+    brokers, fixed = _brokers(client) if BROKERS in sections else (None, frozenset())
     return ClusterState(
         _topics(client, wanted and wanted.topics) if TOPICS in sections else None,
-        _brokers(client) if BROKERS in sections else None,
+        brokers,
         _groups(client, wanted.groups if wanted is not None and wanted.groups else {}) if GROUPS in sections else None,
         None,
         read_policy(client, [name for name in POLICY_SECTIONS if name in sections]),
+        fixed,
     )
 
 
@@ -74,14 +76,17 @@ def _topic(topic: Topic, moves: Moves, settings: Settings) -> TopicState:
     return TopicState(len(topic.partitions), replication_factor(topic, moves), settings)
 
 
-def _brokers(client: Client) -> Mapping[str, Settings]:
+def _brokers(client: Client) -> tuple[Mapping[str, Settings], frozenset[str]]:
+    """What is set while they run, and the names of what cannot be."""
     default = describe_configs(client, Resource.BROKER, [ALL_BROKERS])[ALL_BROKERS]
     found = {ALL_BROKERS: _own(default, Source.DYNAMIC_DEFAULT_BROKER_CONFIG)}
+    fixed: set[str] = set()
     for broker in sorted(Admin(client).live_brokers()):
         name = str(broker)
         configs = describe_configs(client, Resource.BROKER, [name])[name]
         found[name] = _own(configs, Source.DYNAMIC_BROKER_CONFIG)
-    return found
+        fixed |= {config.name for config in configs if config.is_read_only}
+    return found, frozenset(fixed)
 
 
 def _groups(client: Client, wanted: Iterable[str]) -> Mapping[str, Settings]:

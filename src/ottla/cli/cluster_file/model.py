@@ -55,6 +55,7 @@ class ClusterState(NamedTuple):
     groups: Mapping[str, Settings] | None = None
     schemas: Mapping[str, SubjectState] | None = None
     policy: Policy = Policy()
+    fixed: frozenset[str] = frozenset()  # settings of brokers that only a restart changes
 
     def sections(self) -> list[str]:
         return [name for name in (TOPICS, BROKERS, GROUPS, SCHEMAS) if getattr(self, name) is not None] + [

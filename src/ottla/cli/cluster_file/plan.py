@@ -72,7 +72,7 @@ class SettingChange(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """What nobody can do, and what to do instead."""
+    """What nobody can do, and what to do instead (nothing where another refusal says it)."""
 
     row: Row
     why: str
@@ -104,7 +104,7 @@ class ClusterPlan(NamedTuple):
     def reasons(self) -> list[str]:
         """Why it cannot be carried out; empty if it can."""
         return [
-            *(refusal.why for refusal in self.refusals),
+            *(refusal.why for refusal in self.refusals if refusal.why),
             *(change.why_not() for change in self.policy.impossible()),
         ]
 
@@ -115,7 +115,8 @@ class ClusterPlan(NamedTuple):
 class Differences:
     """What was found on the way."""
 
-    def __init__(self, prunes: bool, sets_secrets: bool) -> None:
+    def __init__(self, fixed: frozenset[str], prunes: bool, sets_secrets: bool) -> None:
+        self.fixed = fixed
         self.prunes = prunes
         self.sets_secrets = sets_secrets
         self.topics: list[TopicChange] = []
@@ -144,7 +145,7 @@ def make_cluster_plan(
     sets_secrets: bool = False,
 ) -> ClusterPlan:
     """`found` has at least the sections that are wanted, and of topics all names."""
-    found_now = Differences(prunes, sets_secrets)
+    found_now = Differences(found.fixed, prunes, sets_secrets)
     if wanted.topics is not None:
         _compare_topics(wanted.topics, found.topics or {}, found_now)
     for kind, some, others in ((BROKERS, wanted.brokers, found.brokers), (GROUPS, wanted.groups, found.groups)):
@@ -229,7 +230,11 @@ def _setting_changes(
 ) -> Iterator[SettingChange]:
     for key, value in wanted.items():
         before = found.get(key)
-        if key not in found:
+        if kind == BROKERS and key in differences.fixed:
+            row = SettingChange(NOT_POSSIBLE, kind, name, key, before, value).row()
+            why = f"{row[2]} is read when a broker starts: put it into server.properties, and restart"
+            differences.refusals.append(Refusal(row, why))
+        elif key not in found:
             yield SettingChange(ADD, kind, name, key, None, value)
         elif before is not None and is_same(before, value or ""):
             continue

@@ -15,6 +15,7 @@ from ottla.pipelines.model.document import parse_document
 from ottla.pipelines.model.problems import Path, PipelineError, Problem, did_you_mean
 
 VALUES_MAX: Final = 1_000_000
+PROBLEMS_MAX: Final = 1000  # nobody reads more, and looking for what was meant takes time
 
 
 class FileError(Exception):
@@ -67,6 +68,8 @@ class Sections:
             self.problems.append(Problem((name,), "not a list", "write [] where there shall be none"))
             return
         for number, entry in enumerate(entries):
+            if len(self.problems) >= PROBLEMS_MAX:
+                return
             self.one((name, number), entry, take)
 
     def one(self, path: Path, entry: object, take: Callable[[Mapping[str, Any]], None]) -> None:

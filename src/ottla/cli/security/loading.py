@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from ottla.cli.security.entries import FileError
+from ottla.cli.security.entries import PROBLEMS_MAX, FileError
 from ottla.cli.terminal import UsageError, stdin_bytes, warn
 
 FILE_BYTES_MAX: Final = 16 << 20  # 100,000 entries: read in seconds, with less than a gigabyte of memory
 STDIN: Final = "-"
-PROBLEMS_MAX: Final = 20
+LINES_MAX: Final = 20
 
 
 def load_text(path: str) -> str:
@@ -39,7 +39,8 @@ def shown_path(path: str) -> str:
 
 
 def tell_problems(tool: str, problem: FileError) -> None:
-    for line in problem.lines[:PROBLEMS_MAX]:
+    for line in problem.lines[:LINES_MAX]:
         warn(f"{tool}: {line}")
-    if len(problem.lines) > PROBLEMS_MAX:
-        warn(f"{tool}: and {len(problem.lines) - PROBLEMS_MAX} more")
+    if len(problem.lines) > LINES_MAX:
+        words = "or more besides" if len(problem.lines) >= PROBLEMS_MAX else "more"
+        warn(f"{tool}: and {len(problem.lines) - LINES_MAX} {words}")
