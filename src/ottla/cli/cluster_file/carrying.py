@@ -24,6 +24,8 @@ from ottla.operations.schema_registry.client import RegistryClient
 
 TOPICS_MAX: Final = 100  # in one request
 RESOURCES: Final = {TOPICS: Resource.TOPIC, BROKERS: Resource.BROKER, GROUPS: Resource.GROUP}
+SETTLE_MS: Final = 50
+SETTLE_MS_MAX: Final = 10_000
 DELETES: Final = "delete.topic.enable"
 
 T = TypeVar("T")
@@ -60,6 +62,18 @@ def cluster_steps(client: Client, registry: RegistryClient | None, plan: Cluster
         *going,
         *(_topic_step(some, lambda names: delete_topics(client, list(names))) for some in _portions(gone)),
     ]
+
+
+def wait_for_topics(client: Client, plan: ClusterPlan) -> None:
+    """Until the brokers know what the controller has decided, so that whoever compares next sees it; or for a while."""
+    made = {change.name for change in plan.topics if change.mark == ADD}
+    gone = {change.name for change in plan.topics if change.mark == REMOVE}
+    deadline_ms = client.clock.monotonic_ms() + SETTLE_MS_MAX
+    while made or gone:
+        names = {topic.name for topic in Admin(client).topics()}
+        if (made <= names and not gone & names) or client.clock.monotonic_ms() > deadline_ms:
+            return
+        client.sleep(SETTLE_MS / 1000)
 
 
 def _topic_steps(client: Client, plan: ClusterPlan, *, validate_only: bool) -> Iterator[Step]:

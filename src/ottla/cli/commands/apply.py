@@ -11,7 +11,7 @@ from typing import Final
 
 from ottla.cli.arguments import Parser, add_connection, bootstrap_of
 from ottla.cli.client_settings import command_properties, make_client
-from ottla.cli.cluster_file.carrying import cluster_steps, with_refusals
+from ottla.cli.cluster_file.carrying import cluster_steps, wait_for_topics, with_refusals
 from ottla.cli.cluster_file.cluster import exported, read_cluster
 from ottla.cli.cluster_file.model import SCHEMAS, SECTIONS, ClusterState
 from ottla.cli.cluster_file.plan import ClusterPlan, make_cluster_plan
@@ -130,6 +130,8 @@ def _apply(options: argparse.Namespace, properties: dict[str, str]) -> int:
             return EXIT_FAILED
         is_shown = _ask(plan, options)
         outcome = carry_out(cluster_steps(client, registry, plan))
+        if outcome.problem is None:
+            wait_for_topics(client, plan)
     done: set[Row] = set() if is_shown else set(outcome.done)
     _show(plan, [row for row in plan.rows() if row in done], options, outcome)
     return _end(outcome)

@@ -58,9 +58,8 @@ def parse_document(
     """What YAML would take for a number or a truth value stays text where `is_as_written` says so."""
     with _no_collection():
         is_long = len(text) > LONG_TEXT and FAST_LOADER is not None
+        _check_size(text, file, values_max)
         try:
-            if is_long:
-                _check_size(text, file, values_max)
             node = yaml.compose(text, Loader=FAST_LOADER if is_long else yaml.SafeLoader)
         except (yaml.YAMLError, RecursionError) as problem:
             raise _syntax_error(problem, file) from None
@@ -71,17 +70,22 @@ def parse_document(
 
 
 def _check_size(text: str, file: str, values_max: int) -> None:
-    """Before anything is built of it: the fast parser does not survive thousands of brackets inside each other."""
+    """Before anything is built of it: thousands of brackets inside each other kill one parser and stall the other."""
+    if FAST_LOADER is None:
+        return
     depth = 0
-    for number, event in enumerate(yaml.parse(text, Loader=FAST_LOADER)):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-        if depth > DEPTH_MAX or number > EVENTS_PER_VALUE * values_max:
-            cause = "nested beyond any use" if depth > DEPTH_MAX else f"it has more than {values_max} values"
-            mark = event.start_mark
-            raise PipelineError([Problem((), cause)], file, {(): mark.line + 1} if mark else {})
+    try:
+        for number, event in enumerate(yaml.parse(text, Loader=FAST_LOADER)):
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+            if depth > DEPTH_MAX or number > EVENTS_PER_VALUE * values_max:
+                cause = "nested beyond any use" if depth > DEPTH_MAX else f"it has more than {values_max} values"
+                mark = event.start_mark
+                raise PipelineError([Problem((), cause)], file, {(): mark.line + 1} if mark else {})
+    except yaml.YAMLError:
+        return  # the parser that reads it stops at the same place, and says it better
 
 
 @contextmanager
