@@ -48,6 +48,8 @@ def prefix(address: str) -> Iterator[str]:
     """Of the names of a test; what exists of them is deleted at the end (a foreign broker lives on)."""
     made = f"apply-{uuid.uuid4().hex[:8]}"
     yield made
+    for broker, key in (("default", "log.cleaner.backoff.ms"), ("1", "num.io.threads")):
+        assert ottla(address, "configs", "unset", "broker", broker, key).code == 0
     with Peer(address) as peer:
         left_over = sorted(name for name in peer.topic_names() if name.startswith(made))
         if left_over:

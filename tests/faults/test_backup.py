@@ -10,7 +10,6 @@ from confluent_kafka import Producer
 
 from backup_records import commit, committed, copy, create, read, send, setting
 from faults.cluster_replicas import compare_replicas, read_replica
-from faults.history import Place
 from ottla.testing.cluster import Cluster
 
 pytestmark = pytest.mark.faults
@@ -138,6 +137,6 @@ def differences(cluster: Cluster) -> list[str]:
     found: list[str] = []
     for number in range(PARTITIONS):
         logs = {broker.id: read_replica(broker.log_folders[0] / f"orders-{number}") for broker in cluster.brokers}
-        end = min(batches[-1].last_offset + 1 for batches in logs.values() if batches)
-        found += compare_replicas(Place("orders", number), logs, end)
+        end = max(batches[-1].last_offset + 1 for batches in logs.values() if batches)
+        found += compare_replicas(("orders", number), logs, end)
     return found

@@ -145,8 +145,10 @@ def test_what_is_wrong_is_told_with_its_line(text: str, words: str) -> None:
 
 def test_all_problems_of_all_sections_are_found_at_once() -> None:
     with pytest.raises(FileError) as raised:
-        read("topic: []\ntopics:\n- {}\n- {name: a, x: 1}\nbrokers:\n- {}\nschemas:\n- {}\nquotas:\n- {}\n")
-    assert len(raised.value.lines) == 6
+        read(
+            "topic: []\ntopics:\n- {}\n- {name: a, x: 1}\n- {name: a}\nbrokers:\n- {}\nschemas:\n- {}\nquotas:\n- {}\n"
+        )
+    assert len(raised.value.lines) == 7
 
 
 @pytest.fixture

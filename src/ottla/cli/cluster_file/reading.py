@@ -69,7 +69,8 @@ def read_cluster_file(text: str, file: str, read_draft: ReadDraft) -> ClusterSta
     brokers: dict[str, Settings] = {}
     groups: dict[str, Settings] = {}
     schemas: dict[str, SubjectState] = {}
-    sections.each(TOPICS, lambda entry: add_once(topics, _topic(entry, defaults)))
+    names: dict[str, None] = {}  # also of entries with mistakes, so that the second one is told in the same go
+    sections.each(TOPICS, lambda entry: add_once(topics, _topic(entry, defaults, names)))
     sections.each(BROKERS, lambda entry: add_once(brokers, _broker(entry)))
     sections.each(GROUPS, lambda entry: add_once(groups, _group(entry)))
     sections.each(SCHEMAS, lambda entry: add_once(schemas, _schema(entry, read_draft)))
@@ -90,8 +91,9 @@ def _is_setting(path: Path) -> bool:
     return len(path) > place + 1 and path[0] in SECTIONS and path[place] == SETTINGS
 
 
-def _topic(entry: Mapping[str, Any], defaults: TopicState) -> Iterator[tuple[str, TopicState]]:
+def _topic(entry: Mapping[str, Any], defaults: TopicState, names: dict[str, None]) -> Iterator[tuple[str, TopicState]]:
     name = text_of(entry, "name")
+    add_once(names, [(name, None)])
     problem = topic_name_problem(name)
     if problem is not None:
         raise WrongError(problem, "name")
