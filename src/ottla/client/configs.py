@@ -123,9 +123,7 @@ def alter_many(
     """
     refused: dict[str, RefusedError] = {}
     shared = [name for name in wanted if not _is_of_one_broker(resource, name)]
-    for names in (shared, *([name] for name in wanted if name not in shared)):
-        if not names:
-            continue
+    for names in ([shared] if shared else []) + [[name] for name in wanted if _is_of_one_broker(resource, name)]:
         request = IncrementalAlterConfigsRequest(
             resources=[_alterations(resource, name, wanted[name]) for name in names], validate_only=validate_only
         )
