@@ -34,6 +34,7 @@ COMMANDS = {
     "quotas": Command(
         "ottla.cli.commands.quotas", "how much clients may: list, set, remove limits, see who is held up"
     ),
+    "apply": Command("ottla.cli.commands.apply", "a whole cluster as a file: export, compare, apply"),
     "security": Command("ottla.cli.commands.security", "users, rights and quotas as a file: export, apply"),
     "audit": Command("ottla.cli.commands.audit", "who logged in, what was denied, what was changed"),
     "console": Command("ottla.cli.commands.console", "see and steer clusters in the browser"),

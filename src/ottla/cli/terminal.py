@@ -22,6 +22,7 @@ from ottla.operations.errors import OperationError, WrongInputError
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+EXIT_DRIFT = 3  # a cluster that differs from the file that it was compared with
 EXIT_INTERRUPTED = 130  # as a shell reports a death by SIGINT
 EXIT_PIPE_CLOSED = 141  # and by SIGPIPE
 EXIT_TERMINATED = 143  # and by SIGTERM

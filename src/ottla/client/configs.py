@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from ottla.client.client import Client
-from ottla.client.errors import refusal
+from ottla.client.errors import RefusedError, refusal
 from ottla.protocol.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -103,14 +103,46 @@ def alter_configs(
     client: Client, resource: Resource, name: str, changed: Mapping[str, str], deleted: Sequence[str]
 ) -> None:
     """Set some settings of one resource and put others back to what they would be without it."""
-    changes = [IncrementalAlterableConfig(name=key, config_operation=DELETE, value="") for key in deleted]
-    changes += [IncrementalAlterableConfig(name=key, config_operation=SET, value=changed[key]) for key in changed]
-    target = IncrementalAlterConfigsResource(resource_type=resource, resource_name=name, configs=changes)
-    request = IncrementalAlterConfigsRequest(resources=[target])
-    if _is_of_one_broker(resource, name):
-        client.call_broker(int(name), request, IncrementalAlterConfigsResponse, _check_altered)
-    else:
-        client.call(request, IncrementalAlterConfigsResponse, _check_altered)
+    for problem in alter_many(client, resource, {name: Alteration(changed, deleted)}).values():
+        raise problem
+
+
+class Alteration(NamedTuple):
+    """What changes of one resource: values to set, and names to put back to what they would be without it."""
+
+    changed: Mapping[str, str]
+    deleted: Sequence[str]
+
+
+def alter_many(
+    client: Client, resource: Resource, wanted: Mapping[str, Alteration], *, validate_only: bool = False
+) -> dict[str, RefusedError]:
+    """The same for several resources, by name; what is refused is told, by name, and keeps nobody else from it.
+
+    What belongs to single brokers is asked of each of them: only they can judge it.
+    """
+    refused: dict[str, RefusedError] = {}
+    shared = [name for name in wanted if not _is_of_one_broker(resource, name)]
+    for names in ([shared] if shared else []) + [[name] for name in wanted if _is_of_one_broker(resource, name)]:
+        request = IncrementalAlterConfigsRequest(
+            resources=[_alterations(resource, name, wanted[name]) for name in names], validate_only=validate_only
+        )
+        if _is_of_one_broker(resource, names[0]):
+            answer = client.call_broker(int(names[0]), request, IncrementalAlterConfigsResponse, _check_retriable)
+        else:
+            answer = client.call(request, IncrementalAlterConfigsResponse, _check_retriable)
+        for result in answer.responses:
+            if result.error_code:
+                refused[result.resource_name] = refusal(result.error_code, result.error_message)
+    return refused
+
+
+def _alterations(resource: Resource, name: str, wanted: Alteration) -> IncrementalAlterConfigsResource:
+    changes = [IncrementalAlterableConfig(name=key, config_operation=DELETE, value="") for key in wanted.deleted]
+    changes += [
+        IncrementalAlterableConfig(name=key, config_operation=SET, value=value) for key, value in wanted.changed.items()
+    ]
+    return IncrementalAlterConfigsResource(resource_type=resource, resource_name=name, configs=changes)
 
 
 def resources_with_configs(client: Client, resource: Resource) -> list[str]:
@@ -132,7 +164,9 @@ def _check_described(answer: DescribeConfigsResponse) -> None:
             raise refusal(result.error_code, result.error_message)
 
 
-def _check_altered(answer: IncrementalAlterConfigsResponse) -> None:
+def _check_retriable(answer: IncrementalAlterConfigsResponse) -> None:
+    """What a second try may mend is tried again, all of it: to set a setting twice is to set it once."""
     for result in answer.responses:
-        if result.error_code:
-            raise refusal(result.error_code, result.error_message)
+        problem = refusal(result.error_code, result.error_message) if result.error_code else None
+        if problem is not None and problem.is_retriable:
+            raise problem

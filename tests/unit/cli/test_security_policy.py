@@ -3,8 +3,9 @@
 import pytest
 
 from ottla.base.security import Operation, PatternType, Permission, ResourceType
+from ottla.cli.security.entries import FileError
 from ottla.cli.security.plan import Plan, make_plan
-from ottla.cli.security.policy import Policy, PolicyError, entity_key, policy_text, read_policy
+from ottla.cli.security.policy import Policy, entity_key, policy_text, read_policy
 from ottla.operations.acls.own_rights import Caller, lost_rights
 from ottla.operations.acls.wishes import CLUSTER
 from ottla.security.acls import AccessControlEntry, AclBinding, ResourcePattern, acls_of
@@ -95,14 +96,14 @@ def test_a_section_that_is_not_there_says_nothing_and_an_empty_one_says_none() -
     ],
 )
 def test_what_is_wrong_is_told_with_its_line(text: str, words: str) -> None:
-    with pytest.raises(PolicyError) as raised:
+    with pytest.raises(FileError) as raised:
         read_policy(text, "f")
     (line,) = raised.value.lines
     assert words in line
 
 
 def test_all_problems_are_found_at_once() -> None:
-    with pytest.raises(PolicyError) as raised:
+    with pytest.raises(FileError) as raised:
         read_policy("user: []\nquotas:\n- {}\nrights:\n- {}\n", "f")
     assert len(raised.value.lines) == 3
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ottla.cli.arguments import Parser, positive
 from ottla.cli.client_settings import command_properties, parse_pairs
+from ottla.cli.registry_choice import add_registry, registry_of
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import EXIT_FAILED, UsageError, confirm, say, warn
-from ottla.operations.schema_registry.addresses import URL, address_of
 from ottla.operations.schema_registry.client import LATEST, RegistryClient
-from ottla.operations.schema_registry.errors import SchemaError
 from ottla.operations.schema_registry.folders import (
     drafts_of_folder,
     export,
@@ -24,12 +22,9 @@ from ottla.operations.schema_registry.folders import (
     read_folder,
 )
 from ottla.operations.schema_registry.importing import import_all
-from ottla.operations.schema_registry.schemas import KINDS, TYPES, Draft, Reference
+from ottla.operations.schema_registry.schemas import KINDS, LEVELS, TYPES, Draft, Reference
 
-REGISTRY_VARIABLE = "OTTLA_REGISTRY"
-DEFAULT_REGISTRY = "http://127.0.0.1:8081"
 MODES = ("READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT")
-LEVELS = ("NONE", "BACKWARD", "BACKWARD_TRANSITIVE", "FORWARD", "FORWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE")
 EXAMPLES = """
 ottla schemas list
 ottla schemas register orders-value order.avsc
@@ -44,13 +39,8 @@ ottla schemas import backup --registry http://other:8081
 def run(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     properties = command_properties(getattr(options, "command_config", None))
-    given = getattr(options, "registry", None) or os.environ.get(REGISTRY_VARIABLE)
-    address = address_of(properties, given) or address_of(properties, DEFAULT_REGISTRY)
-    assert address is not None
-    try:
-        client = RegistryClient(address)
-    except SchemaError as problem:
-        raise UsageError(str(problem)) from None
+    client = registry_of(options, properties)
+    assert client is not None
     code: int = options.action(client, options)
     return code
 
@@ -58,6 +48,7 @@ def run(arguments: Sequence[str]) -> int:
 def _parser() -> Parser:
     parser = Parser(prog="ottla schemas", description="The subjects of a schema registry.", examples=EXAMPLES)
     add_registry(parser)
+    _add_config(parser)
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
     listing = commands.add_parser("list", help="the subjects and their newest versions")
     listing.add_argument("prefix", nargs="?", metavar="PREFIX", help="only subjects that begin so; :*: is all contexts")
@@ -101,6 +92,7 @@ def _parser() -> Parser:
         command.add_argument("--json", action="store_true", help="for programs")
     for command in commands.choices.values():
         add_registry(command)
+        _add_config(command)
     return parser
 
 
@@ -114,14 +106,7 @@ def _add_settings(commands: Any) -> None:
     setting.set_defaults(action=_config)
 
 
-def add_registry(parser: argparse.ArgumentParser) -> None:
-    """Which registry; may stand before and after a sub-command, so it has no default here."""
-    parser.add_argument(
-        "--registry",
-        default=argparse.SUPPRESS,
-        metavar="URL",
-        help=f"default: ${REGISTRY_VARIABLE}, {URL} of --command-config, or {DEFAULT_REGISTRY}",
-    )
+def _add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--command-config", default=argparse.SUPPRESS, metavar="FILE", help="file with properties: logins, certificates"
     )

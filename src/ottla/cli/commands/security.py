@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -12,31 +11,19 @@ from typing import Final
 from ottla.cli.arguments import Parser, add_connection, bootstrap_of
 from ottla.cli.client_settings import client_of, command_properties, make_client
 from ottla.cli.commands.users import DEFAULT_MECHANISM, ITERATIONS, MECHANISMS, given_password, iterations_of
-from ottla.cli.security.cluster import apply_plan, read_cluster
+from ottla.cli.security.cluster import read_cluster, security_steps
+from ottla.cli.security.entries import FileError
+from ottla.cli.security.loading import load_text, shown_path, tell_problems
+from ottla.cli.security.own_end import check_authorizer, refuse_own_end
 from ottla.cli.security.plan import COLUMNS, Plan, make_plan
-from ottla.cli.security.policy import (
-    FILE_BYTES_MAX,
-    RIGHTS,
-    SECTIONS,
-    Login,
-    Policy,
-    PolicyError,
-    entry_text,
-    policy_text,
-    read_policy,
-    user_entry,
-)
+from ottla.cli.security.policy import SECTIONS, Login, entry_text, policy_text, read_policy, user_entry
+from ottla.cli.security.steps import carry_out
 from ottla.cli.tables import print_table
-from ottla.cli.terminal import EXIT_FAILED, EXIT_USAGE, ToolError, UsageError, is_terminal, say, stdin_bytes, warn
+from ottla.cli.terminal import EXIT_DRIFT, EXIT_FAILED, EXIT_USAGE, ToolError, is_terminal, say, warn
 from ottla.client.client import Client
 from ottla.client.quotas import Upsertion
-from ottla.operations.acls.own_rights import Caller, lost_rights
-from ottla.operations.acls.reading import authorizer_of
-from ottla.security.acls import acls_of
+from ottla.operations.acls.own_rights import Caller
 
-EXIT_DRIFT: Final = 3
-STDIN: Final = "-"
-PROBLEMS_MAX: Final = 20
 EXAMPLES: Final = """
 ottla security export > security.yaml
 ottla security apply security.yaml --dry-run
@@ -106,27 +93,32 @@ def _export(options: argparse.Namespace) -> int:
 
 def _apply(options: argparse.Namespace) -> int:
     try:
-        wanted = read_policy(_read(options.file), options.file if options.file != STDIN else "<stdin>")
-    except PolicyError as problem:
-        for line in problem.lines[:PROBLEMS_MAX]:
-            warn(f"ottla security: {line}")
-        if len(problem.lines) > PROBLEMS_MAX:
-            warn(f"ottla security: and {len(problem.lines) - PROBLEMS_MAX} more")
+        wanted = read_policy(load_text(options.file), shown_path(options.file))
+    except FileError as problem:
+        tell_problems("ottla security", problem)
         return EXIT_USAGE
     properties = command_properties(getattr(options, "command_config", None))
     with make_client(bootstrap_of(options), properties) as client:
         sections = [name for name in SECTIONS if getattr(wanted, name) is not None]
         found = read_cluster(client, sections)
-        if wanted.rights and found.rights is None:
-            raise ToolError(f"the cluster has no authorizer (authorizer.class.name): leave {RIGHTS} out of the file")
+        check_authorizer(wanted, found)
         plan = make_plan(wanted, found, prunes=options.prune, sets_passwords=options.set_passwords)
-        _refuse_own_end(client, Caller(properties), plan, found)
+        refuse_own_end(client, Caller(properties), plan, found)
         if not options.dry_run:
-            apply_plan(client, plan)
+            _carry_out(client, plan)
     _tell(plan, options)
     if options.dry_run:
         return 0 if plan.is_empty else EXIT_DRIFT
     return EXIT_FAILED if plan.impossible() else 0
+
+
+def _carry_out(client: Client, plan: Plan) -> None:
+    outcome = carry_out(security_steps(client, plan))
+    if outcome.problem is not None:
+        total = len(outcome.done) + len(outcome.left)
+        raise ToolError(
+            f"stopped after {len(outcome.done)} of {total} changes: {outcome.problem}. Once mended, apply it again"
+        )
 
 
 def _hash(options: argparse.Namespace) -> int:
@@ -139,46 +131,6 @@ def _hash(options: argparse.Namespace) -> int:
 # ---- what they need
 
 
-def _read(path: str) -> str:
-    try:
-        if path == STDIN:
-            data = stdin_bytes().read(FILE_BYTES_MAX + 1)
-        else:
-            with open(path, "rb") as file:
-                data = file.read(FILE_BYTES_MAX + 1)
-                is_open = os.fstat(file.fileno()).st_mode & 0o077
-            if is_open and b"salted_password" in data:
-                warn(f"warning: {path} holds hashed passwords and others can read it: chmod 600 {path}")
-    except OSError as problem:
-        raise UsageError(f"cannot read {path}: {(problem.strerror or str(problem)).lower()}") from None
-    if len(data) > FILE_BYTES_MAX:
-        raise UsageError(f"{path} is larger than {FILE_BYTES_MAX >> 20} MiB")
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        raise UsageError(f"{path} is not UTF-8 text") from None
-
-
-def _refuse_own_end(client: Client, caller: Caller, plan: Plan, found: Policy) -> None:
-    """Nobody takes from himself in silence what he needs to undo it."""
-    for change in plan.users:
-        own = caller.principal == f"User:{change.user}" and caller.mechanism == change.mechanism
-        if own and change.after is None:
-            raise ToolError(
-                f"refused, nothing was changed: {change.user} {change.mechanism} is how you log in yourself. "
-                f"Leave it in the file, or: ottla users remove {change.user}"
-            )
-    if plan.rights:
-        before = found.rights or frozenset()
-        lost = lost_rights(caller, authorizer_of(client, before), acls_of(plan.rights_after(before)))
-        if lost:
-            who = "you" if caller.principal is not None else "you may be one of them, and"
-            raise ToolError(
-                f"refused, nothing was changed: it would no longer hold that {', '.join(lost)}; {who} could not undo "
-                "it. Leave these rights in the file, or remove them with ottla acls remove"
-            )
-
-
 def _tell(plan: Plan, options: argparse.Namespace) -> None:
     rows = plan.rows()
     if options.json:
@@ -189,10 +141,7 @@ def _tell(plan: Plan, options: argparse.Namespace) -> None:
     elif is_terminal(sys.stdout):
         print("Nothing to change.")
     for change in plan.impossible():
-        warn(
-            f"ottla security: {change.user} needs a password for {change.mechanism}, which the file does not have: "
-            f"ottla users add {change.user} --mechanism {change.mechanism}"
-        )
+        warn(f"ottla security: {change.why_not()}")
     if plan.left:
         counts = ", ".join(f"{name}: {count}" for name, count in plan.left.items())
         warn(f"note: not in the file and left alone, --prune removes it: {counts}")

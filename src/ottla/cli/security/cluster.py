@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, TypeVar
 
 from ottla.base.errors import Error
-from ottla.cli.security.plan import ADD, REMOVE, Plan, UserChange
+from ottla.cli.security.plan import ADD, REMOVE, Plan, RightChange, UserChange
 from ottla.cli.security.policy import QUOTAS, RIGHTS, SECTIONS, USERS, EntityKey, Login, Policy, entity_key
-from ottla.cli.terminal import ToolError
+from ottla.cli.security.steps import Step
 from ottla.client.acls import create_acls, delete_acls, describe_acls
 from ottla.client.client import Client
-from ottla.client.errors import ClientError, RefusedError
+from ottla.client.errors import RefusedError
 from ottla.client.quotas import alter_quotas, alter_scram, describe_quotas, describe_scram
 from ottla.operations.acls.wishes import filter_of
 from ottla.security.acls import AclBinding, AclFilter
@@ -31,28 +31,18 @@ def read_cluster(client: Client, sections: Collection[str] = SECTIONS) -> Policy
     )
 
 
-def apply_plan(client: Client, plan: Plan) -> int:
-    """Carry out what can be; what is given comes before what is taken away. The number of changes."""
-    added = [change.binding for change in plan.rights if change.mark == ADD]
-    removed = [filter_of(*change.binding) for change in plan.rights if change.mark == REMOVE]
-    steps: list[tuple[int, Callable[[], object]]] = [
-        *((1, _user_step(client, change)) for change in plan.users if change.after is not None and change.is_possible),
-        *((len(some), _call(create_acls, client, some)) for some in _portions(added)),
-        (len(plan.quotas), _call(alter_quotas, client, plan.alterations())),
-        *((len(some), _call(delete_acls, client, some)) for some in _portions(removed)),
-        *((1, _user_step(client, change)) for change in plan.users if change.after is None),
+def security_steps(client: Client, plan: Plan) -> list[Step]:
+    """What can be done, in order; what is given comes before what is taken away."""
+    added = [change for change in plan.rights if change.mark == ADD]
+    removed = [change for change in plan.rights if change.mark == REMOVE]
+    quotas = [change.row() for change in plan.quotas]
+    return [
+        *(_user_step(client, change) for change in plan.users if change.after is not None and change.is_possible),
+        *(_rights_step(client, some) for some in _portions(added)),
+        *([Step(quotas, lambda: alter_quotas(client, plan.alterations()))] if quotas else ()),
+        *(_rights_step(client, some) for some in _portions(removed)),
+        *(_user_step(client, change) for change in plan.users if change.after is None),
     ]
-    done = 0
-    for count, step in steps:
-        try:
-            step()
-        except ClientError as problem:
-            total = sum(count for count, _ in steps)
-            raise ToolError(
-                f"stopped after {done} of {total} changes: {problem}. Once mended, apply it again"
-            ) from None
-        done += count
-    return done
 
 
 def _users(client: Client) -> dict[tuple[str, str], Login]:
@@ -78,15 +68,24 @@ def _quotas(client: Client) -> dict[tuple[EntityKey, str], float]:
     return {(entity_key(quota.entity), key): value for quota in found for key, value in quota.limits.items()}
 
 
-def _user_step(client: Client, change: UserChange) -> Callable[[], None]:
-    if change.after is None or change.after.password is None:
-        return lambda: alter_scram(client, change.user, (), [change.mechanism])
-    password = change.after.password
-    return lambda: alter_scram(client, change.user, [password], ())
+def _user_step(client: Client, change: UserChange) -> Step:
+    def run() -> None:
+        if change.after is None or change.after.password is None:
+            alter_scram(client, change.user, (), [change.mechanism])
+        else:
+            alter_scram(client, change.user, [change.after.password], ())
+
+    return Step([change.row()], run)
 
 
-def _call(call: Callable[[Client, Sequence[T]], object], client: Client, items: Sequence[T]) -> Callable[[], object]:
-    return lambda: call(client, items)
+def _rights_step(client: Client, changes: Sequence[RightChange]) -> Step:
+    def run() -> None:
+        if changes[0].mark == ADD:
+            create_acls(client, [change.binding for change in changes])
+        else:
+            delete_acls(client, [filter_of(*change.binding) for change in changes])
+
+    return Step([change.row() for change in changes], run)
 
 
 def _portions(items: Sequence[T]) -> list[Sequence[T]]:

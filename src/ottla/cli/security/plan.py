@@ -40,6 +40,12 @@ class UserChange(NamedTuple):
     def is_possible(self) -> bool:
         return self.after is None or self.after.password is not None
 
+    def why_not(self) -> str:
+        return (
+            f"{self.user} needs a password for {self.mechanism}, which the file does not have: "
+            f"ottla users add {self.user} --mechanism {self.mechanism}"
+        )
+
     def row(self) -> tuple[str, ...]:
         what = f"{self.user} {self.mechanism}"
         mark = self.mark if self.is_possible else NOT_POSSIBLE

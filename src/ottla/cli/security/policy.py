@@ -21,11 +21,12 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from ottla.base.security import WILDCARD, Operation, PatternType, Permission
-from ottla.client.quota_words import QuotaError, entity_words, parse_quota
+from ottla.cli.security.entries import Sections, WrongError, add_once, check_words, number_of, text_of
+from ottla.client.quota_words import entity_words, parse_quota
 from ottla.client.quotas import Entity, SaltedPassword
 from ottla.operations.acls.wishes import (
     CLUSTER,
@@ -36,13 +37,10 @@ from ottla.operations.acls.wishes import (
     words_of,
 )
 from ottla.operations.quota_limits import sort_key
-from ottla.pipelines.model.document import Document, parse_document
-from ottla.pipelines.model.problems import Path, PipelineError, Problem, did_you_mean
+from ottla.pipelines.model.problems import did_you_mean
 from ottla.security.acls import AccessControlEntry, AclBinding, ResourcePattern
 from ottla.security.scram import HASHES, ITERATIONS_MAX, ITERATIONS_MIN, NUMBERS
 
-VALUES_MAX: Final = 1_000_000
-FILE_BYTES_MAX: Final = 64 << 20
 USERS, RIGHTS, QUOTAS = "users", "rights", "quotas"
 SECTIONS: Final = (USERS, RIGHTS, QUOTAS)
 USER_WORDS: Final = ("user", "mechanism", "iterations", "salt", "salted_password")
@@ -71,14 +69,6 @@ class Policy(NamedTuple):
     quotas: dict[tuple[EntityKey, str], float] | None = None  # by entity and name of the limit
 
 
-class PolicyError(Exception):
-    """What is wrong with a file, one line each."""
-
-    def __init__(self, lines: list[str]) -> None:
-        super().__init__("\n".join(lines))
-        self.lines = lines
-
-
 def entity_key(entity: Entity) -> EntityKey:
     return tuple(sorted(entity.items(), key=lambda item: item[0]))
 
@@ -87,138 +77,87 @@ def entity_key(entity: Entity) -> EntityKey:
 
 
 def read_policy(text: str, file: str) -> Policy:
-    """Raises PolicyError."""
-    try:
-        document = parse_document(text, file, VALUES_MAX)
-        return _Reader(document).read()
-    except PipelineError as problem:
-        raise PolicyError(problem.texts()) from None
+    """Raises FileError."""
+    sections = Sections(text, file, SECTIONS)
+    policy = take_policy(sections)
+    sections.finish()
+    return policy
 
 
-class _WrongError(Exception):
-    """What is wrong with one entry; `word` says where in it."""
-
-    def __init__(self, cause: str, word: str = "", cure: str = "") -> None:
-        super().__init__(cause)
-        self.word = word
-        self.cure = cure
-
-
-class _Reader:
-    def __init__(self, document: Document) -> None:
-        self.document = document
-        self.problems: list[Problem] = []
-
-    def read(self) -> Policy:
-        values = self.document.values
-        if not isinstance(values, dict) or not values:
-            raise self.document.error(Problem((), f"the file has none of the sections {', '.join(SECTIONS)}"))
-        for name in values:
-            if name not in SECTIONS:
-                cure = did_you_mean(name, SECTIONS)
-                self.problems.append(Problem((name,), f"there is no section {name!r}", cure))
-        users: dict[tuple[str, str], Login] = {}
-        rights: set[AclBinding] = set()
-        quotas: dict[tuple[EntityKey, str], float] = {}
-        self._section(values, USERS, lambda entry: _add(users, _user(entry)))
-        self._section(values, RIGHTS, lambda entry: rights.update(_rights(entry)))
-        self._section(values, QUOTAS, lambda entry: _add(quotas, _quotas(entry)))
-        if self.problems:
-            raise self.document.error(*self.problems)
-        return Policy(
-            users if USERS in values else None,
-            frozenset(rights) if RIGHTS in values else None,
-            quotas if QUOTAS in values else None,
-        )
-
-    def _section(self, values: Mapping[str, Any], name: str, take: Callable[[Mapping[str, Any]], None]) -> None:
-        entries = values.get(name, [])
-        if not isinstance(entries, list):
-            self.problems.append(Problem((name,), "not a list", "write [] where there shall be none"))
-            return
-        for number, entry in enumerate(entries):
-            path: Path = (name, number)
-            if not isinstance(entry, dict):
-                self.problems.append(Problem(path, f"{entry!r} is not of the form {{word: value, ...}}"))
-                continue
-            try:
-                take(entry)
-            except _WrongError as wrong:
-                self.problems.append(Problem((*path, wrong.word) if wrong.word else path, str(wrong), wrong.cure))
-            except QuotaError as wrong:
-                self.problems.append(Problem((*path, wrong.word) if wrong.word else path, str(wrong)))
-
-
-def _add(found: dict[Any, Any], more: Iterable[tuple[Any, Any]]) -> None:
-    for key, value in more:
-        if key in found:
-            raise _WrongError("the same stands above already", cure="remove one of them")
-        found[key] = value
+def take_policy(sections: Sections) -> Policy:
+    """What a file says about users, rights and quotas; what is wrong with it is told by `sections`."""
+    users: dict[tuple[str, str], Login] = {}
+    rights: set[AclBinding] = set()
+    quotas: dict[tuple[EntityKey, str], float] = {}
+    sections.each(USERS, lambda entry: add_once(users, _user(entry)))
+    sections.each(RIGHTS, lambda entry: rights.update(_rights(entry)))
+    sections.each(QUOTAS, lambda entry: add_once(quotas, _quotas(entry)))
+    return Policy(
+        users if USERS in sections else None,
+        frozenset(rights) if RIGHTS in sections else None,
+        quotas if QUOTAS in sections else None,
+    )
 
 
 def _user(entry: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str], Login]]:
-    _check_words(entry, USER_WORDS)
-    user, mechanism = _text(entry, "user"), _text(entry, "mechanism")
+    check_words(entry, USER_WORDS)
+    user, mechanism = text_of(entry, "user"), text_of(entry, "mechanism")
     if mechanism not in NUMBERS:
-        raise _WrongError(f"there is no mechanism {mechanism!r}", "mechanism", did_you_mean(mechanism, list(NUMBERS)))
-    iterations = entry.get("iterations")
-    if not isinstance(iterations, int) or isinstance(iterations, bool):
-        raise _WrongError("iterations is a whole number", "iterations" if "iterations" in entry else "")
-    if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
-        raise _WrongError(f"iterations is {ITERATIONS_MIN} to {ITERATIONS_MAX}", "iterations")
+        raise WrongError(f"there is no mechanism {mechanism!r}", "mechanism", did_you_mean(mechanism, list(NUMBERS)))
+    iterations = number_of(entry, "iterations", ITERATIONS_MIN, ITERATIONS_MAX)
     password = None
     if "salt" in entry or "salted_password" in entry:
         salt, hashed = _bytes(entry, "salt"), _bytes(entry, "salted_password")
         size = hashlib.new(HASHES[mechanism]).digest_size
         if len(hashed) != size:
-            raise _WrongError(f"the hash of {mechanism} has {size} bytes, not {len(hashed)}", "salted_password")
+            raise WrongError(f"the hash of {mechanism} has {size} bytes, not {len(hashed)}", "salted_password")
         password = SaltedPassword(mechanism, iterations, salt, hashed)
     yield (user, mechanism), Login(iterations, password)
 
 
 def _rights(entry: Mapping[str, Any]) -> Iterator[AclBinding]:
-    _check_words(entry, RIGHT_WORDS)
+    check_words(entry, RIGHT_WORDS)
     pattern = _pattern(entry)
     who = [word for word in ("allow", "deny") if word in entry]
     if len(who) != 1:
-        raise _WrongError("say either allow or deny, with a principal such as User:alice")
+        raise WrongError("say either allow or deny, with a principal such as User:alice")
     permission = Permission.ALLOW if who[0] == "allow" else Permission.DENY
     try:
-        principal = parse_principal(_text(entry, who[0]))
+        principal = parse_principal(text_of(entry, who[0]))
     except ValueError as problem:
-        raise _WrongError(str(problem), who[0]) from None
-    host = _text(entry, "host") if "host" in entry else WILDCARD
+        raise WrongError(str(problem), who[0]) from None
+    host = text_of(entry, "host") if "host" in entry else WILDCARD
     operations = entry.get("operation", [])
     for word in operations if isinstance(operations, list) else [operations]:
         operation = _operation(word, pattern)
         yield AclBinding(pattern, AccessControlEntry(principal, host, operation, permission))
     if not operations:
-        raise _WrongError("which operation? such as [read, describe], or all")
+        raise WrongError("which operation? such as [read, describe], or all")
 
 
 def _operation(word: object, pattern: ResourcePattern) -> Operation:
     try:
         operation = parse_operation(word if isinstance(word, str) else repr(word))
     except ValueError as problem:
-        raise _WrongError(str(problem), "operation") from None
+        raise WrongError(str(problem), "operation") from None
     cause = operation_problem(pattern.resource_type, operation)
     if cause:
-        raise _WrongError(cause, "operation")
+        raise WrongError(cause, "operation")
     return operation
 
 
 def _pattern(entry: Mapping[str, Any]) -> ResourcePattern:
     named = [word for word in (*RESOURCES, "cluster") if word in entry]
     if len(named) != 1:
-        raise _WrongError(f"name one resource: {', '.join(RESOURCES)} or cluster")
+        raise WrongError(f"name one resource: {', '.join(RESOURCES)} or cluster")
     is_prefixed = entry.get("prefixed", False)
     if not isinstance(is_prefixed, bool):
-        raise _WrongError("prefixed is true or false", "prefixed")
+        raise WrongError("prefixed is true or false", "prefixed")
     if named[0] != "cluster":
         kind = PatternType.PREFIXED if is_prefixed else PatternType.LITERAL
-        return ResourcePattern(RESOURCES[named[0]], _text(entry, named[0]), kind)
+        return ResourcePattern(RESOURCES[named[0]], text_of(entry, named[0]), kind)
     if entry["cluster"] is not True or is_prefixed:
-        raise _WrongError("the cluster has no name: cluster: true", "cluster")
+        raise WrongError("the cluster has no name: cluster: true", "cluster")
     return CLUSTER
 
 
@@ -228,30 +167,11 @@ def _quotas(entry: Mapping[str, Any]) -> Iterator[tuple[tuple[EntityKey, str], f
         yield (entity_key(quota.entity), key), value
 
 
-def _check_words(entry: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    for word in entry:
-        if word == "password":
-            raise _WrongError("passwords do not stand in this file", word, "ottla users add, or ottla security hash")
-        if word not in known:
-            raise _WrongError(f"unknown word {word!r}", word, did_you_mean(word, known))
-
-
-def _text(entry: Mapping[str, Any], word: str) -> str:
-    value = entry.get(word)
-    if value is None:
-        raise _WrongError(f"{word} is missing", word if word in entry else "")
-    if not isinstance(value, str):
-        raise _WrongError(f"{value!r} is not text", word, "put it in quotes")
-    if not value:
-        raise _WrongError(f"{word} is empty", word)
-    return value
-
-
 def _bytes(entry: Mapping[str, Any], word: str) -> bytes:
     try:
-        return base64.b64decode(_text(entry, word), validate=True)
+        return base64.b64decode(text_of(entry, word), validate=True)
     except binascii.Error:
-        raise _WrongError(f"{word} is not base64", word) from None
+        raise WrongError(f"{word} is not base64", word) from None
 
 
 # ---- writing
@@ -259,14 +179,18 @@ def _bytes(entry: Mapping[str, Any], word: str) -> bytes:
 
 def policy_text(policy: Policy, notes: Iterable[str] = ()) -> str:
     """The file. The same policy gives the same text."""
-    parts = [HEAD, *(f"# {note}\n" for note in notes)]
+    return "".join([HEAD, *(f"# {note}\n" for note in notes), *policy_sections(policy)])
+
+
+def policy_sections(policy: Policy) -> Iterator[str]:
     for name, entries in ((USERS, _user_entries), (RIGHTS, _right_entries), (QUOTAS, _quota_entries)):
         if getattr(policy, name) is not None:
-            found = list(entries(policy))
-            parts.append(
-                f"{name}:\n" + "".join(f"- {entry_text(entry)}\n" for entry in found) if found else f"{name}: []\n"
-            )
-    return "".join(parts)
+            yield section_text(name, entries(policy))
+
+
+def section_text(name: str, entries: Iterable[Mapping[str, object]]) -> str:
+    lines = "".join(f"- {entry_text(entry)}\n" for entry in entries)
+    return f"{name}:\n{lines}" if lines else f"{name}: []\n"
 
 
 def entry_text(entry: Mapping[str, object]) -> str:

@@ -9,6 +9,7 @@ from ottla.operations.schema_registry.errors import SchemaError
 AVRO, JSON_SCHEMA, PROTOBUF = "avro", "json schema", "protobuf"
 KINDS = {"AVRO": AVRO, "JSON": JSON_SCHEMA, "PROTOBUF": PROTOBUF}
 TYPES = {kind: name for name, kind in KINDS.items()}
+LEVELS = ("NONE", "BACKWARD", "BACKWARD_TRANSITIVE", "FORWARD", "FORWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE")
 SUFFIXES = {AVRO: ".avsc", JSON_SCHEMA: ".json", PROTOBUF: ".proto"}
 
 

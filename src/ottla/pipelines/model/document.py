@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path as FilePath
+from typing import Any
 
 import yaml
 
@@ -12,6 +16,10 @@ FILE_BYTES_MAX = 1 << 20
 DEPTH_MAX = 32
 PLAIN_TAGS = "tag:yaml.org,2002:"
 VALUES_MAX = 20_000  # also ends aliases that multiply each other
+EVENTS_PER_VALUE = 3  # a name, a beginning and an end
+NULL = f"{PLAIN_TAGS}null"
+LONG_TEXT = 64 << 10  # of this on the parser in C, where PyYAML has it: ten times as fast, with poorer complaints
+FAST_LOADER: Any = getattr(yaml, "CSafeLoader", None)
 
 
 class Document:
@@ -44,21 +52,61 @@ def read_document(file: FilePath) -> Document:
     return parse_document(text, str(file))
 
 
-def parse_document(text: str, file: str, values_max: int = VALUES_MAX) -> Document:
+def parse_document(
+    text: str, file: str, values_max: int = VALUES_MAX, is_as_written: Callable[[Path], bool] | None = None
+) -> Document:
+    """What YAML would take for a number or a truth value stays text where `is_as_written` says so."""
+    with _no_collection():
+        is_long = len(text) > LONG_TEXT and FAST_LOADER is not None
+        _check_size(text, file, values_max)
+        try:
+            node = yaml.compose(text, Loader=FAST_LOADER if is_long else yaml.SafeLoader)
+        except (yaml.YAMLError, RecursionError) as problem:
+            raise _syntax_error(problem, file) from None
+        document = Document(None, {}, file)
+        if node is not None:
+            document.values = _Reader(document, values_max, is_as_written).read(node, ())
+        return document
+
+
+def _check_size(text: str, file: str, values_max: int) -> None:
+    """Before anything is built of it: thousands of brackets inside each other kill one parser and stall the other."""
+    if FAST_LOADER is None:
+        return
+    depth = 0
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-    except (yaml.YAMLError, RecursionError) as problem:
-        raise _syntax_error(problem, file) from None
-    document = Document(None, {}, file)
-    if node is not None:
-        document.values = _Reader(document, values_max).read(node, ())
-    return document
+        for number, event in enumerate(yaml.parse(text, Loader=FAST_LOADER)):
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+            if depth > DEPTH_MAX or number > EVENTS_PER_VALUE * values_max:
+                cause = "nested beyond any use" if depth > DEPTH_MAX else f"it has more than {values_max} values"
+                mark = event.start_mark
+                raise PipelineError([Problem((), cause)], file, {(): mark.line + 1} if mark else {})
+    except yaml.YAMLError:
+        return  # the parser that reads it stops at the same place, and says it better
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """A large file is many objects and no garbage: looking for some again and again takes longer than reading it."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 class _Reader:
-    def __init__(self, document: Document, values_max: int) -> None:
+    def __init__(
+        self, document: Document, values_max: int, is_as_written: Callable[[Path], bool] | None = None
+    ) -> None:
         self.document = document
         self.values_max = values_max
+        self.is_as_written = is_as_written
         self.plain = yaml.SafeLoader("")
 
     def read(self, node: yaml.Node, path: Path) -> object:
@@ -72,6 +120,8 @@ class _Reader:
             return self._mapping(node, path)
         if isinstance(node, yaml.SequenceNode):
             return [self.read(entry, (*path, number)) for number, entry in enumerate(node.value)]
+        if node.tag != NULL and self.is_as_written is not None and self.is_as_written(path):
+            return str(node.value)
         try:
             return self.plain.construct_object(node)
         except (yaml.YAMLError, ValueError):

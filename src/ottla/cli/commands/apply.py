@@ -1,0 +1,220 @@
+"""`ottla apply`: a whole cluster as a file: written, compared, applied."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from ottla.cli.arguments import Parser, add_connection, bootstrap_of
+from ottla.cli.client_settings import command_properties, make_client
+from ottla.cli.cluster_file.carrying import cluster_steps, wait_for_topics, with_refusals
+from ottla.cli.cluster_file.cluster import exported, read_cluster
+from ottla.cli.cluster_file.model import SCHEMAS, SECTIONS, ClusterState
+from ottla.cli.cluster_file.plan import ClusterPlan, make_cluster_plan
+from ottla.cli.cluster_file.reading import read_cluster_file
+from ottla.cli.cluster_file.registry import make_schema_plan, read_subjects
+from ottla.cli.cluster_file.schema_plan import NO_SCHEMAS
+from ottla.cli.cluster_file.writing import cluster_text, hidden_notes
+from ottla.cli.registry_choice import add_registry, registry_of
+from ottla.cli.security.entries import FileError
+from ottla.cli.security.loading import STDIN, load_text, shown_path, tell_problems
+from ottla.cli.security.own_end import check_authorizer, refuse_own_end
+from ottla.cli.security.plan import COLUMNS
+from ottla.cli.security.steps import Outcome, Row, carry_out
+from ottla.cli.tables import print_table
+from ottla.cli.terminal import (
+    EXIT_DRIFT,
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_USAGE,
+    ToolError,
+    UsageError,
+    confirm,
+    is_terminal,
+    warn,
+)
+from ottla.client.client import Client
+from ottla.operations.acls.own_rights import Caller
+from ottla.operations.schema_registry.addresses import without_registry
+from ottla.operations.schema_registry.client import RegistryClient
+from ottla.operations.schema_registry.folders import read_draft_file
+from ottla.operations.schema_registry.schemas import Draft
+
+TOOL: Final = "ottla apply"
+LINES_MAX: Final = 20
+EXAMPLES: Final = """
+ottla apply --export > cluster.yaml
+ottla apply cluster.yaml --dry-run            exit code 3 if the cluster differs
+ottla apply cluster.yaml
+ottla apply cluster.yaml --prune --yes        also removes what the file does not have
+"""
+
+
+def run(arguments: Sequence[str]) -> int:
+    options = _parser().parse_args(arguments)
+    if options.export == (options.file is not None):
+        raise UsageError("name a file to apply, or write one with --export")
+    properties = command_properties(getattr(options, "command_config", None))
+    try:
+        if options.export:
+            return _export(options, properties)
+        return _apply(options, properties)
+    except ModuleNotFoundError as problem:
+        if problem.name != "yaml":
+            raise
+        raise ToolError("files of a cluster need PyYAML: pip install 'ottla[cli]'") from None
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog=TOOL,
+        description="A cluster, of ottla or of Apache Kafka, as a file that is written, compared and applied.",
+        examples=EXAMPLES,
+    )
+    add_connection(parser)
+    add_registry(parser)
+    parser.add_argument("file", nargs="?", metavar="FILE", help="what the cluster shall be; -: standard input")
+    parser.add_argument("--export", action="store_true", help="write the file of the cluster as it is, without secrets")
+    parser.add_argument("--dry-run", action="store_true", help="only show what would change; exit code 3 if anything")
+    parser.add_argument("--prune", action="store_true", help="remove what the file lacks, in the sections that it has")
+    parser.add_argument("--yes", "-y", action="store_true", help="do not ask before something is removed")
+    parser.add_argument(
+        "--set-passwords", action="store_true", help="set secrets that are there already, too: nobody can compare them"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    return parser
+
+
+# ---- writing the file
+
+
+def _export(options: argparse.Namespace, properties: dict[str, str]) -> int:
+    registry = registry_of(options, properties, None)
+    notes = []
+    with make_client(bootstrap_of(options), without_registry(properties)) as client:
+        found = exported(read_cluster(client, SECTIONS))
+    if found.policy.rights is None:
+        notes.append("Rights: the cluster has no authorizer, so there are none.")
+    if registry is None:
+        notes.append("Schemas: no registry was named (--registry URL).")
+    else:
+        found = found._replace(schemas=read_subjects(registry))
+    print(cluster_text(found, [*notes, *hidden_notes(found)]), end="")
+    return 0
+
+
+# ---- applying it
+
+
+def _apply(options: argparse.Namespace, properties: dict[str, str]) -> int:
+    try:
+        wanted = _wanted(options.file)
+    except FileError as problem:
+        tell_problems(TOOL, problem)
+        return EXIT_USAGE
+    registry = registry_of(options, properties) if wanted.schemas is not None else None
+    with make_client(bootstrap_of(options), without_registry(properties)) as client:
+        plan = _plan(client, registry, wanted, Caller(properties), options)
+        if options.dry_run:
+            _show(plan, plan.rows(), options)
+            _tell_reasons(plan)
+            return 0 if plan.is_empty else EXIT_DRIFT
+        if plan.reasons():
+            _show(plan, plan.rows(), options)
+            _tell_reasons(plan)
+            warn(f"{TOOL}: nothing was changed")
+            return EXIT_FAILED
+        is_shown = _ask(plan, options)
+        outcome = carry_out(cluster_steps(client, registry, plan))
+        if outcome.problem is None:
+            wait_for_topics(client, plan)
+    done: set[Row] = set() if is_shown else set(outcome.done)
+    _show(plan, [row for row in plan.rows() if row in done], options, outcome)
+    return _end(outcome)
+
+
+def _wanted(path: str) -> ClusterState:
+    """Raises FileError."""
+    folder = Path() if path == STDIN else Path(path).parent
+
+    def read_draft(name: str, kind: str | None) -> Draft:
+        return read_draft_file(folder / name, kind)
+
+    return read_cluster_file(load_text(path), shown_path(path), read_draft)
+
+
+def _plan(
+    client: Client,
+    registry: RegistryClient | None,
+    wanted: ClusterState,
+    caller: Caller,
+    options: argparse.Namespace,
+) -> ClusterPlan:
+    found = read_cluster(client, [name for name in wanted.sections() if name != SCHEMAS], wanted)
+    check_authorizer(wanted.policy, found.policy)
+    schemas = NO_SCHEMAS
+    if registry is not None and wanted.schemas is not None:
+        schemas = make_schema_plan(registry, wanted.schemas, prunes=options.prune)
+    plan = make_cluster_plan(wanted, found, schemas, prunes=options.prune, sets_secrets=options.set_passwords)
+    refuse_own_end(client, caller, plan.policy, found.policy)
+    return with_refusals(client, plan)
+
+
+def _ask(plan: ClusterPlan, options: argparse.Namespace) -> bool:
+    """Whether a person has been shown the plan, and wants it. Raises ToolError if not."""
+    removals = plan.removals()
+    if not removals or options.yes:
+        return False
+    if options.json or not (is_terminal(sys.stdin) and is_terminal(sys.stdout)):
+        raise UsageError(f"--prune would remove {len(removals)} things, nothing was changed: add --yes if it shall")
+    print_table(COLUMNS, plan.rows())
+    if not confirm(f"Remove what is marked with -: {len(removals)} things, topics with all their records?"):
+        raise ToolError("nothing was changed")
+    return True
+
+
+def _show(plan: ClusterPlan, rows: Sequence[Row], options: argparse.Namespace, outcome: Outcome | None = None) -> None:
+    if options.json:
+        done = set(outcome.done) if outcome is not None else set()
+        names = [column.lower() for column in COLUMNS]
+        changes = [{**dict(zip(names, row, strict=True)), "done": row in done} for row in plan.rows()]
+        applied = outcome is not None and outcome.problem is None
+        print(json.dumps({"applied": applied, "changes": changes, "left": plan.left}, indent=2))
+    elif rows:
+        print_table(COLUMNS, rows)
+    elif plan.is_empty and is_terminal(sys.stdout):
+        print("Nothing to change.")
+    if plan.left:
+        counts = ", ".join(f"{name}: {count}" for name, count in plan.left.items())
+        warn(f"note: not in the file and left alone, --prune removes it: {counts}")
+    if plan.untold:
+        warn(f"note: secrets cannot be compared, --set-passwords sets them: {', '.join(plan.untold)}")
+
+
+def _tell_reasons(plan: ClusterPlan) -> None:
+    reasons = plan.reasons()
+    for reason in reasons[:LINES_MAX]:
+        warn(f"{TOOL}: {reason}")
+    if len(reasons) > LINES_MAX:
+        warn(f"{TOOL}: and {len(reasons) - LINES_MAX} more")
+
+
+def _end(outcome: Outcome) -> int:
+    """How far it came, if it did not come to its end."""
+    if outcome.problem is None:
+        return 0
+    is_interrupted = isinstance(outcome.problem, KeyboardInterrupt)
+    cause = "interrupted" if is_interrupted else str(outcome.problem)
+    where = f" at {outcome.row[1]} {outcome.row[2]}" if outcome.row is not None else ""
+    total = len(outcome.done) + len(outcome.left)
+    warn(f"{TOOL}: stopped{where}: {cause}")
+    warn(f"{TOOL}: {len(outcome.done)} of {total} changes are made. Apply it again to go on; not made are:")
+    for row in outcome.left[:LINES_MAX]:
+        warn(f"  {' '.join(cell for cell in row[:3] if cell)}")
+    if len(outcome.left) > LINES_MAX:
+        warn(f"  and {len(outcome.left) - LINES_MAX} more")
+    return EXIT_INTERRUPTED if is_interrupted else EXIT_FAILED

@@ -1,0 +1,91 @@
+"""Many topics in one request: each is done or refused by itself, also when an answer was lost on the way."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from ottla.base.errors import Error
+from ottla.client.client import Client
+from ottla.client.errors import ClientError
+from ottla.client.many_topics import NewTopic, create_topics, delete_topics, grow_topics
+from ottla.protocol.messages.metadata import MetadataResponse
+from ottla.protocol.messages.topics import (
+    CreatableTopicResult,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+    CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteTopicsResponse,
+)
+
+ONE = NewTopic(1, 1, {})
+EXISTS, UNKNOWN = Error.TOPIC_ALREADY_EXISTS, Error.UNKNOWN_TOPIC_OR_PARTITION
+Answers = Callable[..., tuple[Client, list[list[str]]]]
+
+
+@pytest.fixture
+def answering(monkeypatch: pytest.MonkeyPatch) -> Iterator[Answers]:
+    """A client that is answered what is given, one after the other; None is an answer that is lost."""
+
+    def make(*answers: object) -> tuple[Client, list[list[str]]]:
+        client = Client("127.0.0.1:1", sleep=lambda _: None)
+        asked: list[list[str]] = []
+        left = iter(answers)
+
+        def call(request: object, *_: object) -> object:
+            def attempt() -> object:
+                client.requests += 1
+                asked.append([topic.name for topic in request.topics])  # type: ignore[attr-defined]
+                answer = next(left)
+                if answer is None:
+                    raise ClientError("lost the connection", Error.NETWORK_EXCEPTION)
+                return answer
+
+            return client.retry(attempt)
+
+        monkeypatch.setattr(client, "cluster", MetadataResponse)
+        monkeypatch.setattr(client, "call_controller", call)
+        return client, asked
+
+    return make
+
+
+def created(**errors: Error) -> CreateTopicsResponse:
+    return CreateTopicsResponse(
+        topics=[CreatableTopicResult(name=name, error_code=code) for name, code in errors.items()]
+    )
+
+
+def test_what_is_refused_is_told_by_name(answering: Answers) -> None:
+    client, asked = answering(created(a=Error.NONE, b=EXISTS, c=Error.INVALID_CONFIG))
+    refused = create_topics(client, dict.fromkeys("abc", ONE))
+    assert ({name: problem.error for name, problem in refused.items()}, asked) == (
+        {"b": EXISTS, "c": Error.INVALID_CONFIG},
+        [["a", "b", "c"]],
+    )
+
+
+def test_only_those_that_may_succeed_later_are_asked_again(answering: Answers) -> None:
+    client, asked = answering(created(a=Error.NONE, b=Error.NOT_CONTROLLER), created(b=Error.NONE))
+    assert create_topics(client, dict.fromkeys("ab", ONE)) == {}
+    assert asked == [["a", "b"], ["b"]]
+
+
+def test_after_a_lost_answer_a_topic_that_is_there_is_the_one_we_made(answering: Answers) -> None:
+    client, _ = answering(None, created(a=EXISTS, b=Error.INVALID_CONFIG))
+    assert set(create_topics(client, dict.fromkeys("ab", ONE))) == {"b"}
+    client, _ = answering(None, created(a=EXISTS))
+    assert set(create_topics(client, {"a": ONE}, validate_only=True)) == {"a"}
+
+
+def test_the_same_for_partitions_and_for_topics_that_go(answering: Answers) -> None:
+    grown = CreatePartitionsTopicResult(name="a", error_code=Error.INVALID_PARTITIONS)
+    client, _ = answering(None, CreatePartitionsResponse(results=[grown]))
+    assert grow_topics(client, {"a": 3}) == {}
+    client, _ = answering(CreatePartitionsResponse(results=[grown]))
+    assert set(grow_topics(client, {"a": 3})) == {"a"}
+    gone = DeletableTopicResult(name="a", error_code=UNKNOWN)
+    client, _ = answering(None, DeleteTopicsResponse(responses=[gone]))
+    assert delete_topics(client, ["a"]) == {}
+    client, _ = answering(DeleteTopicsResponse(responses=[gone]))
+    assert set(delete_topics(client, ["a"])) == {"a"}
