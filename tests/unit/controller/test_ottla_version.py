@@ -1,5 +1,7 @@
 """The level of a cluster: who supports which, when it may be raised and lowered, and what waits for it."""
 
+from uuid import UUID
+
 import pytest
 
 from ottla.base.broker_settings import BrokerSettings, find_key
@@ -25,7 +27,7 @@ from ottla.controller.decisions.ottla_version import (
     supports,
     why_not_here,
 )
-from ottla.controller.image import BrokerImage, MetadataImage
+from ottla.controller.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from ottla.controller.stores.store import SetNode
 
 UNTIL = "ottla.maintenance.until.ms"
@@ -92,6 +94,15 @@ def test_the_level_is_lowered_while_nothing_of_it_is_stored(kind: int) -> None:
         "It is in use, and brokers of an older version would not understand it: first delete ottla.heal.after.ms of "
         f"all brokers, {UNTIL} of broker 2."
     )
+
+
+def test_the_level_stays_while_replicas_are_moved() -> None:
+    """Some may be the controller's own, with throttles that an older one would never take back."""
+    moved = PartitionImage(1, 0, (1, 2), (1,), adding_replicas=(2,))
+    image = NEW_CLUSTER.with_topics([TopicImage("a", UUID(int=1), (moved,))])
+    assert "Replicas are being moved" in refusal(image, LEVEL_MIN, SAFE)
+    still = NEW_CLUSTER.with_topics([TopicImage("a", UUID(int=1), (moved._replace(adding_replicas=()),))])
+    assert change(still, LEVEL_MIN, SAFE).features == {}
 
 
 @pytest.mark.parametrize("resource", [ConfigResourceType.BROKER, ConfigResourceType.TOPIC])

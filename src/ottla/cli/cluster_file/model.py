@@ -7,9 +7,9 @@ from typing import Final, NamedTuple
 
 from ottla.base.broker_settings import find_key
 from ottla.base.names import INTERNAL_TOPICS
+from ottla.base.placement.throttled import FOLLOWER_RATE, FOLLOWER_REPLICAS, LEADER_RATE, LEADER_REPLICAS
 from ottla.cli.security.policy import SECTIONS as POLICY_SECTIONS
 from ottla.cli.security.policy import Policy
-from ottla.operations.reassignment.throttles import FOLLOWER_RATE, FOLLOWER_REPLICAS, LEADER_RATE, LEADER_REPLICAS
 from ottla.operations.schema_registry.schemas import Draft
 
 TOPIC_DEFAULTS, TOPICS, BROKERS, GROUPS, SCHEMAS = "topic_defaults", "topics", "brokers", "groups", "schemas"

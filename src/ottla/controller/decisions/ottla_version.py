@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from ottla.controller.decisions.reassignment import moves
 from ottla.controller.image import BrokerImage, MetadataImage
 
 FEATURE: Final = "ottla.version"
@@ -79,6 +80,8 @@ def why_not_level(image: MetadataImage, registered: Iterable[BrokerImage], wante
     if wanted < LEVEL_MIN:
         return f"{FEATURE} cannot be off: its lowest level is {LEVEL_MIN}."
     if wanted < level(image):
+        if any(True for _ in moves(image)):  # some may be the controller's own, and only this level ends those
+            return "Replicas are being moved: wait until they are in place, or cancel it (ottla reassign list)."
         used = newer_settings(image, wanted)
         return (
             f"It is in use, and brokers of an older version would not understand it: first delete {', '.join(used)}."
