@@ -312,6 +312,14 @@ def test_a_store_that_tells_another_story(store: StoreFacts) -> None:
     assert told(finding) == (PROBLEM, "F14")
 
 
+def test_a_topic_that_is_marked_for_deletion_and_kept() -> None:
+    facts, store = healthy(), StoreFacts(frozenset({1, 2, 3}), 1, {ORDERS: (1, 4)}, ("orders",))
+    assert list(compare_store(facts, store)) == [], "it is about to be deleted"
+    facts.broker_configs[1]["delete.topic.enable"] = "false"
+    (finding,) = compare_store(facts, store)
+    assert finding.what == "topics that are marked for deletion, and still there: orders"
+
+
 # ---- logs and words
 
 

@@ -29,6 +29,13 @@ KNOWN_ENTITIES: Final = (
 )
 
 
+class MarkedTopics(NamedTuple):
+    """What became of topics with a mark."""
+
+    deleted: tuple[str, ...]
+    kept: tuple[str, ...]  # with their marks, because deletion is switched off
+
+
 class ExternalTopics(NamedTuple):
     """What a decision came to: the topics that differ from what was known."""
 
@@ -118,20 +125,23 @@ def with_id(
     return topic._replace(topic_id=topic_id)
 
 
-def decide_marked_deletions(
-    image: MetadataImage, marked: Iterable[str], *, is_enabled: bool
-) -> Decision[tuple[str, ...]]:
-    """Delete topics that have a mark, and the marks; where deletion is switched off only the marks go, as in Kafka."""
+def decide_marked_deletions(image: MetadataImage, marked: Iterable[str], *, is_enabled: bool) -> Decision[MarkedTopics]:
+    """Delete topics that have a mark, and the marks. Where deletion is switched off the marks stay, for a controller
+    that deletes (docs/decisions/topics-and-metadata.md); marks of topics that do not exist always go.
+    """
     operations: list[StoreOperation] = []
-    deleted = []
+    deleted, kept = [], []
     for name in marked:
         topic = image.topics.get(name)
-        if topic is not None and is_enabled:
+        if topic is not None and not is_enabled:
+            kept.append(name)
+            continue
+        if topic is not None:
             operations.extend(delete_operations(image, topic))
             deleted.append(name)
         operations.append(DeleteNode(tree.delete_topic_path(name)))
     after = image.with_topics(removed=deleted) if deleted else image
-    return Decision(tuple(operations), after, tuple(deleted))
+    return Decision(tuple(operations), after, MarkedTopics(tuple(deleted), tuple(sorted(kept))))
 
 
 def decide_external_configs(
