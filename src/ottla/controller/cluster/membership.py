@@ -35,7 +35,7 @@ from ottla.controller.decisions.broker_epochs import known_broker_epochs
 from ottla.controller.decisions.splitting import split
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import NO_CONTROLLER, BrokerImage, MetadataImage
-from ottla.controller.start import epoch_operation, left_over_deletions
+from ottla.controller.start import epoch_operation
 from ottla.controller.stores.store import (
     CheckNode,
     CreateNode,
@@ -386,12 +386,8 @@ class Membership:
         self._tell_changed()
 
     async def _repair(self, nodes: dict[str, Node], epoch_version: int) -> dict[str, Node]:
-        """Topics that somebody has begun to make, or to delete, and nobody lived to finish.
-
-        Marks of topics that are gone go before anybody can make a topic of that name: it would be deleted.
-        """
-        begun = external_changes.repairs(nodes, iter(self.controller.new_uuid, None))
-        operations = [*begun, *left_over_deletions(nodes)]
+        """Topics that somebody has begun to make, and nobody lived to finish."""
+        operations = external_changes.repairs(nodes, iter(self.controller.new_uuid, None))
         if not operations:
             return nodes
         for piece in split(operations):

@@ -99,14 +99,22 @@ def damaged_of(image: MetadataImage, topic: str) -> list[str]:
 def repairs(nodes: Mapping[str, Node], new_ids: Iterator[UUID]) -> list[StoreOperation]:
     """What topics lack that somebody has begun to make: an id, if it was a Kafka that knew none; parents of states.
 
-    A controller that has done this can write the state of every partition as it writes its own.
+    A controller that has done this can write the state of every partition as it writes its own. Marks of topics that
+    are gone go before anybody can make a topic of that name: it would be deleted.
     """
     operations: list[StoreOperation] = []
     for topic in load_topics(nodes, Reader(MetadataImage())).values():
         if topic.topic_id == NO_ID:
             with_id(topic, next(new_ids), nodes, operations)
         operations.extend(missing_parents(topic, nodes))
-    return operations
+    return [*operations, *left_over_deletions(nodes)]
+
+
+def left_over_deletions(nodes: Mapping[str, Node]) -> list[StoreOperation]:
+    """Marks of topics that are already gone; a mark of a topic that exists is left for the deletion itself."""
+    prefix = f"{tree.DELETE_TOPICS}/"
+    marked = [path.removeprefix(prefix) for path in nodes if path.startswith(prefix)]
+    return [DeleteNode(tree.delete_topic_path(topic)) for topic in marked if tree.topic_path(topic) not in nodes]
 
 
 def missing_parents(topic: TopicImage, nodes: Mapping[str, Node]) -> Iterator[StoreOperation]:
