@@ -28,6 +28,7 @@ from ottla.operations.doctor.findings import Finding, Severity, some
 from ottla.operations.doctor.held_up import check_held_up
 from ottla.operations.doctor.logins import login_fault
 from ottla.operations.doctor.logs import signs_in
+from ottla.operations.doctor.plain_python import check_plain_python
 from ottla.operations.doctor.rights import GroupRights, TopicRights, group_findings, topic_findings
 from ottla.operations.doctor.unsupported import check_unsupported
 from ottla.operations.hanging_transactions import OpenTransaction
@@ -461,6 +462,20 @@ def test_clients_whose_versions_are_not_spoken_are_named() -> None:
 )
 def test_logs_of_both_kinds_of_brokers_tell_of_versions_that_do_not_fit(line: str) -> None:
     assert [sign.case for sign in signs_in([line])] == ["F13"]
+
+
+def test_brokers_that_run_as_plain_python() -> None:
+    plain = parse_metrics('ottla_info{node_id="2",compiled="false"} 1\n', 0.0)
+    compiled = parse_metrics('ottla_info{node_id="1",compiled="true"} 1\n', 0.0)
+    facts = healthy()
+    (finding,) = check_plain_python(facts, [compiled, plain], is_own_compiled=True)
+    assert (finding.severity, finding.what) == (NOTE, "runs as plain Python, at several times the CPU: broker 2")
+    assert not list(check_plain_python(facts, [compiled], is_own_compiled=False)), "the broker itself has told"
+    assert not list(check_plain_python(facts, [], is_own_compiled=False)), "brokers elsewhere are none of ours"
+    facts.brokers = {1: broker(1, address=Address("localhost", 9092))}
+    (own,) = check_plain_python(facts, [], is_own_compiled=False)
+    assert own.what.startswith("the ottla that is installed here is plain Python")
+    assert not list(check_plain_python(facts, [], is_own_compiled=True))
 
 
 EVERYTHING = -(1 << 31)  # an old broker does not tell

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from ottla import __version__
 from ottla.base import tasks
+from ottla.base.compiled import is_compiled
 from ottla.base.logs import lost_lines
 from ottla.broker.monitoring.client_families import client_families
 from ottla.broker.monitoring.loop_watch import LoopWatch
@@ -59,6 +60,7 @@ def own_families(
         ("node_id", str(node.id)),
         ("cluster_id", node.image.cluster_id),
         ("python", platform.python_version()),
+        ("compiled", str(is_compiled()).lower()),
     )
     yield Family("ottla_info", "gauge", "What runs here.", [Sample(labels, 1)])
     yield from _loop_families(loop_watch)

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from ottla.base.compiled import is_compiled
 from ottla.cli.arguments import Parser, add_connection, bootstrap_of
 from ottla.cli.client_settings import command_properties, make_client
 from ottla.cli.terminal import EXIT_FAILED, UsageError, is_terminal, say, warn
@@ -23,6 +24,7 @@ from ottla.operations.doctor.findings import Finding, Severity, known, login_fai
 from ottla.operations.doctor.held_up import check_held_up
 from ottla.operations.doctor.logins import LOGIN_CASE
 from ottla.operations.doctor.logs import signs_in
+from ottla.operations.doctor.plain_python import check_plain_python
 from ottla.operations.doctor.probing import login_findings
 from ottla.operations.doctor.rights import ask_group_rights, ask_topic_rights, group_findings, topic_findings
 from ottla.operations.doctor.unsupported import check_unsupported
@@ -65,7 +67,9 @@ def run(arguments: Sequence[str]) -> int:
         return _tell(findings, options, None)
     after = _metrics(options)
     shares = [share for pair in zip(before, after, strict=True) for share in shares_of(*pair)]
-    findings = in_order([*rights, *diagnose(facts), *check_held_up(facts, shares), *check_unsupported(after)])
+    told = [*check_held_up(facts, shares), *check_unsupported(after)]
+    told += check_plain_python(facts, after, is_own_compiled=is_compiled())
+    findings = in_order([*rights, *diagnose(facts), *told])
     if options.zookeeper is not None:
         from ottla.cli.doctor.store import compare_store, read_store  # noqa: PLC0415 (needs kazoo)
 
