@@ -2,10 +2,13 @@
 # docker run -p 9092:9092 -v ottla-data:/var/lib/ottla ottla
 #
 # With Spark, for pipelines: docker build --build-arg EXTRAS=console,pipelines -t ottla-pipelines .
+# On another base image: docker build --build-arg BASE=registry.example/python:3.12 -t ottla .
 #
 # Settings come from /etc/ottla/server.properties (mount your own over it) and from KAFKA_... variables, which win.
 
-FROM python:3.13-slim AS build
+# Another base needs python (3.11 to 3.13) with venv and headers, apt-get, and useradd.
+ARG BASE=python:3.13-slim
+FROM ${BASE} AS build
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends gcc libc6-dev \
     && rm -rf /var/lib/apt/lists/*
@@ -19,7 +22,7 @@ RUN python -m venv /opt/ottla \
     && /opt/ottla/bin/pip install --no-cache-dir --disable-pip-version-check ".[$EXTRAS]" \
     && /opt/ottla/bin/python -m compileall -q /opt/ottla/lib
 
-FROM python:3.13-slim
+FROM ${BASE}
 RUN useradd --system --uid 10001 --user-group --no-create-home --home-dir /var/lib/ottla ottla \
     && install --directory --owner ottla --group ottla --mode 0750 /var/lib/ottla /var/lib/ottla/data \
     && install --directory /etc/ottla /opt/kafka/config

@@ -12,7 +12,7 @@ TWO := -n 2 $(SHARED)
 # Tests with brokers wait for half of their time, for a session that ends, say: then others have the processors.
 FOUR := -n 4 $(SHARED)
 
-.PHONY: install run test check unit pure conformance cluster pipelines browser pages clients faults bench clean
+.PHONY: install run test check unit pure conformance cluster pipelines browser pages clients faults bench wheels clean
 
 # One core compiles while the other one fetches Spark.
 install: $(VENV)/installed
@@ -94,6 +94,10 @@ faults: install
 bench: install
 	$(BIN)/python -m bench
 
+# An sdist, and a compiled manylinux wheel for each Python from 3.11 to 3.13 that is there, in dist/.
+wheels:
+	$(PYTHON) tools/wheels.py
+
 clean:
-	rm -rf $(VENV) build .cache
+	rm -rf $(VENV) build dist .cache
 	find src -name '*.so' -delete

@@ -2,17 +2,34 @@
 gets the libraries of the console's pages.
 
 Without mypyc or a C compiler the very same files serve as plain Python: nothing may fail because of it. With the
-environment variable OTTLA_PURE set nothing is compiled.
+environment variable OTTLA_PURE set nothing is compiled. With OTTLA_COMPILED a build that would be plain Python fails
+instead (`make wheels`).
 """
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 
 from setuptools import Extension, setup
+from setuptools.command.build import build
 from setuptools.command.build_py import build_py
+
+IS_IN_PLACE = "--inplace" in sys.argv  # tools/compile.sh, for those who develop: what was compiled before is used again
+BUILDING = {"bdist_wheel", "build", "build_ext", "editable_wheel", "install"}  # others only ask what ottla is
+IS_BUILDING = not BUILDING.isdisjoint(sys.argv)
+BUILD = "build" if IS_IN_PLACE else tempfile.mkdtemp(prefix="ottla-build-")
+if not IS_IN_PLACE:
+    atexit.register(shutil.rmtree, BUILD, ignore_errors=True)
+
+# Types are checked by `make check`, with all packages at hand. A build has none of them, and must not depend on them:
+# by the strict rules of pyproject.toml a missing one is an error, so a wheel was plain Python, unless a check of types
+# had left its cache behind.
+MYPY_OPTIONS = ["--config-file=", "--no-site-packages", "--ignore-missing-imports"]
 
 COMPILED = [
     "src/ottla/base/clock.py",
@@ -105,20 +122,35 @@ COMPILED = [
 
 
 def extensions() -> list[Extension]:
-    if os.environ.get("OTTLA_PURE"):
+    if os.environ.get("OTTLA_PURE") or not IS_BUILDING:
         return []
+    is_needed = bool(os.environ.get("OTTLA_COMPILED"))
     try:
         from mypyc.build import mypycify  # noqa: PLC0415 (only there where it can be used)
     except ImportError:
+        if is_needed:
+            raise
         return []
     try:
-        made = mypycify(COMPILED, opt_level="3", debug_level="0")
+        level = os.environ.get("MYPYC_OPT_LEVEL", "3")
+        options = [f"--cache-dir={BUILD}/mypy", *MYPY_OPTIONS]
+        made = mypycify([*options, *COMPILED], opt_level=level, debug_level="0", target_dir=BUILD)
     except SystemExit:  # mypyc's way to report a file that it cannot compile
+        if is_needed:
+            raise
         print("mypyc failed: ottla is installed as plain Python, which is slower but complete", file=sys.stderr)
         return []
     for extension in made:
-        extension.optional = True
+        extension.optional = not is_needed
     return made
+
+
+class BuildAnew(build):
+    """In a folder of its own: one that stands in the clone may hold modules of former times, compiled or not."""
+
+    def initialize_options(self) -> None:
+        super().initialize_options()
+        self.build_base = BUILD
 
 
 class BuildWithPages(build_py):
@@ -132,4 +164,4 @@ class BuildWithPages(build_py):
         super().run()
 
 
-setup(ext_modules=extensions(), cmdclass={"build_py": BuildWithPages})
+setup(ext_modules=extensions(), cmdclass={"build": BuildAnew, "build_py": BuildWithPages})

@@ -4,9 +4,11 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from conformance.waiting import eventually
 from ottla.cli.zookeeper.brokers import brokers_behind
 from ottla.testing.broker import Broker
 from ottla.testing.zookeeper import ZooKeeperProcess
@@ -38,6 +40,41 @@ def test_old_scripts_find_the_brokers_through_zookeeper(
     broker.stop()
     assert brokers_behind(connect) == []
     assert brokers_behind(f"{zookeeper.connect}/no/such/chroot") == []
+
+
+def test_a_topic_that_is_not_deleted_is_marked_and_goes_once_a_controller_deletes(
+    zookeeper: ZooKeeperProcess, chroot: str, tmp_path: Path
+) -> None:
+    connect = zookeeper.connect + chroot
+
+    def topics(*words: str) -> list[str]:
+        done = run("ottla.cli.kafka_scripts", "kafka-topics.sh", "--zookeeper", connect, *words)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout.splitlines()
+
+    def broker(number: int, is_deleting: bool) -> Broker:
+        settings = {"broker.id": number, "zookeeper.connect": connect, "delete.topic.enable": str(is_deleting).lower()}
+        return Broker(settings, folder=tmp_path)
+
+    with broker(1, False) as first, broker(2, False) as second:
+        topics("--create", "--topic", "orders", "--partitions", "1", "--replication-factor", "1")
+        topics("--create", "--topic", "other", "--partitions", "1", "--replication-factor", "1")
+        assert topics("--delete", "--topic", "orders")[0] == "Topic orders is marked for deletion."
+        assert topics("--delete", "--topic", "orders") == ["Topic orders is already marked for deletion."]
+        assert topics("--list") == ["orders - marked for deletion", "other"]
+        assert topics("--describe", "--topic", "orders")[0].endswith("\tMarkedForDeletion:true")
+        told = run("ottla.cli.main", "doctor", "--zookeeper", connect, "--bootstrap-server", first.bootstrap_servers)
+        assert "topics that are marked for deletion, and still there: orders" in told.stdout
+        first.kill()
+        assert eventually(lambda: "successfully elected as the controller" in second.logs, SECONDS_MAX)
+        assert topics("--list") == ["orders - marked for deletion", "other"]
+        with broker(3, True) as third:
+            second.stop()
+            assert eventually(lambda: "deleted topics that were marked for it: orders" in third.logs, SECONDS_MAX)
+            assert topics("--list") == ["other"]
+            topics("--create", "--topic", "orders", "--partitions", "1", "--replication-factor", "1")
+            third.restart()
+            assert topics("--list") == ["orders", "other"], "the mark has counted once"
 
 
 def test_where_no_zookeeper_runs_nobody_waits() -> None:

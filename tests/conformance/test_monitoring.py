@@ -21,6 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from certificates import Authority
 from conformance.peer import Peer
+from conformance.raw import Connection, compact_string, request_header
 from conformance.waiting import eventually
 from conftest import ottla_command
 from ottla.operations.jolokia_readings import read_jolokia
@@ -171,6 +172,28 @@ def test_rates_follow(endpoint: Endpoint) -> None:
     while json.loads(endpoint.get(f"/jolokia/read/{bean}/OneMinuteRate"))["value"] == 0:
         assert time.monotonic() < deadline, "no rate after two ticks"
         time.sleep(0.2)
+
+
+def test_a_client_whose_version_is_not_spoken_is_named_in_log_metrics_and_by_the_doctor(used: Any) -> None:
+    """As a librdkafka of 2017 with api.version.request=false, and a newer one that tells its name first."""
+    endpoint, broker = used
+    fetch_v3 = request_header(1, 3, 7) + b"\0" * 30
+    with Connection(broker.bootstrap) as connection:
+        connection.send_frame(fetch_v3)
+        assert connection.is_closed_by_peer()
+    with Connection(broker.bootstrap) as connection:
+        software = compact_string("old-shop") + compact_string("1.2") + b"\0"
+        assert connection.ask(18, 3, software, flexible_header=True)[:2] == b"\0\0"
+        connection.send_frame(fetch_v3)
+        assert connection.is_closed_by_peer()
+    labels = {"client_id": "raw", "request": "Fetch", "version": "3"}
+    for name, version in (("unknown", "unknown"), ("old-shop", "1.2")):
+        of_client = labels | {"client_software_name": name, "client_software_version": version}
+        assert endpoint.samples()["ottla_unsupported_requests_total", tuple(sorted(of_client.items()))] == 1.0
+    assert broker.log_text.count("client id 'raw', software unknown unknown: it asks for Fetch v3") == 1
+    arguments = ["doctor", "--bootstrap-server", broker.bootstrap, "--url", endpoint.url]
+    done = subprocess.run([*ottla_command(), *arguments], capture_output=True, text=True, timeout=60, check=False)
+    assert "WARNING F13: client 'raw' (old-shop 1.2) is cut off, because it asks for Fetch v3" in done.stdout
 
 
 def test_a_slow_client_and_a_flood_harm_nobody(used: Any) -> None:

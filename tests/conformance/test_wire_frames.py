@@ -201,6 +201,17 @@ def test_api_versions_of_an_unknown_version_answers_35_in_version_0(bootstrap: s
         assert connection.ask(API_VERSIONS, 0, b"")[:2] == i16(0), "the connection goes on"
 
 
+def test_every_other_api_just_outside_of_its_versions_closes_the_connection(bootstrap: str) -> None:
+    for api_key, (lowest, highest) in api_versions_v0(bootstrap).items():
+        for version in (lowest - 1, highest + 1):
+            for flexible in (False, True):
+                if api_key != API_VERSIONS:
+                    with Connection(bootstrap) as connection:
+                        header = request_header(api_key, version, 7, flexible=flexible)
+                        connection.send_frame(header + b"\0" * 30)
+                        assert connection.is_closed_by_peer(), f"API {api_key} v{version}"
+
+
 @pytest.mark.parametrize("name", ["", "a b!", "-a"])
 def test_api_versions_with_a_bad_client_software_name_answers_42(bootstrap: str, name: str) -> None:
     with Connection(bootstrap) as connection:

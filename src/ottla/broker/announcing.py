@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from ottla.base.broker_checks import is_loopback
 from ottla.base.broker_settings import BrokerSettings
+from ottla.base.compiled import is_compiled, plain_words
 from ottla.base.listeners import ALL_INTERFACES
 from ottla.network.listener import Listener
 
@@ -18,6 +19,9 @@ logger = logging.getLogger(__name__)
 
 def announce(settings: BrokerSettings, listeners: list[Listener]) -> None:
     """The broker accepts connections from now on."""
+    plain = plain_words(is_plain=not is_compiled())
+    if plain is not None:
+        logger.warning("%s", plain)
     print(f"ottla broker {settings.node_id} ready on {shown_address(listeners[0])}", flush=True)
     tell_systemd("READY=1")
     # A name server that does not answer must hold up neither the start nor the end: nobody waits for this thread.

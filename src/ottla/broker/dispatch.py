@@ -27,6 +27,7 @@ from ottla.broker.responder import Answering, Responder, TokenResponder
 from ottla.broker.served_api import ServedApi
 from ottla.metrics.counters import BrokerCounters
 from ottla.metrics.requests import SendProbe
+from ottla.metrics.unsupported_requests import Asked
 from ottla.network.connection import Connection
 from ottla.network.poller import Poller
 from ottla.protocol.apis import ALL_APIS, APIS, Api
@@ -36,6 +37,7 @@ from ottla.protocol.headers import RequestHeader, decode_request_header
 logger = logging.getLogger(__name__)
 
 PRODUCE: Final = 0
+PRODUCE_SINCE: Final = 3  # announced from 0 on, as Kafka does for old librdkafka, and not served: so does Kafka
 API_VERSIONS: Final = 18
 SASL_AUTHENTICATE: Final = 36
 BETWEEN_BROKERS_TOO: Final = frozenset({27})  # WriteTxnMarkers: no client sends them
@@ -56,6 +58,7 @@ class Served:
         self.key = api.key
         self.min_version = api.min_version
         self.max_version = api.max_version
+        self.lowest_spoken = PRODUCE_SINCE if api.key == PRODUCE else api.min_version
         self.request = api.request
         self.overlaps = row.overlaps
         self.handle_long = row.handle_long or self.handle
@@ -122,13 +125,13 @@ class Dispatcher:
             return self._refuse(connection, f"unreadable request header: {error}")
         served = self._served.get(header.api_key)
         if served is None:
-            return self._refuse(connection, f"unknown api key {header.api_key}")
+            return self._refuse_unsupported(connection, header, f"API {header.api_key}", "does not know it")
         if not connection.may_start(served.overlaps):
             return False
         if not connection.client.has_logged_in and not served.is_before_login:
             return self._refuse(connection, f"{served.api.name} before a login")
         version = header.api_version
-        if not served.min_version <= version <= served.max_version:
+        if not served.lowest_spoken <= version <= served.max_version:
             return self._on_unsupported_version(served, connection, header)
         started_ns = monotonic_ns() if served.meter.wants_sample else UNMEASURED
         received_ns = self._poller.answered_ns
@@ -203,10 +206,32 @@ class Dispatcher:
     def _on_unsupported_version(self, served: Served, connection: Connection, header: RequestHeader) -> bool:
         """Only ApiVersions may be asked in a version that we do not know: the answer tells which ones we do."""
         if served.key != API_VERSIONS:
-            asked = f"{served.api.name} v{header.api_version} from {header.client_id!r}"
-            return self._refuse(connection, f"{asked} is not served")
+            spoken = f"speaks v{served.lowest_spoken} to v{served.max_version}"
+            return self._refuse_unsupported(connection, header, served.api.name, spoken)
         Responder(connection, served.answering, 0, header.correlation_id, 0).answer(self._unsupported_answer())
         return True
+
+    def _refuse_unsupported(self, connection: Connection, header: RequestHeader, request: str, why: str) -> bool:
+        """The client sees a connection that ends, as with Kafka: whoever looks for the reason finds it here."""
+        client = connection.client
+        version, software = header.api_version, (client.software_name, client.software_version)
+        asked = Asked.by(header.client_id, *software, request, version)
+        untold = self._parts.counters.unsupported.note(client.host, asked, self._parts.clock.monotonic_ms())
+        if untold is not None:
+            logger.warning(
+                "closing the connection from %s, client id %r, software %s %s: it asks for %s v%d, "
+                "and this broker %s%s",
+                client.host,
+                asked.client_id,
+                asked.software_name,
+                asked.software_version,
+                request,
+                version,
+                why,
+                f" ({untold} more such requests of this client since the last line)" if untold else "",
+            )
+        connection.abandon(f"{request} v{version} is not served")
+        return False
 
     def _refuse(self, connection: Connection, reason: str) -> bool:
         logger.info("closing the connection from %s: %s", connection.client.host, reason)

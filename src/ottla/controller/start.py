@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from ottla.controller import acl_nodes, token_nodes, tree
 from ottla.controller.decisions import ottla_version
 from ottla.controller.decisions.eligible_leaders import decide_minimum
+from ottla.controller.decisions.external_changes import left_over_deletions
 from ottla.controller.decisions.machine import Decision
 from ottla.controller.decisions.single_broker_leaders import decide_leaders
 from ottla.controller.image import BrokerImage, MetadataImage
-from ottla.controller.stores.store import CreateNode, DeleteNode, Node, SetNode, StoreOperation, StoreUnusableError
+from ottla.controller.stores.store import CreateNode, Node, SetNode, StoreOperation, StoreUnusableError
 
 
 def check_start(image: MetadataImage, cluster_id: str | None) -> None:
@@ -68,10 +69,3 @@ def epoch_operation(node: Node | None, epoch: int) -> StoreOperation:
     if node is None:
         return CreateNode(tree.CONTROLLER_EPOCH, tree.encode_number(epoch))
     return SetNode(tree.CONTROLLER_EPOCH, tree.encode_number(epoch), node.version)
-
-
-def left_over_deletions(nodes: Mapping[str, Node]) -> list[StoreOperation]:
-    """Marks of topics that are already gone; a mark of a topic that exists is left for the deletion itself."""
-    prefix = f"{tree.DELETE_TOPICS}/"
-    marked = [path.removeprefix(prefix) for path in nodes if path.startswith(prefix)]
-    return [DeleteNode(tree.delete_topic_path(topic)) for topic in marked if tree.topic_path(topic) not in nodes]

@@ -1,4 +1,4 @@
-"""What one broker counts while it works: requests, errors, compaction, the audit trail.
+"""What one broker counts while it works: requests, errors, compaction, the audit trail, clients of other versions.
 
 The hot path holds the objects themselves (its RequestMeter, its TopicTraffic); nothing is looked up by name there.
 """
@@ -9,6 +9,7 @@ from ottla.metrics.audit import AuditCounters
 from ottla.metrics.cleaner import CleanerCounters
 from ottla.metrics.error_codes import error_codes
 from ottla.metrics.requests import RequestMeter
+from ottla.metrics.unsupported_requests import UnsupportedRequests
 
 
 class BrokerCounters:
@@ -19,6 +20,7 @@ class BrokerCounters:
         self.errors: dict[tuple[int, int], int] = {}  # by API key and error code; success is not in it
         self.cleaner = CleanerCounters()
         self.audit = AuditCounters()
+        self.unsupported = UnsupportedRequests()
 
     def meter(self, api_key: int, request: str, max_version: int) -> RequestMeter:
         found = self.requests.get(api_key)

@@ -87,17 +87,22 @@ def test_marked_topics_are_deleted_with_their_marks() -> None:
     stand.create(NewTopic("t"), NewTopic("u"))
     stand.tree.multi([CreateNode("/admin/delete_topics/t"), CreateNode("/admin/delete_topics/unknown")])
     marked = ["t", "unknown"]
-    assert stand.run(external_changes.decide_marked_deletions(stand.image, marked, is_enabled=True)) == ("t",)
+    assert stand.run(external_changes.decide_marked_deletions(stand.image, marked, is_enabled=True)) == (("t",), ())
     assert set(stand.image.topics) == {"u"}
     assert stand.tree.children("/admin/delete_topics") == []
 
 
-def test_where_deletion_is_switched_off_only_the_marks_go() -> None:
+def test_where_deletion_is_switched_off_marks_wait_for_a_controller_that_deletes() -> None:
     stand = Stand()
-    stand.create(NewTopic("t"))
-    stand.tree.multi([CreateNode("/admin/delete_topics/t")])
-    assert stand.run(external_changes.decide_marked_deletions(stand.image, ["t"], is_enabled=False)) == ()
-    assert set(stand.image.topics) == {"t"}
+    stand.create(NewTopic("t"), NewTopic("u"))
+    marks = ["u", "unknown", "t"]
+    stand.tree.multi([CreateNode(f"/admin/delete_topics/{name}") for name in marks])
+    reply = stand.run(external_changes.decide_marked_deletions(stand.image, marks, is_enabled=False))
+    assert reply == ((), ("t", "u"))
+    assert set(stand.image.topics) == {"t", "u"}
+    assert stand.tree.children("/admin/delete_topics") == ["t", "u"]
+    again = stand.run(external_changes.decide_marked_deletions(stand.image, ["t", "u"], is_enabled=True))
+    assert again == (("t", "u"), ())
     assert stand.tree.children("/admin/delete_topics") == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from random import Random
 
@@ -24,6 +25,9 @@ from unit.controller.ensemble import Ensemble, MemberStore
 from unit.controller.stand import broker, check_configs
 
 SECONDS_MAX = 10.0
+NODES_OF_T = [
+    DeleteNode(f"/brokers/topics/t{rest}") for rest in ("/partitions/0/state", "/partitions/0", "/partitions", "")
+]
 
 
 class ManualClock:
@@ -598,6 +602,76 @@ def test_topics_marks_and_settings_of_other_tools_are_noticed() -> None:
         assert scene.node("/brokers/topics/t") is None
 
     run(play)
+
+
+def test_a_mark_outlives_controllers_that_do_not_delete_and_counts_once_for_one_that_does(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def play(scene: Scene) -> None:
+        Options.delete_topic_enable = False
+        one = await scene.start(1)
+        two = await scene.start(2)
+        await one.controller.create_topics([NewTopic("t")])
+        scene.ensemble.multi([CreateNode("/admin/delete_topics/t")])
+        await until(lambda: "kept because delete.topic.enable=false: t." in caplog.text)
+        scene.kill(one, 1)
+        scene.ensemble.end_session(one.store.session_id)
+        await until(lambda: two.membership.is_controller and two.membership.ready.is_set())
+        await until(lambda: caplog.text.count("kept because") == 2)
+        assert "t" in two.image.topics
+        assert scene.ensemble.tree.children("/admin/delete_topics") == ["t"]
+        Options.delete_topic_enable = True
+        three = await scene.start(3)
+        scene.kill(two, 2)
+        scene.ensemble.end_session(two.store.session_id)
+        await until(lambda: three.membership.is_controller and "t" not in three.image.topics)
+        await until(lambda: scene.ensemble.tree.children("/admin/delete_topics") == [])
+        assert (await three.controller.create_topics([NewTopic("t")]))[0].error is Error.NONE
+        four = await scene.start(4)
+        scene.kill(three, 3)
+        scene.ensemble.end_session(three.store.session_id)
+        await until(lambda: four.membership.is_controller and four.membership.ready.is_set())
+        assert "t" in four.image.topics, "the mark has counted once"
+
+    with caplog.at_level(logging.WARNING):
+        try:
+            run(play)
+        finally:
+            Options.delete_topic_enable = True
+
+
+def test_the_mark_of_a_topic_that_is_gone_goes_before_another_one_of_that_name_is_made() -> None:
+    async def play(scene: Scene) -> None:
+        one = await scene.start(1)
+        await one.controller.create_topics([NewTopic("t")])
+        scene.kill(one, 1)
+        scene.ensemble.multi([CreateNode("/admin/delete_topics/t"), *NODES_OF_T])  # a deletion, but for its last piece
+        scene.ensemble.end_session(one.store.session_id)
+        two = await scene.start(2)
+        created = two.controller.create_topics([NewTopic("t")])
+        assert scene.ensemble.tree.children("/admin/delete_topics") == [], "before anything is asked of it"
+        assert (await created)[0].error is Error.NONE
+        await asyncio.sleep(1)
+        assert "t" in two.image.topics
+
+    run(play)
+
+
+def test_a_mark_goes_with_its_topic_when_somebody_takes_that_out_of_the_store() -> None:
+    async def play(scene: Scene) -> None:
+        Options.delete_topic_enable = False
+        one = await scene.start(1)
+        await one.controller.create_topics([NewTopic("t")])
+        scene.ensemble.multi([CreateNode("/admin/delete_topics/t")])
+        await asyncio.sleep(0.1)
+        scene.ensemble.multi(NODES_OF_T)
+        await until(lambda: scene.ensemble.tree.children("/admin/delete_topics") == [])
+        assert "t" not in one.image.topics
+
+    try:
+        run(play)
+    finally:
+        Options.delete_topic_enable = True
 
 
 def test_a_topic_that_was_changed_behind_the_controllers_back_heals() -> None:

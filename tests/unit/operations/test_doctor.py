@@ -30,8 +30,11 @@ from ottla.operations.doctor.findings import Finding, Severity, some
 from ottla.operations.doctor.held_up import check_held_up
 from ottla.operations.doctor.logins import login_fault
 from ottla.operations.doctor.logs import signs_in
+from ottla.operations.doctor.plain_python import check_plain_python
 from ottla.operations.doctor.rights import GroupRights, TopicRights, group_findings, topic_findings
+from ottla.operations.doctor.unsupported import check_unsupported
 from ottla.operations.hanging_transactions import OpenTransaction
+from ottla.operations.metric_readings import parse_metrics
 from ottla.operations.quota_shares import Share
 from ottla.protocol.messages.transactions import ProducerState
 
@@ -328,6 +331,14 @@ def test_what_healing_does_and_why_it_waits() -> None:
     assert told_of(read_healing(None)) == []
 
 
+def test_a_topic_that_is_marked_for_deletion_and_kept() -> None:
+    facts, store = healthy(), StoreFacts(frozenset({1, 2, 3}), 1, {ORDERS: (1, 4)}, marked=("orders",))
+    assert list(compare_store(facts, store)) == [], "it is about to be deleted"
+    facts.broker_configs[1]["delete.topic.enable"] = "false"
+    (finding,) = compare_store(facts, store)
+    assert finding.what == "topics that are marked for deletion, and still there: orders"
+
+
 # ---- logs and words
 
 
@@ -440,6 +451,49 @@ def test_consumers_that_a_quota_holds_up_are_named_with_a_rule_that_would_do() -
     (of_user,) = check_held_up(facts, [held("")])
     assert of_user.what.startswith("clients of user alice: consumer_byte_rate=1000 holds it up")
     assert not list(check_held_up(facts, [held("app-1", held_share=0.01)]))
+
+
+def test_clients_whose_versions_are_not_spoken_are_named() -> None:
+    page = (
+        'ottla_unsupported_requests_total{client_id="shop",client_software_name="unknown",'
+        'client_software_version="unknown",request="Produce",version="2"} 3\n'
+        'ottla_unsupported_requests_total{client_id="a\\"b\u2028ottla_x 1",client_software_name="librdkafka",'
+        'client_software_version="0.11.0",request="Fetch",version="3"} 7\n'
+    )
+    readings = [parse_metrics(page, 0.0), parse_metrics(page, 0.0)]
+    odd, shop = check_unsupported(readings)
+    assert (odd.severity, odd.case) == (Severity.WARNING, "F13")
+    assert "(librdkafka 0.11.0) is cut off, because it asks for Fetch v3 (14 times)" in odd.what
+    assert shop.what == (
+        "client 'shop' (a library that does not tell its name) is cut off, because it asks for Produce v2 (6 times)"
+    )
+    assert not list(check_unsupported([parse_metrics("ottla_info 1\n", 0.0)]))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "WARN closing the connection from ::1, client id 'a': it asks for Fetch v2, and this broker speaks v3",
+        "WARN closing the connection from ::1, client id 'a': it asks for API 76, and this broker does not know it",
+        "InvalidRequestException: Received request for disabled api with key 22 (InitProducerId) and version 6",
+    ],
+)
+def test_logs_of_both_kinds_of_brokers_tell_of_versions_that_do_not_fit(line: str) -> None:
+    assert [sign.case for sign in signs_in([line])] == ["F13"]
+
+
+def test_brokers_that_run_as_plain_python() -> None:
+    plain = parse_metrics('ottla_info{node_id="2",compiled="false"} 1\n', 0.0)
+    compiled = parse_metrics('ottla_info{node_id="1",compiled="true"} 1\n', 0.0)
+    facts = healthy()
+    (finding,) = check_plain_python(facts, [compiled, plain], is_own_compiled=True)
+    assert (finding.severity, finding.what) == (NOTE, "runs as plain Python, at several times the CPU: broker 2")
+    assert not list(check_plain_python(facts, [compiled], is_own_compiled=False)), "the broker itself has told"
+    assert not list(check_plain_python(facts, [], is_own_compiled=False)), "brokers elsewhere are none of ours"
+    facts.brokers = {1: broker(1, address=Address("localhost", 9092))}
+    (own,) = check_plain_python(facts, [], is_own_compiled=False)
+    assert own.what.startswith("the ottla that is installed here is plain Python")
+    assert not list(check_plain_python(facts, [], is_own_compiled=True))
 
 
 EVERYTHING = -(1 << 31)  # an old broker does not tell

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from ottla import __version__
 from ottla.base import tasks
+from ottla.base.compiled import is_compiled
 from ottla.base.logs import lost_lines
 from ottla.broker.monitoring.client_families import client_families
 from ottla.broker.monitoring.loop_watch import LoopWatch
@@ -20,6 +21,7 @@ from ottla.metrics.audit import AuditCounters
 from ottla.metrics.counters import BrokerCounters
 from ottla.metrics.histogram import Histogram
 from ottla.metrics.prometheus import Family, Sample
+from ottla.metrics.unsupported_requests import UnsupportedRequests
 from ottla.network.listener import ConnectionSet
 
 NS: Final = 1e9
@@ -58,10 +60,12 @@ def own_families(
         ("node_id", str(node.id)),
         ("cluster_id", node.image.cluster_id),
         ("python", platform.python_version()),
+        ("compiled", str(is_compiled()).lower()),
     )
     yield Family("ottla_info", "gauge", "What runs here.", [Sample(labels, 1)])
     yield from _loop_families(loop_watch)
     yield _request_family(counters)
+    yield _unsupported_family(counters.unsupported, node.clock.monotonic_ms())
     yield from _disk_families(disks)
     yield _one("ottla_log_lines_lost_total", "counter", "Log lines that could not be written.", lost_lines())
     yield from _process_families()
@@ -110,6 +114,25 @@ def _request_family(counters: BrokerCounters) -> Family:
         if meter.count:
             samples.extend(_histogram_samples((("request", meter.request),), meter.total_ns))
     return Family("ottla_request_seconds", "histogram", "Time from a request's arrival to its answer.", samples)
+
+
+def _unsupported_family(unsupported: UnsupportedRequests, now_ms: int) -> Family:
+    unsupported.forget_old(now_ms)
+    samples = [
+        Sample(
+            (
+                ("client_id", asked.client_id),
+                ("client_software_name", asked.software_name),
+                ("client_software_version", asked.software_version),
+                ("request", asked.request),
+                ("version", str(asked.version)),
+            ),
+            row.count,
+        )
+        for asked, row in unsupported.rows.items()
+    ]
+    note = "Requests in versions that this broker does not speak, within a day: their connections were closed."
+    return Family("ottla_unsupported_requests_total", "counter", note, samples)
 
 
 def _histogram_samples(labels: tuple[tuple[str, str], ...], histogram: Histogram) -> Iterator[Sample]:

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from ottla.base.compiled import is_compiled
 from ottla.cli.arguments import Parser, add_connection, bootstrap_of
 from ottla.cli.client_settings import command_properties, make_client
 from ottla.cli.terminal import EXIT_FAILED, UsageError, is_terminal, say, warn
@@ -23,8 +24,10 @@ from ottla.operations.doctor.findings import Finding, Severity, known, login_fai
 from ottla.operations.doctor.held_up import check_held_up
 from ottla.operations.doctor.logins import LOGIN_CASE
 from ottla.operations.doctor.logs import signs_in
+from ottla.operations.doctor.plain_python import check_plain_python
 from ottla.operations.doctor.probing import login_findings
 from ottla.operations.doctor.rights import ask_group_rights, ask_topic_rights, group_findings, topic_findings
+from ottla.operations.doctor.unsupported import check_unsupported
 from ottla.operations.metric_readings import VARIABLE, Reading, read_metrics
 from ottla.operations.quota_shares import shares_of
 from ottla.security.client_principal import client_principal
@@ -34,7 +37,7 @@ ottla doctor
 ottla doctor --bootstrap-server old-kafka:9092 --json
 ottla doctor --command-config alice.properties --topic orders --group billing       may alice do that?
 ottla doctor --zookeeper 127.0.0.1:2181         compare with what ZooKeeper holds
-ottla doctor --url http://127.0.0.1:9404        also who is behind because of a quota
+ottla doctor --url http://127.0.0.1:9404        also whom a quota holds up, whose versions do not fit
 ottla doctor --log server.log                   what a log tells of
 ottla doctor --explain F5
 """
@@ -62,8 +65,11 @@ def run(arguments: Sequence[str]) -> int:
         if not findings:
             raise
         return _tell(findings, options, None)
-    shares = [share for pair in zip(before, _metrics(options), strict=True) for share in shares_of(*pair)]
-    findings = in_order([*rights, *diagnose(facts), *check_held_up(facts, shares)])
+    after = _metrics(options)
+    shares = [share for pair in zip(before, after, strict=True) for share in shares_of(*pair)]
+    told = [*check_held_up(facts, shares), *check_unsupported(after)]
+    told += check_plain_python(facts, after, is_own_compiled=is_compiled())
+    findings = in_order([*rights, *diagnose(facts), *told])
     if options.zookeeper is not None:
         from ottla.cli.doctor.store import compare_store, read_store  # noqa: PLC0415 (needs kazoo)
 
@@ -85,7 +91,7 @@ def _parser() -> Parser:
         "--url",
         action="append",
         metavar="URL",
-        help=f"a broker's metrics endpoint (default: ${VARIABLE}): who is behind because of a quota",
+        help=f"a broker's metrics endpoint (default: ${VARIABLE}): whom a quota holds up, whose versions do not fit",
     )
     parser.add_argument("--log", action="append", default=[], metavar="FILE", help="read a log instead of a cluster")
     parser.add_argument("--explain", nargs="?", const="all", metavar="F1", help="a failure case, or all of them")

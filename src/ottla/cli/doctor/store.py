@@ -22,6 +22,7 @@ class StoreFacts(NamedTuple):
     controller_id: int
     leaders: dict[TopicPartition, tuple[int, int]]  # leader and its epoch
     healing: Journal | str = Journal()  # or why it cannot be read
+    marked: tuple[str, ...] = ()  # topics that wait for their deletion
 
 
 def read_store(connect: str) -> StoreFacts:
@@ -37,11 +38,12 @@ def read_store(connect: str) -> StoreFacts:
             controller = store.get(tree.CONTROLLER)
             controller_id = tree.decode_controller(controller.data) if controller is not None else -1
             healing = read_healing(store.get(PATH))
+            marked = tuple(sorted(store.children(tree.DELETE_TOPICS)))
     except ValueError:
         raise ToolError(f"{connect!r} is not of the form host:port,host:port/chroot") from None
     except (StoreError, tree.DamagedNodeError) as problem:
         raise ToolError(f"ZooKeeper at {connect} cannot be read: {problem}") from None
-    return StoreFacts(brokers, controller_id, leaders, healing)
+    return StoreFacts(brokers, controller_id, leaders, healing, marked)
 
 
 def read_healing(node: Node | None) -> Journal | str:
@@ -97,3 +99,13 @@ def compare_store(facts: Facts, store: StoreFacts) -> Iterator[Finding]:
     lost = sorted(str(name) for name in store.leaders if name not in told)
     if lost:
         yield known(Severity.PROBLEM, "F14", f"ZooKeeper has partitions that the brokers do not tell of: {some(lost)}")
+    disabled = any(configs.get("delete.topic.enable") == "false" for configs in facts.broker_configs.values())
+    if store.marked and disabled:
+        yield Finding(
+            Severity.WARNING,
+            "",
+            f"topics that are marked for deletion, and still there: {some(store.marked)}",
+            "a tool has marked them in ZooKeeper, and delete.topic.enable=false: the first controller with "
+            "delete.topic.enable=true deletes them",
+            f"if they matter, take the mark away: delete {tree.DELETE_TOPICS}/TOPIC in zookeeper-shell.sh",
+        )

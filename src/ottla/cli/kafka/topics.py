@@ -176,8 +176,19 @@ def _create(admin: Admin, options: KafkaOptions) -> int:
 
 
 def _list(admin: Admin, options: KafkaOptions) -> int:
-    print("\n".join(topic.name for topic in _matching(admin, options)))
+    marked = _marked(options)
+    names = [topic.name for topic in _matching(admin, options)]
+    print("\n".join(f"{name} - marked for deletion" if name in marked else name for name in names))
     return 0
+
+
+def _marked(options: KafkaOptions) -> frozenset[str]:
+    """Topics that wait in ZooKeeper for their deletion: whoever names a ZooKeeper is told of them."""
+    if not is_of_old(options):
+        return frozenset()
+    from ottla.cli.zookeeper.marks import marked_topics  # noqa: PLC0415 (only old scripts need it)
+
+    return marked_topics(options.text("zookeeper") or "")
 
 
 def _alter(admin: Admin, options: KafkaOptions) -> int:
@@ -212,29 +223,40 @@ def _describe(admin: Admin, options: KafkaOptions) -> int:
     )
     configs = admin.topic_configs(topic.name for topic in topics)
     moves = moves_of(admin.client, topics)
+    marked = _marked(options)
     for line in describe_lines(kafka_order(topics), configs, admin.live_brokers(), wanted, moves):
-        print(old_line(line) if is_of_old(options) else line)
+        print(old_line(line, marked, wanted) if is_of_old(options) else line)
     return 0
 
 
 def _delete(admin: Admin, options: KafkaOptions) -> int:
     topics = _existing(admin, options)
     if topics and is_of_old(options):
-        return _mark(admin, topics)
+        return _mark(admin, options.text("zookeeper") or "", topics)
     if topics:
         admin.delete_topics([topic.name for topic in topics])
     return 0
 
 
-def _mark(admin: Admin, topics: Sequence[Topic]) -> int:
-    """Delete as in the days of ZooKeeper: a cluster that does not delete topics was no error then."""
-    for topic in topics:
+def _mark(admin: Admin, zookeeper: str, topics: Sequence[Topic]) -> int:
+    """Delete as in the days of ZooKeeper: what a cluster does not delete gets a mark there, and that is no error.
+
+    Without a ZooKeeper nothing could be marked, so the cluster's refusal is told.
+    """
+    from ottla.cli.zookeeper.marks import is_zookeeper_there, mark_topic  # noqa: PLC0415 (only old scripts need it)
+
+    for name in [topic.name for topic in topics]:
+        if name in INTERNAL_TOPICS:
+            raise OptionError(f"Topic {name} is a kafka internal topic and is not allowed to be marked for deletion.")
         try:
-            admin.delete_topics([topic.name])
+            admin.delete_topics([name])
         except ClientError as problem:
-            if problem.error is not Error.TOPIC_DELETION_DISABLED:
+            if problem.error is not Error.TOPIC_DELETION_DISABLED or not is_zookeeper_there(zookeeper):
                 raise
-        print(f"Topic {topic.name} is marked for deletion.")
+            if not mark_topic(zookeeper, name):
+                print(f"Topic {name} is already marked for deletion.")
+                continue
+        print(f"Topic {name} is marked for deletion.")
         print("Note: This will have no impact if delete.topic.enable is not set to true.")
     return 0
 

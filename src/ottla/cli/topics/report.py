@@ -82,12 +82,14 @@ def partition_line(name: str, partition: Partition, move: Reassignment | None = 
     return "\t".join(fields)
 
 
-def old_line(line: str) -> str:
-    """The same line as Kafka printed it in the days of ZooKeeper."""
+def old_line(line: str, marked: Collection[str] = (), wanted: Filter | None = None) -> str:
+    """The same line as Kafka printed it in the days of ZooKeeper; `marked` are topics that are marked for deletion."""
+    name = line.lstrip("\t").removeprefix("Topic: ").partition("\t")[0]
     if line.startswith("Topic: "):
         fields = [field.replace(": ", ":", 1) for field in line.split("\t") if not field.startswith("TopicId: ")]
-        return "\t".join(fields)
-    return line.partition("\tElr: ")[0]
+        return "\t".join([*fields, "MarkedForDeletion:true"] if name in marked else fields)
+    is_marked_here = name in marked and wanted is not None and wanted.is_partitions_only
+    return line.partition("\tElr: ")[0] + ("\tMarkedForDeletion: true" if is_marked_here else "")
 
 
 def shown_partitions(

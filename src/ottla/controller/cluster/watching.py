@@ -58,6 +58,7 @@ class ControllerWatches:
         self._changed_topics: set[str] = set()
         self._seen_changes: dict[str, int] = {}  # notifications of changed settings, and when they were seen
         self._security = SecurityWatching(store, controller, clock, self._delete)
+        self._kept_marks: tuple[str, ...] = ()  # of which the log has told
         self._to_sweep: list[str] = []
         self._sweeping: asyncio.TimerHandle | None = None
         self._chores = Chores("controller")
@@ -196,6 +197,8 @@ class ControllerWatches:
                 ",".join(reply.changed) or "none",
                 ",".join(reply.gone) or "none",
             )
+            if reply.gone:
+                self._chores.want("deletions")  # a mark must not wait for the next topic of that name
             await self._controller.settle()
 
     def _want_sweep(self) -> None:
@@ -246,13 +249,21 @@ class ControllerWatches:
     async def _look_at_deletions(self) -> None:
         marked = await self._store.children(tree.DELETE_TOPICS)
         if not marked:
+            self._kept_marks = ()
             return
         is_enabled = self._is_deletion_enabled()
-        deleted = await self._controller.change(
+        reply = await self._controller.change(
             lambda image: external_changes.decide_marked_deletions(image, marked, is_enabled=is_enabled), is_urgent=True
         )
-        if deleted:
-            logger.info("[Controller] deleted topics that were marked for it: %s", ",".join(deleted))
+        if reply.deleted:
+            logger.info("[Controller] deleted topics that were marked for it: %s", ",".join(reply.deleted))
+        if reply.kept and reply.kept != self._kept_marks:
+            logger.warning(
+                "[Controller] topics that are marked for deletion, and kept because delete.topic.enable=false: %s. "
+                "The first controller that deletes topics will delete them",
+                ",".join(reply.kept),
+            )
+        self._kept_marks = reply.kept
 
     # ---- settings
 

@@ -29,6 +29,13 @@ KNOWN_ENTITIES: Final = (
 )
 
 
+class MarkedTopics(NamedTuple):
+    """What became of topics with a mark."""
+
+    deleted: tuple[str, ...]
+    kept: tuple[str, ...]  # with their marks, because deletion is switched off
+
+
 class ExternalTopics(NamedTuple):
     """What a decision came to: the topics that differ from what was known."""
 
@@ -92,14 +99,22 @@ def damaged_of(image: MetadataImage, topic: str) -> list[str]:
 def repairs(nodes: Mapping[str, Node], new_ids: Iterator[UUID]) -> list[StoreOperation]:
     """What topics lack that somebody has begun to make: an id, if it was a Kafka that knew none; parents of states.
 
-    A controller that has done this can write the state of every partition as it writes its own.
+    A controller that has done this can write the state of every partition as it writes its own. Marks of topics that
+    are gone go before anybody can make a topic of that name: it would be deleted.
     """
     operations: list[StoreOperation] = []
     for topic in load_topics(nodes, Reader(MetadataImage())).values():
         if topic.topic_id == NO_ID:
             with_id(topic, next(new_ids), nodes, operations)
         operations.extend(missing_parents(topic, nodes))
-    return operations
+    return [*operations, *left_over_deletions(nodes)]
+
+
+def left_over_deletions(nodes: Mapping[str, Node]) -> list[StoreOperation]:
+    """Marks of topics that are already gone; a mark of a topic that exists is left for the deletion itself."""
+    prefix = f"{tree.DELETE_TOPICS}/"
+    marked = [path.removeprefix(prefix) for path in nodes if path.startswith(prefix)]
+    return [DeleteNode(tree.delete_topic_path(topic)) for topic in marked if tree.topic_path(topic) not in nodes]
 
 
 def missing_parents(topic: TopicImage, nodes: Mapping[str, Node]) -> Iterator[StoreOperation]:
@@ -118,20 +133,23 @@ def with_id(
     return topic._replace(topic_id=topic_id)
 
 
-def decide_marked_deletions(
-    image: MetadataImage, marked: Iterable[str], *, is_enabled: bool
-) -> Decision[tuple[str, ...]]:
-    """Delete topics that have a mark, and the marks; where deletion is switched off only the marks go, as in Kafka."""
+def decide_marked_deletions(image: MetadataImage, marked: Iterable[str], *, is_enabled: bool) -> Decision[MarkedTopics]:
+    """Delete topics that have a mark, and the marks. Where deletion is switched off the marks stay, for a controller
+    that deletes (docs/decisions/topics-and-metadata.md); marks of topics that do not exist always go.
+    """
     operations: list[StoreOperation] = []
-    deleted = []
+    deleted, kept = [], []
     for name in marked:
         topic = image.topics.get(name)
-        if topic is not None and is_enabled:
+        if topic is not None and not is_enabled:
+            kept.append(name)
+            continue
+        if topic is not None:
             operations.extend(delete_operations(image, topic))
             deleted.append(name)
         operations.append(DeleteNode(tree.delete_topic_path(name)))
     after = image.with_topics(removed=deleted) if deleted else image
-    return Decision(tuple(operations), after, tuple(deleted))
+    return Decision(tuple(operations), after, MarkedTopics(tuple(deleted), tuple(sorted(kept))))
 
 
 def decide_external_configs(
