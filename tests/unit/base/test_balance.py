@@ -1,5 +1,6 @@
 """Plans that balance a cluster: what must hold for any cluster, and the cases that people know."""
 
+import gc
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -256,6 +257,7 @@ def test_ten_thousand_partitions_on_twenty_brokers_are_planned_in_time(new: int)
     brokers = {broker: BrokerRoom() for broker in range(1, 21)}
     running, plan = steps(loads, brokers), None
     slices = []
+    gc.disable()  # as a controller does meanwhile
     while plan is None:
         began = time.thread_time()
         try:
@@ -263,9 +265,10 @@ def test_ten_thousand_partitions_on_twenty_brokers_are_planned_in_time(new: int)
         except StopIteration as ended:
             plan = ended.value
         slices.append(time.thread_time() - began)
+    gc.enable()
     assert plan.cost_after == 0
     assert sum(slices) < PLAN_SECONDS_MAX
-    assert sorted(slices)[-3] < SLICE_SECONDS_MAX, "but for the garbage collector's pauses"
+    assert sorted(slices)[-2] < SLICE_SECONDS_MAX
     if new:
         after = figures(loads, brokers, plan)
         assert skew([one.disk_bytes for one in after]) <= 0.21  # type: ignore[operator]

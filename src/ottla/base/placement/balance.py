@@ -38,6 +38,7 @@ GAIN_MIN: Final = 1e-9
 PRICE: Final = 0.01  # for as many bytes as a broker has on the mean: so the last half percent is not worth a copy
 ROUNDS_MAX: Final = 3
 TRIES_MAX: Final = 50  # replicas in a row that help nobody: the next ones, which promise less, will not either
+SETBACK: Final = 0.02  # of its fullness, for each of them
 FAILURES_MAX: Final = 200  # the same, of all brokers together
 TAKERS_MAX: Final = 4  # of the emptiest brokers, for one replica
 SWAPS_MAX: Final = 40  # of the heaviest replicas of a broker
@@ -230,7 +231,9 @@ class Descent(Layout):
             row = self.rows[number]
             spot = row.index(giver)
             amounts = self.amounts(number, spot)
-            if self.fits(row, spot, taker) and self.state.gain(giver, taker, amounts) > self.price(amounts[DISK]):
+            if not self.fits(row, spot, taker):
+                continue
+            if self.state.gain(giver, taker, amounts) > self.price(amounts[DISK]):
                 self.put(number, spot, taker, amounts)
                 failures[giver] = 0
                 order[giver] = self.state.fullness(giver)
@@ -238,7 +241,7 @@ class Descent(Layout):
                     return
             else:
                 failures[giver] += 1
-                order[giver] -= 1
+                order[giver] -= SETBACK
 
     def _promising(self, giver: int, pull: Sequence[float]) -> Generator[None, None, Iterator[tuple[int, float, int]]]:
         """A broker's replicas, those first that bring most for what they weigh in all: they have of each what is wanted
