@@ -37,6 +37,7 @@ USUAL: Final = Aims()
 GAIN_MIN: Final = 1e-9
 PRICE: Final = 0.01  # for as many bytes as a broker has on the mean: so the last half percent is not worth a copy
 ROUNDS_MAX: Final = 3
+TURNS_MAX: Final = 50  # three or four are enough
 TRIES_MAX: Final = 50  # replicas in a row that help nobody: the next ones, which promise less, will not either
 SETBACK: Final = 0.02  # of its fullness, for each of them
 FAILURES_MAX: Final = 200  # the same, of all brokers together
@@ -71,17 +72,16 @@ def steps(
     made = Descent(loads, brokers, aims, takers)
     yield from made.read()
     before = made.state.cost()
-    if takers is None:
-        yield from made.mend_racks()
-    is_first = True
-    while made.state.cost() > GAIN_MIN:
+    for turn in range(TURNS_MAX):
         done = made.changes
-        yield from made.descend()
-        if is_first:
-            is_first = False
-            yield from made.go_home()
-            yield from made.descend()
+        if takers is None:
+            yield from made.mend_racks()
         made.state.set_bands()  # what has become good enough may now differ by a little more
+        if made.state.cost() > GAIN_MIN:
+            yield from made.descend()
+            if turn == 0:
+                yield from made.go_home()
+                yield from made.descend()
         if made.changes == done:
             break
     plan = yield from made.plan(before)
@@ -129,6 +129,7 @@ class Descent(Layout):
         amounts = (0.0, 1.0, 0.0, 0.0, self.weights[number][OUT])
         if self.state.gain(row[0], leader, amounts) >= 0:
             self.state.move(row[0], leader, amounts)
+            self.changes += 1
             spot = row.index(leader)
             row[0], row[spot] = row[spot], row[0]
 
