@@ -36,12 +36,14 @@ from ottla.base.placement.broker_loads import (
 USUAL: Final = Aims()
 GAIN_MIN: Final = 1e-9
 PRICE: Final = 0.01  # for as many bytes as a broker has on the mean: so the last half percent is not worth a copy
+WORTH: Final = 0.1  # of the cost: who cannot be helped is not moved about for each little change of his load
 ROUNDS_MAX: Final = 3
 TURNS_MAX: Final = 50  # three or four are enough
 TRIES_MAX: Final = 50  # replicas in a row that help nobody: the next ones, which promise less, will not either
 SETBACK: Final = 0.02  # of its fullness, for each of them
 FAILURES_MAX: Final = 200  # the same, of all brokers together
 TAKERS_MAX: Final = 4  # of the emptiest brokers, for one replica
+NEIGHBOURS: Final = 5  # of the weight that would be best, on either side
 SWAPS_MAX: Final = 40  # of the heaviest replicas of a broker
 GAINS_PER_SLICE: Final = 200
 
@@ -71,7 +73,7 @@ def steps(
     """The same in slices: each `next` works for some milliseconds; the plan is what it returns in the end."""
     made = Descent(loads, brokers, aims, takers)
     yield from made.read()
-    before = made.state.cost()
+    before, bands = made.state.cost(), list(made.state.bands)
     for turn in range(TURNS_MAX):
         done = made.changes
         if takers is None:
@@ -85,7 +87,9 @@ def steps(
         if made.changes == done:
             break
     plan = yield from made.plan(before)
-    return plan
+    made.state.bands = bands
+    is_worth_it = plan.urgent or made.mended or made.state.cost() <= before * (1 - WORTH)
+    return plan if is_worth_it else plan._replace(rows={}, cost_after=before)
 
 
 class Descent(Layout):
@@ -294,11 +298,17 @@ class Descent(Layout):
         enough.sort(key=lambda item: self.weights[item[1]][DISK])  # both are copied: the smaller they are the better
         for weight, number in enough[:SWAPS_MAX]:
             near = bisect_left(light, (weight - self._wanted(giver, taker, resource), -1))
-            for _, other in light[max(0, near - 1) : near + 2]:
+            around = light[max(0, near - NEIGHBOURS) : near + NEIGHBOURS]
+            for _, other in sorted(
+                around, key=lambda item: self._is_led(item[1], taker) != self._is_led(number, giver)
+            ):
                 if self._try_swap(number, giver, other, taker):
                     light = [item for item in light if item[1] != other]
                     break
             yield
+
+    def _is_led(self, number: int, place: int) -> bool:
+        return self.rows[number][0] == place
 
     def _wanted(self, giver: int, taker: int, resource: int) -> float:
         """How much should pass from one to the other."""
