@@ -30,7 +30,7 @@ from ottla.testing.cluster import Cluster
 
 RECORDS = 600
 RECORD_BYTES = 10_000
-SLOW = 30_000
+SLOW = 100_000
 
 
 def fill(cluster: Cluster, topic: str, partitions: int) -> None:
