@@ -331,7 +331,7 @@ THEMES: Final[dict[str, Theme]] = {
     "disks": Theme(2, (fill_disk, kill_someone)),
     "clients": Theme(2, (visit, vanish), is_harmless=True),
     "moves": Theme(3, (visit, visit, kill_someone, cut_one_way, pause), brokers=4),
-    "healing": Theme(3, HEALING, brokers=4, heals=True),
+    "healing": Theme(0, HEALING, brokers=4, heals=True),
     "garbage": Theme(2, (spoil_state, kill_someone)),
     "small": Theme(2, (*NETWORK, vanish, kill_someone), small_buffers=True),
     "passwords": Theme(0, LOGINS, is_harmless=True, is_secured=True),

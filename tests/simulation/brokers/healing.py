@@ -140,7 +140,10 @@ def play_healing(life: Life) -> None:
     cluster, world = life.cluster, life.world
     watch = HealingWatch(cluster)
     dead = world.random.choice(cluster.hosts)
+    is_needed = watch.problem(dead.number) is not None  # it may hold nothing
     dead.kill()
+    if world.chance(0.5):
+        world.after(world.random.uniform(0.5, TROUBLE_SECONDS), dead.start)
     life.meddle(TROUBLE_SECONDS)
     world.run(TROUBLE_SECONDS)
     dead.kill()
@@ -149,6 +152,6 @@ def play_healing(life: Life) -> None:
     cluster.mend()
     if not world.run(HEAL_SECONDS_MAX, lambda: watch.problem(dead.number) is None):
         world.break_(f"broker {dead.number} is not healed: {watch.problem(dead.number)}")
-    if watch.begun == 0:
+    if watch.begun == 0 and is_needed:
         world.break_("nothing was healed at all")
     dead.is_gone = False

@@ -384,7 +384,8 @@ BUGS = [
         (
             Change(
                 f"{HEALING}/throttling.py",
-                "            elif is_ours:\n                config.pop(key)\n        if config != now:\n            changed[name]",
+                "            elif is_ours:\n                config.pop(key)\n"
+                "        if config != now:\n            changed[name]",
                 "            elif is_ours:\n                pass\n        if config != now:\n            changed[name]",
             ),
         ),

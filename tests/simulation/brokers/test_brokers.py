@@ -42,6 +42,19 @@ def test_no_login_of_many_breaks_a_promise(first: int) -> None:
         simulate(seed, "logins" if seed % 3 else "passwords")
 
 
+@pytest.mark.parametrize("seed", range(4, 8))
+def test_no_healing_breaks_a_promise(seed: int) -> None:
+    """One of four brokers dies for good: nothing is healed too early, unthrottled or onto a broker that is going."""
+    simulate(seed, "healing")
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("first", range(8, 608, PIECE))
+def test_no_healing_of_many_breaks_a_promise(first: int) -> None:
+    for seed in range(first, first + PIECE):
+        simulate(seed, "healing")
+
+
 @pytest.mark.parametrize("theme", THEMES)
 def test_a_theme_is_played(theme: str) -> None:
     assert any(f"theme {theme}" in line for line in simulate(3, theme, lines=None).trace)

@@ -13,7 +13,7 @@ from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
 from ottla.base.security import Operation
 from ottla.cli.commands import doctor
-from ottla.cli.doctor.store import StoreFacts, compare_store
+from ottla.cli.doctor.store import StoreFacts, compare_store, read_healing
 from ottla.client.addresses import Address
 from ottla.client.admin import Partition, Topic
 from ottla.client.configs import Config, Source
@@ -21,6 +21,8 @@ from ottla.client.errors import refusal
 from ottla.client.groups import Group, Member
 from ottla.client.log_dirs import Folder
 from ottla.client.reassignments import Reassignment
+from ottla.controller.decisions.healing.journal import HealMove, Journal
+from ottla.controller.stores.store import Node
 from ottla.operations.doctor.cases import CASES
 from ottla.operations.doctor.checks import diagnose
 from ottla.operations.doctor.facts import Asking, BrokerFacts, Facts, GroupFacts
@@ -308,6 +310,22 @@ def test_a_store_that_tells_the_same() -> None:
 def test_a_store_that_tells_another_story(store: StoreFacts) -> None:
     (finding,) = compare_store(healthy(), store)
     assert told(finding) == (PROBLEM, "F14")
+
+
+def test_what_healing_does_and_why_it_waits() -> None:
+    def told_of(healing: Journal | str) -> list[tuple[Severity, str]]:
+        store = StoreFacts(frozenset({1, 2, 3}), 1, {ORDERS: (1, 4)}, healing)
+        return [(finding.severity, finding.what) for finding in compare_store(healthy(), store)]
+
+    move = HealMove(ORDERS, (4,), (2,))
+    assert told_of(Journal(moves=(move,), waits=("broker 5 is in maintenance",))) == [
+        (Severity.WARNING, "healing waits: broker 5 is in maintenance"),
+        (Severity.NOTE, "the controller gives 1 partition of broker 4 to others (healing)"),
+    ]
+    damage = read_healing(Node(b"{}", 0, 1))
+    assert isinstance(damage, str)
+    assert told_of(damage) == [(Severity.WARNING, f"healing is off: {damage}")]
+    assert told_of(read_healing(None)) == []
 
 
 # ---- logs and words

@@ -67,7 +67,7 @@ def run(arguments: Sequence[str]) -> int:
     if options.zookeeper is not None:
         from ottla.cli.doctor.store import compare_store, read_store  # noqa: PLC0415 (needs kazoo)
 
-        findings = [*compare_store(facts, read_store(options.zookeeper)), *findings]
+        findings = in_order([*compare_store(facts, read_store(options.zookeeper)), *findings])
     return _tell(findings, options, facts)
 
 

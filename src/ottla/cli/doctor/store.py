@@ -64,7 +64,8 @@ def check_healing(journal: Journal | str) -> Iterator[Finding]:
         )
     if journal.moves:
         gone = sorted({broker for move in journal.moves for broker in move.gone})
-        what = f"the controller gives {len(journal.moves)} partitions of {brokers_text(gone)} to others (healing)"
+        count = f"{len(journal.moves)} partition{'' if len(journal.moves) == 1 else 's'}"
+        what = f"the controller gives {count} of {brokers_text(gone)} to others (healing)"
         yield Finding(
             Severity.NOTE, "", what, "the broker, or a folder of it, was away for too long", "Nothing to do: wait."
         )
