@@ -5,6 +5,7 @@ Bytes that each plan copies and the skew that it leaves, on the same cluster wit
 """
 
 import argparse
+import gc
 import json
 import os
 import statistics
@@ -42,7 +43,7 @@ FIGURES = ("replicas", "leaders", "disk_bytes")
 Rows = dict[TopicPartition, list[int]]
 
 
-def run(megabytes: int, quiet_seconds: float) -> dict[str, Any]:
+def run(megabytes: int, quiet_seconds: float, throttle: int) -> dict[str, Any]:
     results: dict[str, Any] = {"plan": plan_times()}
     chance = Random(18)
     with Cluster(3, SETTINGS) as cluster:
@@ -57,7 +58,7 @@ def run(megabytes: int, quiet_seconds: float) -> dict[str, Any]:
             ours = plan_balance(facts.loads, facts.brokers, takers={4}).rows
             results["fill"] = {"Apache Kafka": outcome(facts, theirs), "ottla": outcome(facts, ours)}
             before = pulse(cluster.bootstrap, quiet_seconds)
-            copied, seconds = move_under_load(client, cluster.bootstrap, facts, ours)
+            copied, seconds = move_under_load(client, cluster.bootstrap, facts, ours, throttle)
             after = pulse(cluster.bootstrap, quiet_seconds)
             again = gather(client, 1.0)
             second = plan_balance(again.loads, again.brokers, takers={4}).rows
@@ -67,7 +68,7 @@ def run(megabytes: int, quiet_seconds: float) -> dict[str, Any]:
         "while moving p99 ms": percentile(copied, 99),
         "times": round(percentile(copied, 99) / quiet, 2),
         "seconds": round(seconds, 1),
-        "throttle": THROTTLE,
+        "throttle": throttle,
     }
     results["second run"] = len(second)
     return results
@@ -90,6 +91,8 @@ def plan_times() -> dict[str, dict[str, float]]:
                 name = TopicPartition(f"topic-{topic}", number)
                 loads.append(PartitionLoad(name, row, int(own * 2**30), own * 1e5, own * 2e5))
         slices = []
+        gc.collect()
+        gc.disable()  # as a controller does meanwhile
         running = steps(loads, {broker: BrokerRoom() for broker in range(1, 21)})
         while True:
             began = time.thread_time()
@@ -98,6 +101,7 @@ def plan_times() -> dict[str, dict[str, float]]:
             except StopIteration:
                 break
             slices.append(time.thread_time() - began)
+        gc.enable()
         found[f"{new} new brokers"] = {"seconds": round(sum(slices), 3), "longest ms": round(1000 * max(slices), 1)}
     return found
 
@@ -171,7 +175,9 @@ def pulse(bootstrap: str, seconds: float, is_over: threading.Event | None = None
     return [ms for began, ms in found if began - start > 1.0]
 
 
-def move_under_load(client: Client, bootstrap: str, facts: ClusterFacts, rows: Rows) -> tuple[list[float], float]:
+def move_under_load(
+    client: Client, bootstrap: str, facts: ClusterFacts, rows: Rows, throttle: int
+) -> tuple[list[float], float]:
     """Carry a plan out while producers write: their times, and how long it took."""
     is_over = threading.Event()
     times: list[float] = []
@@ -179,7 +185,7 @@ def move_under_load(client: Client, bootstrap: str, facts: ClusterFacts, rows: R
     writer.start()
     time.sleep(1.5)
     began = time.monotonic()
-    journal = Journal("add 4", facts.cluster_id, 0, {name: facts.rows[name] for name in rows}, rows, THROTTLE, AT_ONCE)
+    journal = Journal("add 4", facts.cluster_id, 0, {name: facts.rows[name] for name in rows}, rows, throttle, AT_ONCE)
     told = carry_out(client, journal, lambda _: None, lambda _: None)
     seconds = time.monotonic() - began
     is_over.set()
@@ -196,9 +202,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.balance", description=__doc__)
     parser.add_argument("--megabytes", type=int, default=1000, help="of data, all replicas together (default: 1000)")
     parser.add_argument("--quiet-seconds", type=float, default=20.0, help="of producing before and after the moves")
+    parser.add_argument("--throttle", type=int, default=THROTTLE, help="bytes a second (default: that of the tool)")
     parser.add_argument("--output", type=Path, help="write the figures to a file, too")
     options = parser.parse_args()
-    text = json.dumps(run(options.megabytes, options.quiet_seconds), indent=2)
+    text = json.dumps(run(options.megabytes, options.quiet_seconds, options.throttle), indent=2)
     print(text)
     if options.output is not None:
         options.output.write_text(text + "\n")

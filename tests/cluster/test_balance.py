@@ -19,6 +19,7 @@ from faults.loads import LIBRDKAFKA, read_everything
 from ottla.base.names import TopicPartition
 from ottla.cli.commands import cluster as cluster_command
 from ottla.cli.commands import topics as topics_command
+from ottla.cli.running.up_cluster import free_port
 from ottla.cli.terminal import EXIT_INTERRUPTED, run_tool
 from ottla.client.client import Client
 from ottla.client.configs import Resource, describe_configs
@@ -29,7 +30,7 @@ from ottla.testing.cluster import Cluster
 
 RECORDS = 600
 RECORD_BYTES = 10_000
-SLOW = 30_000
+SLOW = 100_000
 
 
 def fill(cluster: Cluster, topic: str, partitions: int) -> None:
@@ -64,11 +65,15 @@ def left_throttles(cluster: Cluster, topics: list[str]) -> list[str]:
 
 
 def test_the_drill_of_the_page(cluster_factory: Callable[..., Cluster], tmp_path: Path) -> None:
-    cluster = cluster_factory(settings={"ottla.metrics.port": 0})
+    cluster = cluster_factory(each={broker: {"ottla.metrics.port": free_port()} for broker in (1, 2, 3)})
     cluster.create_topic("orders", partitions=6, replicas=2, settings={"min.insync.replicas": 1})
     cluster.create_topic("big", assignment={0: [1, 2], 1: [1, 2], 2: [2, 1]}, settings={"min.insync.replicas": 1})
     fill(cluster, "big", 3)
-    cluster.add_broker().start()
+    with Client(cluster.bootstrap) as client:
+        facts = gather(client, 0.5)
+    assert facts.unmeasured == [], "what brokers send is read from their metrics"
+    assert all(load.size_bytes is not None and load.bytes_out is not None for load in facts.loads)
+    cluster.add_broker()
     tool = Tool(cluster, tmp_path)
 
     def type_in(line: str) -> str:
@@ -141,6 +146,7 @@ class Tool:
         return code, out.getvalue(), err.getvalue()
 
 
+@pytest.mark.faults
 def test_what_is_killed_in_the_middle_goes_on_and_is_taken_back(
     cluster_factory: Callable[..., Cluster], tmp_path: Path
 ) -> None:

@@ -85,7 +85,7 @@ def clusters(draw: st.DrawFn) -> tuple[list[PartitionLoad], dict[int, BrokerRoom
 
 
 @given(clusters(), st.booleans())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_what_must_hold_for_any_cluster(
     cluster: tuple[list[PartitionLoad], dict[int, BrokerRoom]], is_only_for_one: bool
 ) -> None:

@@ -330,6 +330,18 @@ def test_a_throttled_replica_that_is_behind_waits(play):
     play(scene, throttled_rate=100)
 
 
+def test_the_end_of_a_pause_is_no_reason_to_fetch_more_than_the_throttle_allows(play):
+    async def scene(stand, leader, fetcher):
+        for _ in range(40):
+            stand.append(1, b"x" * 1000)
+        stand.at[1].high_watermark = 40
+        fetcher.follow(stand.at[2])
+        await asyncio.sleep(5)
+        assert 9 <= stand.at[2].log.end_offset <= 13, "about 2,000 bytes a second, and not one fetch for each pause"
+
+    play(scene, throttled_rate=2000)
+
+
 def test_an_old_batch_that_arrives_after_a_new_role_is_not_taken(play):
     async def scene(stand, leader, fetcher):
         def late(request):

@@ -29,7 +29,7 @@ class BalancingKeys(Settings):
         note="Disks that are fuller are relieved first, and none is filled beyond that.",
     )
     ottla_balance_throttle_rate = Long(
-        20_000_000,
+        10_000_000,
         at_least=1,
         mode=CLUSTER_WIDE,
         note="Most bytes in a second that balancing copies to a broker, and from one.",

@@ -36,10 +36,14 @@ from ottla.base.placement.broker_loads import (
 USUAL: Final = Aims()
 GAIN_MIN: Final = 1e-9
 PRICE: Final = 0.01  # for as many bytes as a broker has on the mean: so the last half percent is not worth a copy
+WORTH: Final = 0.1  # of the cost: who cannot be helped is not moved about for each little change of his load
 ROUNDS_MAX: Final = 3
+TURNS_MAX: Final = 50  # three or four are enough
 TRIES_MAX: Final = 50  # replicas in a row that help nobody: the next ones, which promise less, will not either
+SETBACK: Final = 0.02  # of its fullness, for each of them
 FAILURES_MAX: Final = 200  # the same, of all brokers together
 TAKERS_MAX: Final = 4  # of the emptiest brokers, for one replica
+NEIGHBOURS: Final = 5  # of the weight that would be best, on either side
 SWAPS_MAX: Final = 40  # of the heaviest replicas of a broker
 GAINS_PER_SLICE: Final = 200
 
@@ -69,22 +73,23 @@ def steps(
     """The same in slices: each `next` works for some milliseconds; the plan is what it returns in the end."""
     made = Descent(loads, brokers, aims, takers)
     yield from made.read()
-    before = made.state.cost()
-    if takers is None:
-        yield from made.mend_racks()
-    is_first = True
-    while made.state.cost() > GAIN_MIN:
+    before, bands = made.state.cost(), list(made.state.bands)
+    for turn in range(TURNS_MAX):
         done = made.changes
-        yield from made.descend()
-        if is_first:
-            is_first = False
-            yield from made.go_home()
-            yield from made.descend()
+        if takers is None:
+            yield from made.mend_racks()
         made.state.set_bands()  # what has become good enough may now differ by a little more
+        if made.state.cost() > GAIN_MIN:
+            yield from made.descend()
+            if turn == 0:
+                yield from made.go_home()
+                yield from made.descend()
         if made.changes == done:
             break
     plan = yield from made.plan(before)
-    return plan
+    made.state.bands = bands
+    is_worth_it = plan.urgent or made.mended or made.state.cost() <= before * (1 - WORTH)
+    return plan if is_worth_it else plan._replace(rows={}, cost_after=before)
 
 
 class Descent(Layout):
@@ -128,6 +133,7 @@ class Descent(Layout):
         amounts = (0.0, 1.0, 0.0, 0.0, self.weights[number][OUT])
         if self.state.gain(row[0], leader, amounts) >= 0:
             self.state.move(row[0], leader, amounts)
+            self.changes += 1
             spot = row.index(leader)
             row[0], row[spot] = row[spot], row[0]
 
@@ -230,7 +236,9 @@ class Descent(Layout):
             row = self.rows[number]
             spot = row.index(giver)
             amounts = self.amounts(number, spot)
-            if self.fits(row, spot, taker) and self.state.gain(giver, taker, amounts) > self.price(amounts[DISK]):
+            if not self.fits(row, spot, taker):
+                continue
+            if self.state.gain(giver, taker, amounts) > self.price(amounts[DISK]):
                 self.put(number, spot, taker, amounts)
                 failures[giver] = 0
                 order[giver] = self.state.fullness(giver)
@@ -238,7 +246,7 @@ class Descent(Layout):
                     return
             else:
                 failures[giver] += 1
-                order[giver] -= 1
+                order[giver] -= SETBACK
 
     def _promising(self, giver: int, pull: Sequence[float]) -> Generator[None, None, Iterator[tuple[int, float, int]]]:
         """A broker's replicas, those first that bring most for what they weigh in all: they have of each what is wanted
@@ -290,11 +298,17 @@ class Descent(Layout):
         enough.sort(key=lambda item: self.weights[item[1]][DISK])  # both are copied: the smaller they are the better
         for weight, number in enough[:SWAPS_MAX]:
             near = bisect_left(light, (weight - self._wanted(giver, taker, resource), -1))
-            for _, other in light[max(0, near - 1) : near + 2]:
+            around = light[max(0, near - NEIGHBOURS) : near + NEIGHBOURS]
+            for _, other in sorted(
+                around, key=lambda item: self._is_led(item[1], taker) != self._is_led(number, giver)
+            ):
                 if self._try_swap(number, giver, other, taker):
                     light = [item for item in light if item[1] != other]
                     break
             yield
+
+    def _is_led(self, number: int, place: int) -> bool:
+        return self.rows[number][0] == place
 
     def _wanted(self, giver: int, taker: int, resource: int) -> float:
         """How much should pass from one to the other."""

@@ -60,6 +60,7 @@ class Layout:
         self.unknown: set[int] = set()
         self.urgent: set[int] = set()
         self.changes = 0
+        self.mended = 0  # partitions that got another rack
         self.usual = [0.0] * len(RESOURCES)  # by which an amount is a multiple of what a replica has
 
     # ---- reading
@@ -114,6 +115,7 @@ class Layout:
         if not free:
             return False
         self.put(number, spot, min(free, key=self.state.fullness), amounts)
+        self.mended += 1
         return True
 
     # ---- one change

@@ -97,6 +97,10 @@ class FetchPlan:
         if followed.is_in_session:
             self._leaving[key] = None
 
+    def due(self, now_ms: int) -> list[Followed]:
+        """Those whose time to be left out is over."""
+        return [self.followed[key] for key, until_ms in self._waiting.items() if until_ms <= now_ms]
+
     def leave_out_after_failure(self, followed: Followed, longest_ms: int, now_ms: int) -> int:
         """Longer with each failure; how long."""
         delay_ms = min(longest_ms, FIRST_DELAY_MS << min(followed.failures, 16))

@@ -158,11 +158,19 @@ class ReplicaFetcher:
         if not self._may_send():
             return
         now_ms = self._now_ms()
+        self._hold_back(now_ms)
         ask = self.plan.next(now_ms) if not self._calls or self.plan.has_news(now_ms) else None
         if ask is not None:  # the request is made here: when its task begins, the plan may be another one
             settings = self._broker.settings
             request = fetch_request(ask, self.plan, settings, self._broker.node_id, self._broker.broker_epoch)
             self._calls.append(Call(ask, tasks.ask(self._ask(request), "a replica's fetch")))
+
+    def _hold_back(self, now_ms: int) -> None:
+        """Who waits for the throttle goes on waiting while it is used up: else each pause would end with a fetch."""
+        quota = self._broker.quota
+        for followed in self.plan.due(now_ms):
+            if quota.must_wait(followed.partition, followed.lag > 0):
+                self.plan.leave_out(followed, now_ms + quota.pause_ms)
 
     def _may_send(self) -> bool:
         """One fetch at a time; a second one to tell the leader of news while it holds the first one back."""

@@ -37,7 +37,7 @@ from ottla.operations.reassignment.journal import (
 from ottla.operations.reassignment.plan import PlanError, plan_text
 from ottla.operations.reassignment.steps import replicas_of
 
-THROTTLE = 20_000_000  # bytes a second for each broker: producers do not notice it
+THROTTLE = 10_000_000  # bytes a second for each broker: producers do not notice it
 AT_ONCE = 5  # copies that a broker makes or serves at a time
 UNBOUNDED = 10**9
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, Protocol, TypeVar
+from typing import Final, ParamSpec, Protocol, TypeVar
 
 from ottla.base import tasks
 from ottla.base.clock import Clock
@@ -22,6 +22,7 @@ from ottla.base.placement.balance import steps
 from ottla.base.placement.balance_layout import BalancePlan
 from ottla.base.placement.broker_loads import Aims, BrokerRoom, PartitionLoad
 from ottla.base.placement.portion import affordable
+from ottla.base.uncollected import uncollected
 from ottla.controller import tree
 from ottla.controller.cluster.controller import ClusterController
 from ottla.controller.cluster.healing import Healing
@@ -45,7 +46,7 @@ from ottla.controller.decisions.maintenance import brokers_in_maintenance
 from ottla.controller.decisions.reassignment import moves
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import MetadataImage
-from ottla.controller.service import Decide
+from ottla.controller.service import THREAD_SIZE_MIN, Decide
 from ottla.controller.stores.store import MetadataStore, StoreError
 
 logger = logging.getLogger(__name__)
@@ -55,6 +56,8 @@ PLAN_SECONDS: Final = 60.0  # between two plans of which nothing came
 COMPLAINT_MS: Final = 60_000
 NO_LIMIT: Final = 2**63
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Reply = TypeVar("Reply", Begun, Tidied)
 AskDisks = Callable[[int], Awaitable[Disks | None]]
 
@@ -164,15 +167,18 @@ class Balancing:
         answers = await asyncio.gather(*map(self._ask_disks, image.brokers))
         disks = {broker: told for broker, told in zip(image.brokers, answers, strict=True) if told is not None}
         self._planned_ms = self._clock.monotonic_ms()
-        loads, rooms = loads_of(image, disks), rooms_of(image, disks)
+        rooms = rooms_of(image, disks)
+        size = image.count_partitions(image.topics)
+        loads = await beside(size, loads_of, image, disks)
         aims = Aims(disk_mark=limits.disk_max_percentage / 100)
-        plan = await planned(loads, rooms, aims)
+        with uncollected:
+            plan = await planned(loads, rooms, aims)
         now_ms = self._clock.now_ms()
         spent = node.journal.spent(now_ms)
         room = limits.bytes_per_hour - spent
-        part = affordable(plan, loads, rooms, aims, room, MOVES_MAX)
+        part = await beside(size, affordable, plan, loads, rooms, aims, room, MOVES_MAX)
         if not part.rows and not spent:  # what is larger than a whole hour's bytes has an hour of its own
-            part = affordable(plan, loads, rooms, aims, NO_LIMIT, 1)
+            part = await beside(size, affordable, plan, loads, rooms, aims, NO_LIMIT, 1)
         if not part.rows:
             return
         known = {load.partition: load for load in loads}
@@ -241,6 +247,13 @@ class Balancing:
 
     def __repr__(self) -> str:
         return f"<Balancing {self._waits or 'ready'}>"
+
+
+async def beside(size: int, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    """What goes through all partitions once: in a thread where these are many."""
+    if size <= THREAD_SIZE_MIN:
+        return work(*arguments, **named)
+    return await asyncio.to_thread(work, *arguments, **named)
 
 
 async def planned(loads: list[PartitionLoad], rooms: Mapping[int, BrokerRoom], aims: Aims) -> BalancePlan:

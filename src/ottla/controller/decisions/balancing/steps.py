@@ -39,7 +39,7 @@ class Limits(NamedTuple):
 
     is_enabled: bool = False
     bytes_per_hour: int = 50_000_000_000
-    throttle_rate: int = 20_000_000
+    throttle_rate: int = 10_000_000
     disk_max_percentage: int = 85
 
 
