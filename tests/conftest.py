@@ -31,7 +31,8 @@ TESTS = Path(__file__).parent
 LONGEST = (
     "simulation/brokers/test_brokers", "simulation/brokers/test_more_brokers", "simulation/cluster/test_cluster",
     "unit/broker/test_long_requests", "simulation/test_simulation",
-    "cluster/test_faults", "cluster/test_versions", "cluster/test_cuts", "cluster/test_coordinators",
+    "cluster/test_faults", "cluster/test_versions", "cluster/test_rolling", "cluster/test_balance",
+    "cluster/test_healing", "cluster/test_deploy", "cluster/test_cuts", "cluster/test_coordinators",
     "cluster/test_replication",
     "cluster/test_walkthrough", "cluster/test_topics", "cluster/test_damaged_nodes", "cluster/test_cluster_migration",
     "conformance/test_long_requests", "faults/test_transaction_steps", "conformance/test_tls",
