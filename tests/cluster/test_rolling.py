@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cluster.conftest import Shared
 from cluster.test_moves import Load, assert_all_there
 from cluster.test_walkthrough import Shell, commands
 from ottla.cli.main import main
@@ -17,6 +18,14 @@ from ottla.client.client import Client
 from ottla.client.cluster import describe_cluster
 from ottla.testing.cluster import Cluster
 from ottla.testing.restarts import restart_command
+
+
+@pytest.fixture(scope="module")
+def shared_clusters() -> Iterator[Shared]:
+    """Of this file alone: a roll looks at all topics, also at those that other tests have left."""
+    shared = Shared()
+    yield shared
+    shared.close()
 
 
 @pytest.fixture

@@ -75,7 +75,7 @@ def _remove(client: Client, options: argparse.Namespace) -> int:
         return Wish(plan_removal(facts.loads, staying, brokers, aims_of(options)))
 
     code = run_moves(client, options, _command("remove", brokers), make)
-    if code or options.dry_run or options.cancel or options.rollback:
+    if code or options.dry_run or options.cancel or options.rollback or not options.wait:
         return code
     return _tell_removed(client, brokers, is_unregistered=options.unregister)
 
