@@ -9,8 +9,16 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from ottla.controller import tree
-from ottla.controller.decisions.healing.journal import MISSING, PARENT, HealMove, Throttle, Written, decode_move
-from ottla.controller.stores.store import CreateNode, Node, SetNode, StoreOperation
+from ottla.controller.decisions.healing.journal import (
+    MISSING,
+    HealMove,
+    Throttle,
+    decode_moves,
+    decode_throttle,
+    node_operations,
+    own_fields,
+)
+from ottla.controller.stores.store import Node, StoreOperation
 
 PATH: Final = "/ottla/balance"
 VERSION: Final = 1
@@ -43,10 +51,7 @@ class JournalNode(NamedTuple):
     has_parent: bool = False
 
     def operations(self, journal: Journal) -> tuple[StoreOperation, ...]:
-        if self.version != MISSING:
-            return (SetNode(PATH, encode(journal), self.version),)
-        create = CreateNode(PATH, encode(journal))
-        return (create,) if self.has_parent else (CreateNode(PARENT), create)
+        return node_operations(PATH, encode(journal), self.version, self.has_parent)
 
     def after(self, journal: Journal) -> JournalNode:
         return JournalNode(journal, self.version + 1, has_parent=True)
@@ -65,17 +70,7 @@ def encode(journal: Journal) -> bytes:
             "version": VERSION,
             "hour_began_ms": journal.hour_began_ms,
             "spent_bytes": journal.spent_bytes,
-            "moves": [
-                {"topic": name.topic, "partition": name.partition, "from": gone, "to": new}
-                for name, gone, new in journal.moves
-            ],
-            "throttled_replicas": [
-                [topic, key, own.value, sorted(own.words)]
-                for (topic, key), own in sorted(journal.throttle.replicas.items())
-            ],
-            "throttled_brokers": [
-                [broker, key, value] for (broker, key), value in sorted(journal.throttle.rates.items())
-            ],
+            **own_fields(journal.moves, journal.throttle),
         }
     )
 
@@ -86,14 +81,8 @@ def decode(data: bytes) -> Journal:
         if fields["version"] != VERSION:
             raise ValueError(f"version {fields['version']} is not known to this broker")
         return Journal(
-            tuple(decode_move(row) for row in fields["moves"]),
-            Throttle(
-                {
-                    (str(topic), str(key)): Written(str(value), frozenset(map(str, words)))
-                    for topic, key, value, words in fields["throttled_replicas"]
-                },
-                {(int(broker), str(key)): str(value) for broker, key, value in fields["throttled_brokers"]},
-            ),
+            decode_moves(fields),
+            decode_throttle(fields),
             int(fields["hour_began_ms"]),
             int(fields["spent_bytes"]),
         )

@@ -70,14 +70,19 @@ class JournalNode(NamedTuple):
     has_parent: bool = False
 
     def operations(self, journal: Journal) -> tuple[StoreOperation, ...]:
-        if self.version != MISSING:
-            return (SetNode(PATH, encode(journal), self.version),)
-        create = CreateNode(PATH, encode(journal))
-        return (create,) if self.has_parent else (CreateNode(PARENT), create)
+        return node_operations(PATH, encode(journal), self.version, self.has_parent)
 
     def after(self, journal: Journal) -> JournalNode:
         """The node once that journal is written."""
         return JournalNode(journal, self.version + 1, has_parent=True)
+
+
+def node_operations(path: str, data: bytes, version: int, has_parent: bool) -> tuple[StoreOperation, ...]:
+    """Make a node below PARENT, or write over the version that was read."""
+    if version != MISSING:
+        return (SetNode(path, data, version),)
+    create = CreateNode(path, data)
+    return (create,) if has_parent else (CreateNode(PARENT), create)
 
 
 def read(node: Node | None, has_parent: bool) -> JournalNode:
@@ -94,23 +99,7 @@ def encode(journal: Journal) -> bytes:
             "away_ms": {str(broker): ms for broker, ms in sorted(journal.away_ms.items())},
             "offline": {str(broker): list(count) for broker, count in sorted(journal.offline.items())},
             "racks": {str(broker): rack for broker, rack in sorted(journal.racks.items())},
-            "moves": [
-                {
-                    "topic": move.partition.topic,
-                    "partition": move.partition.partition,
-                    "from": move.gone,
-                    "to": move.new,
-                }
-                for move in journal.moves
-            ],
-            "throttled_replicas": [
-                {"topic": topic, "key": key, "value": written.value, "words": sorted(written.words)}
-                for (topic, key), written in sorted(journal.throttle.replicas.items())
-            ],
-            "throttled_brokers": [
-                {"broker": broker, "key": key, "value": value}
-                for (broker, key), value in sorted(journal.throttle.rates.items())
-            ],
+            **own_fields(journal.moves, journal.throttle),
             "waits": journal.waits,
         }
     )
@@ -125,17 +114,40 @@ def decode(data: bytes) -> Journal:
             {int(broker): int(ms) for broker, ms in fields["away_ms"].items()},
             {int(broker): FolderCount(*map(int, count)) for broker, count in fields["offline"].items()},
             {int(broker): str(rack) for broker, rack in fields["racks"].items()},
-            tuple(decode_move(row) for row in fields["moves"]),
-            Throttle(
-                {
-                    (str(row["topic"]), str(row["key"])): Written(str(row["value"]), frozenset(map(str, row["words"])))
-                    for row in fields["throttled_replicas"]
-                },
-                {(int(row["broker"]), str(row["key"])): str(row["value"]) for row in fields["throttled_brokers"]},
-            ),
+            decode_moves(fields),
+            decode_throttle(fields),
             tuple(map(str, fields["waits"])),
         )
 
 
-def decode_move(row: Mapping[str, Any]) -> HealMove:
-    return HealMove(tree.partition_name(row), tuple(map(tree.int32, row["from"])), tuple(map(tree.int32, row["to"])))
+def own_fields(moves: tuple[HealMove, ...], throttle: Throttle) -> dict[str, Any]:
+    """Moves and throttles of the controller's own, as every journal keeps them."""
+    return {
+        "moves": [
+            {"topic": name.topic, "partition": name.partition, "from": gone, "to": new} for name, gone, new in moves
+        ],
+        "throttled_replicas": [
+            {"topic": topic, "key": key, "value": written.value, "words": sorted(written.words)}
+            for (topic, key), written in sorted(throttle.replicas.items())
+        ],
+        "throttled_brokers": [
+            {"broker": broker, "key": key, "value": value} for (broker, key), value in sorted(throttle.rates.items())
+        ],
+    }
+
+
+def decode_moves(fields: Mapping[str, Any]) -> tuple[HealMove, ...]:
+    return tuple(
+        HealMove(tree.partition_name(row), tuple(map(tree.int32, row["from"])), tuple(map(tree.int32, row["to"])))
+        for row in fields["moves"]
+    )
+
+
+def decode_throttle(fields: Mapping[str, Any]) -> Throttle:
+    return Throttle(
+        {
+            (str(row["topic"]), str(row["key"])): Written(str(row["value"]), frozenset(map(str, row["words"])))
+            for row in fields["throttled_replicas"]
+        },
+        {(int(row["broker"]), str(row["key"])): str(row["value"]) for row in fields["throttled_brokers"]},
+    )
