@@ -48,6 +48,19 @@ def test_a_broker_that_is_there_between_two_looks_begins_anew() -> None:
     assert absences.lost(AFTER_MS) == frozenset()
 
 
+def test_who_comes_back_last_after_a_power_cut_is_not_given_up_at_once() -> None:
+    absences = Absences(Journal())
+    look(absences, 1, 2, seconds=300)
+    assert absences.lost(AFTER_MS) == {3, 4}, "for the reason to wait"
+    absences.see([1, 2, 3])
+    assert absences.lost(AFTER_MS) == frozenset()
+    look(absences, 1, 2, 3, seconds=59)
+    assert absences.lost(AFTER_MS) == frozenset()
+    assert absences.noted(Journal()).away_ms == {4: 59_000}, "the next controller counts on from there"
+    look(absences, 1, 2, 3, seconds=1)
+    assert absences.lost(AFTER_MS) == {4}
+
+
 def test_a_controller_that_stood_still_has_missed_nobody_meanwhile() -> None:
     absences = Absences(Journal())
     look(absences, 1, 2, 3)

@@ -189,7 +189,8 @@ class Healing:
         elapsed_ms, self._looked_ms = now_ms - self._looked_ms, now_ms
         if self._holders[0] is not image.topics:
             self._holders = (image.topics, holders(image))
-        absences.look(self._holders[1], image.brokers, self._controller.liveness.offline, elapsed_ms)
+        offline, brokers_max = self._controller.liveness.offline, self._settings().ottla_heal_brokers_max
+        absences.look(self._holders[1], image.brokers, offline, elapsed_ms, brokers_max)
 
     def _is_time_to_plan(self) -> bool:
         since_ms = self._idle_since_ms

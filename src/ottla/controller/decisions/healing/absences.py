@@ -7,7 +7,9 @@ Rules:
    restarts every minute is never away for long.
 3. The time goes on where the controller before left it, but nobody is given up whom this controller has not missed
    itself for a while: when the store comes back after hours, those who wait for it register one after the other.
-4. A broker with replicas that are offline (a failed folder, a damaged log, a full disk) begins anew with each one more.
+4. While more are away than healing may begin with, time counts for the reason to wait and for nothing else: after a
+   power cut brokers come back one by one, and the last of them must not be given up when the last but one is there.
+5. A broker with replicas that are offline (a failed folder, a damaged log, a full disk) begins anew with each one more.
 """
 
 from __future__ import annotations
@@ -33,6 +35,8 @@ class Absences:
         self.away_ms: Mapping[int, int] = dict(journal.away_ms)
         self.offline: Mapping[int, FolderCount] = dict(journal.offline)
         self._missed_ms: Mapping[int, int] = {}  # by this controller
+        self._blocked_ms: Mapping[int, int] = {}  # rule 4
+        self._is_blocked = False
         self._offline_missed_ms: Mapping[int, int] = {}
         self._sets: Offline = {}
         self._ms = 0  # since the election
@@ -42,15 +46,26 @@ class Absences:
         if any(broker in living for broker in self.away_ms):
             self.away_ms = {broker: ms for broker, ms in self.away_ms.items() if broker not in living}
             self._missed_ms = {broker: ms for broker, ms in self._missed_ms.items() if broker not in living}
+            self._blocked_ms = {broker: ms for broker, ms in self._blocked_ms.items() if broker not in living}
+            self._is_blocked = False  # until the next look
 
-    def look(self, holders: Collection[int], living: Collection[int], offline: Offline, elapsed_ms: int) -> None:
-        """Who is there now; `holders` have replicas, so they should be."""
+    def look(
+        self,
+        holders: Collection[int],
+        living: Collection[int],
+        offline: Offline,
+        elapsed_ms: int,
+        brokers_max: int = 1,
+    ) -> None:
+        """Who is there now; `holders` have replicas, so they should be, but for `brokers_max` of them."""
         counted_ms = min(elapsed_ms, LOOK_MS_MAX)
         self._ms += counted_ms
         self.see(living)
         away = {broker for broker in holders if broker not in living}
         self.away_ms = counted(self.away_ms, away, counted_ms)
         self._missed_ms = counted(self._missed_ms, away, counted_ms)
+        self._is_blocked = len(away) > brokers_max
+        self._blocked_ms = counted(self._blocked_ms, away, counted_ms if self._is_blocked else 0)
         self._look_at_folders(offline, living, counted_ms)
 
     def _look_at_folders(self, offline: Offline, living: Collection[int], counted_ms: int) -> None:
@@ -70,11 +85,16 @@ class Absences:
 
     def lost(self, after_ms: int) -> frozenset[int]:
         """Brokers that have been away for so long."""
+        times_ms = self.away_ms if self._is_blocked else self._counting_ms
         return frozenset(
             broker
-            for broker, ms in self.away_ms.items()
+            for broker, ms in times_ms.items()
             if ms >= after_ms and self._missed_ms.get(broker, 0) >= min(after_ms, MISSED_MS_MAX)
         )
+
+    @property
+    def _counting_ms(self) -> dict[int, int]:
+        return {broker: ms - self._blocked_ms.get(broker, 0) for broker, ms in self.away_ms.items()}
 
     def failing(self, after_ms: int) -> frozenset[int]:
         """Brokers whose replicas have been offline for so long."""
@@ -86,7 +106,7 @@ class Absences:
 
     def noted(self, before: Journal) -> Journal:
         """The journal with the times that are worth a write: the one before, if there is nothing new to tell."""
-        away = {broker: ms for broker, ms in self.away_ms.items() if ms >= NOTED_MS}
+        away = {broker: ms for broker, ms in self._counting_ms.items() if ms >= NOTED_MS}
         offline = {broker: count for broker, count in self.offline.items() if count.ms >= NOTED_MS}
         is_same = away.keys() == before.away_ms.keys() and offline.keys() == before.offline.keys()
         is_recent = is_same and all(
