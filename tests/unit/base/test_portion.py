@@ -86,3 +86,10 @@ def test_too_few_brokers_and_too_little_room_are_said() -> None:
     with pytest.raises(KafkaError, match="no disk has room for t-0"):
         plan_removal([load], full, [2], Aims())
     assert plan_removal([load], full, [2], Aims(disk_mark=0.95)) == {load.partition: [1, 3]}
+
+
+def test_all_brokers_at_once_cannot_go() -> None:
+    load = PartitionLoad(TopicPartition("t", 0), (1, 2), GIB)
+    for loads in ([load], []):
+        with pytest.raises(KafkaError, match="nobody would be left.*leave at least one out, or add a broker"):
+            plan_removal(loads, {}, [1, 2], Aims())

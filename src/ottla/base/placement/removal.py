@@ -18,6 +18,12 @@ def plan_removal(
     loads: Sequence[PartitionLoad], staying: Mapping[int, BrokerRoom], gone: Collection[int], aims: Aims
 ) -> dict[TopicPartition, list[int]]:
     """The rows that change so that nothing is left on the brokers that go; KafkaError if there is no place for it."""
+    if not staying:
+        raise KafkaError(
+            Error.INVALID_REPLICA_ASSIGNMENT,
+            "all brokers that are there would go, and nobody would be left to hold their replicas: leave at least one "
+            "out, or add a broker",
+        )
     state = BrokerLoads(staying, aims)
     place_of = {broker: place for place, broker in enumerate(state.ids)}
     weights: dict[TopicPartition, Amounts] = {}
