@@ -26,7 +26,7 @@ from ottla.client.client import Client
 from ottla.client.cluster import describe_cluster
 from ottla.client.errors import ClientError
 from ottla.operations.reassignment.carrying import Outcome, Sight, cancel, carry_out
-from ottla.operations.reassignment.facts import MEASURE_SECONDS, ClusterFacts, foreign_moves, gather
+from ottla.operations.reassignment.facts import MEASURE_SECONDS, ClusterFacts, check_led, foreign_moves, gather
 from ottla.operations.reassignment.journal import (
     Journal,
     JournalError,
@@ -131,6 +131,7 @@ def _begin(client: Client, options: argparse.Namespace, command: str, make: Make
         wish = make(facts, options)
     except KafkaError as refusal:
         raise ToolError(refusal.message or refusal.error.name) from None
+    check_led(facts, wish.rows)
     throttle = None if options.no_throttle else options.throttle
     show(facts, wish.rows, throttle)
     tell_unknown(facts, wish.pinned, wish.unknown)
