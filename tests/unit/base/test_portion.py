@@ -91,5 +91,5 @@ def test_too_few_brokers_and_too_little_room_are_said() -> None:
 def test_all_brokers_at_once_cannot_go() -> None:
     load = PartitionLoad(TopicPartition("t", 0), (1, 2), GIB)
     for loads in ([load], []):
-        with pytest.raises(KafkaError, match="nobody would be left.*leave at least one out, or add a broker"):
+        with pytest.raises(KafkaError, match=r"nobody would be left.*leave at least one out, or add a broker"):
             plan_removal(loads, {}, [1, 2], Aims())

@@ -27,7 +27,7 @@ SOLO = Partition(0, -1, [1], [1])
 def test_what_nobody_leads_cannot_be_moved() -> None:
     found = facts([2, 3], led=LED, solo=SOLO)
     for gone in ([1], []):  # `remove 1`, and a command that would have to say: remove 1
-        with pytest.raises(PlanError, match="^solo-0 has no leader, and its records are only on broker 1: ") as caught:
+        with pytest.raises(PlanError, match=r"^solo-0 has no leader, and its records are only on broker 1: ") as caught:
             check_whole(found, gone)
         assert "Start that broker again, or delete the topic (ottla topics delete solo)" in str(caught.value)
     check_whole(facts([2, 3], led=LED), [1])

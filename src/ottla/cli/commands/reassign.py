@@ -41,9 +41,11 @@ from ottla.operations.reassignment.steps import (
     find_topics,
     folders_of,
     move_folders,
+    moves_text,
     prepare,
     progress,
     replicas_of,
+    targeted,
 )
 from ottla.operations.reassignment.throttles import (
     clear_throttles,
@@ -159,8 +161,12 @@ def _generate(client: Client, options: argparse.Namespace) -> int:
         raise UsageError("one of the arguments --brokers/--broker-list --drain --fill --replication-factor is required")
     if factor is not None and (options.drain is not None or options.fill is not None):
         raise UsageError("--replication-factor goes with --brokers, or alone")
-    topics = find_topics(admin, names) if names else admin.topics()
+    moves = list_reassignments(client)  # before the topics: what ends in between is then there as it was to be
+    topics = targeted(find_topics(admin, names) if names else admin.topics(), moves)
     rows = replicas_of(topics)
+    under_way = len(moves.keys() & rows.keys())
+    if under_way:
+        warn(f"{moves_text(under_way)} under way (ottla reassign list): the plan begins where they will end.")
     cluster = describe_cluster(client)
     racks = {broker.broker_id: None if options.disable_rack_aware else broker.rack for broker in cluster.brokers}
     if options.brokers is not None:
