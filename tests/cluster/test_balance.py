@@ -232,7 +232,7 @@ def test_what_cannot_be_done_is_refused_with_a_line(cluster_factory: Callable[..
         assert alter_reassignments(client, wanted) == {}
         code, _, err = tool.run("balance", "--measure", "0")
         assert code == 1
-        assert "1 move under way that this command has not begun (ottla reassign list)" in err
+        assert "1 move is under way that this command has not begun (ottla reassign list)" in err
         assert alter_reassignments(client, {name: None}) == {}
         clear_throttles(client, ["big"])
     (file,) = (tmp_path / "ottla" / "moves").glob("*.lock")

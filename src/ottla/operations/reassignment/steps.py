@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
+from ottla.base.counting import counted
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
 from ottla.client.admin import Admin, Topic
@@ -105,15 +106,12 @@ def prepare(client: Client, plan: Plan, *, is_additional: bool = False) -> Start
     under_way = list_reassignments(client)
     if under_way and not is_additional:
         raise PlanError(
-            f"{moves_text(len(under_way))} under way (ottla reassign list): wait for them, or give --additional"
+            f"{counted(len(under_way), 'move', 'is')} under way (ottla reassign list): wait for the end, or give "
+            "--additional"
         )
     now = current_rows(admin, plan)
     check_brokers(admin, plan.brokers - {broker for row in now.values() for broker in row})
     return Start(under_way, now)
-
-
-def moves_text(count: int) -> str:
-    return "1 move is" if count == 1 else f"{count} moves are"
 
 
 def begin(
