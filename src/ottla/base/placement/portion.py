@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.base.names import TopicPartition
-from ottla.base.placement.balance import GAIN_MIN
 from ottla.base.placement.balance_layout import BalancePlan
 from ottla.base.placement.broker_loads import RESOURCES, Aims, BrokerLoads, BrokerRoom, PartitionLoad
+from ottla.base.placement.leader_trades import GAIN_MIN
 
 
 class Portion(NamedTuple):
