@@ -389,7 +389,9 @@ def test_racks_are_kept_when_a_broker_goes() -> None:
 def test_a_broker_that_nobody_can_replace_cannot_go() -> None:
     with pytest.raises(KafkaError) as caught:
         plan_drain({A0: [1, 2]}, [2], [1, 2], {})
-    assert "only 1 brokers are left" in str(caught.value.message)
+    assert "only 1 broker is left" in str(caught.value.message)
+    with pytest.raises(KafkaError, match="nobody would be left to hold a-0: leave at least one broker out, or add one"):
+        plan_drain({A0: [1, 2]}, [1, 2], [1, 2], {})
 
 
 def test_plans_begin_where_moves_under_way_will_end() -> None:
