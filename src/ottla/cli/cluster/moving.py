@@ -26,7 +26,7 @@ from ottla.client.admin import Admin
 from ottla.client.client import Client
 from ottla.client.cluster import describe_cluster
 from ottla.client.errors import ClientError
-from ottla.operations.reassignment.carrying import Outcome, Sight, cancel, carry_out
+from ottla.operations.reassignment.carrying import Outcome, Sight, Stuck, cancel, carry_out
 from ottla.operations.reassignment.facts import MEASURE_SECONDS, ClusterFacts, check_led, foreign_moves, gather
 from ottla.operations.reassignment.journal import (
     Journal,
@@ -258,12 +258,19 @@ class _Watch:
         self.is_shown = is_terminal(sys.stderr)
         self.most_bytes = 0
         self.looks = 0
+        self.stuck = Stuck()
         self.started = time.monotonic()
 
     def __call__(self, sight: Sight) -> None:
         self.looks += 1
         if not self.is_waiting and self.looks > 1 and not sight.waiting and sight.under_way:
             raise _NoMoreWaitingError
+        for name in self.stuck.look(sight.unled, self.client.clock.monotonic_ms()):
+            _clear_line()
+            warn(
+                f"{name} has no leader, and nothing is copied until the brokers that hold it are back. To end what is "
+                f"under way: ottla cluster {self.journal.command} --cancel"
+            )
         if self.is_shown and sight.under_way:
             total = len(self.journal.after) - sight.waiting
             self.most_bytes = draw(self.client, sight.under_way, total, self.most_bytes, self.started)

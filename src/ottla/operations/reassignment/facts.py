@@ -198,8 +198,8 @@ def check_led(facts: ClusterFacts, moved: Collection[TopicPartition]) -> None:
     again = "that broker" if len(holders) == 1 else "those brokers"
     raise PlanError(
         f"{some(map(str, names))} {have} no leader, and {their} records are only on {brokers_text(holders)}: there is "
-        f"nothing to copy from. Start {again} again, or delete the topic{'' if len(topics) == 1 else 's'} "
-        f"(ottla topics delete {' '.join(topics)})"
+        f"nothing to copy from. Start {again} again, or, if {their} records may be lost, delete the "
+        f"topic{'' if len(topics) == 1 else 's'} (ottla topics delete {' '.join(topics)})"
     )
 
 
