@@ -18,9 +18,11 @@ from cluster.test_walkthrough import commands, replicas
 from faults.loads import LIBRDKAFKA, read_everything
 from ottla.base.names import TopicPartition
 from ottla.cli.commands import cluster as cluster_command
+from ottla.cli.commands import reassign as reassign_command
 from ottla.cli.commands import topics as topics_command
 from ottla.cli.running.up_cluster import free_port
 from ottla.cli.terminal import EXIT_INTERRUPTED, run_tool
+from ottla.client.admin import Admin
 from ottla.client.client import Client
 from ottla.client.configs import Resource, describe_configs
 from ottla.client.reassignments import alter_reassignments, list_reassignments
@@ -209,6 +211,7 @@ def test_what_cannot_be_done_is_refused_with_a_line(cluster_factory: Callable[..
         (("remove", "9"), 1, "Unknown broker id 9"),
         (("remove", "1", "1"), 2, "a broker is named twice"),
         (("remove", "1", "2"), 1, "has 2 replicas, but only 1 of the brokers would be left"),
+        (("remove", "1", "2", "3"), 1, "nobody would be left to hold their replicas"),
         (("replication-factor", "4"), 1, "Replication factor: 4 larger than available brokers: 3."),
         (
             ("replication-factor", "1", "big"),
@@ -232,7 +235,14 @@ def test_what_cannot_be_done_is_refused_with_a_line(cluster_factory: Callable[..
         assert alter_reassignments(client, wanted) == {}
         code, _, err = tool.run("balance", "--measure", "0")
         assert code == 1
-        assert "1 move under way that this command has not begun (ottla reassign list)" in err
+        assert "1 move is under way that this command has not begun (ottla reassign list)" in err
+        other = Tool(cluster, tmp_path)
+        other.command = reassign_command.run
+        code, _, err = other.run("generate", "big", "--replication-factor", "3", "-o", str(tmp_path / "plan.json"))
+        assert code == 0
+        assert "1 move is under way (ottla reassign list): the plan begins where that will end." in err
+        plan = json.loads((tmp_path / "plan.json").read_text())
+        assert [row["partition"] for row in plan["partitions"]] == [1], "partition 0 is on its way to three already"
         assert alter_reassignments(client, {name: None}) == {}
         clear_throttles(client, ["big"])
     (file,) = (tmp_path / "ottla" / "moves").glob("*.lock")
@@ -241,9 +251,20 @@ def test_what_cannot_be_done_is_refused_with_a_line(cluster_factory: Callable[..
     assert code == 1
     assert "move it away to begin anew" in err
     file.with_suffix(".json").unlink()
+    cluster.create_topic("solo", assignment={0: [3]})
     cluster.broker(3).kill()
     cluster.wait_for_isr("big", 1, [2])
     tool = Tool(cluster, tmp_path)
+
+    def is_refused(*words: str) -> bool | None:
+        code, _, err = tool.run(*words)
+        return (code == 1 and "solo-0 has no leader, and its records are only on broker 3: " in err) or None
+
+    for words in (("remove", "3", "--dry-run"), ("remove", "3"), ("replication-factor", "1")):
+        cluster.wait_for(lambda words=words: is_refused(*words), f"a refusal of {words}")
+    assert not file.with_suffix(".json").exists(), "nothing was begun"
+    with Client(",".join(broker.bootstrap_servers for broker in cluster.live_brokers)) as client:
+        Admin(client).delete_topics(["solo"])
 
     def is_missed() -> bool | None:
         code, _, err = tool.run("balance", "--measure", "0")

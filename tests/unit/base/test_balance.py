@@ -167,6 +167,26 @@ def test_leaders_are_spread_without_a_copy() -> None:
     assert all(9 <= one.leaders <= 11 for one in figures(loads, brokers, plan))
 
 
+def test_leaderships_are_traded_where_their_numbers_are_even() -> None:
+    """Idle partitions make the numbers even, but two of four lead all busy ones. Nothing has to be copied for that."""
+    mib = 2.0**20
+    loads = []
+    for n in range(40):
+        leader, follower = (1, 2) if n % 2 else (3, 4)
+        loads.append(PartitionLoad(TopicPartition("busy", n), (leader, follower), 2**20, 0.0, mib))
+        loads.append(PartitionLoad(TopicPartition("idle", n), (follower, leader), 2**20, 0.0, 0.0))
+    brokers = {broker: BrokerRoom() for broker in (1, 2, 3, 4)}
+    before = figures(loads, brokers)
+    assert [one.leaders for one in before] == [20] * 4, "hand-overs one by one would soon upset that"
+    assert [one.bytes_out for one in before] == [20 * mib, 0, 20 * mib, 0]
+    plan = plan_balance(loads, brokers)
+    after = figures(loads, brokers, plan)
+    assert copied_bytes(loads, plan) == 0
+    assert all(abs(one.leaders - 20) <= 2 for one in after)
+    assert all(abs((one.bytes_out or 0) - 10 * mib) <= 2 * mib for one in after)
+    assert not plan_balance(followed(loads, plan), brokers).rows, "the second plan has nothing to do"
+
+
 def test_traffic_counts_though_sizes_and_numbers_are_even() -> None:
     busy, idle = (1_000_000.0, 2_000_000.0), (0.0, 0.0)
     loads = [

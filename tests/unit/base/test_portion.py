@@ -51,6 +51,21 @@ def test_leaders_cost_nothing_and_large_ones_wait() -> None:
     assert affordable(plan, loads, brokers, Aims(), 10 * GIB, 10).bytes == 10 * GIB
 
 
+def test_two_that_trade_leaderships_go_together() -> None:
+    """One alone would upset the numbers of leaders; both better the cluster, and cost nothing."""
+    loads = []
+    for n in range(40):
+        leader, follower = (1, 2) if n % 2 else (3, 4)
+        loads.append(PartitionLoad(TopicPartition("busy", n), (leader, follower), 2**20, 0.0, 2.0**20))
+        loads.append(PartitionLoad(TopicPartition("idle", n), (follower, leader), 2**20, 0.0, 0.0))
+    brokers = {broker: BrokerRoom() for broker in (1, 2, 3, 4)}
+    plan = plan_balance(loads, brokers)
+    part = affordable(plan, loads, brokers, Aims(), 0, 0)
+    assert part.bytes == 0
+    assert part.rows == plan.rows
+    assert plan_balance(followed(loads, plan._replace(rows=part.rows)), brokers).rows == {}
+
+
 # ---- brokers that go
 
 
@@ -86,3 +101,10 @@ def test_too_few_brokers_and_too_little_room_are_said() -> None:
     with pytest.raises(KafkaError, match="no disk has room for t-0"):
         plan_removal([load], full, [2], Aims())
     assert plan_removal([load], full, [2], Aims(disk_mark=0.95)) == {load.partition: [1, 3]}
+
+
+def test_all_brokers_at_once_cannot_go() -> None:
+    load = PartitionLoad(TopicPartition("t", 0), (1, 2), GIB)
+    for loads in ([load], []):
+        with pytest.raises(KafkaError, match=r"nobody would be left.*leave at least one out, or add a broker"):
+            plan_removal(loads, {}, [1, 2], Aims())

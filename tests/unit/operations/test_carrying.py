@@ -7,7 +7,7 @@ import pytest
 from ottla.base.names import TopicPartition
 from ottla.client.reassignments import Reassignment
 from ottla.operations.metric_readings import Reading, Sample
-from ottla.operations.reassignment.carrying import next_rows, seconds_to_copy
+from ottla.operations.reassignment.carrying import Stuck, next_rows, seconds_to_copy
 from ottla.operations.reassignment.journal import Journal, JournalError, journal_path, read_journal, write_journal
 from ottla.operations.reassignment.rates import BYTES_OUT, Look, bytes_in, bytes_out
 
@@ -96,3 +96,13 @@ def test_what_is_read_is_shared_out_among_the_partitions_of_a_leader() -> None:
     leaders = {A0: 1, A1: 1, A2: 2, B0: 1}
     found = bytes_out(leaders, {A0: 300.0, A1: 100.0}, readings)
     assert found == {A0: 300.0, A1: 100.0, B0: 0.0}, "whoever leads A2 was not read: it is not known"
+
+
+def test_a_move_that_nobody_leads_is_told_once_and_not_for_a_moment() -> None:
+    stuck = Stuck()
+    assert stuck.look([A0, A1], 0) == [], "a leader that changes is nothing to tell"
+    assert stuck.look([A0], 5_000) == []
+    assert stuck.look([A0, A1], 10_000) == [A0], "A1 had one in between"
+    assert stuck.look([A0, A1], 19_999) == []
+    assert stuck.look([A0, A1], 20_000) == [A1]
+    assert stuck.look([A0, A1], 90_000) == []

@@ -43,6 +43,8 @@ from ottla.operations.reassignment.steps import (
     check_holders,
     check_known,
     progress,
+    replicas_of,
+    targeted,
 )
 from ottla.operations.reassignment.throttles import Throttles, throttles
 
@@ -387,7 +389,19 @@ def test_racks_are_kept_when_a_broker_goes() -> None:
 def test_a_broker_that_nobody_can_replace_cannot_go() -> None:
     with pytest.raises(KafkaError) as caught:
         plan_drain({A0: [1, 2]}, [2], [1, 2], {})
-    assert "only 1 brokers are left" in str(caught.value.message)
+    assert "only 1 broker is left" in str(caught.value.message)
+    with pytest.raises(KafkaError, match="nobody would be left to hold a-0: leave at least one broker out, or add one"):
+        plan_drain({A0: [1, 2]}, [1, 2], [1, 2], {})
+
+
+def test_plans_begin_where_moves_under_way_will_end() -> None:
+    moves = {A0: Reassignment([4, 2, 1], [4], [1]), B0: Reassignment([5, 6], [5], [6])}
+    topics = targeted([topic("a", [4, 2, 1], [1, 2])], moves)
+    rows = replicas_of(topics)
+    assert rows == {A0: [4, 2], A1: [1, 2]}, "who is being removed counts no more, and b was not asked for"
+    assert plan_drain(rows, [4], [1, 2, 3, 4], {}) == {A0: [3, 2]}, "as many replicas as it is to have"
+    assert plan_factor(rows, 2, [1, 2, 3, 4], {}) == {}, "nothing is to be shortened"
+    assert fits(topics[0], [1, 2, 4], 2)
 
 
 # ---- throttles and progress

@@ -3,9 +3,9 @@
 Rules:
 1. Nothing moves while every broker is within the tolerance of its share. Where one is not, all are brought much closer,
    so small changes do not begin it anew: the plan of a cluster that has followed a plan is empty.
-2. What costs nothing comes first: who leads is changed before anything is copied. Then replicas move, those first that
-   help most for their bytes; two replicas change places only where somebody is beyond the tolerance and no single
-   move helps.
+2. What costs nothing comes first: who leads is changed before anything is copied, one by one or two for one another.
+   Then replicas move, those first that help most for their bytes; two replicas change places only where somebody is
+   beyond the tolerance and no single move helps.
 3. No partition has two replicas on a broker, or fewer racks than before; one that could have more racks gets them.
 4. Disks past their mark come before all else, and nobody is filled beyond his mark.
 5. What is not known is no aim: a partition whose size nobody tells stays where it is.
@@ -21,7 +21,7 @@ from heapq import merge
 from math import log2
 from typing import Final
 
-from ottla.base.placement.balance_layout import BalancePlan, Layout, Steps
+from ottla.base.placement.balance_layout import BalancePlan, Steps
 from ottla.base.placement.broker_loads import (
     DISK,
     LEADERS,
@@ -32,9 +32,9 @@ from ottla.base.placement.broker_loads import (
     BrokerRoom,
     PartitionLoad,
 )
+from ottla.base.placement.leader_trades import GAIN_MIN, LeaderTrades
 
 USUAL: Final = Aims()
-GAIN_MIN: Final = 1e-9
 PRICE: Final = 0.01  # for as many bytes as a broker has on the mean: so the last half percent is not worth a copy
 WORTH: Final = 0.1  # of the cost: who cannot be helped is not moved about for each little change of his load
 ROUNDS_MAX: Final = 3
@@ -92,7 +92,7 @@ def steps(
     return plan if is_worth_it else plan._replace(rows={}, cost_after=before)
 
 
-class Descent(Layout):
+class Descent(LeaderTrades):
     """Change after change, each of which lowers the cost, until none does."""
 
     def descend(self) -> Iterator[None]:
@@ -100,6 +100,7 @@ class Descent(Layout):
         for _ in range(ROUNDS_MAX):
             done = self.changes
             yield from self._hand_over()
+            yield from self.trade_leaders()
             for place in self._strained():
                 yield from self._give(place)
                 yield from self._take(place)
@@ -294,10 +295,10 @@ class Descent(Layout):
     def _swap_between(self, giver: int, taker: int, resource: int) -> Iterator[None]:
         mine = yield from self._weighed(giver, resource)
         light = yield from self._weighed(taker, resource)
-        enough = mine[bisect_left(mine, (self._wanted(giver, taker, resource) / 2, -1)) :] or mine[-SWAPS_MAX:]
+        enough = mine[bisect_left(mine, (self.wanted(giver, taker, resource) / 2, -1)) :] or mine[-SWAPS_MAX:]
         enough.sort(key=lambda item: self.weights[item[1]][DISK])  # both are copied: the smaller they are the better
         for weight, number in enough[:SWAPS_MAX]:
-            near = bisect_left(light, (weight - self._wanted(giver, taker, resource), -1))
+            near = bisect_left(light, (weight - self.wanted(giver, taker, resource), -1))
             around = light[max(0, near - NEIGHBOURS) : near + NEIGHBOURS]
             for _, other in sorted(
                 around, key=lambda item: self._is_led(item[1], taker) != self._is_led(number, giver)
@@ -309,12 +310,6 @@ class Descent(Layout):
 
     def _is_led(self, number: int, place: int) -> bool:
         return self.rows[number][0] == place
-
-    def _wanted(self, giver: int, taker: int, resource: int) -> float:
-        """How much should pass from one to the other."""
-        loads, targets = self.state.loads[resource], self.state.targets[resource]
-        surplus, lack = loads[giver] - targets[giver], targets[taker] - loads[taker]
-        return min(surplus, lack) if min(surplus, lack) > 0 else max(surplus, lack)
 
     def _weighed(self, place: int, resource: int) -> Generator[None, None, list[tuple[float, int]]]:
         """A broker's replicas by what they weigh of something, the lightest first."""

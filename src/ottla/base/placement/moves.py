@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from ottla.base.counting import counted
 from ottla.base.errors import Error, KafkaError
 from ottla.base.names import INTERNAL_TOPICS, TopicPartition
 
@@ -62,11 +63,16 @@ def best(
     partition: TopicPartition,
 ) -> int:
     free = [broker for broker in brokers if broker not in row]
+    if not brokers:
+        raise KafkaError(
+            Error.INVALID_REPLICA_ASSIGNMENT,
+            f"nobody would be left to hold {partition}: leave at least one broker out, or add one",
+        )
     if not free:
         raise KafkaError(
             Error.INVALID_REPLICATION_FACTOR,
-            f"{partition} has {len(row)} replicas, but only {len(brokers)} brokers are left to hold them: give the "
-            "topic fewer replicas first (--replication-factor), or add a broker",
+            f"{partition} has {len(row)} replicas, but only {counted(len(brokers), 'broker', 'is')} left to hold them: "
+            "give the topic fewer replicas first (--replication-factor), or add a broker",
         )
     used = rack_use(row, place, racks)
 

@@ -1,19 +1,19 @@
 """The part of a plan that may be carried out now: so many moves, so many bytes.  Pure.
 
 A plan is good as a whole; half of it may be worse than nothing, and whoever plans anew after each half would move for
-ever. So only rows are taken that better the cluster one by one, each after those before it: then every next plan begins
-closer to the end.
+ever. So only rows are taken that better the cluster one by one, each after those before it, and two that trade their
+leaders where both together do: then every next plan begins closer to the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.base.names import TopicPartition
-from ottla.base.placement.balance import GAIN_MIN
 from ottla.base.placement.balance_layout import BalancePlan
 from ottla.base.placement.broker_loads import RESOURCES, Aims, BrokerLoads, BrokerRoom, PartitionLoad
+from ottla.base.placement.leader_trades import GAIN_MIN
 
 
 class Portion(NamedTuple):
@@ -43,6 +43,7 @@ def affordable(
     state.settle([resource for resource in RESOURCES if resource not in plan.unknown])
     rows: dict[TopicPartition, list[int]] = {}
     spent = copies = 0
+    left: list[TopicPartition] = []  # what copies nothing, but betters nothing alone
 
     def order(name: TopicPartition) -> tuple[bool, bool, TopicPartition]:
         return name not in plan.urgent, bool(set(plan.rows[name]) - set(known[name].row)), name
@@ -58,12 +59,36 @@ def affordable(
         after = state.cost()
         if after > cost - GAIN_MIN:
             _change(state, place_of, load, row, load.row)
+            if not new:
+                left.append(name)
             continue
         cost = after
         rows[name] = row
         spent += size
         copies += bool(new)
+    for pair in _trades(left, plan, known):
+        for name in pair:
+            _change(state, place_of, known[name], known[name].row, plan.rows[name])
+        after = state.cost()
+        if after <= cost - GAIN_MIN:
+            cost = after
+            rows |= {name: plan.rows[name] for name in pair}
+            continue
+        for name in pair:
+            _change(state, place_of, known[name], plan.rows[name], known[name].row)
     return Portion(rows, spent)
+
+
+def _trades(
+    left: Sequence[TopicPartition], plan: BalancePlan, known: Mapping[TopicPartition, PartitionLoad]
+) -> Iterator[tuple[TopicPartition, TopicPartition]]:
+    """Two partitions each whose leaders change places, the busiest with the idlest: together they upset no numbers."""
+    by_way: dict[tuple[int, int], list[TopicPartition]] = {}
+    for name in sorted(left, key=lambda name: known[name].led()):
+        by_way.setdefault((known[name].row[0], plan.rows[name][0]), []).append(name)
+    for (old, new), names in by_way.items():
+        if old < new:
+            yield from zip(reversed(names), by_way.get((new, old), ()), strict=False)
 
 
 def _change(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
+from ottla.base.counting import counted
 from ottla.base.errors import Error, KafkaError
 from ottla.base.names import TopicPartition
 from ottla.base.placement.broker_loads import DISK, RESOURCES, Aims, Amounts, BrokerLoads, BrokerRoom, PartitionLoad
@@ -18,6 +19,12 @@ def plan_removal(
     loads: Sequence[PartitionLoad], staying: Mapping[int, BrokerRoom], gone: Collection[int], aims: Aims
 ) -> dict[TopicPartition, list[int]]:
     """The rows that change so that nothing is left on the brokers that go; KafkaError if there is no place for it."""
+    if not staying:
+        raise KafkaError(
+            Error.INVALID_REPLICA_ASSIGNMENT,
+            "all brokers that are there would go, and nobody would be left to hold their replicas: leave at least one "
+            "out, or add a broker",
+        )
     state = BrokerLoads(staying, aims)
     place_of = {broker: place for place, broker in enumerate(state.ids)}
     weights: dict[TopicPartition, Amounts] = {}
@@ -49,9 +56,9 @@ def _taker(state: BrokerLoads, row: Sequence[int], spot: int, size: float, parti
     if not free:
         raise KafkaError(
             Error.INVALID_REPLICATION_FACTOR,
-            f"{partition} has {len(row)} replicas, but only {len(state.ids)} of the brokers would be left: give the "
-            f"topic fewer replicas first (ottla cluster replication-factor {len(state.ids)} {partition.topic}), or "
-            "add a broker",
+            f"{partition} has {counted(len(row), 'replica')}, but only {len(state.ids)} of the brokers would be left: "
+            f"give the topic fewer replicas first (ottla cluster replication-factor {len(state.ids)} "
+            f"{partition.topic}), or add a broker",
         )
     roomy = [place for place in free if state.loads[DISK][place] + size <= state.limits[place]]
     if not roomy:

@@ -9,11 +9,11 @@ from ottla.base.placement.balance import plan_balance
 from ottla.base.placement.removal import plan_removal
 from ottla.cli.arguments import add_connection, not_negative
 from ottla.cli.cluster.moving import Wish, add_moving, aims_of, run_moves
-from ottla.cli.cluster.outlook import ids
 from ottla.cli.terminal import EXIT_FAILED, UsageError, say, warn
 from ottla.client.admin import Admin
 from ottla.client.client import Client
 from ottla.client.cluster import unregister_broker
+from ottla.operations.doctor.findings import brokers_text
 from ottla.operations.reassignment.facts import ClusterFacts, check_whole
 from ottla.operations.reassignment.steps import check_brokers, check_holders, replicas_of
 
@@ -84,13 +84,15 @@ def _tell_removed(client: Client, brokers: list[int], *, is_unregistered: bool) 
     client.metadata = None
     held = {broker for row in replicas_of(Admin(client).topics()).values() for broker in row} & set(brokers)
     if held:
-        warn(f"broker {ids(sorted(held))} still holds replicas: the same command again goes on.")
+        holds = "holds" if len(held) == 1 else "hold"
+        warn(f"{brokers_text(held)} still {holds} replicas: the same command again goes on.")
         return EXIT_FAILED
     living = sorted(set(brokers) & set(Admin(client).live_brokers()))
     if living:
+        holds, it = ("holds", "it") if len(living) == 1 else ("hold", "they")
         say(
-            f"Broker {ids(living)} holds nothing any more: it can be stopped. "
-            f"Then: ottla cluster unregister {living[0]}"
+            f"{brokers_text(living).capitalize()} {holds} nothing any more: {it} can be stopped. "
+            f"Then: {', '.join(f'ottla cluster unregister {broker}' for broker in living)}"
         )
     for broker in sorted(set(brokers) - set(living)):
         if is_unregistered:

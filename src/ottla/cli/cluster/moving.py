@@ -14,19 +14,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from ottla.base.counting import counted
 from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
 from ottla.base.placement.broker_loads import Aims
 from ottla.cli.arguments import positive
-from ottla.cli.cluster.outlook import count, ids, show, tell_unknown
+from ottla.cli.cluster.outlook import ids, show, tell_unknown
 from ottla.cli.reassignment.progress import draw
 from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, is_terminal, say, warn
 from ottla.client.admin import Admin
 from ottla.client.client import Client
 from ottla.client.cluster import describe_cluster
 from ottla.client.errors import ClientError
-from ottla.operations.reassignment.carrying import Outcome, Sight, cancel, carry_out
-from ottla.operations.reassignment.facts import MEASURE_SECONDS, ClusterFacts, foreign_moves, gather
+from ottla.operations.reassignment.carrying import Outcome, Sight, Stuck, cancel, carry_out
+from ottla.operations.reassignment.facts import MEASURE_SECONDS, ClusterFacts, check_led, foreign_moves, gather
 from ottla.operations.reassignment.journal import (
     Journal,
     JournalError,
@@ -119,8 +120,8 @@ def run_moves(client: Client, options: argparse.Namespace, command: str, make: M
         moves = foreign_moves(client, ())
         if moves:
             raise PlanError(
-                f"{count(len(moves), 'move')} under way that this command has not begun (ottla reassign list): wait "
-                "for them, or end them (ottla reassign cancel)"
+                f"{counted(len(moves), 'move', 'is')} under way that this command has not begun (ottla reassign list): "
+                "wait for the end, or cancel (ottla reassign cancel)"
             )
         return _begin(client, options, command, make, path)
 
@@ -131,6 +132,7 @@ def _begin(client: Client, options: argparse.Namespace, command: str, make: Make
         wish = make(facts, options)
     except KafkaError as refusal:
         raise ToolError(refusal.message or refusal.error.name) from None
+    check_led(facts, wish.rows)
     throttle = None if options.no_throttle else options.throttle
     show(facts, wish.rows, throttle)
     tell_unknown(facts, wish.pinned, wish.unknown)
@@ -165,7 +167,7 @@ def _go_on(client: Client, options: argparse.Namespace, command: str, journal: J
         )
     now = replicas_of(Admin(client).topics(journal.topics))
     done = sum(now.get(name) == row for name, row in journal.after.items())
-    say(f"Going on with what was begun: {done} of {count(len(journal.after), 'partition')} are where they should be.")
+    say(f"Going on with what was begun: {done} of {_in_place(len(journal.after))}.")
     if options.dry_run:
         return 0
     throttle = None if options.no_throttle else options.throttle
@@ -181,7 +183,7 @@ def _cancel(client: Client, command: str, journal: Journal | None, path: Path) -
     ended, refused = cancel(client, journal, lambda new: write_journal(path, new))
     for name, problem in sorted(refused.items()):
         warn(f"{name}: {problem}")
-    say(f"Cancelled {count(ended, 'move')}. What was moved before stays: --rollback moves it back.")
+    say(f"Cancelled {counted(ended, 'move')}. What was moved before stays: --rollback moves it back.")
     return EXIT_FAILED if refused else 0
 
 
@@ -197,7 +199,7 @@ def _roll_back(client: Client, options: argparse.Namespace, command: str, journa
         say("It is rolled back already.")
         return 0
     if options.dry_run:
-        say(f"{count(len(journal.after), 'partition')} would be moved back.")
+        say(f"{counted(len(journal.after), 'partition')} would be moved back.")
         return 0
     journal = journal._replace(throttle=throttle, at_once=options.at_once if options.wait else UNBOUNDED)
     write_journal(path, journal)
@@ -256,12 +258,19 @@ class _Watch:
         self.is_shown = is_terminal(sys.stderr)
         self.most_bytes = 0
         self.looks = 0
+        self.stuck = Stuck()
         self.started = time.monotonic()
 
     def __call__(self, sight: Sight) -> None:
         self.looks += 1
         if not self.is_waiting and self.looks > 1 and not sight.waiting and sight.under_way:
             raise _NoMoreWaitingError
+        for name in self.stuck.look(sight.unled, self.client.clock.monotonic_ms()):
+            _clear_line()
+            warn(
+                f"{name} has no leader, and nothing is copied until the brokers that hold it are back. To end what is "
+                f"under way: ottla cluster {self.journal.command} --cancel"
+            )
         if self.is_shown and sight.under_way:
             total = len(self.journal.after) - sight.waiting
             self.most_bytes = draw(self.client, sight.under_way, total, self.most_bytes, self.started)
@@ -277,15 +286,22 @@ def _tell(journal: Journal, outcome: Outcome) -> int:
         warn(f"{name}: {problem}")
     if outcome.left:
         names = ", ".join(map(str, outcome.left[:5]))
-        warn(f"{count(len(outcome.left), 'partition')} are not where they should be, somebody has ended that: {names}")
+        warn(f"{_in_place(len(outcome.left), is_there=False)}, somebody has ended that: {names}")
     if outcome.still_throttled:
         warn(
             f"broker {ids(outcome.still_throttled)} was away when the throttle was taken from all: "
             "ottla reassign throttle --off, when it is back"
         )
-    elected = f", {count(outcome.elected, 'leader')} changed" if outcome.elected else ""
-    say(f"{outcome.moved} of {count(len(journal.after), 'partition')} are where they should be{elected}.")
+    elected = f", {counted(outcome.elected, 'leader')} changed" if outcome.elected else ""
+    say(f"{outcome.moved} of {_in_place(len(journal.after))}{elected}.")
     return EXIT_FAILED if outcome.refused or outcome.left else 0
+
+
+def _in_place(number: int, *, is_there: bool = True) -> str:
+    return (
+        f"{counted(number, 'partition', 'is')}{'' if is_there else ' not'} where {'it' if number == 1 else 'they'} "
+        "should be"
+    )
 
 
 # ---- where journals lie

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ottla.base.counting import counted
 from ottla.base.names import TopicPartition
 from ottla.base.placement.broker_loads import DISK, IN, OUT, BrokerFigures, figures_of, skew
 from ottla.cli.tables import print_table
@@ -37,11 +38,11 @@ def show(
     unknown = sum(size is None for size in copies.values())
     size = sum(size for size in copies.values() if size)
     copying = sum(bool(set(row) - set(now[name])) for name, row in rows.items())
-    words = [f"{count(copying, 'partition')} to copy, {size_text(size)}"]
+    words = [f"{counted(copying, 'partition')} to copy, {size_text(size)}"]
     if unknown:
-        words.append(f"{count(unknown, 'partition')} of unknown size")
+        words.append(f"{counted(unknown, 'partition')} of unknown size")
     if len(rows) > copying:
-        words.append(f"{count(len(rows) - copying, 'partition')} to be led by another replica, or to lose one")
+        words.append(f"{counted(len(rows) - copying, 'partition')} to be led by another replica, or to lose one")
     seconds = seconds_to_copy(rows, now, largest_replicas(now, facts.sizes), throttle)
     if seconds is not None and throttle is not None and size:
         words.append(f"about {time_text(seconds)} at {size_text(throttle)}/s a broker")
@@ -53,7 +54,7 @@ def tell_unknown(facts: ClusterFacts, pinned: int = 0, unknown: frozenset[int] =
     if facts.silent:
         warn(f"broker {ids(facts.silent)} does not tell what it holds.")
     if pinned:
-        warn(f"{count(pinned, 'partition')} stay where they are: nobody tells their size.")
+        warn(f"{counted(pinned, 'partition', 'stays')} in place: nobody tells the size.")
     if unknown:
         nouns = " and ".join(NOUNS[resource] for resource in sorted(unknown))
         reason = f": the metrics of broker {ids(facts.unmeasured)} are not in reach" if facts.unmeasured else ""
@@ -62,10 +63,6 @@ def tell_unknown(facts: ClusterFacts, pinned: int = 0, unknown: frozenset[int] =
 
 def ids(brokers: Sequence[int]) -> str:
     return ", ".join(map(str, brokers))
-
-
-def count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def time_text(seconds: float) -> str:

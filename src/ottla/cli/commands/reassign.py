@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from random import SystemRandom
 
+from ottla.base.counting import counted
 from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
 from ottla.base.placement.moves import plan_drain, plan_factor, plan_fill
@@ -44,6 +45,7 @@ from ottla.operations.reassignment.steps import (
     prepare,
     progress,
     replicas_of,
+    targeted,
 )
 from ottla.operations.reassignment.throttles import (
     clear_throttles,
@@ -159,8 +161,14 @@ def _generate(client: Client, options: argparse.Namespace) -> int:
         raise UsageError("one of the arguments --brokers/--broker-list --drain --fill --replication-factor is required")
     if factor is not None and (options.drain is not None or options.fill is not None):
         raise UsageError("--replication-factor goes with --brokers, or alone")
-    topics = find_topics(admin, names) if names else admin.topics()
+    moves = list_reassignments(client)  # before the topics: what ends in between is then there as it was to be
+    topics = targeted(find_topics(admin, names) if names else admin.topics(), moves)
     rows = replicas_of(topics)
+    under_way = len(moves.keys() & rows.keys())
+    if under_way:
+        warn(
+            f"{counted(under_way, 'move', 'is')} under way (ottla reassign list): the plan begins where that will end."
+        )
     cluster = describe_cluster(client)
     racks = {broker.broker_id: None if options.disable_rack_aware else broker.rack for broker in cluster.brokers}
     if options.brokers is not None:
@@ -199,7 +207,7 @@ def _show_plan(
     if table:
         print_table(("Partition", "Now", "Then"), table)
     if output is not None and plan:
-        say(f"{_count(len(plan), 'partition')}. Carry it out with: ottla reassign execute {output}")
+        say(f"{counted(len(plan), 'partition')}. Carry it out with: ottla reassign execute {output}")
     elif plan:
         say(text)
 
@@ -248,7 +256,7 @@ def _begin(client: Client, plan: Plan, start: Start, options: argparse.Namespace
     refused = begin(client, plan, start, options.throttle, may_change_factor=may_change)
     for partition, problem in sorted(refused.items()):
         warn(f"{partition}: {problem}")
-    print(f"Moving {_count(len(plan.replicas) - len(refused), 'partition')}.")
+    print(f"Moving {counted(len(plan.replicas) - len(refused), 'partition')}.")
     return refused
 
 
@@ -281,7 +289,7 @@ def _cancel(client: Client, options: argparse.Namespace) -> int:
     refused = alter_reassignments(client, dict.fromkeys(under_way))
     for partition, problem in sorted(refused.items()):
         warn(f"{partition}: {problem}")
-    print(f"Cancelled {_count(len(under_way) - len(refused), 'move')}.")
+    print(f"Cancelled {counted(len(under_way) - len(refused), 'move')}.")
     if not options.preserve_throttles:
         clear_throttles(client, {name.topic for name in under_way})
     return EXIT_FAILED if refused else 0
@@ -325,7 +333,3 @@ def _throttle(client: Client, options: argparse.Namespace) -> int:
 
 def _ids(brokers: Sequence[int]) -> str:
     return ",".join(map(str, brokers))
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -16,6 +16,7 @@ from typing import Final, ParamSpec, Protocol, TypeVar
 
 from ottla.base import tasks
 from ottla.base.clock import Clock
+from ottla.base.counting import counted
 from ottla.base.errors import KafkaError
 from ottla.base.log_limiter import LogLimiter
 from ottla.base.placement.balance import steps
@@ -193,9 +194,9 @@ class Balancing:
         if begun.moves or begun.leaders:
             self._planned_ms = None
             logger.info(
-                "[Controller] balancing: %d partitions are moved, %d get another leader; bytes of this hour: %d",
-                len(begun.moves),
-                begun.leaders,
+                "[Controller] balancing: %s moved, %s another leader; bytes of this hour: %d",
+                counted(len(begun.moves), "partition", "is"),
+                counted(begun.leaders, "partition", "gets"),
                 begun.journal.spent(now_ms),
             )
 
@@ -206,7 +207,8 @@ class Balancing:
             return
         tidied = await self._change(lambda image: decide_tidy(image, node, liveness, rules, rate), node)
         if tidied.cancelled:
-            logger.info("[Controller] balancing: %d moves are given up: their brokers are gone", len(tidied.cancelled))
+            given_up = counted(len(tidied.cancelled), "move", "is")
+            logger.info("[Controller] balancing: %s given up: the brokers are gone", given_up)
         if not tidied.journal.moves:
             logger.info("[Controller] balancing: no move is under way any more")
 

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple, Protocol
 
 from ottla.base import tasks
 from ottla.base.clock import Clock
+from ottla.base.counting import counted
 from ottla.base.errors import KafkaError
 from ottla.base.log_limiter import LogLimiter
 from ottla.controller import tree
@@ -300,9 +301,10 @@ class Healing:
         if begun.moves:
             gone = {broker for move in begun.moves for broker in move.gone}
             logger.info(
-                "[Controller] healing: %d partitions of broker %s are given to others, %s; %d are under way",
-                len(begun.moves),
+                "[Controller] healing: %s of broker %s %s given to others, %s; %d under way",
+                counted(len(begun.moves), "partition"),
                 numbers(gone),
+                "is" if len(begun.moves) == 1 else "are",
                 some_of(begun.moves),
                 len(begun.journal.moves),
             )
@@ -318,11 +320,12 @@ class Healing:
 
 def tell_tidied(tidied: Tidied) -> None:
     if tidied.ended:
-        logger.info("[Controller] healing: %d moves have ended, %s", len(tidied.ended), some_of(tidied.ended))
+        ended = counted(len(tidied.ended), "move", "has")
+        logger.info("[Controller] healing: %s ended, %s", ended, some_of(tidied.ended))
     if tidied.cancelled:
         logger.info(
-            "[Controller] healing: %d moves are cancelled, %s: who held them is back, or the new broker is lost",
-            len(tidied.cancelled),
+            "[Controller] healing: %s cancelled, %s: who held it is back, or the new broker is lost",
+            counted(len(tidied.cancelled), "move", "is"),
             some_of(tidied.cancelled),
         )
     if (tidied.ended or tidied.cancelled) and not tidied.journal.moves:

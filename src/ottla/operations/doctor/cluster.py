@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from ottla.base.counting import counted
 from ottla.operations.doctor.facts import BROKER_TOPICS, Facts
 from ottla.operations.doctor.findings import Finding, Severity, brokers_text, is_local, known, some
 from ottla.operations.topic_replicas import min_isr
@@ -41,7 +42,8 @@ def check_advertised(facts: Facts) -> Iterator[Finding]:
 def check_missing(facts: Facts) -> Iterator[Finding]:
     held = Counter(broker for _, partition in facts.partitions() for broker in partition.replicas)
     for broker in sorted(set(held) - set(facts.brokers)):
-        yield known(Severity.PROBLEM, "F6", f"broker {broker} is not in the cluster, but holds {held[broker]} replicas")
+        what = f"broker {broker} is not in the cluster, but holds {counted(held[broker], 'replica')}"
+        yield known(Severity.PROBLEM, "F6", what)
 
 
 def check_controller(facts: Facts) -> Iterator[Finding]:

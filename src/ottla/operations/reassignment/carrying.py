@@ -24,6 +24,7 @@ from ottla.operations.reassignment.throttles import clear_broker_throttles, clea
 from ottla.operations.topic_replicas import unpreferred
 
 LOOK_SECONDS = 0.5
+STUCK_MS = 10_000  # leaders change in less
 SETTLE_SECONDS = 5.0  # for the metadata of the broker that we ask to hear of the last changes
 
 Rows = Mapping[TopicPartition, Sequence[int]]
@@ -46,6 +47,28 @@ class Sight(NamedTuple):
     under_way: dict[TopicPartition, Reassignment]
     done: int
     waiting: int
+    unled: list[TopicPartition]  # under way, but nobody leads them: nothing is copied
+
+
+class Stuck:
+    """Moves that nobody leads for so long that somebody should know; each is told once."""
+
+    def __init__(self) -> None:
+        self._since_ms: dict[TopicPartition, int] = {}
+        self._told: set[TopicPartition] = set()
+
+    def __repr__(self) -> str:
+        return f"<Stuck {len(self._since_ms)} moves>"
+
+    def look(self, unled: Collection[TopicPartition], now_ms: int) -> list[TopicPartition]:
+        self._since_ms = {name: self._since_ms.get(name, now_ms) for name in unled}
+        found = [
+            name
+            for name, since_ms in self._since_ms.items()
+            if now_ms - since_ms >= STUCK_MS and name not in self._told
+        ]
+        self._told.update(found)
+        return found
 
 
 def next_rows(
@@ -83,7 +106,8 @@ def carry_out(client: Client, journal: Journal, keep: Keep, watch: Callable[[Sig
     while True:
         client.metadata = None  # who is alive now, not when it was asked last
         moves = list_reassignments(client)
-        now = replicas_of(Admin(client).topics(journal.topics))
+        topics = Admin(client).topics(journal.topics)
+        now = replicas_of(topics)
         own = {name: move for name, move in moves.items() if name in journal.after}
         off_course = {name for name, move in own.items() if name not in asked and move.target != journal.after[name]}
         left = {
@@ -92,7 +116,13 @@ def carry_out(client: Client, journal: Journal, keep: Keep, watch: Callable[[Sig
             if name in now and name not in asked and (name in off_course or (name not in own and now[name] != row))
         }
         rows = next_rows(left, journal.first, own, now, journal.at_once)
-        watch(Sight(own, len(journal.after) - len(own) - len(left), len(left) - len(rows)))
+        unled = [
+            name
+            for topic in topics
+            for item in topic.partitions
+            if item.leader < 0 and (name := TopicPartition(topic.name, item.number)) in own
+        ]
+        watch(Sight(own, len(journal.after) - len(own) - len(left), len(left) - len(rows), unled))
         if rows:
             journal = note_throttled(journal, own, rows, now, keep)
             refused |= begin(client, Plan(rows, {}), Start(own, {name: now[name] for name in rows}), journal.throttle)

@@ -18,6 +18,7 @@ from ottla.client.errors import ClientError
 from ottla.client.log_dirs import Folder, PlacedReplica, describe_log_dirs
 from ottla.client.offsets import EARLIEST, LATEST, list_offsets
 from ottla.client.reassignments import Reassignment, list_reassignments
+from ottla.operations.doctor.findings import brokers_text, some
 from ottla.operations.errors import OperationError
 from ottla.operations.metric_readings import Reading, read_metrics
 from ottla.operations.reassignment.plan import PlanError
@@ -171,11 +172,35 @@ def read_all(urls: Mapping[int, str]) -> dict[int, Reading]:
 def check_whole(facts: ClusterFacts, apart_from: Collection[int] = ()) -> None:
     """Refuse while brokers are away: the others would look less busy than they will be when those are back."""
     away = [broker for broker in facts.away if broker not in apart_from]
+    check_led(facts, {load.partition for load in facts.loads if set(load.row) & set(facts.away)})
     if away:
-        names = ", ".join(map(str, away))
+        one, it = ("is away, but holds", "it") if len(away) == 1 else ("are away, but hold", "them")
         raise PlanError(
-            f"broker {names} is away, but holds replicas: start it, or take it out (ottla cluster remove {away[0]})"
+            f"{brokers_text(away)} {one} replicas: start {it}, or take {it} out "
+            f"(ottla cluster remove {' '.join(map(str, away))})"
         )
+
+
+def check_led(facts: ClusterFacts, moved: Collection[TopicPartition]) -> None:
+    """Refuse to move what nobody leads: there is nothing to copy from, and the move would wait for ever."""
+    holders: set[int] = set()
+    names = []
+    for topic in facts.topics:
+        for item in topic.partitions:
+            name = TopicPartition(topic.name, item.number)
+            if item.leader < 0 and name in moved:
+                names.append(name)
+                holders.update(item.isr or item.eligible or item.last_eligible or item.replicas)
+    if not names:
+        return
+    topics = dict.fromkeys(name.topic for name in names)
+    have, their = ("has", "its") if len(names) == 1 else ("have", "their")
+    again = "that broker" if len(holders) == 1 else "those brokers"
+    raise PlanError(
+        f"{some(map(str, names))} {have} no leader, and {their} records are only on {brokers_text(holders)}: there is "
+        f"nothing to copy from. Start {again} again, or, if {their} records may be lost, delete the "
+        f"topic{'' if len(topics) == 1 else 's'} (ottla topics delete {' '.join(topics)})"
+    )
 
 
 def foreign_moves(client: Client, own: Collection[TopicPartition]) -> dict[TopicPartition, Reassignment]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
+from ottla.base.counting import counted
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
 from ottla.client.admin import Admin, Topic
@@ -52,6 +53,20 @@ def replicas_of(topics: Sequence[Topic]) -> dict[TopicPartition, list[int]]:
     }
 
 
+def targeted(topics: Sequence[Topic], moves: Mapping[TopicPartition, Reassignment]) -> list[Topic]:
+    """The topics as they will be when what is under way has ended: whoever comes stays, whoever goes counts no more."""
+    return [
+        topic._replace(
+            partitions=[
+                item._replace(replicas=moves[name].target) if name in moves else item
+                for item in topic.partitions
+                for name in [TopicPartition(topic.name, item.number)]
+            ]
+        )
+        for topic in topics
+    ]
+
+
 def current_rows(admin: Admin, plan: Plan) -> dict[TopicPartition, list[int]]:
     """Who holds the partitions of a plan now; each of them must exist."""
     rows = replicas_of(find_topics(admin, plan.topics))
@@ -91,7 +106,8 @@ def prepare(client: Client, plan: Plan, *, is_additional: bool = False) -> Start
     under_way = list_reassignments(client)
     if under_way and not is_additional:
         raise PlanError(
-            f"{len(under_way)} moves are under way (ottla reassign list): wait for them, or give --additional"
+            f"{counted(len(under_way), 'move', 'is')} under way (ottla reassign list): wait for the end, or give "
+            "--additional"
         )
     now = current_rows(admin, plan)
     check_brokers(admin, plan.brokers - {broker for row in now.values() for broker in row})
