@@ -196,13 +196,48 @@ def test_a_command_that_hangs() -> None:
         ({1: 10}, "broker 3 is away while broker 2 should be restarted"),
     ],
 )
-@pytest.mark.parametrize("command", [RUNNING, DONE])
-def test_a_command_that_restarts_another_broker(alive: dict[int, int], reason: str, command: Command) -> None:
+def test_a_command_that_restarts_another_broker(alive: dict[int, int], reason: str) -> None:
     roll = rolled(2)
     to_command(roll)
-    step = roll.decide(look(leaders=(1, 3, 3), alive=alive), 1, command)
+    step = roll.decide(look(leaders=(1, 3, 3), alive=alive), 1, DONE)
     assert step.act is Act.STOP
     assert step.why.startswith(reason)
+
+
+def test_a_command_that_stops_another_broker_is_let_start_it_again() -> None:
+    roll = rolled(2)
+    to_command(roll)
+    gone, back = look(leaders=(1, 1, 1), alive={1: 10, 2: 20}), look(leaders=(1, 1, 1), alive={1: 10, 2: 20, 3: 99})
+    step = roll.decide(gone, 1, RUNNING)
+    reason = "broker 3 is away while broker 2 should be restarted"
+    assert (step.act, step.why) == (Act.WAIT, f"{reason}; the command still runs")
+    assert acts(roll, None, gone, command=RUNNING, now_ms=4_999) == [Act.WAIT, Act.WAIT]
+    step = roll.decide(back, 4_999, DONE)
+    assert step.act is Act.STOP
+    assert step.why.startswith("broker 3 was restarted, where broker 2 alone should be")
+
+
+def test_a_doubt_is_told_also_when_nobody_answers_or_the_command_hangs_or_fails() -> None:
+    reason = "broker 3 is away while broker 2 should be restarted"
+    for view, now_ms, command, end in (
+        (None, 2, DONE, ""),
+        (look(), 2, DONE, ""),
+        (None, 5_000, RUNNING, "; the command for broker 2 still runs after 5 s, and is ended"),
+        (look(), 2, Command(7), "; the command for broker 2 ended with exit code 7"),
+    ):
+        roll = rolled(2)
+        to_command(roll)
+        assert acts(roll, look(alive={1: 10, 2: 20}), command=RUNNING) == [Act.WAIT]
+        step = roll.decide(view, now_ms, command)
+        assert (step.act, step.why) == (Act.STOP, reason + end)
+
+
+def test_a_cluster_that_does_not_answer_ends_no_command() -> None:
+    roll = Roll(RollState([2]), Limits(wait_ms=1_000, command_ms=5_000))
+    to_command(roll)
+    assert acts(roll, None, command=RUNNING, now_ms=4_999) == [Act.WAIT]
+    assert acts(roll, None, command=DONE, now_ms=4_999) == [Act.WAIT]
+    assert acts(roll, None, command=DONE, now_ms=5_999) == [Act.STOP]
 
 
 def test_a_command_that_ends_well_and_does_nothing() -> None:
