@@ -215,9 +215,18 @@ def test_a_partition_that_could_not_be_written_meanwhile_stops_a_roll_before_it_
 ) -> None:
     name = f"alone-{uuid.uuid4().hex[:8]}"
     with Client(cluster.bootstrap) as client:
-        Admin(client).create_topic(name, assignment={0: [2]})
+        last = cluster.controller_id()
+        Admin(client).create_topic(name, assignment={0: [last]})
         before = epochs(cluster)
-        assert roll("--command", restart, "--brokers", "2") == 1
-        assert f"without broker 2 nobody could write to {name}-0" in capsys.readouterr().err
+        sentence = f"without broker {last} nobody could write to {name}-0"
+        assert roll("--command", restart, "--dry-run") == 1
+        shown = capsys.readouterr()
+        assert sentence in shown.err
+        assert [line.split("\t")[4] for line in shown.out.splitlines()] == ["", "", f"{name}-0"]
+        assert roll("--command", restart, "--dry-run", "--allow-interruption") == 0
+        capsys.readouterr()
+        assert roll("--command", restart) == 1
+        assert sentence in capsys.readouterr().err
         assert epochs(cluster) == before
+        assert roll("--continue") == 2  # nothing was begun
         Admin(client).delete_topics([name])

@@ -11,7 +11,7 @@ from ottla.base.names import TopicPartition
 from ottla.client.admin import Partition, Topic
 from ottla.operations.errors import WrongInputError
 from ottla.operations.rolling.command import command_for, names_a_broker
-from ottla.operations.rolling.facts import BrokerSeen, Look, obstacle, order
+from ottla.operations.rolling.facts import BrokerSeen, Look, interruption, obstacle, order, unwritable_without
 from ottla.operations.rolling.roll import Act, Command, Limits, Phase, Roll, RollState, Step
 from ottla.operations.rolling.state_file import Saved, StateFile, StateFileError, default_path
 
@@ -154,6 +154,21 @@ def test_too_few_replicas_stop_it_at_once_unless_that_is_allowed() -> None:
     assert "--allow-interruption" in found.reason
     assert acts(rolled(2), look(minimum=3)) == [Act.STOP]
     assert acts(rolled(2, may_interrupt=True), look(minimum=3)) == [Act.MAINTAIN]
+
+
+def test_a_broker_that_is_needed_is_found_among_all_before_the_first_is_begun() -> None:
+    view = look(isr=[1, 2])  # which passes, and says nothing about tomorrow
+    assert interruption(view, [1, 2, 3]) is None
+    alone = Topic("alone", UUID(int=2), False, [Partition(0, 3, [3], [3]), Partition(1, 1, [1, 3], [1, 3])])
+    view = view._replace(topics=[*view.topics, alone], minimums={"orders": 2, "alone": 1})
+    assert unwritable_without(view, 3) == [TopicPartition("alone", 0)]
+    found = interruption(view, [1, 2, 3])
+    assert found is not None
+    assert found.reason.startswith("without broker 3 nobody could write to alone-0 (min.insync.replicas")
+    assert interruption(view, [1, 2]) is None
+    found = interruption(view._replace(minimums={"orders": 2, "alone": 2}), [2, 1, 3])
+    assert found is not None
+    assert found.reason.startswith("without broker 1 nobody could write to alone-1 ")
 
 
 def test_a_cluster_that_changes_while_leaders_leave_is_waited_for() -> None:
