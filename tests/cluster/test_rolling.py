@@ -98,6 +98,19 @@ def test_a_broker_that_is_off_can_be_put_in_maintenance(cluster: Cluster, topic:
     assert leaders(cluster, topic) == [1, 2, 3]
 
 
+def test_the_last_brokers_go_on_leading_and_say_why(
+    cluster: Cluster, topic: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert maintain(cluster, "2", "--end") == 0
+    assert capsys.readouterr().out == "Broker 2 is not in maintenance.\n"
+    for broker in ("1", "2", "3"):
+        assert maintain(cluster, broker, "--for", "10m") == 0
+    assert "the other replicas in sync are in maintenance, too" in capsys.readouterr().err
+    for broker in ("1", "2", "3"):
+        assert maintain(cluster, broker, "--end") == 0
+    assert capsys.readouterr().out.count("is over") == 3
+
+
 def test_maintenance_of_nobody_and_for_ever_is_refused(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     assert maintain(cluster, "77", "--for", "10m") == 1
     assert "no broker 77" in capsys.readouterr().err
