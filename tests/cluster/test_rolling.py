@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 from cluster.conftest import Shared
 from cluster.test_moves import Load, assert_all_there
 from cluster.test_walkthrough import Shell, commands
+from conftest import ottla_command
 from ottla.cli.main import main
 from ottla.client.admin import Admin
 from ottla.client.client import Client
@@ -159,6 +162,7 @@ def test_a_roll_stops_at_a_command_that_fails_and_goes_on_there(
     assert roll("--command", command, "--brokers", f"{wanted[0]},{wanted[1]}") == 1
     said = capsys.readouterr().err
     assert f"stopped at broker {wanted[0]}: the command for broker {wanted[0]} ended with exit code 7: no key" in said
+    assert f"Broker {wanted[0]} stays in maintenance for a while" in said
     assert epochs(cluster) == before
     assert json.loads((tmp_path / "roll.json").read_text())["at"] == wanted[0]
     assert roll("--command", "true {id}") == 2  # another roll, while one has stopped
@@ -209,6 +213,35 @@ def test_a_command_that_restarts_the_wrong_broker_stops_the_roll(
     assert epochs(cluster)[right] == before[right]
     cluster.wait_until_whole([topic])
     assert maintain(cluster, str(right), "--end") == 0
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_roll_that_is_interrupted_says_what_it_leaves_behind(
+    cluster: Cluster, topic: str, tmp_path: Path, number: int, code: int
+) -> None:
+    broker = next(broker for broker in (1, 2, 3) if broker != cluster.controller_id())
+    state = str(tmp_path / "roll.json")
+    words = ["--command", "exec sleep 600", "--brokers", str(broker), "--state", state]
+    process = subprocess.Popen(
+        [*ottla_command(), "cluster", "roll", *words, "--bootstrap-server", cluster.bootstrap],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert any("the command runs" in line for line in process.stdout)
+    process.send_signal(number)
+    _, said = process.communicate()
+    assert (process.returncode, said.splitlines()) == (
+        code,
+        [
+            f"ottla: the roll was interrupted at broker {broker}. Done: none.",
+            f"The command for broker {broker} was ended halfway: see whether the broker runs.",
+            f"Broker {broker} stays in maintenance for a while; to end that: ottla cluster maintenance {broker} --end",
+            f"It goes on there with: ottla cluster roll --continue --state {state}",
+        ],
+    )
+    assert maintain(cluster, str(broker), "--end") == 0
 
 
 def test_the_order_is_shown_and_nothing_is_done(

@@ -10,9 +10,9 @@ import pytest
 from ottla.base.names import TopicPartition
 from ottla.client.admin import Partition, Topic
 from ottla.operations.errors import WrongInputError
-from ottla.operations.rolling.command import command_for, names_a_broker
+from ottla.operations.rolling.command import RunningCommand, command_for, names_a_broker
 from ottla.operations.rolling.facts import BrokerSeen, Look, interruption, obstacle, order, unwritable_without
-from ottla.operations.rolling.roll import Act, Command, Limits, Phase, Roll, RollState, Step
+from ottla.operations.rolling.roll import Act, Command, Left, Limits, Phase, Roll, RollState, Step
 from ottla.operations.rolling.state_file import Saved, StateFile, StateFileError, default_path
 
 LIMITS = Limits(wait_ms=10_000, command_ms=5_000)
@@ -272,6 +272,44 @@ def test_brokers_that_do_not_tell_their_epoch_must_be_seen_to_be_away() -> None:
     assert acts(roll, look(alive=untold), command=DONE) == [Act.WAIT]
     assert acts(roll, look(alive={1: -1, 3: -1}, isr=[1, 3]), command=DONE) == [Act.WAIT]
     assert acts(roll, look(alive=untold), command=DONE) == [Act.RELEASE]
+
+
+# ---- what is left behind
+
+
+def test_the_broker_that_a_roll_is_at_is_in_maintenance_from_its_begin_to_its_release() -> None:
+    roll = rolled(2)
+    assert not roll.is_maintained([2])  # it is at nobody
+    assert acts(roll, look(isr=[1, 2])) == [Act.WAIT]
+    assert [roll.is_maintained([]), roll.is_maintained([2])] == [False, True]  # of a roll before, which stopped
+    assert acts(roll, look()) == [Act.MAINTAIN]
+    assert roll.is_maintained([])  # the look is older than the maintenance
+    assert acts(roll, look(leaders=(1, 1, 3))) == [Act.RUN]
+    assert [roll.is_maintained([]), roll.is_maintained([2])] == [False, True]  # somebody has ended it
+    back = {1: 10, 2: 77, 3: 30}
+    assert acts(roll, look(alive=back, isr=[1, 3]), command=DONE) == [Act.WAIT]
+    assert roll.is_maintained([2])
+    assert acts(roll, look(alive=back), command=DONE) == [Act.RELEASE]
+    assert not roll.is_maintained([2])
+    roll = rolled(2, has_maintenance=False)
+    assert acts(roll, look()) == [Act.RUN]
+    assert not roll.is_maintained([])
+
+
+def test_what_is_told_of_the_broker_that_a_roll_was_at() -> None:
+    assert Left(2).sentences() == []
+    assert Left(2, is_maintained=True, is_cut=True).sentences() == [
+        "The command for broker 2 was ended halfway: see whether the broker runs.",
+        "Broker 2 stays in maintenance for a while; to end that: ottla cluster maintenance 2 --end",
+    ]
+
+
+@pytest.mark.parametrize(("line", "ran"), [("exec sleep 60", True), ("read gone", False)])
+def test_a_command_tells_whether_it_was_ended(line: str, ran: bool) -> None:
+    command = RunningCommand(line)
+    while not ran and command.look().code is None:
+        pass
+    assert command.end() is ran
 
 
 # ---- going on

@@ -10,15 +10,16 @@ from typing import Any, Final
 
 from ottla.cli.arguments import add_connection, duration
 from ottla.cli.tables import print_table
-from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, is_terminal, say, shown, warn
+from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, end_on_sigterm, is_terminal, say, shown, warn
 from ottla.cli.top.screen import duration as span
 from ottla.client.client import Client
 from ottla.client.cluster import describe_cluster
+from ottla.client.errors import ClientError
 from ottla.operations.doctor.findings import some
 from ottla.operations.rolling.command import command_for, names_a_broker
 from ottla.operations.rolling.driver import Driver, Looker
 from ottla.operations.rolling.facts import Look, interruption, order, unwritable_without
-from ottla.operations.rolling.roll import Act, Limits, Roll, RollState, Step
+from ottla.operations.rolling.roll import Act, Left, Limits, Roll, RollState, Step
 from ottla.operations.rolling.state_file import Saved, StateFile, default_path
 
 CALL_MS_MAX: Final = 5_000  # a broker that is being restarted must not hold up the look at the others
@@ -77,7 +78,10 @@ def _ids(text: str) -> tuple[int, ...]:
     words = text.split(",")
     if not all(word.strip().isdecimal() for word in words):
         raise argparse.ArgumentTypeError(f"{text!r} is no list of brokers: write 1,2")
-    return tuple(dict.fromkeys(int(word) for word in words))
+    ids = tuple(int(word) for word in words)
+    if len(set(ids)) < len(ids):
+        raise argparse.ArgumentTypeError("a broker is named twice")
+    return ids
 
 
 def _wanted(look: Look, ids: tuple[int, ...]) -> list[int]:
@@ -147,8 +151,7 @@ def _begun(file: StateFile, look: Look, options: argparse.Namespace) -> Saved:
     _check_command(saved.command, look, saved.state.brokers)
     begun = {*saved.state.done, saved.state.at}  # the roll itself knows what the broker still needs that it is at
     _check_interruption(look, [broker for broker in saved.state.brokers if broker not in begun], options)
-    done = ", ".join(map(str, saved.state.done)) or "none"
-    say(f"Going on with the roll that stopped {ago} ago. Done: {done}.")
+    say(f"Going on with the roll that stopped {ago} ago. Done: {_listed(saved.state.done)}.")
     return saved
 
 
@@ -165,19 +168,35 @@ def _roll(client: Client, options: argparse.Namespace, file: StateFile, saved: S
             file.save(saved._replace(saved_ms=_wall_ms(), state=state))
 
     driver = Driver(client, roll, saved.command, save=save, tell=progress.tell, note=progress.note)
-    step = driver.run()
+    end_on_sigterm()
+    try:
+        step = driver.run()
+    except (KeyboardInterrupt, SystemExit, ClientError):
+        progress.clear()
+        at = f" at broker {saved.state.at}" if saved.state.at is not None else ""
+        warn(f"ottla: the roll was interrupted{at}. Done: {_listed(saved.state.done)}.")
+        if file.path.exists():  # else nothing was begun
+            _tell_left(driver.left_behind(), options)
+        raise
     progress.clear()
     if step.act is Act.FINISH:
         file.remove()
         say(f"Restarted: broker {', '.join(map(str, saved.state.done))}.")
         return 0
     warn(f"ottla: the roll stopped at broker {step.broker}: {step.why}.")
-    warn(f"It goes on there with: ottla cluster roll --continue{_state_words(options)}")
+    _tell_left(driver.left_behind(), options)
     return EXIT_FAILED
 
 
-def _state_words(options: argparse.Namespace) -> str:
-    return "" if options.state is None else f" --state {options.state}"
+def _tell_left(left: Left, options: argparse.Namespace) -> None:
+    for sentence in left.sentences():
+        warn(sentence)
+    state = "" if options.state is None else f" --state {options.state}"
+    warn(f"It goes on there with: ottla cluster roll --continue{state}")
+
+
+def _listed(brokers: list[int]) -> str:
+    return ", ".join(map(str, brokers)) or "none"
 
 
 class Progress:

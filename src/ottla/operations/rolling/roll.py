@@ -17,7 +17,7 @@ was restarted meanwhile, by whomever, is not restarted again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -75,6 +75,25 @@ class Command(NamedTuple):
 
     code: int | None = None
     words: str = ""  # its last words
+
+
+class Left(NamedTuple):
+    """What a roll leaves behind that ends before its end."""
+
+    broker: int | None
+    is_maintained: bool = False
+    is_cut: bool = False  # its command ran, and was ended
+
+    def sentences(self) -> list[str]:
+        found = []
+        if self.is_cut:
+            found.append(f"The command for broker {self.broker} was ended halfway: see whether the broker runs.")
+        if self.is_maintained:
+            found.append(
+                f"Broker {self.broker} stays in maintenance for a while; to end that: "
+                f"ottla cluster maintenance {self.broker} --end"
+            )
+        return found
 
 
 class Limits(NamedTuple):
@@ -138,6 +157,12 @@ class Roll:
             Phase.SYNC: self._sync,
             Phase.LEADERS: self._leaders,
         }[state.phase](look, now_ms, wall_ms)
+
+    def is_maintained(self, seen: Collection[int]) -> bool:
+        """Whether the broker that it is at is in maintenance; `seen`: who was, at the last look that told."""
+        if self.state.at is None or not self.has_maintenance or self.state.phase is Phase.LEADERS:
+            return False
+        return self.state.phase is Phase.LEAVING or self.state.at in seen
 
     def _resume(self, look: Look, now_ms: int) -> None:
         """Nobody knows what has become of the command: the broker's epoch tells whether it is needed again."""
