@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 from cluster.conftest import Shared
 from cluster.test_moves import Load, assert_all_there
 from cluster.test_walkthrough import Shell, commands
+from conftest import ottla_command
 from ottla.cli.main import main
 from ottla.client.admin import Admin
 from ottla.client.client import Client
@@ -98,6 +101,19 @@ def test_a_broker_that_is_off_can_be_put_in_maintenance(cluster: Cluster, topic:
     assert leaders(cluster, topic) == [1, 2, 3]
 
 
+def test_the_last_brokers_go_on_leading_and_say_why(
+    cluster: Cluster, topic: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert maintain(cluster, "2", "--end") == 0
+    assert capsys.readouterr().out == "Broker 2 is not in maintenance.\n"
+    for broker in ("1", "2", "3"):
+        assert maintain(cluster, broker, "--for", "10m") == 0
+    assert "the other replicas in sync are in maintenance, too" in capsys.readouterr().err
+    for broker in ("1", "2", "3"):
+        assert maintain(cluster, broker, "--end") == 0
+    assert capsys.readouterr().out.count("is over") == 3
+
+
 def test_maintenance_of_nobody_and_for_ever_is_refused(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     assert maintain(cluster, "77", "--for", "10m") == 1
     assert "no broker 77" in capsys.readouterr().err
@@ -146,6 +162,7 @@ def test_a_roll_stops_at_a_command_that_fails_and_goes_on_there(
     assert roll("--command", command, "--brokers", f"{wanted[0]},{wanted[1]}") == 1
     said = capsys.readouterr().err
     assert f"stopped at broker {wanted[0]}: the command for broker {wanted[0]} ended with exit code 7: no key" in said
+    assert f"Broker {wanted[0]} stays in maintenance for a while" in said
     assert epochs(cluster) == before
     assert json.loads((tmp_path / "roll.json").read_text())["at"] == wanted[0]
     assert roll("--command", "true {id}") == 2  # another roll, while one has stopped
@@ -198,6 +215,35 @@ def test_a_command_that_restarts_the_wrong_broker_stops_the_roll(
     assert maintain(cluster, str(right), "--end") == 0
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_roll_that_is_interrupted_says_what_it_leaves_behind(
+    cluster: Cluster, topic: str, tmp_path: Path, number: int, code: int
+) -> None:
+    broker = next(broker for broker in (1, 2, 3) if broker != cluster.controller_id())
+    state = str(tmp_path / "roll.json")
+    words = ["--command", "exec sleep 600", "--brokers", str(broker), "--state", state]
+    process = subprocess.Popen(
+        [*ottla_command(), "cluster", "roll", *words, "--bootstrap-server", cluster.bootstrap],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert any("the command runs" in line for line in process.stdout)
+    process.send_signal(number)
+    _, said = process.communicate()
+    assert (process.returncode, said.splitlines()) == (
+        code,
+        [
+            f"ottla: the roll was interrupted at broker {broker}. Done: none.",
+            f"The command for broker {broker} was ended halfway: see whether the broker runs.",
+            f"Broker {broker} stays in maintenance for a while; to end that: ottla cluster maintenance {broker} --end",
+            f"It goes on there with: ottla cluster roll --continue --state {state}",
+        ],
+    )
+    assert maintain(cluster, str(broker), "--end") == 0
+
+
 def test_the_order_is_shown_and_nothing_is_done(
     cluster: Cluster, roll: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -215,9 +261,18 @@ def test_a_partition_that_could_not_be_written_meanwhile_stops_a_roll_before_it_
 ) -> None:
     name = f"alone-{uuid.uuid4().hex[:8]}"
     with Client(cluster.bootstrap) as client:
-        Admin(client).create_topic(name, assignment={0: [2]})
+        last = cluster.controller_id()
+        Admin(client).create_topic(name, assignment={0: [last]})
         before = epochs(cluster)
-        assert roll("--command", restart, "--brokers", "2") == 1
-        assert f"without broker 2 nobody could write to {name}-0" in capsys.readouterr().err
+        sentence = f"without broker {last} nobody could write to {name}-0"
+        assert roll("--command", restart, "--dry-run") == 1
+        shown = capsys.readouterr()
+        assert sentence in shown.err
+        assert [line.split("\t")[4] for line in shown.out.splitlines()] == ["", "", f"{name}-0"]
+        assert roll("--command", restart, "--dry-run", "--allow-interruption") == 0
+        capsys.readouterr()
+        assert roll("--command", restart) == 1
+        assert sentence in capsys.readouterr().err
         assert epochs(cluster) == before
+        assert roll("--continue") == 2  # nothing was begun
         Admin(client).delete_topics([name])

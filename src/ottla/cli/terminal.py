@@ -72,6 +72,15 @@ def run_tool(name: str, body: Callable[[], int]) -> int:
     return code
 
 
+def drift_code(*, differs: bool, is_impossible: bool) -> int:
+    """Of a file that was only compared. What can never be applied counts more: a job that takes 3 for "there are
+    changes" must not let it through.
+    """
+    if is_impossible:
+        return EXIT_FAILED
+    return EXIT_DRIFT if differs else 0
+
+
 def exit_code(problem: OperationError) -> int:
     if isinstance(problem, ToolError):
         return problem.code

@@ -6,8 +6,8 @@ off already.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Collection, Iterable
+from typing import Final, NamedTuple
 
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
@@ -84,6 +84,33 @@ def strayed_from(broker_id: int, topics: Iterable[Topic]) -> list[TopicPartition
         for partition in topic.partitions
         if partition.replicas[:1] == [broker_id] and partition.leader != broker_id
     ]
+
+
+class StillLed(NamedTuple):
+    """What a broker in maintenance leads, counted by why nobody else does."""
+
+    alone: int  # no other replica is in sync
+    beside_maintained: int  # the others in sync are in maintenance, too
+    movable: int  # others could, and will in a moment
+
+    def sentences(self) -> list[str]:
+        found = [
+            (self.alone, "no other replica is in sync"),
+            (self.beside_maintained, "the other replicas in sync are in maintenance, too"),
+            (self.movable, "others could lead, and have not yet begun to; the controller's log says why"),
+        ]
+        return [
+            f"It goes on leading {count} partition{'' if count == 1 else 's'}: {why}." for count, why in found if count
+        ]
+
+
+def still_led(broker_id: int, topics: Iterable[Topic], maintained: Collection[int]) -> StillLed:
+    """`maintained`: all brokers in maintenance. Pure."""
+    led = [partition for topic in topics for partition in topic.partitions if partition.leader == broker_id]
+    others = [set(partition.isr) - {broker_id} for partition in led]
+    movable = sum(bool(each - set(maintained)) for each in others)
+    alone = sum(not each for each in others)
+    return StillLed(alone, len(led) - alone - movable, movable)
 
 
 def _alter(client: Client, broker_id: int, change: IncrementalAlterableConfig) -> None:

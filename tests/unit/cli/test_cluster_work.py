@@ -24,6 +24,7 @@ NOBODY = ["--bootstrap-server", "127.0.0.1:1"]
         (["roll"], "say how a broker is restarted"),
         (["roll", "--continue", "--anew"], "give one of --continue and --anew"),
         (["roll", "--command", "x {id}", "--brokers", "1;2"], "no list of brokers"),
+        (["roll", "--command", "x {id}", "--brokers", "2,2"], "a broker is named twice"),
         (["roll", "--command", "x {id}", "--wait", "10"], "write 90s, 30m, 2h or 1d"),
         (["roll", "--command", "x {id}", "--timeout", "0s"], "write 90s, 30m, 2h or 1d"),
         (["maintenance", "--for", "30m"], "name the broker"),

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import pytest
 
-from ottla.cli.terminal import ToolError, escape, escape_bytes, run_tool
+from ottla.cli.terminal import ToolError, drift_code, escape, escape_bytes, run_tool
 from ottla.client.errors import ClientError
 
 
@@ -49,3 +49,10 @@ def test_control_characters_are_written_out() -> None:
 
 def test_bytes_become_valid_text() -> None:
     assert escape_bytes(b"\xff\x00ok") == b"\\xff\\x00ok"
+
+
+@pytest.mark.parametrize(
+    ("differs", "is_impossible", "code"), [(False, False, 0), (True, False, 3), (True, True, 1), (False, True, 1)]
+)
+def test_what_can_never_be_applied_counts_more_than_what_differs(differs: bool, is_impossible: bool, code: int) -> None:
+    assert drift_code(differs=differs, is_impossible=is_impossible) == code

@@ -10,9 +10,9 @@ import pytest
 from ottla.base.names import TopicPartition
 from ottla.client.admin import Partition, Topic
 from ottla.operations.errors import WrongInputError
-from ottla.operations.rolling.command import command_for, names_a_broker
-from ottla.operations.rolling.facts import BrokerSeen, Look, obstacle, order
-from ottla.operations.rolling.roll import Act, Command, Limits, Phase, Roll, RollState, Step
+from ottla.operations.rolling.command import RunningCommand, command_for, names_a_broker
+from ottla.operations.rolling.facts import BrokerSeen, Look, interruption, obstacle, order, unwritable_without
+from ottla.operations.rolling.roll import Act, Command, Left, Limits, Phase, Roll, RollState, Step
 from ottla.operations.rolling.state_file import Saved, StateFile, StateFileError, default_path
 
 LIMITS = Limits(wait_ms=10_000, command_ms=5_000)
@@ -156,6 +156,21 @@ def test_too_few_replicas_stop_it_at_once_unless_that_is_allowed() -> None:
     assert acts(rolled(2, may_interrupt=True), look(minimum=3)) == [Act.MAINTAIN]
 
 
+def test_a_broker_that_is_needed_is_found_among_all_before_the_first_is_begun() -> None:
+    view = look(isr=[1, 2])  # which passes, and says nothing about tomorrow
+    assert interruption(view, [1, 2, 3]) is None
+    alone = Topic("alone", UUID(int=2), False, [Partition(0, 3, [3], [3]), Partition(1, 1, [1, 3], [1, 3])])
+    view = view._replace(topics=[*view.topics, alone], minimums={"orders": 2, "alone": 1})
+    assert unwritable_without(view, 3) == [TopicPartition("alone", 0)]
+    found = interruption(view, [1, 2, 3])
+    assert found is not None
+    assert found.reason.startswith("without broker 3 nobody could write to alone-0 (min.insync.replicas")
+    assert interruption(view, [1, 2]) is None
+    found = interruption(view._replace(minimums={"orders": 2, "alone": 2}), [2, 1, 3])
+    assert found is not None
+    assert found.reason.startswith("without broker 1 nobody could write to alone-1 ")
+
+
 def test_a_cluster_that_changes_while_leaders_leave_is_waited_for() -> None:
     roll = rolled(2)
     assert acts(roll, look()) == [Act.MAINTAIN]
@@ -196,13 +211,48 @@ def test_a_command_that_hangs() -> None:
         ({1: 10}, "broker 3 is away while broker 2 should be restarted"),
     ],
 )
-@pytest.mark.parametrize("command", [RUNNING, DONE])
-def test_a_command_that_restarts_another_broker(alive: dict[int, int], reason: str, command: Command) -> None:
+def test_a_command_that_restarts_another_broker(alive: dict[int, int], reason: str) -> None:
     roll = rolled(2)
     to_command(roll)
-    step = roll.decide(look(leaders=(1, 3, 3), alive=alive), 1, command)
+    step = roll.decide(look(leaders=(1, 3, 3), alive=alive), 1, DONE)
     assert step.act is Act.STOP
     assert step.why.startswith(reason)
+
+
+def test_a_command_that_stops_another_broker_is_let_start_it_again() -> None:
+    roll = rolled(2)
+    to_command(roll)
+    gone, back = look(leaders=(1, 1, 1), alive={1: 10, 2: 20}), look(leaders=(1, 1, 1), alive={1: 10, 2: 20, 3: 99})
+    step = roll.decide(gone, 1, RUNNING)
+    reason = "broker 3 is away while broker 2 should be restarted"
+    assert (step.act, step.why) == (Act.WAIT, f"{reason}; the command still runs")
+    assert acts(roll, None, gone, command=RUNNING, now_ms=4_999) == [Act.WAIT, Act.WAIT]
+    step = roll.decide(back, 4_999, DONE)
+    assert step.act is Act.STOP
+    assert step.why.startswith("broker 3 was restarted, where broker 2 alone should be")
+
+
+def test_a_doubt_is_told_also_when_nobody_answers_or_the_command_hangs_or_fails() -> None:
+    reason = "broker 3 is away while broker 2 should be restarted"
+    for view, now_ms, command, end in (
+        (None, 2, DONE, ""),
+        (look(), 2, DONE, ""),
+        (None, 5_000, RUNNING, "; the command for broker 2 still runs after 5 s, and is ended"),
+        (look(), 2, Command(7), "; the command for broker 2 ended with exit code 7"),
+    ):
+        roll = rolled(2)
+        to_command(roll)
+        assert acts(roll, look(alive={1: 10, 2: 20}), command=RUNNING) == [Act.WAIT]
+        step = roll.decide(view, now_ms, command)
+        assert (step.act, step.why) == (Act.STOP, reason + end)
+
+
+def test_a_cluster_that_does_not_answer_ends_no_command() -> None:
+    roll = Roll(RollState([2]), Limits(wait_ms=1_000, command_ms=5_000))
+    to_command(roll)
+    assert acts(roll, None, command=RUNNING, now_ms=4_999) == [Act.WAIT]
+    assert acts(roll, None, command=DONE, now_ms=4_999) == [Act.WAIT]
+    assert acts(roll, None, command=DONE, now_ms=5_999) == [Act.STOP]
 
 
 def test_a_command_that_ends_well_and_does_nothing() -> None:
@@ -222,6 +272,44 @@ def test_brokers_that_do_not_tell_their_epoch_must_be_seen_to_be_away() -> None:
     assert acts(roll, look(alive=untold), command=DONE) == [Act.WAIT]
     assert acts(roll, look(alive={1: -1, 3: -1}, isr=[1, 3]), command=DONE) == [Act.WAIT]
     assert acts(roll, look(alive=untold), command=DONE) == [Act.RELEASE]
+
+
+# ---- what is left behind
+
+
+def test_the_broker_that_a_roll_is_at_is_in_maintenance_from_its_begin_to_its_release() -> None:
+    roll = rolled(2)
+    assert not roll.is_maintained([2])  # it is at nobody
+    assert acts(roll, look(isr=[1, 2])) == [Act.WAIT]
+    assert [roll.is_maintained([]), roll.is_maintained([2])] == [False, True]  # of a roll before, which stopped
+    assert acts(roll, look()) == [Act.MAINTAIN]
+    assert roll.is_maintained([])  # the look is older than the maintenance
+    assert acts(roll, look(leaders=(1, 1, 3))) == [Act.RUN]
+    assert [roll.is_maintained([]), roll.is_maintained([2])] == [False, True]  # somebody has ended it
+    back = {1: 10, 2: 77, 3: 30}
+    assert acts(roll, look(alive=back, isr=[1, 3]), command=DONE) == [Act.WAIT]
+    assert roll.is_maintained([2])
+    assert acts(roll, look(alive=back), command=DONE) == [Act.RELEASE]
+    assert not roll.is_maintained([2])
+    roll = rolled(2, has_maintenance=False)
+    assert acts(roll, look()) == [Act.RUN]
+    assert not roll.is_maintained([])
+
+
+def test_what_is_told_of_the_broker_that_a_roll_was_at() -> None:
+    assert Left(2).sentences() == []
+    assert Left(2, is_maintained=True, is_cut=True).sentences() == [
+        "The command for broker 2 was ended halfway: see whether the broker runs.",
+        "Broker 2 stays in maintenance for a while; to end that: ottla cluster maintenance 2 --end",
+    ]
+
+
+@pytest.mark.parametrize(("line", "ran"), [("exec sleep 60", True), ("read gone", False)])
+def test_a_command_tells_whether_it_was_ended(line: str, ran: bool) -> None:
+    command = RunningCommand(line)
+    while not ran and command.look().code is None:
+        pass
+    assert command.end() is ran
 
 
 # ---- going on

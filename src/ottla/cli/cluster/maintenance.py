@@ -12,7 +12,14 @@ from ottla.cli.terminal import ToolError, UsageError, say, warn
 from ottla.cli.top.screen import duration as span
 from ottla.client.admin import Admin, Topic
 from ottla.client.client import Client
-from ottla.operations.maintenance import begin_maintenance, end_maintenance, give_leaders_back, maintenance_ends
+from ottla.operations.maintenance import (
+    StillLed,
+    begin_maintenance,
+    end_maintenance,
+    give_leaders_back,
+    maintenance_ends,
+    still_led,
+)
 
 FOR_MS_MAX: Final = 7 * 86_400_000  # who works longer at a broker takes it out of the cluster
 LEAVE_SECONDS_MAX: Final = 30.0
@@ -77,27 +84,28 @@ def _begin(client: Client, broker: int, for_ms: int) -> int:
     begin_maintenance(client, broker, until_ms)
     left = _wait_until_left(client, broker)
     say(f"Broker {broker} is in maintenance until {_moment(until_ms)}.")
-    if left:
-        warn(f"It goes on leading {_count(left)}: no other replica is in sync.")
+    for sentence in left.sentences():
+        warn(sentence)
     return 0
 
 
-def _wait_until_left(client: Client, broker: int) -> int:
-    """How many partitions a broker still leads, when all that others could lead have other leaders."""
+def _wait_until_left(client: Client, broker: int) -> StillLed:
+    """What a broker still leads, when all that others could lead have other leaders."""
     deadline = time.monotonic() + LEAVE_SECONDS_MAX
     while True:
-        led = [
-            partition
-            for topic in Admin(client).topics(is_decisive=True)
-            for partition in topic.partitions
-            if partition.leader == broker
-        ]
-        if not any(set(partition.isr) - {broker} for partition in led) or time.monotonic() > deadline:
-            return len(led)
+        topics = Admin(client).topics(is_decisive=True)
+        now_ms = int(time.time() * 1000)
+        ends = maintenance_ends(client, sorted(known_brokers(client, topics)))
+        left = still_led(broker, topics, {other for other, end_ms in ends.items() if end_ms > now_ms})
+        if not left.movable or time.monotonic() > deadline:
+            return left
         time.sleep(LOOK_SECONDS)
 
 
 def _end(client: Client, broker: int, topics: list[Topic]) -> int:
+    if broker not in maintenance_ends(client, [broker]):  # one that is over by itself has its leaders given back
+        say(f"Broker {broker} is not in maintenance.")
+        return 0
     end_maintenance(client, broker)
     count = give_leaders_back(client, broker, topics)
     say(f"The maintenance of broker {broker} is over; it leads {_count(count)} again.")

@@ -10,14 +10,16 @@ from typing import Any, Final
 
 from ottla.cli.arguments import add_connection, duration
 from ottla.cli.tables import print_table
-from ottla.cli.terminal import EXIT_FAILED, UsageError, is_terminal, say, shown, warn
+from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, end_on_sigterm, is_terminal, say, shown, warn
 from ottla.cli.top.screen import duration as span
 from ottla.client.client import Client
 from ottla.client.cluster import describe_cluster
+from ottla.client.errors import ClientError
+from ottla.operations.doctor.findings import some
 from ottla.operations.rolling.command import command_for, names_a_broker
 from ottla.operations.rolling.driver import Driver, Looker
-from ottla.operations.rolling.facts import Look, order
-from ottla.operations.rolling.roll import Act, Limits, Roll, RollState, Step
+from ottla.operations.rolling.facts import Look, interruption, order, unwritable_without
+from ottla.operations.rolling.roll import Act, Left, Limits, Roll, RollState, Step
 from ottla.operations.rolling.state_file import Saved, StateFile, default_path
 
 CALL_MS_MAX: Final = 5_000  # a broker that is being restarted must not hold up the look at the others
@@ -27,7 +29,7 @@ ottla cluster roll --command 'systemctl restart ottla@{id}'             brokers 
 ottla cluster roll --command 'ssh {host} sudo systemctl restart ottla'
 ottla cluster roll --command 'docker compose restart broker-{id}'
 ottla cluster roll --command 'kubectl delete pod ottla-{id} --wait'
-ottla cluster roll --command ... --dry-run                              the order, and nothing else
+ottla cluster roll --command ... --dry-run                              the order, and what would stop it
 ottla cluster roll --continue                                           go on where it stopped
 """
 
@@ -38,7 +40,9 @@ def add_parser(commands: Any) -> None:
         "--command", metavar="COMMAND", help="restarts one broker; {id}, {host}, {port} and {rack} are filled in"
     )
     parser.add_argument("--brokers", type=_ids, default=(), metavar="1,2", help="only these")
-    parser.add_argument("--dry-run", action="store_true", help="show the order and what would be run")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="show the order, what would be run, and what would stop it"
+    )
     parser.add_argument("--continue", action="store_true", dest="is_continued", help="go on with the roll that stopped")
     parser.add_argument("--anew", action="store_true", help="forget a roll that stopped, and begin with all brokers")
     parser.add_argument("--wait", type=duration, default=600_000, metavar="TIME", help="limit of a wait (default: 10m)")
@@ -74,7 +78,10 @@ def _ids(text: str) -> tuple[int, ...]:
     words = text.split(",")
     if not all(word.strip().isdecimal() for word in words):
         raise argparse.ArgumentTypeError(f"{text!r} is no list of brokers: write 1,2")
-    return tuple(dict.fromkeys(int(word) for word in words))
+    ids = tuple(int(word) for word in words)
+    if len(set(ids)) < len(ids):
+        raise argparse.ArgumentTypeError("a broker is named twice")
+    return ids
 
 
 def _wanted(look: Look, ids: tuple[int, ...]) -> list[int]:
@@ -98,17 +105,27 @@ def _show(look: Look, options: argparse.Namespace) -> int:
     wanted = _wanted(look, options.brokers)
     command = options.command or ""
     _check_command(command, look, wanted)
+    listed = some if is_terminal(sys.stdout) else ", ".join  # programs get all of them
     rows = [
         (
             str(broker),
             f"{look.brokers[broker].host}:{look.brokers[broker].port}",
             "controller" if broker == look.controller_id else "",
             command_for(command, look.brokers[broker]),
+            listed(map(str, unwritable_without(look, broker))),
         )
         for broker in wanted
     ]
-    print_table(("Broker", "Address", "Role", "Command"), rows, ("Broker",))
+    print_table(("Broker", "Address", "Role", "Command", "Not writable"), rows, ("Broker",))
+    _check_interruption(look, wanted, options)
     return 0
+
+
+def _check_interruption(look: Look, wanted: list[int], options: argparse.Namespace) -> None:
+    """A roll that would stop halfway does not begin."""
+    found = None if options.allow_interruption else interruption(look, wanted)
+    if found is not None:
+        raise ToolError(found.reason)
 
 
 def _begun(file: StateFile, look: Look, options: argparse.Namespace) -> Saved:
@@ -119,6 +136,7 @@ def _begun(file: StateFile, look: Look, options: argparse.Namespace) -> Saved:
             raise UsageError(f"no roll of this cluster has stopped: {file.path} is not there")
         wanted = _wanted(look, options.brokers)
         _check_command(options.command, look, wanted)
+        _check_interruption(look, wanted, options)
         return Saved(options.command, options.brokers, _wall_ms(), RollState(wanted))
     ago = span((_wall_ms() - saved.saved_ms) / 1000)
     is_same = (options.command, options.brokers) == (saved.command, saved.wanted)
@@ -131,8 +149,9 @@ def _begun(file: StateFile, look: Look, options: argparse.Namespace) -> Saved:
     if options.brokers not in ((), saved.wanted):
         raise UsageError("the roll that stopped is one of other brokers: leave --brokers out, or say --anew")
     _check_command(saved.command, look, saved.state.brokers)
-    done = ", ".join(map(str, saved.state.done)) or "none"
-    say(f"Going on with the roll that stopped {ago} ago. Done: {done}.")
+    begun = {*saved.state.done, saved.state.at}  # the roll itself knows what the broker still needs that it is at
+    _check_interruption(look, [broker for broker in saved.state.brokers if broker not in begun], options)
+    say(f"Going on with the roll that stopped {ago} ago. Done: {_listed(saved.state.done)}.")
     return saved
 
 
@@ -149,19 +168,35 @@ def _roll(client: Client, options: argparse.Namespace, file: StateFile, saved: S
             file.save(saved._replace(saved_ms=_wall_ms(), state=state))
 
     driver = Driver(client, roll, saved.command, save=save, tell=progress.tell, note=progress.note)
-    step = driver.run()
+    end_on_sigterm()
+    try:
+        step = driver.run()
+    except (KeyboardInterrupt, SystemExit, ClientError):
+        progress.clear()
+        at = f" at broker {saved.state.at}" if saved.state.at is not None else ""
+        warn(f"ottla: the roll was interrupted{at}. Done: {_listed(saved.state.done)}.")
+        if file.path.exists():  # else nothing was begun
+            _tell_left(driver.left_behind(), options)
+        raise
     progress.clear()
     if step.act is Act.FINISH:
         file.remove()
         say(f"Restarted: broker {', '.join(map(str, saved.state.done))}.")
         return 0
     warn(f"ottla: the roll stopped at broker {step.broker}: {step.why}.")
-    warn(f"It goes on there with: ottla cluster roll --continue{_state_words(options)}")
+    _tell_left(driver.left_behind(), options)
     return EXIT_FAILED
 
 
-def _state_words(options: argparse.Namespace) -> str:
-    return "" if options.state is None else f" --state {options.state}"
+def _tell_left(left: Left, options: argparse.Namespace) -> None:
+    for sentence in left.sentences():
+        warn(sentence)
+    state = "" if options.state is None else f" --state {options.state}"
+    warn(f"It goes on there with: ottla cluster roll --continue{state}")
+
+
+def _listed(brokers: list[int]) -> str:
+    return ", ".join(map(str, brokers)) or "none"
 
 
 class Progress:

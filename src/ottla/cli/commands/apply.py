@@ -27,13 +27,13 @@ from ottla.cli.security.plan import COLUMNS
 from ottla.cli.security.steps import Outcome, Row, carry_out
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import (
-    EXIT_DRIFT,
     EXIT_FAILED,
     EXIT_INTERRUPTED,
     EXIT_USAGE,
     ToolError,
     UsageError,
     confirm,
+    drift_code,
     is_terminal,
     warn,
 )
@@ -79,7 +79,9 @@ def _parser() -> Parser:
     add_registry(parser)
     parser.add_argument("file", nargs="?", metavar="FILE", help="what the cluster shall be; -: standard input")
     parser.add_argument("--export", action="store_true", help="write the file of the cluster as it is, without secrets")
-    parser.add_argument("--dry-run", action="store_true", help="only show what would change; exit code 3 if anything")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="only show what would change: exit code 3 if anything, 1 if it cannot"
+    )
     parser.add_argument("--prune", action="store_true", help="remove what the file lacks, in the sections that it has")
     parser.add_argument("--yes", "-y", action="store_true", help="do not ask before something is removed")
     parser.add_argument(
@@ -122,7 +124,7 @@ def _apply(options: argparse.Namespace, properties: dict[str, str]) -> int:
         if options.dry_run:
             _show(plan, plan.rows(), options)
             _tell_reasons(plan)
-            return 0 if plan.is_empty else EXIT_DRIFT
+            return drift_code(differs=not plan.is_empty, is_impossible=bool(plan.reasons()))
         if plan.reasons():
             _show(plan, plan.rows(), options)
             _tell_reasons(plan)

@@ -19,7 +19,7 @@ from ottla.cli.security.plan import COLUMNS, Plan, make_plan
 from ottla.cli.security.policy import SECTIONS, Login, entry_text, policy_text, read_policy, user_entry
 from ottla.cli.security.steps import carry_out
 from ottla.cli.tables import print_table
-from ottla.cli.terminal import EXIT_DRIFT, EXIT_FAILED, EXIT_USAGE, ToolError, is_terminal, say, warn
+from ottla.cli.terminal import EXIT_FAILED, EXIT_USAGE, ToolError, drift_code, is_terminal, say, warn
 from ottla.client.client import Client
 from ottla.client.quotas import Upsertion
 from ottla.operations.acls.own_rights import Caller
@@ -56,12 +56,14 @@ def _parser() -> Parser:
     apply = commands.add_parser(
         "apply",
         help="change what differs from a file",
-        description="Exit code 3 with --dry-run if something differs.",
+        description="Exit code 3 with --dry-run if something differs, 1 if it cannot be applied.",
         examples=EXAMPLES,
     )
     apply.set_defaults(action=_apply)
     apply.add_argument("file", metavar="FILE", help="as export writes it; -: standard input")
-    apply.add_argument("--dry-run", action="store_true", help="only show what would change; exit code 3 if anything")
+    apply.add_argument(
+        "--dry-run", action="store_true", help="only show what would change: exit code 3 if anything, 1 if it cannot"
+    )
     apply.add_argument("--prune", action="store_true", help="remove what the file lacks, in the sections that it has")
     apply.add_argument(
         "--set-passwords", action="store_true", help="set the salted passwords of users that have one already, too"
@@ -108,7 +110,7 @@ def _apply(options: argparse.Namespace) -> int:
             _carry_out(client, plan)
     _tell(plan, options)
     if options.dry_run:
-        return 0 if plan.is_empty else EXIT_DRIFT
+        return drift_code(differs=not plan.is_empty, is_impossible=bool(plan.impossible()))
     return EXIT_FAILED if plan.impossible() else 0
 
 

@@ -64,9 +64,10 @@ class RunningCommand:
         code = self._process.poll()
         return Command(code, self._last_words() if code else "")
 
-    def end(self) -> None:
-        """Whatever still runs of it, and let go of its output."""
-        if self._process.poll() is None:
+    def end(self) -> bool:
+        """Whatever still runs of it, and let go of its output; whether it ran."""
+        is_running = self._process.poll() is None
+        if is_running:
             self._signal(signal.SIGTERM)
             try:
                 self._process.wait(_GRACE_SECONDS)
@@ -74,6 +75,7 @@ class RunningCommand:
                 self._signal(signal.SIGKILL)
                 self._process.wait()
         self._output.close()
+        return is_running
 
     def _signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):

@@ -20,7 +20,7 @@ from ottla.operations.maintenance import (
 )
 from ottla.operations.rolling.command import RunningCommand, command_for
 from ottla.operations.rolling.facts import BrokerSeen, Look, holders
-from ottla.operations.rolling.roll import Act, Roll, RollState, Step
+from ottla.operations.rolling.roll import Act, Left, Roll, RollState, Step
 from ottla.operations.topic_replicas import min_isr
 
 LOOK_SECONDS: Final = 0.25
@@ -83,6 +83,9 @@ class Driver:
         self._note = note
         self._looker = Looker(client)
         self._command: RunningCommand | None = None
+        self._look: Look | None = None
+        self._maintained: frozenset[int] = frozenset()
+        self._is_cut = False
 
     def run(self) -> Step:
         try:
@@ -98,10 +101,14 @@ class Driver:
         finally:
             self._end_command()
 
+    def left_behind(self) -> Left:
+        """What is to be told of the broker that the roll was at, when it has ended before its end."""
+        return Left(self._roll.state.at, self._roll.is_maintained(self._maintained), self._is_cut)
+
     def _decide(self) -> Step:
-        self._look: Look | None
         try:
             self._look = self._looker.look()
+            self._maintained = self._look.maintained
         except ClientError as problem:
             if problem.error is not None and "AUTH" in problem.error.name:
                 raise  # time gives nobody rights
@@ -128,7 +135,7 @@ class Driver:
 
     def _end_command(self) -> None:
         if self._command is not None:
-            self._command.end()
+            self._is_cut = self._command.end()
             self._command = None
 
     def __repr__(self) -> str:

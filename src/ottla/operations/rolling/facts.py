@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ottla.base.names import TopicPartition
@@ -83,7 +83,12 @@ def obstacle(look: Look, broker_id: int, *, may_interrupt: bool = False) -> Obst
     others = look.maintained - {broker_id}
     if others:
         return Obstacle(f"{brokers_text(others)} {'is' if len(others) == 1 else 'are'} in maintenance")
-    if not may_interrupt:
+    return None if may_interrupt else interruption(look, [broker_id])
+
+
+def interruption(look: Look, broker_ids: Iterable[int]) -> Obstacle | None:
+    """The first of these brokers that is needed. No wait helps, so a roll asks for all of them before it begins."""
+    for broker_id in broker_ids:
         needed = unwritable_without(look, broker_id)
         if needed:
             return Obstacle(
@@ -95,11 +100,11 @@ def obstacle(look: Look, broker_id: int, *, may_interrupt: bool = False) -> Obst
 
 
 def unwritable_without(look: Look, broker_id: int) -> list[TopicPartition]:
-    """Partitions whose in-sync replicas would be too few without a broker."""
+    """Partitions whose replicas would be too few without a broker, though all the others were in sync."""
     return [
         name
         for name, partition in look.partitions()
-        if broker_id in partition.isr and len(partition.isr) - 1 < max(1, look.minimums.get(name.topic, 1))
+        if broker_id in partition.replicas and len(partition.replicas) - 1 < max(1, look.minimums.get(name.topic, 1))
     ]
 
 

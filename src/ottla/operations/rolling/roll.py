@@ -10,13 +10,14 @@ For one broker after the other, the controller last:
 6. LEADERS  its maintenance is over: wait until it leads again what it should.
 
 Every wait has a limit. What looks as if the command did something else than to restart this broker (another one was
-restarted, or is away) ends the roll at once. A roll that has stopped goes on with the broker that it was at; one that
+restarted, or is away) ends the roll, as soon as the command has ended: one that is ended between its stop and its start
+leaves a broker down. A roll that has stopped goes on with the broker that it was at; one that
 was restarted meanwhile, by whomever, is not restarted again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -34,6 +35,7 @@ from ottla.operations.rolling.facts import (
 
 ELECT_AGAIN_MS: Final = 5_000
 MARGIN_MS: Final = 60_000
+NO_ANSWER: Final = "the cluster does not answer"
 
 
 class Phase(StrEnum):
@@ -75,6 +77,25 @@ class Command(NamedTuple):
     words: str = ""  # its last words
 
 
+class Left(NamedTuple):
+    """What a roll leaves behind that ends before its end."""
+
+    broker: int | None
+    is_maintained: bool = False
+    is_cut: bool = False  # its command ran, and was ended
+
+    def sentences(self) -> list[str]:
+        found = []
+        if self.is_cut:
+            found.append(f"The command for broker {self.broker} was ended halfway: see whether the broker runs.")
+        if self.is_maintained:
+            found.append(
+                f"Broker {self.broker} stays in maintenance for a while; to end that: "
+                f"ottla cluster maintenance {self.broker} --end"
+            )
+        return found
+
+
 class Limits(NamedTuple):
     """How long anything may take."""
 
@@ -105,6 +126,7 @@ class Roll:
         self._may_interrupt = may_interrupt
         self._since_ms: int | None = None  # when the phase began
         self._was_away = False
+        self._doubted: str | None = None  # seen while the command ran
         self._elected_ms: int | None = None
         self._is_resumed = state.phase in (Phase.COMMAND, Phase.BACK)
         if self._is_resumed:
@@ -117,10 +139,10 @@ class Roll:
         state = self.state
         if self._since_ms is None:
             self._since_ms = now_ms
-        if state.phase is Phase.COMMAND and command is not None and command.code not in (None, 0):
-            return self._stop(command_text(state.at, command))
+        if state.phase is Phase.COMMAND:
+            return self._command(look, now_ms, command)
         if look is None:
-            return self._wait("the cluster does not answer", now_ms)
+            return self._wait(NO_ANSWER, now_ms)
         if state.at is None:
             left = set(state.brokers) - set(state.done)
             if not left:
@@ -131,11 +153,16 @@ class Roll:
         return {
             Phase.CLEAR: self._clear,
             Phase.LEAVING: self._leaving,
-            Phase.COMMAND: lambda look, now_ms, _: self._command(look, now_ms, command),
             Phase.BACK: self._back,
             Phase.SYNC: self._sync,
             Phase.LEADERS: self._leaders,
         }[state.phase](look, now_ms, wall_ms)
+
+    def is_maintained(self, seen: Collection[int]) -> bool:
+        """Whether the broker that it is at is in maintenance; `seen`: who was, at the last look that told."""
+        if self.state.at is None or not self.has_maintenance or self.state.phase is Phase.LEADERS:
+            return False
+        return self.state.phase is Phase.LEAVING or self.state.at in seen
 
     def _resume(self, look: Look, now_ms: int) -> None:
         """Nobody knows what has become of the command: the broker's epoch tells whether it is needed again."""
@@ -174,20 +201,27 @@ class Roll:
 
     def _run(self, now_ms: int) -> Step:
         self._was_away = False
+        self._doubted = None
         self._enter(Phase.COMMAND, now_ms)
         return Step(Act.RUN, self._at())
 
-    def _command(self, look: Look, now_ms: int, command: Command | None) -> Step:
-        doubt = self._doubt(look)
-        if doubt is not None:
-            return self._stop(doubt)
+    def _command(self, look: Look | None, now_ms: int, command: Command | None) -> Step:
+        """Nothing but its own time ends a command, whatever is seen and also when nobody answers."""
+        broker = self._at()
+        doubt = self._doubted = (self._doubt(look) if look is not None else None) or self._doubted
         if command is None or command.code is None:
             if now_ms - (self._since_ms or 0) >= self._limits.command_ms:
                 seconds = self._limits.command_ms // 1000
-                return self._stop(f"the command for broker {self.state.at} still runs after {seconds} s, and is ended")
-            return Step(Act.WAIT, self._at(), "the command runs")
+                return self._stop(
+                    also(doubt, f"the command for broker {broker} still runs after {seconds} s, and is ended")
+                )
+            return Step(Act.WAIT, broker, "the command runs" if doubt is None else f"{doubt}; the command still runs")
+        if command.code:
+            return self._stop(also(doubt, command_text(broker, command)))
+        if doubt is not None:
+            return self._stop(doubt)
         self._enter(Phase.BACK, now_ms)
-        return self._back(look, now_ms, 0)
+        return self._wait(NO_ANSWER, now_ms) if look is None else self._back(look, now_ms, 0)
 
     def _back(self, look: Look, now_ms: int, _: int) -> Step:
         doubt = self._doubt(look)
@@ -275,6 +309,10 @@ def is_other_life(before: Mapping[int, int], look: Look, broker: int) -> bool:
     seen = look.brokers.get(broker)
     known = before.get(broker, UNKNOWN_EPOCH)
     return seen is not None and UNKNOWN_EPOCH not in (known, seen.epoch) and seen.epoch != known
+
+
+def also(doubt: str | None, reason: str) -> str:
+    return reason if doubt is None else f"{doubt}; {reason}"
 
 
 def command_text(broker: int | None, command: Command) -> str:
