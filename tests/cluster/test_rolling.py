@@ -204,12 +204,16 @@ def test_a_command_that_restarts_the_wrong_broker_stops_the_roll(
     topic: str,
     roll: Callable[..., int],
     restart: str,
+    tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     wrong, right = [broker for broker in (1, 2, 3) if broker != cluster.controller_id()]
     before = epochs(cluster)
-    assert roll("--command", restart.replace("{id}", str(wrong)), "--brokers", str(right)) == 1
+    ended = tmp_path / "ended"
+    command = f"{restart.replace('{id}', str(wrong))}; sleep 1; touch {ended}"
+    assert roll("--command", command, "--brokers", str(right)) == 1
     assert f"broker {wrong}" in capsys.readouterr().err
+    assert ended.exists()  # what else it does is not cut off
     assert epochs(cluster)[right] == before[right]
     cluster.wait_until_whole([topic])
     assert maintain(cluster, str(right), "--end") == 0
