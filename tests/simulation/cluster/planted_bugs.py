@@ -117,7 +117,7 @@ BUGS = [
         (
             Change(
                 SETTLING,
-                "leader = first_of(old.replicas, isr, present.there)",
+                "leader = rested if rested != NO_LEADER else first_of(old.replicas, isr, present.there)",
                 "leader = first_of(old.replicas, old.replicas, present.there)",
             ),
         ),
