@@ -71,7 +71,7 @@ def run(*words: object, environment: dict[str, str], seconds_max: float = SECOND
 def contents(wheel: Path) -> dict[str, bytes]:
     """Files of a wheel; of what is compiled only the name, for it has the folder in it where that was done."""
     with zipfile.ZipFile(wheel) as archive:
-        names = [name for name in archive.namelist() if not name.endswith(("/RECORD", "/WHEEL"))]
+        names = [name for name in archive.namelist() if not name.endswith(("/", "/RECORD", "/WHEEL"))]
         return {name: b"" if name.endswith(".so") else archive.read(name) for name in names}
 
 
