@@ -78,11 +78,11 @@ def read_batches(records: bytes | bytearray | memoryview) -> list[ReadBatch]:
 
 def record_of(offset_delta: int, value: bytes) -> bytes:
     # attributes, timestamp delta, offset delta, no key, value, no headers
-    body = b"\0" + _varint(0) + _varint(offset_delta) + _varint(-1) + _varint(len(value)) + value + b"\0"
-    return _varint(len(body)) + body
+    body = b"\0" + varint(0) + varint(offset_delta) + varint(-1) + varint(len(value)) + value + b"\0"
+    return varint(len(body)) + body
 
 
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
     return unsigned_varint((value << 1) ^ (value >> 63))
 
 

@@ -1,4 +1,8 @@
-"""Apache Kafka: several KRaft nodes, broker and controller in one process each, to stand beside a cluster of ours."""
+"""Apache Kafka: several KRaft nodes, to stand beside a cluster of ours.
+
+Each is broker and controller in one process, as in its quick start; or, as its pages have it for production, brokers
+have a controller of their own, which is node 0 and is left alone.
+"""
 
 import shutil
 import subprocess
@@ -103,17 +107,20 @@ class KafkaNode:
 class KafkaCluster:
     """`with KafkaCluster(3) as cluster:` starts them; three replicas and two in sync are the defaults."""
 
-    def __init__(self, nodes: int = 3, settings: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, nodes: int = 3, settings: dict[str, str] | None = None, *, has_own_controller: bool = False
+    ) -> None:
         self.folder = runs_folder() / f"kafka-cluster-{uuid.uuid4().hex[:8]}"
         self.settings = settings or {}
         self.nodes = [KafkaNode(index + 1, self.folder / f"node-{index + 1}") for index in range(nodes)]
+        self.controllers = [KafkaNode(0, self.folder / "controller")] if has_own_controller else self.nodes
 
     def __enter__(self) -> Self:
         try:
             cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "_")  # no option
-            for node in self.nodes:
+            for node in self._processes:
                 node.prepare(cluster_id, self._settings(node))
-            for node in self.nodes:
+            for node in self._processes:
                 node.launch()
             for node in self.nodes:
                 node.wait_until_ready()
@@ -134,21 +141,31 @@ class KafkaCluster:
         folders = {node.id: node.data_folder / f"{topic}-{partition}" for node in self.nodes}
         return {node_id: folder for node_id, folder in folders.items() if folder.is_dir()}
 
+    @property
+    def _processes(self) -> list[KafkaNode]:
+        return [*dict.fromkeys((*self.controllers, *self.nodes))]
+
     def close(self) -> None:
-        for node in self.nodes:
+        for node in self._processes:
             node.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _settings(self, node: KafkaNode) -> dict[str, str]:
-        voters = ",".join(f"{each.id}@{HOST}:{each.controller_port}" for each in self.nodes)
+        voters = ",".join(f"{each.id}@{HOST}:{each.controller_port}" for each in self.controllers)
+        listeners = {}
+        if node in self.nodes:
+            listeners["broker"] = f"PLAINTEXT://{node.address}"
+        if node in self.controllers:
+            listeners["controller"] = f"CONTROLLER://{HOST}:{node.controller_port}"
+        advertised = {"advertised.listeners": f"PLAINTEXT://{node.address}"} if node in self.nodes else {}
         replicas = str(min(3, len(self.nodes)))
         in_sync = str(max(1, min(3, len(self.nodes)) - 1))
         return {
-            "process.roles": "broker,controller",
+            **advertised,
+            "process.roles": ",".join(listeners),
             "node.id": str(node.id),
             "controller.quorum.voters": voters,
-            "listeners": f"PLAINTEXT://{node.address},CONTROLLER://{HOST}:{node.controller_port}",
-            "advertised.listeners": f"PLAINTEXT://{node.address}",
+            "listeners": ",".join(listeners.values()),
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "PLAINTEXT",
             "log.dirs": str(node.data_folder),

@@ -1,7 +1,8 @@
 """`python -m bench.rolling`: all three brokers restarted in turn under a load, beside three of Apache Kafka.
 
 What is measured is the longest time for which a partition gave no acknowledgement (acks=all, librdkafka as it is).
-ottla is rolled by `ottla cluster roll`, Apache Kafka as its pages have it: stop, start, wait until all is in sync.
+ottla is rolled by `ottla cluster roll`, Apache Kafka as its pages have it: stop, start, wait until all is in sync; its
+controller is a process of its own that is left alone.
 """
 
 import argparse
@@ -64,7 +65,7 @@ def run_ottla(rounds: int) -> list[dict[str, float]]:
 
 
 def run_kafka(rounds: int) -> list[dict[str, float]]:
-    with KafkaCluster(3) as cluster:
+    with KafkaCluster(3, has_own_controller=True) as cluster:
         nodes: list[Any] = list(cluster.nodes)
         system = System("kafka", cluster.bootstrap, nodes, lambda node: node.wipe())
 

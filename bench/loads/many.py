@@ -6,7 +6,7 @@ from bench import wire
 from bench.batches import batch_of, payloads
 from bench.errors import BenchError
 from bench.figures import Figures
-from bench.loads import one_in_flight
+from bench.loads import one_in_flight, small_requests
 from bench.meter import Meter
 from bench.procfs import memory
 from bench.raw_client import Connection, Target, create_topics
@@ -82,3 +82,21 @@ def cost_beside_idle_connections(
     for connection in connections:
         connection.close()
     return figures
+
+
+def busy_beside_idle(target: Target, topic: str, busy: int, idle: int, seconds: float) -> Figures:
+    """Small requests on some connections, one in flight each, while many others are open and silent."""
+    request = wire.api_versions_request()
+    before = memory(target.pid)
+    connections: list[Connection] = []
+    for _ in range(idle):
+        connections.append(Connection(target))
+        if not connections[-1].call(request):
+            raise BenchError("an idle connection got no answer")
+    time.sleep(SETTLE_SECONDS)
+    growth_mb = memory(target.pid).rss_mb - before.rss_mb
+    small_requests.produce(target, topic, busy, 1, 100, 1.0)
+    figures = small_requests.produce(target, topic, busy, 1, 100, seconds)
+    for connection in connections:
+        connection.close()
+    return figures | {"kb_per_connection": growth_mb * 1024 / idle}

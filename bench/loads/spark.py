@@ -4,6 +4,7 @@ Two queries each: one that throws the rows away untouched, and one that looks in
 shows the sources, the second what a query sees of them.
 """
 
+import json
 import time
 from typing import TYPE_CHECKING
 
@@ -52,6 +53,24 @@ def read(target: Target, topic: str, record_bytes: int, records: int, rounds: in
     if answers["ottla", "used"] != answers["jvm", "used"] or answers["jvm", "used"][0] != records * record_bytes:
         raise BenchError(f"the sources disagree: {answers}")
     return figures
+
+
+def read_slice(target: Target, topic: str, first: int, end: int) -> Figures:
+    """Rows of partition 0 from one offset to another, by our source: all of them, each once."""
+    from ottla.pipelines.source import register  # noqa: PLC0415 (other parts run without Spark)
+    from ottla.pipelines.spark.session import start_session  # noqa: PLC0415
+
+    spark = start_session("bench", "local[*]", settings={"spark.ui.enabled": "false"})
+    register(spark)
+    reader = spark.read.format("ottla").option("kafka.bootstrap.servers", target.bootstrap).option("subscribe", topic)
+    for option, offset in (("startingOffsets", first), ("endingOffsets", end)):
+        reader = reader.option(option, json.dumps({topic: {"0": offset}}))
+    with Meter(target.pid) as meter:
+        found = tuple(reader.load().selectExpr("count(DISTINCT offset)", "min(offset)", "max(offset)").collect()[0])
+    spark.stop()
+    if found != (end - first, first, end - 1):
+        raise BenchError(f"Spark found {found} between {first} and {end}")
+    return meter.figures(records=end - first)
 
 
 def _rows(spark: "SparkSession", kind: str, target: Target, topic: str) -> "DataFrame":
