@@ -18,6 +18,7 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from bench.broker_process import BrokerProcess
+from bench.cleaning import CleaningBroker
 from bench.errors import BenchError
 from bench.figures import Figures
 from bench.kafka_process import KafkaProcess
@@ -86,7 +87,7 @@ def log_of(system: str) -> Path:
 def large_topic(records: int, value_bytes: int, *, is_compressed: bool) -> Results:
     log = log_of("ottla")
     log.unlink(missing_ok=True)
-    with OttlaProcess(log) as broker:
+    with CleaningBroker(log) as broker:
         found: Results = {}
 
         def keep(name: str, figures: Figures) -> Figures:
@@ -106,7 +107,7 @@ def large_topic(records: int, value_bytes: int, *, is_compressed: bool) -> Resul
             look(broker, keep, f" after a {name}", batch_records, 0, end)
         middle = end // 2
         keep("spark", run_apart(TIMEOUT_S, spark_load.read_slice, broker.target, TOPIC, middle, middle + 1_000_000))
-        first = keep("retention", shorten(broker, end))["first_offset"]
+        first = keep("retention", shorten(broker, int(written["segment_bytes"])))["first_offset"]
         look(broker, keep, " after retention", batch_records, int(first), end)
         keep("compaction", compact(broker, batch_records, end))
     return found
@@ -128,19 +129,15 @@ def start_again(broker: BrokerProcess, by_force: bool) -> Figures:
     return watch.run({TOPIC: 1}, small) | {"stop_s": stopped_s}
 
 
-def shorten(broker: BrokerProcess, end: int) -> Figures:
-    """Keep a tenth of the bytes: what that takes, and where the topic begins then."""
-    size = int(disk_gb(broker) * 1e9)
+def shorten(broker: BrokerProcess, segment_bytes: int) -> Figures:
+    """Keep a tenth of the bytes, in whole segments: what that takes, and where the topic begins then."""
+    kept = int(disk_gb(broker) * 1e9) // 10
     began = time.perf_counter()
-    alter(broker, {"retention.bytes": str(size // 10)})
-    give_up = began + START_SECONDS_MAX
-    first = 0
-    while disk_gb(broker) * 1e9 > size / 10 + 2.2e9 and time.perf_counter() < give_up:
+    alter(broker, {"retention.bytes": str(kept)})
+    while disk_gb(broker) * 1e9 > kept + 2 * segment_bytes:
+        broker.check_alive(began, START_SECONDS_MAX)
         time.sleep(0.2)
-    while first == 0 and time.perf_counter() < give_up:
-        first, _ = numbered.watermarks(broker.target, TOPIC)
-    if not 0 < first < end:
-        raise BenchError(f"the topic begins at {first}")
+    first, _ = numbered.watermarks(broker.target, TOPIC)
     return {"seconds": time.perf_counter() - began, "first_offset": float(first), "disk_gb": disk_gb(broker)}
 
 

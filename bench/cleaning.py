@@ -13,11 +13,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import ClassVar
 
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from bench import wire
-from bench.broker_process import HOST, SHARED_SETTINGS, properties
 from bench.errors import BenchError
 from bench.figures import Figures
 from bench.loads import one_in_flight, produce
@@ -44,11 +44,7 @@ TIMEOUT_S = 600.0
 class CleaningBroker(OttlaProcess):
     """A broker that looks for work all the time."""
 
-    def prepare(self) -> None:
-        settings = {"listeners": f"PLAINTEXT://{HOST}:{self.port}", "log.dirs": str(self.data_folder)}
-        (self.folder / "server.properties").write_text(
-            properties(settings | SHARED_SETTINGS | {"log.cleaner.backoff.ms": "100"})
-        )
+    more_settings: ClassVar = {"log.cleaner.backoff.ms": "100", "log.retention.check.interval.ms": "1000"}
 
 
 def main() -> int:

@@ -21,6 +21,7 @@ from bench.raw_client import Connection, Target, check_produced, create_topics
 
 FIRST_MS = 1_700_000_000_000
 BATCH_BYTES = 1_000_000
+SEGMENT_BYTES_MAX, SEGMENTS_MIN = 1 << 30, 20
 DEPTH = 4
 ZSTD = 4
 TIMES_POSITION = BATCH_HEAD.size + 6  # after the attributes and the delta of the last offset
@@ -46,12 +47,13 @@ def numbered_batch(value_bytes: int, is_compressed: bool) -> Batch:
 
 def write(target: Target, topic: str, records: int, value_bytes: int, is_compressed: bool) -> Figures:
     """At least so many records into partition 0, acks=all, DEPTH requests on their way."""
-    create_topics(target, {topic: 1}, {"retention.ms": "-1"})
     batch = numbered_batch(value_bytes, is_compressed)
+    batches = -(-records // batch.records)
+    segment_bytes = min(SEGMENT_BYTES_MAX, max(2 * len(batch.data), batches * len(batch.data) // SEGMENTS_MIN))
+    create_topics(target, {topic: 1}, {"retention.ms": "-1", "segment.bytes": str(segment_bytes)})
     frame = bytearray(wire.produce_request(topic, 0, batch.data))
     start = frame.index(batch.data[: BATCH_HEAD.size])
     body = memoryview(frame)[start + BATCH_HEAD.size : start + len(batch.data)]
-    batches = -(-records // batch.records)
     with Connection(target) as connection, Meter(target.pid) as meter:
         sent = answered = 0
         while answered < batches:
@@ -62,7 +64,11 @@ def write(target: Target, topic: str, records: int, value_bytes: int, is_compres
                 sent += 1
             check_produced(connection.receive(), topic)
             answered += 1
-    sizes = {"batch_records": batch.records, "records": batches * batch.records, "mb": batches * len(batch.data) / 1e6}
+    sizes: Figures = {
+        "batch_records": batch.records,
+        "records": batches * batch.records,
+        "segment_bytes": segment_bytes,
+    }
     return meter.figures(records=batches * batch.records, payload_bytes=batches * len(batch.data)) | sizes
 
 
