@@ -16,9 +16,10 @@ NEAR_RECEIVE_BUFFER_BYTES: Final = 262_144
 def connection_limits(settings: BrokerSettings) -> ConnectionLimits:
     """Kafka's limits, but for three defaults that cost dearly: they count only when somebody sets them.
 
-    A receive buffer of 100 KiB switches the kernel's own tuning off, which clients far away need. Near ones get
-    256 KiB: the kernel would let megabytes of theirs wait, out of the processor's cache. A send buffer of 100 KiB is a fifth
-    slower than one of 300 KiB, and a backlog of 50 makes the 51st of many clients that come at once wait for a second.
+    A receive buffer of 100 KiB switches the kernel's own tuning off, which clients far away need. Near ones get 256
+    KiB: the kernel would let megabytes of theirs wait, out of the processor's cache. A send buffer of 100 KiB is a
+    fifth slower than one of 300 KiB, and a backlog of 50 makes the 51st of many clients that come at once wait for a
+    second.
     """
     explicit = settings.explicit
     is_receive_buffer_set = "socket.receive.buffer.bytes" in explicit

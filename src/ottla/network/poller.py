@@ -62,7 +62,7 @@ class Poller:
         self._keys: dict[FileObject, selectors.SelectorKey] = {}
         self._watched: dict[int, Watched] = {}
         self._to_flush: list[Watched] = []
-        self._hope = 0  # how many of the last waits were so short that the next one probably is, too; of CERTAIN
+        self._hope = 0  # how many of the last waits for a request were short, of CERTAIN; so the next one may be, too
         self.answered_ns = 0  # when epoll's last answer came
         self.busy_ns = 0  # all time that was not spent waiting
         self.recent_ns = 0  # the longest round since somebody set this to 0
@@ -107,14 +107,14 @@ class Poller:
         asked_ns = self._note_iteration()
         events = self._wait(timeout, asked_ns)
         self.answered_ns = answered_ns = time.monotonic_ns()
-        if events:
-            self._learn(answered_ns - asked_ns < SLEPT_NS)
         ready: list[tuple[selectors.SelectorKey, int]] = []
         watched = self._watched
         flush_at = FLUSH_AT
+        requests = 0
         for descriptor, event in events:
             connection = watched.get(descriptor)
             if connection is not None:
+                requests |= event & READABLE
                 self._call(connection, event)
                 if len(self._to_flush) >= flush_at:
                     self._flush()
@@ -127,6 +127,8 @@ class Poller:
                     ready.append((key, mask & key.events))
         if self._to_flush:
             self._flush()
+        if requests:  # room to send, or what a worker has to say, tells nothing about the next request
+            self._learn(answered_ns - asked_ns < SLEPT_NS)
         return ready
 
     def _call(self, connection: Watched, event: int) -> None:
