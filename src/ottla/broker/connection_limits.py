@@ -10,19 +10,15 @@ from ottla.network.limits import ConnectionLimits, ListenerLimits
 
 BACKLOG: Final = 1024
 SEND_BUFFER_BYTES: Final = 307_200
-NEAR_RECEIVE_BUFFER_BYTES: Final = 262_144
 
 
 def connection_limits(settings: BrokerSettings) -> ConnectionLimits:
     """Kafka's limits, but for three defaults that cost dearly: they count only when somebody sets them.
 
-    A receive buffer of 100 KiB switches the kernel's own tuning off, which clients far away need. Near ones get 256
-    KiB: the kernel would let megabytes of theirs wait, out of the processor's cache. A send buffer of 100 KiB is a
-    fifth slower than one of 300 KiB, and a backlog of 50 makes the 51st of many clients that come at once wait for a
-    second.
+    A receive buffer of 100 KiB switches the kernel's own tuning off, a send buffer of that size is a fifth slower than
+    one of 300 KiB, and a backlog of 50 makes the 51st of many clients that come at once wait for a second.
     """
     explicit = settings.explicit
-    is_receive_buffer_set = "socket.receive.buffer.bytes" in explicit
     return ConnectionLimits(
         frame_bytes_max=settings.socket_request_max_bytes,
         connections_max=settings.max_connections,
@@ -34,8 +30,7 @@ def connection_limits(settings: BrokerSettings) -> ConnectionLimits:
         send_buffer_bytes=settings.socket_send_buffer_bytes
         if "socket.send.buffer.bytes" in explicit
         else SEND_BUFFER_BYTES,
-        receive_buffer_bytes=settings.socket_receive_buffer_bytes if is_receive_buffer_set else -1,
-        near_receive_buffer_bytes=-1 if is_receive_buffer_set else NEAR_RECEIVE_BUFFER_BYTES,
+        receive_buffer_bytes=settings.socket_receive_buffer_bytes if "socket.receive.buffer.bytes" in explicit else -1,
         backlog=settings.socket_listen_backlog_size if "socket.listen.backlog.size" in explicit else BACKLOG,
     )
 

@@ -30,7 +30,6 @@ class ConnectionLimits:
     idle_ms_max: int = 600_000
     send_buffer_bytes: int = -1
     receive_buffer_bytes: int = -1
-    near_receive_buffer_bytes: int = -1  # of clients that are near, unless the one above is set
     backlog: int = 50
 
     def per_host(self, host: str) -> int:

@@ -6,7 +6,6 @@ import asyncio
 import errno
 import logging
 import socket
-import struct
 from collections.abc import Awaitable, Callable, Mapping
 
 from ottla.base import tasks
@@ -31,9 +30,6 @@ COMPLAINT_SECONDS = 60.0  # between two messages about that
 WAIT_SECONDS_MAX = 1.0  # so that a higher rate is soon felt
 REFUSAL_SECONDS = 1.0  # between two messages about handshakes that failed
 HANDSHAKE = "handshake"
-NEAR_US = 1_000
-ROUND_TRIP = struct.Struct("=I")  # µs, of the kernel's tcp_info
-ROUND_TRIP_POSITION = 68
 HELD_UP_MAX = 1_000  # sockets of addresses that connect too often; further ones are closed at once
 _NO_TLS: Mapping[str, ListenerTls] = {}
 
@@ -100,8 +96,6 @@ class ConnectionSet:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self.limits.send_buffer_bytes > 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.limits.send_buffer_bytes)
-        if self.limits.near_receive_buffer_bytes > 0 and is_near(sock):
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.limits.near_receive_buffer_bytes)
         descriptor = sock.fileno()
         tls = self.tls.get(listener_name)
         transport: Transport
@@ -332,14 +326,6 @@ class Listener:
 
     def __repr__(self) -> str:
         return f"<Listener {self.name} {self.host}:{self.port}>"
-
-
-def is_near(sock: socket.socket) -> bool:
-    """Whether its client answered within a millisecond when it connected: it needs no large window."""
-    if sock.family == socket.AF_UNIX:
-        return False
-    facts = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, ROUND_TRIP_POSITION + ROUND_TRIP.size)
-    return 0 < ROUND_TRIP.unpack_from(facts, ROUND_TRIP_POSITION)[0] < NEAR_US
 
 
 def listen(host: str, port: int, limits: ConnectionLimits) -> socket.socket:

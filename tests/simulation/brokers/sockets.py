@@ -155,9 +155,6 @@ class Endpoint:
 
     def setsockopt(self, *args: Any) -> None: ...
 
-    def getsockopt(self, _level: int, _name: int, size: int) -> bytes:
-        return bytes(size)
-
     def room(self) -> int:
         self._check()
         left = self._capacity - self._unread

@@ -57,24 +57,6 @@ def test_buffers_have_the_size_that_is_set(size: int) -> None:
     run(ConnectionLimits(send_buffer_bytes=size, receive_buffer_bytes=size), check)
 
 
-@pytest.mark.parametrize(("near_us", "is_near"), [(1_000_000, True), (0, False)])
-def test_clients_that_are_near_have_a_receive_buffer_of_their_own(
-    monkeypatch: pytest.MonkeyPatch, near_us: int, is_near: bool
-) -> None:
-    size = 54_321  # no size that the kernel would choose
-
-    async def check(connections: ConnectionSet, listener: Listener) -> None:
-        listener.start()
-        with socket.create_connection(("127.0.0.1", listener.port)):
-            await until(lambda: bool(connections.connections))
-            (connection,) = connections.connections
-            with socket.socket(fileno=socket.dup(connection.descriptor)) as accepted:
-                assert (accepted.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 2 * size) is is_near
-
-    monkeypatch.setattr(listener_module, "NEAR_US", near_us)
-    run(ConnectionLimits(near_receive_buffer_bytes=size), check)
-
-
 def test_no_more_connections_wait_than_the_backlog_lets() -> None:
     async def check(connections: ConnectionSet, listener: Listener) -> None:
         waiting = [socket.socket() for _ in range(4)]

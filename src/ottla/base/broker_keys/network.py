@@ -169,7 +169,7 @@ class NetworkKeys(Settings):
     socket_receive_buffer_bytes = Int(
         102_400,
         importance=HIGH,
-        note="Receive buffer of client connections; 256 KiB for near ones, else left to the system, unless it is set.",
+        note="Receive buffer of client connections; left to the system (as with -1) unless the file sets it.",
     )
     socket_request_max_bytes = Int(
         104_857_600, at_least=1, importance=HIGH, note="Largest request; a longer one closes the connection."
