@@ -31,8 +31,6 @@ if not IS_IN_PLACE:
 # had left its cache behind.
 MYPY_OPTIONS = ["--config-file=", "--no-site-packages", "--ignore-missing-imports"]
 
-NO_WARNINGS = "-Wno-all"  # nobody reads what is said about generated C, and to find it took half of the time
-
 COMPILED = [
     "src/ottla/base/clock.py",
     "src/ottla/base/file_range.py",
@@ -144,7 +142,6 @@ def extensions() -> list[Extension]:
         return []
     for extension in made:
         extension.optional = not is_needed
-        extension.extra_compile_args.append(NO_WARNINGS)
     return made
 
 
