@@ -27,7 +27,7 @@ SECTIONS = (
     "offsets",
     "spark",
 )
-ONCE = frozenset(("cold", "scale", "partitions", "restart", "recovery", "offsets", "spark"))  # minutes each, and steady
+ONCE = frozenset(("partitions", "restart", "recovery", "offsets", "spark"))  # these take minutes each
 SYSTEMS = ("kafka", "ottla")
 WRITE_BYTES_MAX = 4_000_000_000
 MEMORY_SHARE = 12  # the kernel writes dirty pages back beyond a tenth of the memory, and soon makes writers wait for it
