@@ -27,8 +27,10 @@ SECTIONS = (
     "offsets",
     "spark",
 )
+ONCE = frozenset(("partitions", "restart", "recovery", "offsets", "spark"))  # these take minutes each
 SYSTEMS = ("kafka", "ottla")
 WRITE_BYTES_MAX = 4_000_000_000
+MEMORY_SHARE = 12  # the kernel writes dirty pages back beyond a tenth of the memory, and soon makes writers wait for it
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,10 @@ class Options:
     output: Path
     source: Path | None
 
+    def sections_of(self, round_index: int) -> tuple[str, ...]:
+        """What is measured in this round: the long sections only in the first."""
+        return tuple(name for name in self.sections if round_index == 0 or name not in ONCE)
+
     @property
     def timeout_s(self) -> float:
         """No single measurement may take longer, whatever the broker does."""
@@ -68,19 +74,19 @@ class Options:
 def read_options(arguments: list[str] | None = None) -> Options:
     parsed = _parser().parse_args(arguments)
     quick = parsed.quick
-    seconds = parsed.seconds or (1.0 if quick else 5.0)
+    seconds = parsed.seconds or (1.0 if quick else 2.0)
     return Options(
         sections=_chosen(parsed.only, SECTIONS),
         systems=_systems(parsed),
         rounds=parsed.rounds or (1 if quick else 3),
         seconds=seconds,
-        warmup_s=1.5 if quick else 4.0,
-        idle_s=2.0 if quick else 8.0,
-        quiet_s_max=4.0 if quick else 20.0,
-        end_to_end_s=3.0 if quick else max(15.0, seconds),
+        warmup_s=1.5 if quick else 3.0,
+        idle_s=2.0 if quick else 4.0,
+        quiet_s_max=4.0 if quick else 10.0,
+        end_to_end_s=3.0 if quick else max(8.0, seconds),
         is_quick=quick,
         fills_page_cache=parsed.fill,
-        write_bytes_max=min(WRITE_BYTES_MAX, (meminfo_mb("MemTotal") << 20) // 6),
+        write_bytes_max=min(WRITE_BYTES_MAX, (meminfo_mb("MemTotal") << 20) // MEMORY_SHARE),
         fetch_partition_bytes=(128 if quick else 256) << 20,
         cold_bytes=(256 if quick else 2048) << 20,
         partition_counts=(10, 1000) if quick else (10, 1000, 10_000),
@@ -98,8 +104,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", metavar="SECTIONS", help="comma separated: " + ",".join(SECTIONS))
     parser.add_argument("--systems", metavar="SYSTEMS", help="comma separated: " + ",".join(SYSTEMS))
     parser.add_argument("--no-kafka", action="store_true", help="measure ottla alone (no Java needed)")
-    parser.add_argument("--rounds", type=_positive, help="how often each system is measured (3; quick: 1)")
-    parser.add_argument("--seconds", type=float, help="length of one measurement (5; quick: 1)")
+    parser.add_argument(
+        "--rounds", type=_positive, help="how often each system is measured (3; quick: 1); long sections once"
+    )
+    parser.add_argument("--seconds", type=float, help="length of one measurement (2; quick: 1)")
     parser.add_argument(
         "--quick", action="store_true", help="a few minutes: short, one round, at most 1,000 partitions"
     )

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from bench.goals import PHYSICAL, TIMES, section_titles
+from bench.options import ONCE, SECTIONS
 from bench.plots import write_plots
 from bench.results import Results
 from bench.table import DASH, Line, format_ratio, format_value, lines
@@ -23,6 +24,7 @@ TWO_CLIENT_SECTIONS = ("end_to_end", "cold")  # where the second client would co
 METHOD = """\
 * One system runs at a time, on an empty data folder and free ports of the loopback interface; the order changes from
   round to round. A figure is the median of the rounds, a ratio is the ratio of the two medians (ottla / Apache Kafka).
+  Sections that take minutes ({once}) are measured in the first round only.
 * Apache Kafka runs as one KRaft node (broker and controller in one process) with the heap and garbage collector
   options of its own start scripts. Every section warms the broker up with its own load first. Both systems run with
   their default settings, except that the files of deleted topics go away after a second and that new groups do not
@@ -81,7 +83,9 @@ def _page(results: Results, plots: dict[str, str]) -> str:
         *_machine(results),
         "## How it is measured",
         "",
-        METHOD.format(write_gb=options["write_bytes_max"] / 1e9),
+        METHOD.format(
+            write_gb=options["write_bytes_max"] / 1e9, once=", ".join(name for name in SECTIONS if name in ONCE)
+        ),
         "",
         "## What the figures do not say",
         "",

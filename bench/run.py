@@ -35,7 +35,8 @@ class Run:
             }
         )
         self.page_cache = PageCache(options.fills_page_cache)
-        self.progress = Progress(options.rounds * len(options.systems) * len(options.sections))
+        sections = sum(len(options.sections_of(round_index)) for round_index in range(options.rounds))
+        self.progress = Progress(sections * len(options.systems))
         self._brokers_started = 0
 
     def __repr__(self) -> str:
@@ -47,9 +48,10 @@ class Run:
                 self._measure_machine(round_index)
             # Turn about, so that neither system always has the younger machine.
             systems = self.options.systems if round_index % 2 == 0 else self.options.systems[::-1]
+            sections = self.options.sections_of(round_index)
             for system in systems:
                 for group in GROUPS:
-                    self._run_group(round_index, system, [name for name in group if name in self.options.sections])
+                    self._run_group(round_index, system, [name for name in group if name in sections])
         self.results.data["is_complete"] = True
         self._save()
         self.progress.finish()

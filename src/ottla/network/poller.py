@@ -24,7 +24,9 @@ WRITABLE = select.EPOLLOUT
 SLOW_NS = 10_000_000
 EVENTS_MAX = 64
 SPIN_NS = 250_000
-SHORT_WAITS_MIN = 4  # in a row, before it is worth staying awake for the next request
+SLEPT_NS = 350_000  # a request that came so soon would have come within SPIN_NS if we had stayed awake for it
+CERTAIN = 256  # `_hope` if every wait was a short one
+WORTH_SPINNING = 205  # four of five
 FLUSH_AT = 16  # connections; more in one go would let the clients idle until all of them are served
 
 
@@ -60,7 +62,7 @@ class Poller:
         self._keys: dict[FileObject, selectors.SelectorKey] = {}
         self._watched: dict[int, Watched] = {}
         self._to_flush: list[Watched] = []
-        self._short_waits = 0  # so many times in a row something came so soon that the next request probably does, too
+        self._hope = 0  # how many of the last waits for a request were short, of CERTAIN; so the next one may be, too
         self.answered_ns = 0  # when epoll's last answer came
         self.busy_ns = 0  # all time that was not spent waiting
         self.recent_ns = 0  # the longest round since somebody set this to 0
@@ -105,14 +107,14 @@ class Poller:
         asked_ns = self._note_iteration()
         events = self._wait(timeout, asked_ns)
         self.answered_ns = answered_ns = time.monotonic_ns()
-        if events:
-            self._short_waits = self._short_waits + 1 if answered_ns - asked_ns < SPIN_NS else 0
         ready: list[tuple[selectors.SelectorKey, int]] = []
         watched = self._watched
         flush_at = FLUSH_AT
+        requests = 0
         for descriptor, event in events:
             connection = watched.get(descriptor)
             if connection is not None:
+                requests |= event & READABLE
                 self._call(connection, event)
                 if len(self._to_flush) >= flush_at:
                     self._flush()
@@ -125,6 +127,8 @@ class Poller:
                     ready.append((key, mask & key.events))
         if self._to_flush:
             self._flush()
+        if requests:  # room to send, or what a worker has to say, tells nothing about the next request
+            self._learn(answered_ns - asked_ns < SLEPT_NS)
         return ready
 
     def _call(self, connection: Watched, event: int) -> None:
@@ -141,22 +145,29 @@ class Poller:
             connection.abandon("unexpected error")
 
     def _wait(self, timeout: float | None, asked_ns: int) -> list[tuple[int, int]]:
-        """Ask epoll. While requests follow each other within microseconds it is asked again and again for a moment.
+        """Ask epoll. Where requests lately followed each other within microseconds it is asked again and again.
 
-        Falling asleep and being woken costs more than such a request itself, above all on virtual machines. One short
-        wait alone says nothing: a consumer asks again as soon as it has its record, and then nothing comes until the
-        next one. So everybody is waited for asleep on a broker that is not busy.
+        Falling asleep and being woken costs more than such a request itself, above all on virtual machines. But who
+        spins in vain burns a core: of a message that one client sends and another waits for, every second wait is a
+        long one. So it is worth it only where four of five waits are short, and everybody else is waited for asleep.
         """
         try:
-            if self._short_waits >= SHORT_WAITS_MIN and timeout != 0:
+            if self._hope >= WORTH_SPINNING and timeout != 0:
                 while time.monotonic_ns() - asked_ns < SPIN_NS:
                     events = self._epoll.poll(0, EVENTS_MAX)
                     if events:
                         return events
-                self._short_waits = 0
+                self._learn(False)
             return self._epoll.poll(timeout, EVENTS_MAX)
         except InterruptedError:
             return []
+
+    def _learn(self, is_short: bool) -> None:
+        """A mean of the last sixteen waits or so, in which older ones count less and less."""
+        if is_short:
+            self._hope += (CERTAIN - self._hope) >> 4
+        else:
+            self._hope -= self._hope >> 4
 
     def _note_iteration(self) -> int:
         """How long the last round took; the result is the time now."""

@@ -16,6 +16,12 @@ def test_chosen_sections_run_in_their_usual_order() -> None:
     assert (options.sections, options.systems) == (("sync", "scale"), ("ottla",))
 
 
+def test_long_sections_are_measured_in_the_first_round_only() -> None:
+    options = read_options(["--no-kafka", "--only", "sync,scale,restart,spark"])
+    assert options.sections_of(0) == ("sync", "scale", "restart", "spark")
+    assert options.sections_of(1) == options.sections_of(2) == ("sync", "scale")
+
+
 def test_an_unknown_section_is_named_with_the_known_ones() -> None:
     with pytest.raises(BenchError, match="unknown: warp; known are startup"):
         read_options(["--no-kafka", "--only", "warp"])
