@@ -57,11 +57,16 @@ def without(brokers: Iterable[int], gone: Iterable[int]) -> tuple[int, ...]:
     return tuple(broker for broker in brokers if broker not in dropped)
 
 
-def usable_brokers(image: MetadataImage, liveness: Liveness, name: TopicPartition) -> frozenset[int]:
+class UsableBrokers:
     """Who can be given the lead of a partition: alive, not about to stop, and with a folder that works."""
-    topic = image.topics[name.topic]
-    return frozenset(
-        broker
-        for broker in image.brokers
-        if broker not in liveness.shutting_down and not liveness.has_offline(broker, topic.topic_id, name.partition)
-    )
+
+    def __init__(self, image: MetadataImage, liveness: Liveness) -> None:
+        self._image = image
+        self._liveness = liveness
+        self._everywhere = frozenset(image.brokers) - liveness.shutting_down
+
+    def of(self, name: TopicPartition) -> frozenset[int]:
+        topic_id = self._image.topics[name.topic].topic_id
+        offline = self._liveness.offline
+        failed = [broker for broker in offline if self._liveness.has_offline(broker, topic_id, name.partition)]
+        return self._everywhere.difference(failed) if failed else self._everywhere
