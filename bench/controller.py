@@ -255,7 +255,7 @@ async def join(cluster: PlayedCluster, meter: Meter) -> dict[str, float]:
     joining = PlayedBroker(number, broker.epoch, cluster.controller)
     joining.place = (-1, -1)
     meter.begin()
-    _, data = await joining.ask()
+    data = await joining.ask()
     made = meter.end()
     meter.begin()
     response = await asyncio.to_thread(decode_whole, ClusterPollResponse, POLL_VERSION, memoryview(data))

@@ -16,6 +16,7 @@ from ottla.base.clock import SystemClock
 from ottla.broker.configs.live_settings import LiveSettings
 from ottla.controller import tree
 from ottla.controller.cluster.controller import ClusterController
+from ottla.controller.cluster.encoded_deltas import encode_answer
 from ottla.controller.cluster.healing import Healing
 from ottla.controller.cluster.membership import Membership
 from ottla.controller.cluster.upkeep import Upkeep
@@ -23,8 +24,7 @@ from ottla.controller.decisions.ottla_version import LEVEL_MAX, SUPPORTED
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
 from ottla.controller.stores.store import CreateNode, DeleteNode, SessionStore
-from ottla.protocol.codec import encode
-from ottla.protocol.messages.cluster_poll import ClusterPollRequest, ClusterPollResponse
+from ottla.protocol.messages.cluster_poll import ClusterPollRequest
 
 POLL_VERSION = 1
 WAIT_MS = 3_000
@@ -67,7 +67,6 @@ class PlayedBroker:
         feed = controller.controller.feed
         self.place = (feed.epoch, feed.sequence)  # as one that has been there all the time
         self.bytes = 0
-        self.polls = 0
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -77,7 +76,8 @@ class PlayedBroker:
         if self._task is not None:
             self._task.cancel()
 
-    async def ask(self) -> tuple[ClusterPollResponse, bytes]:
+    async def ask(self) -> bytes:
+        """One poll, and the answer as it goes over the wire."""
         epoch, sequence = self.place
         request = ClusterPollRequest(
             broker_id=self.number,
@@ -89,15 +89,17 @@ class PlayedBroker:
         )
         response = await self._controller.membership.poll(request)
         assert response.error_code == 0, response
-        return response, bytes(encode(response, POLL_VERSION))
+        deltas = [await self._controller.controller.feed.encoded(delta) for delta in response.deltas]
+        if response.deltas:
+            self.place = (response.controller_epoch, response.deltas[-1].sequence)
+        return bytes(encode_answer(response, deltas, POLL_VERSION).body)
 
     async def _run(self) -> None:
         while True:
-            response, data = await self.ask()
-            if response.deltas:
-                self.place = (response.controller_epoch, response.deltas[-1].sequence)
+            before = self.place
+            data = await self.ask()
+            if self.place != before:
                 self.bytes += len(data)
-            self.polls += 1
 
 
 class PlayedCluster:
