@@ -1,7 +1,8 @@
 """`python -m bench.controller`: what a controller costs, with up to 1,000,000 partitions on up to 1,000 brokers.
 
 Brokers and the disks of the store are played (played_cluster.py, played_store.py); controller, watches, feed and deltas
-are ottla's own. `--zookeeper` has the real one for one size. Each size runs in a process of its own.
+are ottla's own. `--zookeeper N` does one size in the real ZooKeeper. Each size runs in a process of its own, and the
+largest takes 3 GB.
 """
 
 from __future__ import annotations
@@ -20,12 +21,16 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from bench import controller_zookeeper
 from bench.played_cluster import POLL_VERSION, Candidate, PlayedBroker, PlayedCluster
 from bench.played_store import PlayedStore
 from ottla.base.clock import SystemClock
 from ottla.base.names import TopicPartition
 from ottla.base.uncollected import settle_garbage_collector
 from ottla.broker.cluster.poll_loop import apply_apart
+from ottla.broker.handlers.metadata import TOPICS_AT_ONCE
+from ottla.broker.metadata_topics import MetadataTopics
+from ottla.broker.slices import pieces_of
 from ottla.controller.cluster.deltas import Place
 from ottla.controller.decisions.changes import commit_partitions
 from ottla.controller.decisions.isr import ANY_EPOCH, IsrChange
@@ -38,6 +43,7 @@ from ottla.protocol.messages.cluster_poll import ClusterPollResponse
 QUICK = ((10_000, 10), (20_000, 20), (100_000, 100))
 FULL = tuple((partitions, brokers) for partitions in (10_000, 100_000, 1_000_000) for brokers in (10, 100, 1_000))
 TOPIC_PARTITIONS, REPLICAS = 10, 3
+METADATA_VERSION = 12
 CREATED_AT_ONCE = 500  # topics
 EVENTS = 60  # of each kind, with nobody who polls; fewer when all do
 TOLD_EVENTS = 10
@@ -109,6 +115,7 @@ async def measure(partitions: int, brokers: int) -> dict[str, Any]:
     found["fail-over"] = await fail_over(cluster, meter)
     cluster.end_polls()
     found["snapshot"] = await join(cluster, meter)
+    found["clients"] = await ask_all(cluster.controller.image, meter)
     found["new controller"] = await take_over(cluster, meter)
     found["memory_mb"] = memory_of(cluster.controller.image)
     found["peak_mb"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
@@ -265,6 +272,21 @@ async def join(cluster: PlayedCluster, meter: Meter) -> dict[str, float]:
     return {"bytes": len(data), **made, "taken_cpu_ms": taken["cpu_ms"], "taken_wall_ms": taken["wall_ms"]}
 
 
+async def ask_all(image: MetadataImage, meter: Meter) -> dict[str, float]:
+    """A client that wants the metadata of all topics, as the first one after a change of brokers, and as the next."""
+    kept = MetadataTopics()
+    times = []
+    for _ in "ab":
+        meter.begin()
+        size = 0
+        for some in pieces_of(list(image.topics.values()), TOPICS_AT_ONCE):
+            size += sum(map(len, kept.encoded(image, "PLAINTEXT", METADATA_VERSION, some)))
+            await asyncio.sleep(0)
+        times.append(meter.end())
+    first, again = times
+    return {"bytes": size, **first, "again_cpu_ms": again["cpu_ms"]}
+
+
 async def take_over(cluster: PlayedCluster, meter: Meter) -> dict[str, float]:
     """Another broker is elected: reads the tree, and is ready to serve. It has followed the controller before it."""
     old = cluster.controller
@@ -315,15 +337,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.controller", description=__doc__)
     parser.add_argument("--full", action="store_true", help="all sizes up to 1,000,000 partitions and 1,000 brokers")
     parser.add_argument("--one", type=int, nargs=2, metavar=("PARTITIONS", "BROKERS"), help="one size, in this process")
+    parser.add_argument("--zookeeper", type=int, metavar="PARTITIONS", help="one size in the real ZooKeeper instead")
+    parser.add_argument("--from", dest="source", type=Path, help="draw the figures of a file, without measuring")
+    parser.add_argument("--plots", type=Path, help="draw scale-*.svg into this folder")
     parser.add_argument("--output", type=Path, help="write the figures to a file, too")
     options = parser.parse_args()
+    if options.zookeeper:
+        print(json.dumps(controller_zookeeper.run(options.zookeeper), indent=1))
+        return
     if options.one:
         print(json.dumps(asyncio.run(measure(*options.one))))
         return
-    rows = []
-    for partitions, brokers in FULL if options.full else QUICK:
+    rows = json.loads(options.source.read_text()) if options.source else []
+    for partitions, brokers in () if rows else FULL if options.full else QUICK:
         rows.append(run_apart(partitions, brokers))
         print(json.dumps(rows[-1]), flush=True)
+    if options.plots is not None:
+        from bench.scale_plots import write_scale_plots  # noqa: PLC0415 (those who only measure need no plots)
+
+        write_scale_plots(rows, options.plots)
     if options.output is not None:
         options.output.write_text(json.dumps(rows, indent=1) + "\n")
 
