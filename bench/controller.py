@@ -55,7 +55,7 @@ class Loop:
 
     def __init__(self) -> None:
         self.longest_ms = 0.0
-        run = events.Handle._run
+        self._run = run = events.Handle._run
 
         def timed(handle: events.Handle) -> None:
             began = time.perf_counter()
@@ -63,6 +63,9 @@ class Loop:
             self.longest_ms = max(self.longest_ms, 1000 * (time.perf_counter() - began))
 
         events.Handle._run = timed  # type: ignore[method-assign]
+
+    def end(self) -> None:
+        events.Handle._run = self._run  # type: ignore[method-assign]
 
     def take_ms(self) -> float:
         longest, self.longest_ms = self.longest_ms, 0.0
@@ -73,22 +76,22 @@ class Meter:
     """CPU of this process without that of the played store, time, and the longest callback."""
 
     def __init__(self, cluster: PlayedCluster, loop: Loop) -> None:
-        self._cluster = cluster
+        self.cluster = cluster
         self._loop = loop
         self.begin()
 
     def begin(self) -> None:
         self._loop.take_ms()
-        self._store, self._written = self._cluster.ensemble.seconds, self._cluster.ensemble.written
+        self._store, self._written = self.cluster.ensemble.seconds, self.cluster.ensemble.written
         self._cpu, self._wall = time.process_time(), time.perf_counter()
 
     def end(self, count: int = 1) -> dict[str, float]:
-        cpu = time.process_time() - self._cpu - (self._cluster.ensemble.seconds - self._store)
+        cpu = time.process_time() - self._cpu - (self.cluster.ensemble.seconds - self._store)
         wall = time.perf_counter() - self._wall
         return {
             "cpu_ms": round(1000 * cpu / count, 3),
             "wall_ms": round(1000 * wall / count, 3),
-            "writes": round((self._cluster.ensemble.written - self._written) / count, 1),
+            "writes": round((self.cluster.ensemble.written - self._written) / count, 1),
             "longest_callback_ms": self._loop.take_ms(),
         }
 
@@ -105,8 +108,7 @@ async def measure(partitions: int, brokers: int) -> dict[str, Any]:
     settle_garbage_collector()
     await settle(cluster)
     found["idle"] = await idle(meter)
-    for name, event in events_of(cluster).items():
-        found[name] = await repeat(event, meter, EVENTS)
+    found.update(await measure_events(cluster, meter, EVENTS))
     cluster.begin_polls()
     await asyncio.sleep(0.1)
     found["told"] = {}
@@ -120,6 +122,10 @@ async def measure(partitions: int, brokers: int) -> dict[str, Any]:
     found["memory_mb"] = memory_of(cluster.controller.image)
     found["peak_mb"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
     return found
+
+
+async def measure_events(cluster: PlayedCluster, meter: Meter, count: int) -> dict[str, Any]:
+    return {name: await repeat(event, meter, count) for name, event in events_of(cluster).items()}
 
 
 async def fill(cluster: PlayedCluster, partitions: int, meter: Meter) -> dict[str, float]:
@@ -214,7 +220,8 @@ async def stray(cluster: PlayedCluster, names: list[str]) -> None:
 
 async def repeat(event: Event, meter: Meter, count: int) -> dict[str, float]:
     if event.__name__ == "leader":
-        await stray(meter._cluster, [f"topic-{number:06}" for number in range(count + TOLD_EVENTS)])
+        names = [f"topic-{number:06}" for number in range(count + TOLD_EVENTS)]
+        await stray(meter.cluster, [name for name in names if name in meter.cluster.controller.image.topics])
     meter.begin()
     for number in range(count):
         await event(number)

@@ -118,6 +118,11 @@ class PlayedCluster:
             self.register(number)
         await self.until(lambda: len(self.controller.image.brokers) == self.size)
 
+    async def stop(self) -> None:
+        self._hearing.cancel()
+        self.end_polls()
+        await self.controller.stop()
+
     async def _be_heard(self) -> None:
         """While nobody polls, so that nobody is taken for dead."""
         while True:
