@@ -33,6 +33,7 @@ from ottla.controller.stores.store import (
     sequential_path,
 )
 
+AT_ONCE = 300  # operations: more would keep the loop from what is measured
 NO_NAMES: dict[str, None] = {}
 T = TypeVar("T")
 
@@ -57,7 +58,12 @@ class PlayedEnsemble:
         self.seconds += time.thread_time() - began
 
     def multi(self, operations: Sequence[StoreOperation], session: int = 0) -> list[Outcome]:
-        """Each operation is checked before any is done; those of one transaction may build on one another."""
+        outcomes = self.commit(operations, session)
+        self.tell(operations, outcomes)
+        return outcomes
+
+    def commit(self, operations: Sequence[StoreOperation], session: int) -> list[Outcome]:
+        """All of them or none; those of one transaction may build on one another."""
         undo: list[Callable[[], None]] = []
         self.number += 1
         try:
@@ -67,9 +73,12 @@ class PlayedEnsemble:
                 step()
             raise
         self.written += sum(not isinstance(operation, CheckNode) for operation in operations)
+        return outcomes
+
+    def tell(self, operations: Sequence[StoreOperation], outcomes: Sequence[Outcome]) -> None:
+        """Those who watch."""
         for operation, outcome in zip(operations, outcomes, strict=True):
             self._tell(operation, outcome.path)
-        return outcomes
 
     def end_session(self, session: int) -> None:
         self.multi([DeleteNode(path) for path, owner in self.owners.items() if owner == session])
@@ -174,9 +183,15 @@ class PlayedStore:
         return await self._apart(lambda: self._ensemble.subtree(path))
 
     async def multi(self, operations: Sequence[StoreOperation]) -> list[Outcome]:
-        await asyncio.sleep(0)
+        if len(operations) > AT_ONCE:
+            outcomes = await self._apart(lambda: self._ensemble.commit(operations, self.session_id))
+        else:
+            await asyncio.sleep(0)
+            with self._ensemble.counted():
+                outcomes = self._ensemble.commit(operations, self.session_id)
         with self._ensemble.counted():
-            return self._ensemble.multi(operations, self.session_id)
+            self._ensemble.tell(operations, outcomes)
+        return outcomes
 
     async def _apart(self, work: Callable[[], T]) -> T:
         def run() -> T:
