@@ -298,6 +298,14 @@ class ClusterController(ControllerService):
     def _pieces(self, operations: Sequence[StoreOperation]) -> Iterator[Sequence[StoreOperation]]:
         return split(operations)
 
+    async def _prepare(self, image: MetadataImage) -> None:
+        if image.count_partitions(image.changed_topics_since(self._image)) <= THREAD_SIZE_MIN:
+            return
+        elected = self._epoch_version
+        await self.feed.prepare(image)
+        if not self._is_active or self._epoch_version != elected:  # what is written is read by whoever comes next
+            raise KafkaError(Error.NOT_CONTROLLER)
+
     def _publish(self, image: MetadataImage) -> None:
         tell_damage(self._image.damaged, image.damaged)
         self.index.follow(image)

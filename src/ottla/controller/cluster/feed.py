@@ -44,6 +44,7 @@ class Feed:
         self._image = MetadataImage()
         self._deltas: deque[MetadataDelta] = deque()
         self._partitions = 0
+        self._prepared: tuple[MetadataImage, MetadataImage, MetadataDelta] | None = None
         self._snapshot: MetadataDelta | None = None
         self._encoded: dict[int, asyncio.Task[bytes] | bytes] = {}  # deltas by number
         self._whole: EncodedDelta | None = None  # a snapshot of all that there is now
@@ -67,6 +68,7 @@ class Feed:
         self._deltas.clear()
         self._partitions = 0
         self._encoded.clear()
+        self._prepared = None
         self._snapshot = self._whole = None
         self._making = None
         self._wake()
@@ -75,11 +77,17 @@ class Feed:
                 waiter.future.set_result(None)
         self._waiting.clear()
 
+    async def prepare(self, image: MetadataImage) -> None:
+        """An image with many changes is to be published: a worker finds out what they are."""
+        old = self._image
+        delta = await asyncio.to_thread(difference, old, image, self.sequence + 1)
+        self._prepared = (old, image, delta)
+
     def publish(self, image: MetadataImage) -> None:
         """A new image is committed."""
         if self.epoch < 0 or image is self._image:
             return
-        delta = difference(self._image, image, self.sequence + 1)
+        delta = self._delta_to(image)
         has_other_brokers = image.brokers is not self._image.brokers
         self._image = image
         self._snapshot = self._whole = None
@@ -164,6 +172,13 @@ class Feed:
         return True
 
     # ---- inside
+
+    def _delta_to(self, image: MetadataImage) -> MetadataDelta:
+        prepared, self._prepared = self._prepared, None
+        sequence = self.sequence + 1
+        if prepared is not None and prepared[:2] == (self._image, image) and prepared[2].sequence == sequence:
+            return prepared[2]
+        return difference(self._image, image, sequence)
 
     def _note(self, broker: int, sequence: int) -> None:
         """Of all who wait for others, those brokers are looked at that they still wait for: there may be thousands."""

@@ -7,12 +7,16 @@ publishes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, TypeVar
 
+from ottla.controller.decisions.changes import without
 from ottla.controller.decisions.reassignment import is_moving
 from ottla.controller.decisions.slow_brokers import Share
-from ottla.controller.image import MetadataImage, PartitionImage
+from ottla.controller.image import NO_LEADER, MetadataImage, PartitionImage
 
 NOTHING: Sequence[PartitionImage] = ()
+NO_PARTITION: Final = PartitionImage(NO_LEADER, -1, (), ())
+K = TypeVar("K")
 
 
 class BrokerIndex:
@@ -27,7 +31,7 @@ class BrokerIndex:
         self._behind: dict[int, int] = {}  # by broker: those of them that are out of sync
         for topic in image.topics.values():
             for partition in topic.partitions:
-                self._count(topic.name, partition, 1)
+                self._replace(topic.name, NO_PARTITION, partition)
 
     def follow(self, image: MetadataImage) -> None:
         """The next image: only what differs from the last one is looked at."""
@@ -37,13 +41,10 @@ class BrokerIndex:
             gone = before.partitions if before is not None else NOTHING
             new = after.partitions if after is not None else NOTHING
             for index in range(max(len(gone), len(new))):
-                left = gone[index] if index < len(gone) else None
-                right = new[index] if index < len(new) else None
+                left = gone[index] if index < len(gone) else NO_PARTITION
+                right = new[index] if index < len(new) else NO_PARTITION
                 if left is not right:
-                    if left is not None:
-                        self._count(name, left, -1)
-                    if right is not None:
-                        self._count(name, right, 1)
+                    self._replace(name, left, right)
 
     def topics_of(self, brokers: Iterable[int]) -> list[str]:
         """Topics with a partition that names one of these: as replica, in sync, eligible or leader."""
@@ -62,32 +63,57 @@ class BrokerIndex:
         """How far these keep up."""
         return {broker: Share(self._held.get(broker, 0), self._behind.get(broker, 0)) for broker in brokers}
 
-    def _count(self, topic: str, partition: PartitionImage, step: int) -> None:
-        named = {partition.leader, *partition.replicas, *partition.isr}
-        named.update(partition.eligible, partition.last_known_eligible)
-        for broker in named:
-            add(self._topics.setdefault(broker, {}), topic, step)
-            if not self._topics[broker]:
-                del self._topics[broker]
-        if is_moving(partition):
-            add(self._moving, topic, step)
-        for broker in partition.replicas:
-            add(self._replicas, broker, step)
-        if len(partition.replicas) == 1 or partition.is_damaged:
-            return
-        for broker in partition.replicas:
-            if broker not in partition.adding_replicas:
-                add(self._held, broker, step)
-                if broker not in partition.isr:
-                    add(self._behind, broker, step)
+    def _replace(self, topic: str, old: PartitionImage, new: PartitionImage) -> None:
+        """Mostly a leader or an ISR has changed: then hardly anything has to be counted anew."""
+        before, after = named(old), named(new)
+        if before != after:
+            for broker in before - after:
+                topics = self._topics[broker]
+                add(topics, topic, -1)
+                if not topics:
+                    del self._topics[broker]
+            for broker in after - before:
+                add(self._topics.setdefault(broker, {}), topic, 1)
+        if is_moving(old) != is_moving(new):
+            add(self._moving, topic, 1 if is_moving(new) else -1)
+        if old.replicas != new.replicas:
+            count(self._replicas, old.replicas, new.replicas)
+        old_held, new_held = held(old), held(new)
+        if old_held != new_held:
+            count(self._held, old_held, new_held)
+        if old_held != new_held or old.isr != new.isr:
+            count(self._behind, without(old_held, old.isr), without(new_held, new.isr))
 
     def __repr__(self) -> str:
         return f"<BrokerIndex of {len(self._topics)} brokers, {len(self._moving)} topics on the move>"
 
 
-def add(counts: dict, key: object, step: int) -> None:  # type: ignore[type-arg]
-    count = counts.get(key, 0) + step
-    if count:
-        counts[key] = count
+def named(partition: PartitionImage) -> set[int]:
+    """Whoever decisions about a partition look at."""
+    found = {*partition.replicas, *partition.isr, *partition.eligible, *partition.last_known_eligible}
+    if partition.leader != NO_LEADER:
+        found.add(partition.leader)
+    return found
+
+
+def held(partition: PartitionImage) -> tuple[int, ...]:
+    """The replicas that tell whether a broker keeps up (slow_brokers.py)."""
+    if len(partition.replicas) == 1 or partition.is_damaged:
+        return ()
+    return without(partition.replicas, partition.adding_replicas) if partition.adding_replicas else partition.replicas
+
+
+def count(counts: dict[int, int], old: Iterable[int], new: Iterable[int]) -> None:
+    for broker in old:
+        add(counts, broker, -1)
+    for broker in new:
+        add(counts, broker, 1)
+
+
+def add(counts: dict[K, int], key: K, step: int) -> None:
+    """What is zero is not there."""
+    number = counts.get(key, 0) + step
+    if number:
+        counts[key] = number
     else:
-        del counts[key]
+        counts.pop(key, None)
