@@ -134,11 +134,12 @@ class ControllerWatches:
         """A watch for each topic; those of topics that are gone end. Only new and changed ones are looked at."""
         image, before = self._controller.image, self._watched
         damaged = damaged_topics(image)
-        names = list(image.topics if before is None else image.changed_topics_since(before) | damaged_topics(before))
-        for start in range(0, len(names) + len(damaged), WATCHED_AT_ONCE):
+        changed = image.topics if before is None else image.changed_topics_since(before) | damaged_topics(before)
+        names = [*changed, *damaged]
+        for start in range(0, len(names), WATCHED_AT_ONCE):
             if start:
                 await asyncio.sleep(0)
-            for name in [*names, *damaged][start : start + WATCHED_AT_ONCE]:
+            for name in names[start : start + WATCHED_AT_ONCE]:
                 self._watch_topic(name, is_there=name in image.topics or name in damaged)
         self._watched = image
         if self._changed_topics:
