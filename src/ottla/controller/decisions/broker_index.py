@@ -43,7 +43,7 @@ class BrokerIndex:
             for index in range(max(len(gone), len(new))):
                 left = gone[index] if index < len(gone) else NO_PARTITION
                 right = new[index] if index < len(new) else NO_PARTITION
-                if left is not right:
+                if left is not right and left != right:
                     self._replace(name, left, right)
 
     def topics_of(self, brokers: Iterable[int]) -> list[str]:
