@@ -103,24 +103,31 @@ async def measure(partitions: int, brokers: int) -> dict[str, Any]:
     await cluster.start()
     meter = Meter(cluster, loop)
     found: dict[str, Any] = {"partitions": partitions, "brokers": brokers}
-    found["filled"] = await fill(cluster, partitions, meter)
+
+    def note(**figures: Any) -> None:
+        """Told at once, too: the largest sizes take minutes."""
+        named = {name.replace("__", "-").replace("_", " "): value for name, value in figures.items()}
+        found.update(named)
+        print(json.dumps(named), file=sys.stderr, flush=True)
+
+    note(filled=await fill(cluster, partitions, meter))
     gc.collect()
     settle_garbage_collector()
     await settle(cluster)
-    found["idle"] = await idle(meter)
-    found.update(await measure_events(cluster, meter, EVENTS))
+    note(idle=await idle(meter))
+    note(**await measure_events(cluster, meter, EVENTS))
     cluster.begin_polls()
     await asyncio.sleep(0.1)
-    found["told"] = {}
-    for name, event in events_of(cluster, start=EVENTS).items():
-        found["told"][name] = await tell(cluster, event, meter)
-    found["fail-over"] = await fail_over(cluster, meter)
+    told = {name: await tell(cluster, event, meter) for name, event in events_of(cluster, start=EVENTS).items()}
+    note(told=told, fail__over=await fail_over(cluster, meter))
     cluster.end_polls()
-    found["snapshot"] = await join(cluster, meter)
-    found["clients"] = await ask_all(cluster.controller.image, meter)
-    found["new controller"] = await take_over(cluster, meter)
-    found["memory_mb"] = memory_of(cluster.controller.image)
-    found["peak_mb"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    note(snapshot=await join(cluster, meter), clients=await ask_all(cluster.controller.image, meter))
+    note(new_controller=await take_over(cluster, meter))
+    note(
+        peak=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+        memory=memory_of(cluster.controller.image),
+    )
+    await cluster.stop()
     return found
 
 
