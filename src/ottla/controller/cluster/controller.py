@@ -105,7 +105,8 @@ class ClusterController(ControllerService):
         self.liveness = Liveness()
         self.slow: frozenset[int] = frozenset()  # brokers that do not keep up (relief.py)
         self.index = BrokerIndex(self._image)
-        self._must_settle_all = True  # nobody knows whether all partitions are in line with who is there
+        self._loads = 0  # how often the store was read as a whole
+        self._settled_load = -1  # the one since which all partitions are in line with who is there
         self._election_options = options
         # Nobody hears of an image before its leaders fit to who is there: one that lost records would begin to lead.
         self._is_settled = False
@@ -149,7 +150,7 @@ class ClusterController(ControllerService):
         self._image = image
         self.index = index or BrokerIndex(image)
         self.index.follow(image)
-        self._must_settle_all = True
+        self._loads += 1
         self.note_resting()
 
     def resign(self) -> None:
@@ -166,6 +167,7 @@ class ClusterController(ControllerService):
     async def take_brokers(self, read: Callable[[], Awaitable[Registrations]]) -> Election:
         """Look who is registered and can be heard, and go on with them."""
         seen: dict[int, BrokerImage] = {}
+        load = -1
 
         async def look() -> frozenset[str]:
             registered = await read()
@@ -175,14 +177,16 @@ class ClusterController(ControllerService):
             return registered.damaged
 
         def decide(image: MetadataImage, damaged: frozenset[str]) -> Decision[Election]:
+            nonlocal load
+            load = self._loads
             others = frozenset(path for path in image.damaged if not path.startswith(tree.BROKER_IDS))
             if image.damaged != others | damaged:
                 image = image.with_damaged(others | damaged)
-            topics_of = None if self._must_settle_all else self.index.topics_of
+            topics_of = self.index.topics_of if load == self._settled_load else None
             return decide_brokers(image, seen, self.liveness, self.rules, topics_of)
 
         election = await self.change_after_reading(look, decide)
-        self._must_settle_all = False
+        self._settled_load = load
         self.liveness = self.liveness._replace(known=after_election(seen, self.liveness.known))
         if not self._is_settled:
             self._is_settled = True
@@ -332,7 +336,7 @@ class ClusterController(ControllerService):
     async def _reload(self) -> None:
         nodes = await self.read_tree()
         self._must_reload = False
-        self._must_settle_all = True
+        self._loads += 1
         # Who is elected keeps its epoch: if that is over, the fence will tell. Who is there is looked at in its turn,
         # with all that follows from it: a broker that has been restarted must not lead before that.
         image = (await load_apart(nodes, self._image)).image

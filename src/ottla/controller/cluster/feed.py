@@ -46,7 +46,7 @@ class Feed:
         self._partitions = 0
         self._prepared: tuple[MetadataImage, MetadataImage, MetadataDelta] | None = None
         self._snapshot: MetadataDelta | None = None
-        self._encoded: dict[int, asyncio.Task[bytes] | bytes] = {}  # deltas by number
+        self._encoded: dict[int, tuple[MetadataDelta, asyncio.Task[bytes] | bytes]] = {}  # by number
         self._whole: EncodedDelta | None = None  # a snapshot of all that there is now
         self._making: asyncio.Task[EncodedDelta] | None = None
         self._news: asyncio.Future[None] | None = None
@@ -123,14 +123,13 @@ class Feed:
             return delta.body
         if delta.is_snapshot:
             return encode_delta(delta)
-        found = self._encoded.get(delta.sequence)
-        if found is None:
-            if partition_count(delta) <= MUCH:
-                found = encode_delta(delta)
-            else:
-                found = tasks.ask(asyncio.to_thread(encode_delta, delta), "a change of the metadata, encoded")
-            if self._deltas and self._deltas[0].sequence <= delta.sequence <= self.sequence:
-                self._encoded[delta.sequence] = found
+        known = self._encoded.get(delta.sequence)
+        if known is not None and known[0] is delta:  # and not the one that had this number in an earlier term
+            found = known[1]
+        else:
+            found = self._encode(delta)
+            if self._deltas and self._deltas[0].sequence <= delta.sequence:
+                self._encoded[delta.sequence] = (delta, found)
         return found if isinstance(found, bytes) else await asyncio.shield(found)
 
     def unseen(self, epoch: int, sequence: int) -> list[MetadataDelta]:
@@ -172,6 +171,11 @@ class Feed:
         return True
 
     # ---- inside
+
+    def _encode(self, delta: MetadataDelta) -> asyncio.Task[bytes] | bytes:
+        if partition_count(delta) <= MUCH:
+            return encode_delta(delta)
+        return tasks.ask(asyncio.to_thread(encode_delta, delta), "a change of the metadata, encoded")
 
     def _delta_to(self, image: MetadataImage) -> MetadataDelta:
         prepared, self._prepared = self._prepared, None
