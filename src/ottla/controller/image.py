@@ -136,7 +136,7 @@ class MetadataImage:
         self.controller_id = controller_id
         self.controller_epoch = controller_epoch
         self.brokers: Mapping[int, BrokerImage] = brokers or {}
-        self.newest_broker_epoch = newest_epoch(self.brokers)
+        self.newest_broker_epoch = max((broker.epoch for broker in self.brokers.values()), default=-1)
         self.topics: Mapping[str, TopicImage] = sharable(topics or {})
         self.topics_by_id: Mapping[UUID, TopicImage] = sharable({each.topic_id: each for each in self.topics.values()})
         self.partition_count = sum(len(topic.partitions) for topic in self.topics.values())
@@ -219,13 +219,6 @@ class MetadataImage:
         new.topic_configs = with_changes(self.topic_configs, topic_configs)
         new.names_by_collision_key = with_changes(self.names_by_collision_key, colliding)
         new.recent_topics = (frozenset([*topics, *topic_configs]), *new.recent_topics[1:])
-        return new
-
-    def with_other_topics(self, topics: Mapping[str, TopicImage]) -> MetadataImage:
-        """The same with these topics and no others; settings stay as they are. Not to be compared with others."""
-        new = self._next()
-        new.lineage = object()
-        new.topics = topics
         return new
 
     def without_leader(self, broker: int) -> MetadataImage:
@@ -314,7 +307,8 @@ class MetadataImage:
 
     def with_brokers(self, brokers: Mapping[int, BrokerImage]) -> MetadataImage:
         new = self._next()
-        new.brokers, new.newest_broker_epoch = brokers, newest_epoch(brokers)
+        new.brokers = brokers
+        new.newest_broker_epoch = max((broker.epoch for broker in brokers.values()), default=-1)
         return new
 
     def with_cluster_id(self, cluster_id: str) -> MetadataImage:
@@ -404,7 +398,3 @@ class MetadataImage:
         new.changed_acls = frozenset()
         new.changed_users = new.changed_quotas = frozenset()
         return new
-
-
-def newest_epoch(brokers: Mapping[int, BrokerImage]) -> int:
-    return max((broker.epoch for broker in brokers.values()), default=-1)

@@ -291,7 +291,6 @@ class ControllerService:
                     raise failure from refused
                 await self._make_ready()
                 continue
-            await self._prepare(decision.image)
             self._publish(decision.image)
             break
         return decision.reply, self._sequence()
@@ -300,9 +299,6 @@ class ControllerService:
         if size > THREAD_SIZE_MIN:  # decisions are pure and the image never changes: any thread will do
             return await asyncio.to_thread(decide, self._image)
         return decide(self._image)
-
-    async def _prepare(self, image: MetadataImage) -> None:
-        """What takes long about an image that is written, before anybody hears of it."""
 
     def _is_change(self, decision: Decision[Any]) -> bool:
         return bool(decision.operations)

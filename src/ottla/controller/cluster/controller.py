@@ -21,10 +21,11 @@ from ottla.controller import tree
 from ottla.controller.cluster.broker_liveness import BrokerLiveness
 from ottla.controller.cluster.feed import Feed
 from ottla.controller.cluster.loading_apart import load_apart
-from ottla.controller.cluster.news import tell_brokers, tell_damage
+from ottla.controller.cluster.news import tell_brokers, tell_damage, tell_election
 from ottla.controller.cluster.version_gate import VersionGate
 from ottla.controller.decisions.broker_epochs import after_election
 from ottla.controller.decisions.broker_index import BrokerIndex
+from ottla.controller.decisions.changes import has_changed
 from ottla.controller.decisions.eligible_leaders import decide_minimum
 from ottla.controller.decisions.isr import IsrAnswer, IsrChange, check_broker_epoch, decide_alter_partitions
 from ottla.controller.decisions.leader_election import (
@@ -51,19 +52,6 @@ POLL_WAIT_MS_MAX: Final = 30_000
 REGISTRATION_SECONDS_MAX: Final = 2.0  # so long a broker that is not known yet waits for the controller to look
 LOOK_SECONDS: Final = 0.02
 SEEN_SECONDS_MAX: Final = 1.0  # so long an answer waits for brokers that have not seen the change
-PARTS: Final = (
-    "acls",
-    "brokers",
-    "broker_configs",
-    "group_configs",
-    "client_metrics_configs",
-    "user_configs",
-    "quota_configs",
-    "delegation_tokens",
-    "features",
-    "cluster_id",
-    "damaged",
-)
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -136,10 +124,7 @@ class ClusterController(ControllerService):
         known: Mapping[int, int] = NO_LIVES,
         index: BrokerIndex | None = None,
     ) -> None:
-        """This broker was elected; `image` is what the store holds, under the new epoch, `known` whom its ISRs mean.
-
-        `index` is that of the image, if it was made already: it takes long where there is much.
-        """
+        """This broker was elected; `image` is what the store holds, under the new epoch, `known` whom its ISRs mean."""
         self.liveness = Liveness(known=known)
         self._epoch_version = epoch_version
         self._must_reload = False
@@ -173,7 +158,8 @@ class ClusterController(ControllerService):
             registered = await read()
             admitted = self.versions.admit(self._image, registered.brokers)
             seen.update(self.broker_liveness.count_on(admitted, self._clock.monotonic_ms()))
-            self._compare(self._image.brokers, seen)  # here and not in the decision, which may run in another thread
+            for broker in tell_brokers(self._image.brokers, seen):  # here: the decision may run in another thread
+                self.forget(broker)
             return registered.damaged
 
         def decide(image: MetadataImage, damaged: frozenset[str]) -> Decision[Election]:
@@ -191,18 +177,14 @@ class ClusterController(ControllerService):
         if not self._is_settled:
             self._is_settled = True
             super()._publish(self._image)
-        self._tell(election)
+        tell_election(election)
         return election
-
-    def _compare(self, before: Mapping[int, BrokerImage], brokers: Mapping[int, BrokerImage]) -> None:
-        for broker in tell_brokers(before, brokers):
-            self.forget(broker)
 
     def forget(self, broker: int) -> None:
         """What a broker said in an earlier life counts no more."""
         self.feed.forget_broker(broker)
-        offline = {id_: names for id_, names in self.liveness.offline.items() if id_ != broker}
-        self.liveness = self.liveness._replace(shutting_down=self.liveness.shutting_down - {broker}, offline=offline)
+        liveness = self.liveness.with_offline(broker, frozenset())
+        self.liveness = liveness._replace(shutting_down=liveness.shutting_down - {broker})
 
     async def settle(self, only: Collection[str] | None = None) -> Election:
         """Bring all partitions, or those of some topics, in line with who is there and with the settings."""
@@ -211,21 +193,13 @@ class ClusterController(ControllerService):
             size=self._image.partition_count if only is None else self._image.count_partitions(only),
             is_urgent=True,
         )
-        self._tell(election)
+        tell_election(election)
         return election
 
     async def settle_minimum(self) -> None:
         """One min.insync.replicas for the whole cluster; at first what the file of this broker says."""
         minimum = self._election_options.under(MetadataImage()).min_insync_replicas
         await self.change(lambda image: decide_minimum(image, minimum), is_urgent=True)
-
-    def _tell(self, election: Election) -> None:
-        if election.elected or election.leaderless:
-            logger.info(
-                "[Controller] %d partitions have a new leader or leader epoch, %d have none",
-                election.elected,
-                len(election.leaderless),
-            )
 
     # ---- changes in a cluster
 
@@ -254,7 +228,11 @@ class ClusterController(ControllerService):
         liveness = self._liveness_under(decision.image)
         decision = await self._with_election(old, decision, liveness)
         decision = with_next_steps(old, decision, liveness, self.rules, self.index.moving_topics)
-        return with_relief(old, decision, liveness, self.rules)
+        decision = with_relief(old, decision, liveness, self.rules)
+        new = decision.image
+        if new.count_partitions(new.changed_topics_since(old)) > THREAD_SIZE_MIN:
+            await self.feed.prepare(new)
+        return decision
 
     async def _with_election(self, old: MetadataImage, decision: Decision[R], liveness: Liveness) -> Decision[R]:
         """Settings that decide about leaders count from the moment in which they change."""
@@ -294,21 +272,10 @@ class ClusterController(ControllerService):
 
     def _is_change(self, decision: Decision[Any]) -> bool:
         """Some things change without being written by us: who is alive, and what others have written."""
-        old, new = self._image, decision.image
-        return bool(decision.operations or new.changed_topics) or any(
-            getattr(new, part) is not getattr(old, part) for part in PARTS
-        )
+        return bool(decision.operations) or has_changed(self._image, decision.image)
 
     def _pieces(self, operations: Sequence[StoreOperation]) -> Iterator[Sequence[StoreOperation]]:
         return split(operations)
-
-    async def _prepare(self, image: MetadataImage) -> None:
-        if image.count_partitions(image.changed_topics_since(self._image)) <= THREAD_SIZE_MIN:
-            return
-        elected = self._epoch_version
-        await self.feed.prepare(image)
-        if not self._is_active or self._epoch_version != elected:  # what is written is read by whoever comes next
-            raise KafkaError(Error.NOT_CONTROLLER)
 
     def _publish(self, image: MetadataImage) -> None:
         tell_damage(self._image.damaged, image.damaged)
@@ -418,19 +385,15 @@ class ClusterController(ControllerService):
     async def take_offline(self, broker: int, replicas: frozenset[tuple[UUID, int]]) -> None:
         """All replicas of a broker that lie in failed folders."""
         before = self.liveness.offline.get(broker, frozenset())
-        self._note_offline(broker, replicas)
+        self.liveness = self.liveness.with_offline(broker, replicas)
         known = self._image.topics_by_id
         try:
             await self.settle({known[topic_id].name for topic_id, _ in before ^ replicas if topic_id in known})
         except BaseException:
-            self._note_offline(broker, before)  # it is told again, and must not be taken for known then
+            self.liveness = self.liveness.with_offline(
+                broker, before
+            )  # it is told again, and must not be taken for known then
             raise
-
-    def _note_offline(self, broker: int, replicas: frozenset[tuple[UUID, int]]) -> None:
-        offline = {id_: names for id_, names in self.liveness.offline.items() if id_ != broker}
-        if replicas:
-            offline[broker] = replicas
-        self.liveness = self.liveness._replace(offline=offline)
 
     def __repr__(self) -> str:
         return f"<ClusterController {self.liveness} {self.feed!r}>"

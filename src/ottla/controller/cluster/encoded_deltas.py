@@ -49,7 +49,7 @@ def encode_answer(response: ClusterPollResponse, deltas: list[bytes | bytearray]
 
 def encode_snapshot(image: MetadataImage, sequence: int) -> EncodedDelta:
     """All of an image; for a worker."""
-    delta = difference(MetadataImage(), image.with_other_topics({}), sequence)
+    delta = difference(MetadataImage(), without_topics(image), sequence)
     delta.configs += [to_delta_configs(TOPIC, name, image.topic_configs.get(name, {})) for name in image.topics]
     delta.is_snapshot = True
     delta.features = to_delta_features(image.features)
@@ -71,6 +71,13 @@ def encode_snapshot(image: MetadataImage, sequence: int) -> EncodedDelta:
     while delta.configs:
         delta.configs.pop()
     return EncodedDelta(sequence, True, body)
+
+
+def without_topics(image: MetadataImage) -> MetadataImage:
+    """All the rest of an image; good for nothing but to be told."""
+    rest = image.with_cluster_id(image.cluster_id)
+    rest.lineage, rest.topics = object(), {}
+    return rest
 
 
 def encode_topic(topic: DeltaTopic) -> memoryview:

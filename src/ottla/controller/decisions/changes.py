@@ -8,6 +8,7 @@ epoch: a leader that knows the old epoch must not get an answer to a proposal th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from ottla.base.names import TopicPartition
 from ottla.controller import tree
@@ -17,6 +18,15 @@ from ottla.controller.image import MetadataImage, PartitionImage
 from ottla.controller.stores.store import SetNode, StoreOperation
 
 PartitionChanges = Mapping[TopicPartition, PartitionImage]
+PARTS: Final = (
+    *("acls", "brokers", "broker_configs", "group_configs", "client_metrics_configs", "user_configs", "quota_configs"),
+    *("delegation_tokens", "features", "cluster_id", "damaged"),
+)
+
+
+def has_changed(old: MetadataImage, new: MetadataImage) -> bool:
+    """Whether anything differs that others want to know, written by us or not."""
+    return bool(new.changed_topics) or any(getattr(new, part) is not getattr(old, part) for part in PARTS)
 
 
 def commit_partitions(
