@@ -48,7 +48,7 @@ class BucketMap(Mapping[K, V_co]):
     def __getitem__(self, key: K) -> V_co:
         return self._buckets[hash(key) % BUCKETS][key]
 
-    def get(self, key: K, default: D = None) -> V_co | D:  # type: ignore[override,assignment]
+    def get(self, key: K, default: D = None) -> V_co | D:  # type: ignore[assignment]
         return self._buckets[hash(key) % BUCKETS].get(key, default)
 
     def __contains__(self, key: object) -> bool:

@@ -15,10 +15,11 @@ from ottla.broker.cluster.poll_loop import PollLoop
 from ottla.broker.handlers.create_acls import RULES_AT_ONCE
 from ottla.broker.handlers.table import APIS
 from ottla.controller.cluster.deltas import snapshot
+from ottla.controller.cluster.encoded_deltas import encode_answer
 from ottla.controller.cluster.feed import Feed
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import MetadataImage
-from ottla.protocol.codec import decode
+from ottla.protocol.codec import decode_whole
 from ottla.protocol.messages.acls import (
     AclCreation,
     CreateAclsRequest,
@@ -26,7 +27,7 @@ from ottla.protocol.messages.acls import (
     DeleteAclsRequest,
     DescribeAclsRequest,
 )
-from ottla.protocol.messages.cluster_poll import ClusterPollResponse, MetadataDelta
+from ottla.protocol.messages.cluster_poll import ClusterPollResponse
 from ottla.security.acls import AccessControlEntry, ResourcePattern
 from ottla.security.authorizer import Authorizer
 from unit.broker.test_poll_loop import FakeMembership, settle
@@ -107,7 +108,9 @@ def test_a_controller_tells_everything_and_goes_on() -> None:
         told = [delta for poll in polls for delta in poll.result()]
         assert [(each.is_snapshot, each.sequence) for each in told] == [(True, 0)] * 3
         assert all(each is told[0] for each in told), "it is made once for all of them"
-        assert len(decode(MetadataDelta, 1, memoryview(told[0].body))[0].acls) == MANY
+        answer = encode_answer(ClusterPollResponse(controller_epoch=5), [told[0].body], 1)
+        (delta,) = decode_whole(ClusterPollResponse, 1, memoryview(answer.body)).deltas
+        assert len(delta.acls) == MANY
         assert steps.longest_round <= ROUND_STEPS_MAX, f"{steps.longest_round} steps at a time"
 
     run_counting(scene())

@@ -23,7 +23,7 @@ class Loaded(NamedTuple):
 
     image: MetadataImage
     broker_epochs: Mapping[int, int]
-    index: BrokerIndex
+    broker_index: BrokerIndex
 
 
 async def load_apart(nodes: Mapping[str, Node], known: MetadataImage) -> Loaded:

@@ -369,7 +369,7 @@ class Membership:
             await remove_registration(self.store, dead)
         image = image.with_controller(self.node_id, epoch)
         self.controller.broker_liveness.begin(self.node_id, self.store.session_timeout_ms, self._clock.monotonic_ms())
-        self.controller.activate(image, epoch_version, loaded.broker_epochs, loaded.index)
+        self.controller.activate(image, epoch_version, loaded.broker_epochs, loaded.broker_index)
         self.controller_node = (self.node_id, epoch_version)
         self.controller_id = self.node_id
         try:
