@@ -41,23 +41,25 @@ def _recovery(rows: list[Row]) -> Any:
     """What takes long: a broker dies, a broker joins, a controller is elected."""
     figure, axes = plt.subplots(figsize=(6, 3))
     kinds: dict[str, Callable[[Row], float]] = {
-        "broker dies, decided and written": lambda row: row["fail-over"]["decided_ms"] / 1000,
-        "snapshot for a broker that joins": lambda row: row["snapshot"]["wall_ms"] / 1000,
-        "that broker takes it in": lambda row: row["snapshot"]["taken_wall_ms"] / 1000,
-        "new controller": lambda row: row["new controller"]["wall_ms"] / 1000,
+        "broker dies, all told": lambda row: row["fail-over"]["cpu_ms"] / 1000,
+        "snapshot for a broker that joins": lambda row: row["snapshot"]["cpu_ms"] / 1000,
+        "that broker takes it in": lambda row: row["snapshot"]["taken_cpu_ms"] / 1000,
+        "new controller": lambda row: row["new controller"]["cpu_ms"] / 1000,
     }
     for number, (name, value) in enumerate(kinds.items()):
         _curves(axes, rows, "partitions", value, name, f"C{number}")
-    _finish(axes, "partitions", "seconds")
+    _finish(axes, "partitions", "seconds of CPU")
     axes.legend(fontsize=8)
     return figure
 
 
 def _curves(axes: Any, rows: list[Row], along: str, value: Callable[[Row], float], name: str, colour: str) -> None:
-    """One curve for each number of the other thing."""
+    """One curve for each number of the other thing, or one of all sizes where both grow together."""
     other = "brokers" if along == "partitions" else "partitions"
-    for style, fixed in zip(STYLES, sorted({row[other] for row in rows}), strict=False):
-        points = sorted((row[along], value(row)) for row in rows if row[other] == fixed)
+    counts = sorted({row[other] for row in rows})
+    lots = [[row for row in rows if row[other] == count] for count in counts] if len(counts) < len(rows) else [rows]
+    for style, lot in zip(STYLES, lots, strict=False):
+        points = sorted((row[along], value(row)) for row in lot)
         label = name if style == STYLES[0] else None
         axes.plot([x for x, _ in points], [y for _, y in points], style, color=colour, label=label, markersize=4)
 
