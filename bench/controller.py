@@ -1,8 +1,7 @@
 """`python -m bench.controller`: what a controller costs, with up to 1,000,000 partitions on up to 1,000 brokers.
 
 Brokers and the disks of the store are played (played_cluster.py, played_store.py); controller, watches, feed and deltas
-are ottla's own. `--zookeeper N` does one size in the real ZooKeeper. Each size runs in a process of its own, and the
-largest takes 3 GB.
+are ottla's own. `--zookeeper N` does one size in the real ZooKeeper. Each size runs in a process of its own.
 """
 
 from __future__ import annotations
