@@ -219,7 +219,7 @@ def throughput(system: System, seconds: float) -> dict[str, float]:
     if producer.flush(120) or failed:
         raise BenchError(f"{system.name}: {len(failed)} records failed")
     rate = count * len(RECORD) / (time.perf_counter() - begin) / 1e6
-    found = {"mb_per_s": rate, "memory_mb": system.memory_mb()}
+    found = {"mb_per_s": rate, "memory": system.memory_mb()}
     system.delete_topic("throughput")
     return found
 
@@ -291,7 +291,7 @@ def many_partitions(system: System, partitions: int) -> dict[str, float]:
 def measure(system: System, options: argparse.Namespace) -> dict[str, Any]:
     quick = options.quick
     sections: dict[str, Callable[[], dict[str, float]]] = {
-        "idle": lambda: {"memory_mb": system.memory_mb()},
+        "idle": lambda: {"memory": system.memory_mb()},
         "fail-over": lambda: fail_over(system, 3 if quick else options.rounds, is_controller=False),
         "fail-over of the controller": lambda: fail_over(system, 3 if quick else options.rounds, is_controller=True),
         "rolling restart": lambda: rolling_restart(system, 1 if quick else 5),

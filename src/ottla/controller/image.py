@@ -12,7 +12,7 @@ from uuid import UUID
 
 from ottla.base.names import INTERNAL_TOPICS
 from ottla.controller.collisions import collisions, forget_collision, note_collision
-from ottla.controller.mappings import differing, kept, with_changes, without_empty
+from ottla.controller.mappings import differing, kept, sharable, with_changes, without_empty
 from ottla.security.acls import Acls, Entries, ResourcePattern
 from ottla.security.delegation_tokens import DelegationToken
 
@@ -21,6 +21,8 @@ NO_CONTROLLER: Final = -1
 MISSING_EPOCH: Final = -1  # the partition epoch of a partition that has no state node yet
 DAMAGED_EPOCH: Final = -2  # and of one whose state node cannot be read: nobody writes it until somebody has restored it
 NO_FEATURES: Final[Mapping[str, tuple[int, int]]] = {}
+NO_NAMES: Final[frozenset[str]] = frozenset()
+GENERATIONS_MAX: Final = 256  # before an image of which it knows which topics they changed
 
 
 class Endpoint(NamedTuple):
@@ -84,7 +86,6 @@ class MetadataImage:
         "brokers",
         "changed_acls",
         "changed_quotas",
-        "changed_topics",
         "changed_users",
         "client_metrics_configs",
         "cluster_id",
@@ -98,8 +99,12 @@ class MetadataImage:
         "group_configs",
         "lineage",
         "names_by_collision_key",
+        "newest_broker_epoch",
+        "origin",
+        "partition_count",
         "predecessor",
         "quota_configs",
+        "recent_topics",
         "topic_configs",
         "topics",
         "topics_by_id",
@@ -131,26 +136,31 @@ class MetadataImage:
         self.controller_id = controller_id
         self.controller_epoch = controller_epoch
         self.brokers: Mapping[int, BrokerImage] = brokers or {}
-        self.topics: Mapping[str, TopicImage] = topics or {}
-        self.topics_by_id: Mapping[UUID, TopicImage] = {topic.topic_id: topic for topic in self.topics.values()}
-        self.topic_configs: Mapping[str, Mapping[str, str]] = topic_configs or {}  # every topic has an entry
+        self.newest_broker_epoch = max((broker.epoch for broker in self.brokers.values()), default=-1)
+        self.topics: Mapping[str, TopicImage] = sharable(topics or {})
+        self.topics_by_id: Mapping[UUID, TopicImage] = sharable({each.topic_id: each for each in self.topics.values()})
+        self.partition_count = sum(len(topic.partitions) for topic in self.topics.values())
+        self.topic_configs: Mapping[str, Mapping[str, str]] = sharable(topic_configs or {})  # of every topic
         self.broker_configs: Mapping[str, Mapping[str, str]] = broker_configs or {}  # "" is the default of all brokers
         self.group_configs: Mapping[str, Mapping[str, str]] = group_configs or {}
         self.client_metrics_configs: Mapping[str, Mapping[str, str]] = client_metrics_configs or {}  # by subscription
         self.acls: Acls = acls or {}  # access rules; no resource without any
         self.acl_versions = acl_versions or {}  # of their nodes; known to the controller only
-        self.user_configs: Mapping[str, Mapping[str, str]] = user_configs or {}  # passwords among them: never told
-        self.quota_configs: Mapping[str, Mapping[str, str]] = quota_configs or {}  # by path (quota_nodes.py)
+        self.user_configs: Mapping[str, Mapping[str, str]] = sharable(
+            user_configs or {}
+        )  # passwords among them: never told
+        self.quota_configs: Mapping[str, Mapping[str, str]] = sharable(quota_configs or {})  # by path
         self.delegation_tokens: Mapping[str, DelegationToken] = delegation_tokens or {}  # by id
-        self.names_by_collision_key: Mapping[str, tuple[str, ...]] = collisions(self.topics)
+        self.names_by_collision_key: Mapping[str, tuple[str, ...]] = sharable(collisions(self.topics))
         self.features: Mapping[str, int] = features or {}  # finalized features and their levels (KIP-584)
         self.features_epoch = features_epoch  # the version of the node that holds them
         self.damaged = frozenset(damaged)  # nodes that cannot be read: what they stand for is as it was last known
         self.lineage = object()  # images that derive from one another share it
         self.generation = 0  # +1 with every change within a lineage
         self.predecessor: MetadataImage | None = None  # if it is of another lineage, but what has changed is known
-        self.changed_topics: frozenset[str] = frozenset()  # against the image of the generation before
-        self.changed_acls: frozenset[ResourcePattern] = frozenset()  # the same
+        self.origin: MetadataImage | None = None  # the predecessor of the first one of this lineage
+        self.recent_topics: tuple[frozenset[str], ...] = ()  # changed by this generation, by the one before, ...
+        self.changed_acls: frozenset[ResourcePattern] = frozenset()  # against the image of the generation before
         self.changed_users: frozenset[str] = frozenset()
         self.changed_quotas: frozenset[str] = frozenset()
 
@@ -186,24 +196,29 @@ class MetadataImage:
         configs: Mapping[str, Mapping[str, str]] | None = None,
     ) -> MetadataImage:
         """New and changed topics, removed ones, and new settings of topics (whole sets, by topic)."""
-        topics, by_id, topic_configs = dict(self.topics), dict(self.topics_by_id), dict(self.topic_configs)
-        colliding = dict(self.names_by_collision_key)
-        touched = set(configs or ())
-        for name in removed:
-            touched.add(name)
-            forget_collision(colliding, name)
-            by_id.pop(topics.pop(name).topic_id)
-            topic_configs.pop(name, None)
-        for topic in changed:
-            touched.add(topic.name)
-            note_collision(colliding, topic.name)
-            topics[topic.name] = topic
-            by_id[topic.topic_id] = topic
-        topic_configs.update(configs or {})
+        topics: dict[str, TopicImage | None] = {}
+        by_id: dict[UUID, TopicImage | None] = {}
+        topic_configs: dict[str, Mapping[str, str] | None] = {}
+        colliding: dict[str, tuple[str, ...] | None] = {}
         new = self._next()
-        new.topics, new.topics_by_id, new.topic_configs = topics, by_id, topic_configs
-        new.names_by_collision_key = colliding
-        new.changed_topics = frozenset(touched)
+        for name in removed:
+            gone = self.topics[name]
+            topics[name] = by_id[gone.topic_id] = None
+            new.partition_count -= len(gone.partitions)
+            forget_collision(self.names_by_collision_key, colliding, name)
+            if name in self.topic_configs:
+                topic_configs[name] = None
+        for topic in changed:
+            before = topics[topic.name] if topic.name in topics else self.topics.get(topic.name)
+            if before is None:
+                note_collision(self.names_by_collision_key, colliding, topic.name)
+            new.partition_count += len(topic.partitions) - (len(before.partitions) if before is not None else 0)
+            topics[topic.name] = by_id[topic.topic_id] = topic
+        topic_configs.update(configs or {})
+        new.topics, new.topics_by_id = with_changes(self.topics, topics), with_changes(self.topics_by_id, by_id)
+        new.topic_configs = with_changes(self.topic_configs, topic_configs)
+        new.names_by_collision_key = with_changes(self.names_by_collision_key, colliding)
+        new.recent_topics = (frozenset([*topics, *topic_configs]), *new.recent_topics[1:])
         return new
 
     def without_leader(self, broker: int) -> MetadataImage:
@@ -293,6 +308,7 @@ class MetadataImage:
     def with_brokers(self, brokers: Mapping[int, BrokerImage]) -> MetadataImage:
         new = self._next()
         new.brokers = brokers
+        new.newest_broker_epoch = max((broker.epoch for broker in brokers.values()), default=-1)
         return new
 
     def with_cluster_id(self, cluster_id: str) -> MetadataImage:
@@ -305,10 +321,18 @@ class MetadataImage:
         new.controller_id, new.controller_epoch = controller_id, controller_epoch
         return new
 
+    @property
+    def changed_topics(self) -> frozenset[str]:
+        """Those of the last change."""
+        return self.recent_topics[0] if self.recent_topics else NO_NAMES
+
     def changed_topics_since(self, old: MetadataImage) -> frozenset[str]:
         """Names of the topics that were added, removed or changed (settings too) between two images."""
         if self._follows(old):
             return self.changed_topics
+        generations = self.generation - old.generation if old is not self.origin else len(self.recent_topics)
+        if (old.lineage is self.lineage or old is self.origin) and 0 <= generations <= len(self.recent_topics):
+            return NO_NAMES.union(*self.recent_topics[:generations])
         names = self.topics.keys() | old.topics.keys()
         return frozenset(name for name in names if self._differs(old, name))
 
@@ -343,8 +367,11 @@ class MetadataImage:
         What is equal is the very same as in `old` afterwards.
         """
         new = self._next()
-        new.lineage, new.predecessor = object(), old
-        new.changed_topics = self.changed_topics_since(old)
+        new.lineage, new.predecessor, new.origin = object(), old, old
+        new.topics, changed = kept(old.topics, self.topics)
+        new.topic_configs, reconfigured = kept(old.topic_configs, self.topic_configs)
+        new.topics_by_id = sharable({topic.topic_id: topic for topic in new.topics.values()})
+        new.recent_topics = (changed | reconfigured,)
         new.acls, new.changed_acls = kept(old.acls, self.acls)
         new.user_configs, new.changed_users = kept(old.user_configs, self.user_configs)
         new.quota_configs, new.changed_quotas = kept(old.quota_configs, self.quota_configs)
@@ -366,7 +393,8 @@ class MetadataImage:
             setattr(new, slot, getattr(self, slot))
         new.generation = self.generation + 1
         new.predecessor = None
-        new.changed_topics = frozenset()
+        new.origin = self.origin if len(self.recent_topics) < GENERATIONS_MAX else None
+        new.recent_topics = (NO_NAMES, *self.recent_topics[: GENERATIONS_MAX - 1])
         new.changed_acls = frozenset()
         new.changed_users = new.changed_quotas = frozenset()
         return new

@@ -13,7 +13,7 @@ with one: nobody but a failing disk can have written it. The controller of a clu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, TypeVar
 from uuid import UUID
 
@@ -155,17 +155,21 @@ def load_config(path: str, node: Node, entity_type: str, entity: str, reader: Re
 
 
 def load_topics(nodes: Mapping[str, Node], reader: Reader | None = None) -> dict[str, TopicImage]:
-    prefix = f"{tree.BROKER_TOPICS}/"
     shared = SharedPartitions(reader or Reader())
     topics = {}
-    for path, node in nodes.items():
-        if not path.startswith(prefix) or "/" in path[len(prefix) :]:
-            continue
-        name = path.removeprefix(prefix)
+    for name, node in topic_nodes(nodes):
         topic = shared.topic(name, node)
         if topic is not None:
             topics[name] = TopicImage(name, topic.topic_id or UUID(int=0), shared.partitions(name, topic, nodes))
     return topics
+
+
+def topic_nodes(nodes: Mapping[str, Node]) -> Iterator[tuple[str, Node]]:
+    """The nodes of topics themselves, by the topic's name."""
+    prefix = f"{tree.BROKER_TOPICS}/"
+    for path, node in nodes.items():
+        if path.startswith(prefix) and "/" not in path[len(prefix) :]:
+            yield path.removeprefix(prefix), node
 
 
 class SharedPartitions:

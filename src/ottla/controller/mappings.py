@@ -2,24 +2,98 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TypeVar
+from collections.abc import Iterator, Mapping, ValuesView
+from itertools import chain
+from typing import Final, TypeVar, cast
 
 K = TypeVar("K")
 V = TypeVar("V")
+V_co = TypeVar("V_co", covariant=True)
+D = TypeVar("D")
+
+PLAIN_MAX: Final = 1_000  # entries; so many are copied in a few microseconds
+BUCKETS: Final = 1_024
 
 
-def with_changes(
-    configs: Mapping[str, Mapping[str, str]], changed: Mapping[str, Mapping[str, str] | None]
-) -> dict[str, Mapping[str, str]]:
-    """A copy, in which None takes away; there may be a hundred thousand of them, so only the changed are looked at."""
-    copy = dict(configs)
-    for name, config in changed.items():
-        if config is None:
-            copy.pop(name, None)
-        else:
-            copy[name] = config
-    return copy
+class BucketMap(Mapping[K, V_co]):
+    """Very many entries that never change; a copy with changes shares every bucket in which nothing did."""
+
+    __slots__ = ("_buckets", "_length")
+
+    def __init__(self, entries: Mapping[K, V_co]) -> None:
+        self._buckets: list[dict[K, V_co]] = [{} for _ in range(BUCKETS)]
+        self._length = len(entries)
+        for key, value in entries.items():
+            self._buckets[hash(key) % BUCKETS][key] = value
+
+    def changed(self, changes: Mapping[K, V_co | None]) -> BucketMap[K, V_co]:
+        """None takes away."""
+        buckets, length = list(self._buckets), self._length
+        touched: dict[int, dict[K, V_co]] = {}
+        for key, value in changes.items():
+            place = hash(key) % BUCKETS
+            bucket = touched.get(place)
+            if bucket is None:
+                bucket = touched[place] = buckets[place] = dict(buckets[place])
+            length -= len(bucket)
+            if value is None:
+                bucket.pop(key, None)
+            else:
+                bucket[key] = value
+            length += len(bucket)
+        new: BucketMap[K, V_co] = BucketMap.__new__(BucketMap)
+        new._buckets, new._length = buckets, length
+        return new
+
+    def __getitem__(self, key: K) -> V_co:
+        return self._buckets[hash(key) % BUCKETS][key]
+
+    def get(self, key: K, default: D = None) -> V_co | D:  # type: ignore[assignment]
+        return self._buckets[hash(key) % BUCKETS].get(key, default)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._buckets[hash(key) % BUCKETS]
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[K]:
+        return chain.from_iterable(self._buckets)
+
+    def values(self) -> ValuesView[V_co]:
+        return BucketValues(self)
+
+    def __repr__(self) -> str:
+        return f"<BucketMap of {self._length}>"
+
+
+class BucketValues(ValuesView[V_co]):
+    """Without a look at each key."""
+
+    def __init__(self, mapping: BucketMap[K, V_co]) -> None:
+        super().__init__(mapping)
+        self._buckets = mapping._buckets
+
+    def __iter__(self) -> Iterator[V_co]:
+        return chain.from_iterable(bucket.values() for bucket in self._buckets)
+
+
+def sharable(entries: Mapping[K, V]) -> Mapping[K, V]:
+    """The same, so that copies of it with changes cost as much as changes."""
+    return BucketMap(entries) if len(entries) > PLAIN_MAX and not isinstance(entries, BucketMap) else entries
+
+
+def with_changes(old: Mapping[K, V], changes: Mapping[K, V | None]) -> Mapping[K, V]:
+    """A copy, in which None takes away; the very same where nothing changes."""
+    if not changes:
+        return old
+    if isinstance(old, BucketMap):
+        return old.changed(changes)
+    copy = cast("dict[K, V]", {**old, **changes})
+    for key, value in changes.items():
+        if value is None:
+            del copy[key]
+    return sharable(copy)
 
 
 def kept(old: Mapping[K, V], new: Mapping[K, V]) -> tuple[Mapping[K, V], frozenset[K]]:
@@ -31,7 +105,7 @@ def kept(old: Mapping[K, V], new: Mapping[K, V]) -> tuple[Mapping[K, V], frozens
     if len(same) == len(old) == len(new):
         return old, frozenset()
     differing = [key for key in new if key not in same] + [key for key in old if key not in new]
-    return {key: same.get(key, value) for key, value in new.items()}, frozenset(differing)
+    return sharable({key: same.get(key, value) for key, value in new.items()}), frozenset(differing)
 
 
 def differing(old: Mapping[str, Mapping[str, str]], new: Mapping[str, Mapping[str, str]]) -> frozenset[str]:

@@ -17,6 +17,7 @@ from ottla.base.errors import Error, KafkaError
 from ottla.controller import tree
 from ottla.controller.cluster.feed import Feed
 from ottla.controller.decisions.broker_epochs import after_election, known_broker_epochs
+from ottla.controller.decisions.broker_index import BrokerIndex
 from ottla.controller.decisions.isr import IsrChange, decide_alter_partitions
 from ottla.controller.decisions.leader_election import decide_brokers
 from ottla.controller.decisions.liveness import Liveness, Rules
@@ -58,6 +59,8 @@ class Controlling:
         self._queue: deque[tuple[Decide, Answer]] = deque()
         self._is_busy = False
         self.feed = Feed()
+        self._index = BrokerIndex(self.image)
+        self._must_settle_all = True
         self._polls: dict[int, tuple[int, Answer]] = {}
 
     def end(self) -> None:
@@ -90,6 +93,7 @@ class Controlling:
             self.liveness = Liveness(known=known_broker_epochs(nodes, image))
             self.feed.begin(MetadataImage(), self.epoch)
         self._publish(image)
+        self._must_settle_all = True
         self.is_loaded = True
         self._is_busy = False
         self._brokers = load_brokers(nodes)
@@ -121,10 +125,12 @@ class Controlling:
 
         def decide(image: MetadataImage) -> Decision[Any]:
             seen.update(self._brokers)
-            return decide_brokers(image, self._brokers, self.liveness, self._rules)
+            topics_of = None if self._must_settle_all else self._index.topics_of
+            return decide_brokers(image, self._brokers, self.liveness, self._rules, topics_of)
 
         def settled(reply: Any) -> None:
             if not isinstance(reply, Error):
+                self._must_settle_all = False
                 self.liveness = self.liveness._replace(known=after_election(seen, self.liveness.known))
                 self.member.cluster.review_damage()
                 if not self.is_settled:
@@ -149,7 +155,8 @@ class Controlling:
         decide, answer = self._queue.popleft()
         try:
             self.liveness = self.liveness._replace(resting=self.member.cluster.resting)
-            decision = with_next_steps(self.image, decide(self.image), self.liveness, self._rules)
+            moving = self._index.moving_topics
+            decision = with_next_steps(self.image, decide(self.image), self.liveness, self._rules, moving)
             decision = with_relief(self.image, decision, self.liveness, self._rules)
         except KafkaError as refusal:
             answer(refusal.error)
@@ -190,6 +197,7 @@ class Controlling:
         if image is self.image:
             return
         self.feed.publish(image)
+        self._index.follow(image)
         self.image = image
         if not self.is_settled:
             return  # nobody hears of leaders that may not be there any more

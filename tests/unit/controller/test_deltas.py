@@ -91,7 +91,7 @@ def images(draw: Any) -> MetadataImage:
 
 
 def facts(image: MetadataImage) -> dict[str, Any]:
-    left_out = {"lineage", "generation", "changed_topics", "changed_acls", "names_by_collision_key"}
+    left_out = {"lineage", "generation", "recent_topics", "changed_acls", "names_by_collision_key"}
     left_out |= {"changed_users", "changed_quotas"}
     left_out |= {"broker_configs", "user_configs", "quota_configs"}  # those without a setting are as good as none
     found = {slot: getattr(image, slot) for slot in MetadataImage.__slots__ if slot not in left_out}

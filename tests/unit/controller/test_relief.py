@@ -12,6 +12,7 @@ from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
 from ottla.controller.cluster import controller as cluster_controller
 from ottla.controller.cluster import relief as relief_module
+from ottla.controller.decisions.broker_index import BrokerIndex
 from ottla.controller.decisions.config_changes import (
     ConfigOperation,
     ConfigResourceChange,
@@ -27,7 +28,7 @@ from ottla.controller.decisions.ottla_version import FEATURE, OF_NEW_CLUSTERS
 from ottla.controller.decisions.preferred import ElectionType, decide_balance, decide_elections
 from ottla.controller.decisions.reassignment import Wish, decide_reassignments
 from ottla.controller.decisions.relief import resting_brokers, with_relief
-from ottla.controller.decisions.slow_brokers import SlowBrokers, shares
+from ottla.controller.decisions.slow_brokers import SlowBrokers
 from ottla.controller.image import MetadataImage, PartitionImage
 from unit.controller.stand import Stand, broker
 from unit.controller.test_membership import Member, Scene, run, until
@@ -180,7 +181,9 @@ class Watch:
     def slow(self, image: MetadataImage, minutes: int = 1, after_ms: int = 5 * MINUTE_MS) -> set[int]:
         for _ in range(minutes):
             self.minute += 1
-            found = self.brokers.look(image, shares(image), self.minute * MINUTE_MS, after_ms)
+            found = self.brokers.look(
+                image, BrokerIndex(image).shares(image.brokers), self.minute * MINUTE_MS, after_ms
+            )
         return set(found)
 
 
@@ -240,8 +243,9 @@ def test_what_is_copied_for_the_first_time_or_held_alone_says_nothing() -> None:
     stand = Stand(brokers=3)
     stand.create(NewTopic("orders", assignments=((0, (1, 2)),)), NewTopic("alone", assignments=((0, (3,)),)))
     stand.run(decide_reassignments(stand.image, [Wish(ORDERS, (1, 2, 3))], Liveness(), SAFE))
-    assert shares(stand.image)[3] == (0, 0)
-    assert not shares(stand.image)[3].is_behind
+    (share,) = BrokerIndex(stand.image).shares([3]).values()
+    assert share == (0, 0)
+    assert not share.is_behind
 
 
 # ---- a controller at work

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 
 from ottla.base.errors import Error
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
+from ottla.controller.cluster.encoded_deltas import encode_answer
+from ottla.protocol.codec import EncodedBody
 from ottla.protocol.messages.cluster_poll import ClusterPollRequest, ClusterPollResponse
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
 
 
-async def handle(request: ClusterPollRequest, context: Context) -> ClusterPollResponse:
+async def handle(request: ClusterPollRequest, context: Context) -> ClusterPollResponse | EncodedBody:
     if not context.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
         return ClusterPollResponse(error_code=Error.CLUSTER_AUTHORIZATION_FAILED)
     cluster = context.broker.cluster
@@ -24,4 +26,8 @@ async def handle(request: ClusterPollRequest, context: Context) -> ClusterPollRe
     broker_id = request.broker_id
     # The end of the connection over which a broker polls is the first sign of its death.
     context.responder.watch(f"poll of broker {broker_id}", lambda: cluster.suspect_broker(broker_id))
-    return await cluster.poll(request)
+    response = await cluster.poll(request)
+    if not response.deltas:
+        return response
+    deltas = [await cluster.controller.feed.encoded(delta) for delta in response.deltas]
+    return encode_answer(response, deltas, context.api_version)

@@ -48,7 +48,7 @@ async def handle(request: ElectLeadersRequest, context: Context) -> ElectLeaders
         results = await context.broker.controller.change(
             lambda image: decide_elections(image, kind, wanted, liveness, rules),
             timeout_ms=request.timeout_ms,
-            size=image.count_partitions(image.topics) if wanted is None else len(wanted),
+            size=image.partition_count if wanted is None else len(wanted),
         )
     except KafkaError as refusal:
         return await refused(wanted, refusal)

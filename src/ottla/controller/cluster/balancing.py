@@ -169,7 +169,7 @@ class Balancing:
         disks = {broker: told for broker, told in zip(image.brokers, answers, strict=True) if told is not None}
         self._planned_ms = self._clock.monotonic_ms()
         rooms = rooms_of(image, disks)
-        size = image.count_partitions(image.topics)
+        size = image.partition_count
         loads = await beside(size, loads_of, image, disks)
         aims = Aims(disk_mark=limits.disk_max_percentage / 100)
         with uncollected:
@@ -214,7 +214,7 @@ class Balancing:
 
     async def _change(self, decide: Decide[Reply], node: JournalNode) -> Reply:
         """What becomes of a write that fails is not known: the journal is read again then."""
-        size = self._controller.image.count_partitions(self._controller.image.topics)
+        size = self._controller.image.partition_count
         try:
             reply = await self._controller.change(decide, size=size)
         except BaseException:

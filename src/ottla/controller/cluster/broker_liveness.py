@@ -16,7 +16,8 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ottla.controller.image import BrokerImage
@@ -86,7 +87,8 @@ class BrokerLiveness:
         self.is_cut_off = heard < len(self._polls) and not self._is_majority(heard)
         if self.is_cut_off:
             return True
-        silent = frozenset(id_ for id_, poll in self._polls.items() if self._is_silent(poll, now_ms))
+        heard_ms = sorted(poll.heard_ms for poll in self._polls.values() if poll.has_polled)
+        silent = frozenset(id_ for id_, poll in self._polls.items() if self._is_silent(poll, heard_ms, now_ms))
         has_new = not silent <= self.silent
         self.silent = silent
         return has_new
@@ -99,11 +101,13 @@ class BrokerLiveness:
             if now_ms - poll.heard_ms >= (POLLS_MS if poll.has_polled else FIRST_POLL_MS_USUAL)
         ]
 
-    def _is_silent(self, poll: LastPoll, now_ms: int) -> bool:
+    def _is_silent(self, poll: LastPoll, heard_ms: Sequence[int], now_ms: int) -> bool:
+        """`heard_ms` tells when those who have polled did so last, in order."""
         patience_ms = self._patience_ms if poll.has_polled else FIRST_POLL_MS
         since_ms = poll.heard_ms + (POLLS_MS if poll.has_polled else 0)
-        witnesses = sum(each.has_polled and each.heard_ms >= since_ms for each in self._polls.values())
-        return now_ms - poll.heard_ms >= patience_ms and self._is_majority(witnesses)
+        if now_ms - poll.heard_ms < patience_ms:
+            return False
+        return self._is_majority(len(heard_ms) - bisect_left(heard_ms, since_ms))
 
     def _is_majority(self, others: int) -> bool:
         """Whether this broker and so many others are more than half of the cluster."""

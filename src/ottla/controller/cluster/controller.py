@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from random import Random
-from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeVar, cast
 from uuid import UUID
 
 from ottla.base.clock import Clock
@@ -20,9 +20,12 @@ from ottla.base.names import TopicPartition
 from ottla.controller import tree
 from ottla.controller.cluster.broker_liveness import BrokerLiveness
 from ottla.controller.cluster.feed import Feed
-from ottla.controller.cluster.news import tell_brokers, tell_damage
+from ottla.controller.cluster.loading_apart import load_apart
+from ottla.controller.cluster.news import tell_brokers, tell_damage, tell_election
 from ottla.controller.cluster.version_gate import VersionGate
 from ottla.controller.decisions.broker_epochs import after_election
+from ottla.controller.decisions.broker_index import BrokerIndex
+from ottla.controller.decisions.changes import has_changed
 from ottla.controller.decisions.eligible_leaders import decide_minimum
 from ottla.controller.decisions.isr import IsrAnswer, IsrChange, check_broker_epoch, decide_alter_partitions
 from ottla.controller.decisions.leader_election import (
@@ -39,10 +42,9 @@ from ottla.controller.decisions.relief import resting_brokers, with_relief
 from ottla.controller.decisions.splitting import split
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import BrokerImage, MetadataImage
-from ottla.controller.loading import load_readable
-from ottla.controller.service import ControllerOptions, ControllerService, Decide
+from ottla.controller.service import THREAD_SIZE_MIN, ControllerOptions, ControllerService, Decide
 from ottla.controller.stores.store import MetadataStore, Node, StoreError, StoreOperation
-from ottla.protocol.messages.cluster_poll import ClusterPollRequest, ClusterPollResponse
+from ottla.protocol.messages.cluster_poll import ClusterPollRequest, ClusterPollResponse, MetadataDelta
 
 logger = logging.getLogger(__name__)
 
@@ -50,19 +52,6 @@ POLL_WAIT_MS_MAX: Final = 30_000
 REGISTRATION_SECONDS_MAX: Final = 2.0  # so long a broker that is not known yet waits for the controller to look
 LOOK_SECONDS: Final = 0.02
 SEEN_SECONDS_MAX: Final = 1.0  # so long an answer waits for brokers that have not seen the change
-PARTS: Final = (
-    "acls",
-    "brokers",
-    "broker_configs",
-    "group_configs",
-    "client_metrics_configs",
-    "user_configs",
-    "quota_configs",
-    "delegation_tokens",
-    "features",
-    "cluster_id",
-    "damaged",
-)
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -103,6 +92,9 @@ class ClusterController(ControllerService):
         self.on_heard: Callable[[], None] = lambda: None  # a broker that was not counted on may be from now on
         self.liveness = Liveness()
         self.slow: frozenset[int] = frozenset()  # brokers that do not keep up (relief.py)
+        self.index = BrokerIndex(self._image)
+        self._loads = 0  # how often the store was read as a whole
+        self._settled_load = -1  # the one since which all partitions are in line with who is there
         self._election_options = options
         # Nobody hears of an image before its leaders fit to who is there: one that lost records would begin to lead.
         self._is_settled = False
@@ -125,7 +117,13 @@ class ClusterController(ControllerService):
         """Whether this broker was elected and has not resigned, in touch with the store or not."""
         return self._is_active
 
-    def activate(self, image: MetadataImage, epoch_version: int, known: Mapping[int, int] = NO_LIVES) -> None:
+    def activate(
+        self,
+        image: MetadataImage,
+        epoch_version: int,
+        known: Mapping[int, int] = NO_LIVES,
+        index: BrokerIndex | None = None,
+    ) -> None:
         """This broker was elected; `image` is what the store holds, under the new epoch, `known` whom its ISRs mean."""
         self.liveness = Liveness(known=known)
         self._epoch_version = epoch_version
@@ -135,6 +133,9 @@ class ClusterController(ControllerService):
         self.feed.begin(image, image.controller_epoch)
         tell_damage(frozenset(), image.damaged)
         self._image = image
+        self.index = index or BrokerIndex(image)
+        self.index.follow(image)
+        self._loads += 1
         self.note_resting()
 
     def resign(self) -> None:
@@ -151,60 +152,54 @@ class ClusterController(ControllerService):
     async def take_brokers(self, read: Callable[[], Awaitable[Registrations]]) -> Election:
         """Look who is registered and can be heard, and go on with them."""
         seen: dict[int, BrokerImage] = {}
+        load = -1
 
         async def look() -> frozenset[str]:
             registered = await read()
             admitted = self.versions.admit(self._image, registered.brokers)
             seen.update(self.broker_liveness.count_on(admitted, self._clock.monotonic_ms()))
-            self._compare(self._image.brokers, seen)  # here and not in the decision, which may run in another thread
+            for broker in tell_brokers(self._image.brokers, seen):  # here: the decision may run in another thread
+                self.forget(broker)
             return registered.damaged
 
         def decide(image: MetadataImage, damaged: frozenset[str]) -> Decision[Election]:
+            nonlocal load
+            load = self._loads
             others = frozenset(path for path in image.damaged if not path.startswith(tree.BROKER_IDS))
             if image.damaged != others | damaged:
                 image = image.with_damaged(others | damaged)
-            return decide_brokers(image, seen, self.liveness, self.rules)
+            topics_of = self.index.topics_of if load == self._settled_load else None
+            return decide_brokers(image, seen, self.liveness, self.rules, topics_of)
 
         election = await self.change_after_reading(look, decide)
+        self._settled_load = load
         self.liveness = self.liveness._replace(known=after_election(seen, self.liveness.known))
         if not self._is_settled:
             self._is_settled = True
             super()._publish(self._image)
-        self._tell(election)
+        tell_election(election)
         return election
-
-    def _compare(self, before: Mapping[int, BrokerImage], brokers: Mapping[int, BrokerImage]) -> None:
-        for broker in tell_brokers(before, brokers):
-            self.forget(broker)
 
     def forget(self, broker: int) -> None:
         """What a broker said in an earlier life counts no more."""
         self.feed.forget_broker(broker)
-        offline = {id_: names for id_, names in self.liveness.offline.items() if id_ != broker}
-        self.liveness = self.liveness._replace(shutting_down=self.liveness.shutting_down - {broker}, offline=offline)
+        liveness = self.liveness.with_offline(broker, frozenset())
+        self.liveness = liveness._replace(shutting_down=liveness.shutting_down - {broker})
 
-    async def settle(self) -> Election:
-        """Bring all partitions in line with who is there and with the settings."""
+    async def settle(self, only: Collection[str] | None = None) -> Election:
+        """Bring all partitions, or those of some topics, in line with who is there and with the settings."""
         election = await self.change(
-            lambda image: decide_election(image, self.liveness, self.rules),
-            size=self._image.count_partitions(self._image.topics),
+            lambda image: decide_election(image, self.liveness, self.rules, only=only),
+            size=self._image.partition_count if only is None else self._image.count_partitions(only),
             is_urgent=True,
         )
-        self._tell(election)
+        tell_election(election)
         return election
 
     async def settle_minimum(self) -> None:
         """One min.insync.replicas for the whole cluster; at first what the file of this broker says."""
         minimum = self._election_options.under(MetadataImage()).min_insync_replicas
         await self.change(lambda image: decide_minimum(image, minimum), is_urgent=True)
-
-    def _tell(self, election: Election) -> None:
-        if election.elected or election.leaderless:
-            logger.info(
-                "[Controller] %d partitions have a new leader or leader epoch, %d have none",
-                election.elected,
-                len(election.leaderless),
-            )
 
     # ---- changes in a cluster
 
@@ -223,7 +218,7 @@ class ClusterController(ControllerService):
                 found = await read()
             except StoreError as error:
                 raise self._store_failed(error) from error
-            size = self._image.count_partitions(self._image.topics)
+            size = self._image.partition_count
             return await self._attempt(lambda image: decide(image, found), False, size)
 
     async def _decide(self, decide: Decide[R], size: int) -> Decision[R]:
@@ -231,23 +226,35 @@ class ClusterController(ControllerService):
         old = self._image
         decision = await super()._decide(decide, size)
         liveness = self._liveness_under(decision.image)
-        decision = with_next_steps(old, self._with_election(old, decision, liveness), liveness, self.rules)
-        return with_relief(old, decision, liveness, self.rules)
+        decision = await self._with_election(old, decision, liveness)
+        decision = with_next_steps(old, decision, liveness, self.rules, self.index.moving_topics)
+        decision = with_relief(old, decision, liveness, self.rules)
+        new = decision.image
+        if new.count_partitions(new.changed_topics_since(old)) > THREAD_SIZE_MIN:
+            await self.feed.prepare(new)
+        return decision
 
-    def _with_election(self, old: MetadataImage, decision: Decision[R], liveness: Liveness) -> Decision[R]:
+    async def _with_election(self, old: MetadataImage, decision: Decision[R], liveness: Liveness) -> Decision[R]:
         """Settings that decide about leaders count from the moment in which they change."""
         new = decision.image
         is_for_all = new.broker_configs is not old.broker_configs or new.features is not old.features
         if new.topic_configs is old.topic_configs and not is_for_all:
             return decision
-        changed = [
+        changed: Collection[str] = [
             name
             for name in new.changed_topics_since(old)
             if name in old.topics and new.topic_configs.get(name) != old.topic_configs.get(name)
         ]
-        if is_for_all:  # the default of all topics may have changed
-            changed = list(new.topics)
-        settled = decide_election(new, liveness, self._rules_under(new), only=changed)
+        rules = self._rules_under(new)
+        if is_for_all:
+            if new.features is not old.features or rules != self._rules_under(old):
+                changed = new.topics.keys()  # the default of all topics has changed
+            else:
+                changed = [*changed, *self.index.topics_of(liveness.resting - self.liveness.resting)]
+        if new.count_partitions(changed) > THREAD_SIZE_MIN:
+            settled = await asyncio.to_thread(decide_election, new, liveness, rules, only=changed)
+        else:
+            settled = decide_election(new, liveness, rules, only=changed)
         return decision._replace(operations=(*decision.operations, *settled.operations), image=settled.image)
 
     def _liveness_under(self, image: MetadataImage) -> Liveness:
@@ -265,16 +272,14 @@ class ClusterController(ControllerService):
 
     def _is_change(self, decision: Decision[Any]) -> bool:
         """Some things change without being written by us: who is alive, and what others have written."""
-        old, new = self._image, decision.image
-        return bool(decision.operations or new.changed_topics) or any(
-            getattr(new, part) is not getattr(old, part) for part in PARTS
-        )
+        return bool(decision.operations) or has_changed(self._image, decision.image)
 
     def _pieces(self, operations: Sequence[StoreOperation]) -> Iterator[Sequence[StoreOperation]]:
         return split(operations)
 
     def _publish(self, image: MetadataImage) -> None:
         tell_damage(self._image.damaged, image.damaged)
+        self.index.follow(image)
         self.feed.publish(image)
         if level(image) != level(self._image):  # other brokers may be admitted now
             self.on_heard()
@@ -283,9 +288,6 @@ class ClusterController(ControllerService):
         else:
             self._image = image
         self.note_resting()
-
-    def _load(self, nodes: Mapping[str, Node]) -> MetadataImage:
-        return load_readable(nodes, self._image)
 
     def _sequence(self) -> int:
         return self.feed.sequence
@@ -301,9 +303,11 @@ class ClusterController(ControllerService):
     async def _reload(self) -> None:
         nodes = await self.read_tree()
         self._must_reload = False
+        self._loads += 1
         # Who is elected keeps its epoch: if that is over, the fence will tell. Who is there is looked at in its turn,
         # with all that follows from it: a broker that has been restarted must not lead before that.
-        image = self._load(nodes).with_controller(self._options.node_id, self._image.controller_epoch)
+        image = (await load_apart(nodes, self._image)).image
+        image = image.with_controller(self._options.node_id, self._image.controller_epoch)
         self._publish(image.with_brokers(self._image.brokers))
 
     # ---- what brokers ask
@@ -326,7 +330,8 @@ class ClusterController(ControllerService):
         deltas = await self.feed.poll(request.broker_id, request.controller_epoch, request.sequence, seconds)
         if not self.is_active:
             return ClusterPollResponse(error_code=Error.NOT_CONTROLLER)
-        return ClusterPollResponse(controller_epoch=self.feed.epoch, deltas=deltas)
+        # Some are bytes already, which only feed.encoded() knows what to do with.
+        return ClusterPollResponse(controller_epoch=self.feed.epoch, deltas=cast("list[MetadataDelta]", deltas))
 
     async def alter_partitions(self, broker: int, broker_epoch: int, changes: Sequence[IsrChange]) -> list[IsrAnswer]:
         """AlterPartition; raises KafkaError(STALE_BROKER_EPOCH) or (NOT_CONTROLLER) for the whole."""
@@ -343,8 +348,10 @@ class ClusterController(ControllerService):
         self.liveness = self.liveness._replace(shutting_down=self.liveness.shutting_down | {broker})
         logger.info("[Controller] Shutting down broker %d", broker)
         return await self.change(
-            lambda image: decide_controlled_shutdown(image, broker, self.liveness, self.rules),
-            size=self._image.count_partitions(self._image.topics),
+            lambda image: decide_controlled_shutdown(
+                image, broker, self.liveness, self.rules, self.index.topics_of([broker])
+            ),
+            size=self._image.partition_count,
         )
 
     def _check_active(self) -> None:
@@ -378,18 +385,15 @@ class ClusterController(ControllerService):
     async def take_offline(self, broker: int, replicas: frozenset[tuple[UUID, int]]) -> None:
         """All replicas of a broker that lie in failed folders."""
         before = self.liveness.offline.get(broker, frozenset())
-        self._note_offline(broker, replicas)
+        self.liveness = self.liveness.with_offline(broker, replicas)
+        known = self._image.topics_by_id
         try:
-            await self.settle()
+            await self.settle({known[topic_id].name for topic_id, _ in before ^ replicas if topic_id in known})
         except BaseException:
-            self._note_offline(broker, before)  # it is told again, and must not be taken for known then
+            self.liveness = self.liveness.with_offline(
+                broker, before
+            )  # it is told again, and must not be taken for known then
             raise
-
-    def _note_offline(self, broker: int, replicas: frozenset[tuple[UUID, int]]) -> None:
-        offline = {id_: names for id_, names in self.liveness.offline.items() if id_ != broker}
-        if replicas:
-            offline[broker] = replicas
-        self.liveness = self.liveness._replace(offline=offline)
 
     def __repr__(self) -> str:
         return f"<ClusterController {self.liveness} {self.feed!r}>"

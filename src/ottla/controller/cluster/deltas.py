@@ -53,10 +53,10 @@ class DeltaMismatchError(Exception):
 def difference(old: MetadataImage, new: MetadataImage, sequence: int = 0) -> MetadataDelta:
     """What a broker that has `old` must be told to have `new`."""
     delta = frame_of(new, sequence)
-    delta.brokers = [
-        to_delta_broker(new.brokers[id_]) for id_ in new.brokers if new.brokers[id_] != old.brokers.get(id_)
-    ]
-    delta.removed_brokers = [id_ for id_ in old.brokers if id_ not in new.brokers]
+    if new.brokers is not old.brokers:
+        known = old.brokers
+        delta.brokers = [to_delta_broker(each) for id_, each in new.brokers.items() if each != known.get(id_)]
+        delta.removed_brokers = [id_ for id_ in known if id_ not in new.brokers]
     for name in sorted(new.changed_topics_since(old)):
         before, after = old.topics.get(name), new.topics.get(name)
         if before is not None and (after is None or is_another(before, after)):

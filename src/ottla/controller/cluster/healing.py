@@ -26,7 +26,7 @@ from ottla.controller.cluster.controller import ClusterController
 from ottla.controller.decisions.healing import journal as journal_node
 from ottla.controller.decisions.healing.absences import Absences
 from ottla.controller.decisions.healing.journal import HealMove, Journal, JournalNode
-from ottla.controller.decisions.healing.situation import Disks, Limits, Situation, holders, is_on, numbers
+from ottla.controller.decisions.healing.situation import Disks, Limits, Situation, is_on, numbers
 from ottla.controller.decisions.healing.steps import Begun, Tidied, decide_begin, decide_tidy, must_compare
 from ottla.controller.decisions.machine import Decision
 from ottla.controller.decisions.maintenance import brokers_in_maintenance
@@ -99,7 +99,6 @@ class Healing:
         self._disks: Mapping[int, Disks] = {}
         self._disks_ms = 0
         self._idle_since_ms: int | None = None  # when a plan came to nothing
-        self._holders: tuple[object, frozenset[int]] = (None, frozenset())
         self._problem = ""
         self._log_limiter = LogLimiter(COMPLAINT_MS)
         images.on_image(self._on_image)
@@ -188,10 +187,8 @@ class Healing:
     def _look(self, absences: Absences, image: MetadataImage) -> None:
         now_ms = self._clock.monotonic_ms()
         elapsed_ms, self._looked_ms = now_ms - self._looked_ms, now_ms
-        if self._holders[0] is not image.topics:
-            self._holders = (image.topics, holders(image))
         offline, brokers_max = self._controller.liveness.offline, self._settings().ottla_heal_brokers_max
-        absences.look(self._holders[1], image.brokers, offline, elapsed_ms, brokers_max)
+        absences.look(self._controller.index.holders, image.brokers, offline, elapsed_ms, brokers_max)
 
     def _is_time_to_plan(self) -> bool:
         since_ms = self._idle_since_ms
@@ -204,8 +201,9 @@ class Healing:
         if node is None:
             return
         absences, image = self._absences, self._controller.image
+        holders = self._controller.index.holders
         living = {broker: rack for broker, rack in image.racks().items() if rack is not None}
-        known = {broker: rack for broker, rack in node.journal.racks.items() if broker in self._holders[1]}
+        known = {broker: rack for broker, rack in node.journal.racks.items() if broker in holders}
         known = {broker: rack for broker, rack in known.items() if broker not in image.brokers} | living
         journal = absences.noted(node.journal._replace(racks=known))
         if journal != node.journal:
@@ -262,7 +260,7 @@ class Healing:
         """Let a step decide, and have it written if there is anything to write."""
         node, image = self._node, self._controller.image
         assert node is not None
-        size = image.count_partitions(image.topics)
+        size = image.partition_count
 
         def decide(image: MetadataImage) -> Decision[R]:
             return step(image, node, self._situation(image, node.journal))

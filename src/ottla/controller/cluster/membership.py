@@ -27,12 +27,11 @@ from ottla.controller.chores import Chores
 from ottla.controller.cluster.controller import ClusterController
 from ottla.controller.cluster.controller_node import UnreadableController, elected_in, election, highest_epoch, offered
 from ottla.controller.cluster.dead_brokers import find_dead, is_dead, remove_registration
-from ottla.controller.cluster.loading_apart import load_apart
+from ottla.controller.cluster.loading_apart import apart, load_apart
 from ottla.controller.cluster.registration import Probe, Registration, decode_or_none
 from ottla.controller.cluster.version_gate import is_too_old
 from ottla.controller.cluster.watching import ControllerWatches
 from ottla.controller.decisions import external_changes
-from ottla.controller.decisions.broker_epochs import known_broker_epochs
 from ottla.controller.decisions.splitting import split
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import NO_CONTROLLER, BrokerImage, MetadataImage
@@ -363,13 +362,14 @@ class Membership:
         """Read everything, learn who is dead, elect leaders; then the others are told."""
         self.watches.stop()  # of an earlier time as the controller that somebody has ended
         nodes = await self._repair(await self.read_tree(), epoch_version)
-        image = await load_apart(nodes, self._images.image)
+        loaded = await load_apart(nodes, self._images.image)
+        image = loaded.image
         others = [broker for broker in image.brokers.values() if broker.id != self.node_id]
         for dead in await find_dead(others, self._probe):
             await remove_registration(self.store, dead)
         image = image.with_controller(self.node_id, epoch)
         self.controller.broker_liveness.begin(self.node_id, self.store.session_timeout_ms, self._clock.monotonic_ms())
-        self.controller.activate(image, epoch_version, known_broker_epochs(nodes, image))
+        self.controller.activate(image, epoch_version, loaded.broker_epochs, loaded.broker_index)
         self.controller_node = (self.node_id, epoch_version)
         self.controller_id = self.node_id
         try:
@@ -377,13 +377,14 @@ class Membership:
         except Exception:
             self._resign()  # half a controller serves nobody: begin anew
             raise
-        self.watches.start(self.controller.image)
+        self.watches.start()
         self.ready.set()
         self._tell_changed()
 
     async def _repair(self, nodes: dict[str, Node], epoch_version: int) -> dict[str, Node]:
         """Topics that somebody has begun to make, and nobody lived to finish."""
-        operations = external_changes.repairs(nodes, iter(self.controller.new_uuid, None))
+        new_ids = iter(self.controller.new_uuid, None)
+        operations = await apart(nodes, lambda: external_changes.repairs(nodes, new_ids))
         if not operations:
             return nodes
         for piece in split(operations):

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
+from ottla.controller.decisions.leader_election import Election
 from ottla.controller.image import BrokerImage
 
 logger = logging.getLogger(__name__)
@@ -36,6 +37,15 @@ def tell_damage(old: frozenset[str], new: frozenset[str]) -> None:
     if old - new:
         readable = ", ".join(sorted(old - new)[:DAMAGED_NAMED_MAX])
         logger.info("[Controller] nodes of the store that can be read again, or are gone: %s", readable)
+
+
+def tell_election(election: Election) -> None:
+    if election.elected or election.leaderless:
+        logger.info(
+            "[Controller] %d partitions have a new leader or leader epoch, %d have none",
+            election.elected,
+            len(election.leaderless),
+        )
 
 
 def compare(

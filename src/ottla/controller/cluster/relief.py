@@ -14,15 +14,13 @@ from ottla.base.clock import Clock
 from ottla.base.errors import KafkaError
 from ottla.controller.cluster.controller import ClusterController
 from ottla.controller.decisions.maintenance import brokers_in_maintenance
-from ottla.controller.decisions.slow_brokers import Share, SlowBrokers, shares
-from ottla.controller.image import MetadataImage
-from ottla.controller.service import THREAD_SIZE_MIN
+from ottla.controller.decisions.slow_brokers import SlowBrokers
 from ottla.controller.stores.store import StoreError
 
 logger = logging.getLogger(__name__)
 
 TICK_SECONDS: Final = 1.0
-COUNT_MS: Final = 5_000  # between two looks at all partitions
+COUNT_MS: Final = 5_000  # between two looks at all brokers
 
 
 class ReliefSettings(Protocol):
@@ -61,21 +59,21 @@ class Relief:
             await asyncio.sleep(TICK_SECONDS)
 
     async def _look(self) -> None:
-        await self._look_for_slow()
+        self._look_for_slow()
         self._tell_maintenance(brokers_in_maintenance(self._controller.image, self._clock.now_ms()))
         resting = self._controller.note_resting()
         if not resting <= self._settled:
-            await self._controller.settle()
+            await self._controller.settle(self._controller.index.topics_of(resting - self._settled))
         self._settled = resting
 
-    async def _look_for_slow(self) -> None:
+    def _look_for_slow(self) -> None:
         now_ms = self._clock.monotonic_ms()
         if self._counted_ms is not None and now_ms - self._counted_ms < COUNT_MS:
             return
         self._counted_ms = now_ms
         image = self._controller.image
         before, after_ms = self._brokers.slow, self._settings().ottla_heal_slow_after_ms
-        found = await _shares(image) if after_ms >= 0 else {}
+        found = self._controller.index.shares(image.brokers) if after_ms >= 0 else {}
         slow = self._controller.slow = self._brokers.look(image, found, now_ms, after_ms)
         for broker in sorted(slow - before):
             logger.warning(
@@ -97,9 +95,3 @@ class Relief:
 
     def __repr__(self) -> str:
         return f"<Relief {sorted(self._settled)} {self._brokers!r}>"
-
-
-async def _shares(image: MetadataImage) -> dict[int, Share]:
-    if image.count_partitions(image.topics) > THREAD_SIZE_MIN:
-        return await asyncio.to_thread(shares, image)
-    return shares(image)

@@ -94,7 +94,7 @@ class Upkeep:
         try:
             count = await self._controller.change(
                 lambda image: decide_balance(image, percentage, self._controller.liveness),
-                size=self._controller.image.count_partitions(self._controller.image.topics),
+                size=self._controller.image.partition_count,
             )
         except (KafkaError, StoreError) as problem:  # the next round may succeed
             logger.warning("[Controller] leaders could not be balanced: %s", problem)

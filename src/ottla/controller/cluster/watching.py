@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from itertools import islice
 from typing import Final
 from uuid import UUID
 
@@ -18,7 +19,7 @@ from ottla.controller.chores import Chores
 from ottla.controller.cluster.controller import ClusterController, Registrations
 from ottla.controller.cluster.security_watching import SecurityWatching
 from ottla.controller.decisions import external_changes
-from ottla.controller.image import MetadataImage
+from ottla.controller.image import BrokerImage, MetadataImage
 from ottla.controller.loading import Reader, load_brokers, load_readable, load_topics
 from ottla.controller.stores.store import (
     DeleteNode,
@@ -32,6 +33,10 @@ logger = logging.getLogger(__name__)
 
 ISR_NOTIFICATIONS: Final = "/isr_change_notification"
 LOG_DIR_NOTIFICATIONS: Final = "/log_dir_event_notification"
+CHANGED_AT_ONCE: Final = 200  # topics: more would keep the loop too long
+WATCHED_AT_ONCE: Final = 100
+LISTED_AT_ONCE: Final = 1_000  # names of topics: to compare more is for a worker, and not to be done all the time
+LISTING_SHARE: Final = 0.05  # of the time: so much may go into that
 SWEEP_SECONDS: Final = 5.0
 SWEEP_PARTITIONS: Final = 500  # in one sweep; a larger topic is swept alone
 CONFIG_CHANGE_KEPT_MS: Final = 15 * 60 * 1000  # as Kafka: long enough for every broker to have read it
@@ -59,13 +64,18 @@ class ControllerWatches:
         self._seen_changes: dict[str, int] = {}  # notifications of changed settings, and when they were seen
         self._security = SecurityWatching(store, controller, clock, self._delete)
         self._kept_marks: tuple[str, ...] = ()  # of which the log has told
+        self._watched: MetadataImage | None = None  # each of its topics has a watch
+        self._listing_from = 0.0  # the names of all topics are not looked at before that time
+        self._listing: asyncio.TimerHandle | None = None
         self._to_sweep: list[str] = []
+        self._registrations: dict[str, tuple[Node, BrokerImage]] = {}  # as they were read last
         self._sweeping: asyncio.TimerHandle | None = None
         self._chores = Chores("controller")
         self._more: list[tuple[str, Callable[[], Awaitable[None]]]] = []
         for key, work in (
             ("brokers", self._look_at_brokers),
             ("deletions", self._look_at_deletions),
+            ("watches", self._watch_topics),
             ("topics", self._look_at_topics),
             ("changed topics", self._look_at_changed_topics),
             ("settings", self._look_at_settings),
@@ -81,10 +91,9 @@ class ControllerWatches:
         self._more.append((path, work))
         self._chores.add(path, work)
 
-    def start(self, image: MetadataImage) -> None:
+    def start(self) -> None:
         children = {
             tree.BROKER_IDS: "brokers",
-            tree.BROKER_TOPICS: "topics",
             tree.DELETE_TOPICS: "deletions",
             tree.CONFIG_CHANGES: "settings",
             **dict.fromkeys(acl_nodes.CHANGES, "access rules"),
@@ -97,39 +106,55 @@ class ControllerWatches:
         for path, key in children.items():
             self._ends.append(self._store.watch_children(path, self._wanting(key)))
             self._chores.want(key)
+        self._ends.append(self._store.watch_children(tree.BROKER_TOPICS, lambda _: self._want_topics()))
+        self._want_topics()
         for path, _ in self._more:
             self._ends.append(self._store.watch_node(path, self._wanting(path)))
             self._chores.want(path)
-        self.watch_topics(image)
         self._chores.start()
         self._sweeping = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._want_sweep)
 
     def stop(self) -> None:
         self._chores.stop()
-        if self._sweeping is not None:
-            self._sweeping.cancel()
-            self._sweeping = None
+        for timer in (self._sweeping, self._listing):
+            if timer is not None:
+                timer.cancel()
+        self._sweeping = self._listing = None
         for end in (*self._ends, *self._topic_ends.values()):
             end()
         self._ends.clear()
         self._topic_ends.clear()
         self._changed_topics.clear()
+        self._watched = None
 
     def want(self, key: str) -> None:
         self._chores.want(key)
 
-    def watch_topics(self, image: MetadataImage) -> None:
-        """A watch for each topic; those of topics that are gone end."""
-        names = {*image.topics, *damaged_topics(image)}
-        for name in [name for name in self._topic_ends if name not in names]:
-            self._topic_ends.pop(name)()
-        for name in names:
-            if name not in self._topic_ends:
-                path = tree.topic_path(name)
-                self._topic_ends[name] = self._store.watch_node(path, self._wanting_topic(name))
-                self._changed_topics.add(name)  # whoever looks after asking for a watch misses nothing
+    async def _watch_topics(self) -> None:
+        """A watch for each topic; those of topics that are gone end. Only new and changed ones are looked at."""
+        image, before = self._controller.image, self._watched
+        damaged = damaged_topics(image)
+        changed = image.topics if before is None else image.changed_topics_since(before) | damaged_topics(before)
+        names = [*changed, *damaged]
+        for start in range(0, len(names), WATCHED_AT_ONCE):
+            if start:
+                await asyncio.sleep(0)
+            for name in names[start : start + WATCHED_AT_ONCE]:
+                self._watch_topic(name, is_there=name in image.topics or name in damaged)
+        self._watched = image
         if self._changed_topics:
             self._chores.want("changed topics")
+
+    def _watch_topic(self, name: str, *, is_there: bool) -> None:
+        if is_there and name not in self._topic_ends:
+            self._topic_ends[name] = self._store.watch_node(tree.topic_path(name), self._wanting_topic(name))
+            self._changed_topics.add(name)  # whoever looks after asking for a watch misses nothing
+        elif not is_there and name in self._topic_ends:
+            self._topic_ends.pop(name)()
+
+    def _want_topics(self) -> None:
+        self._chores.want("watches")
+        self._chores.want("topics")
 
     def _wanting(self, key: str) -> Callable[[object], None]:
         return lambda _: self._chores.want(key)
@@ -147,21 +172,49 @@ class ControllerWatches:
         await self._controller.take_brokers(self.read_brokers)
 
     async def read_brokers(self) -> Registrations:
+        """Registrations that are as before are not read again: there may be a thousand."""
+        nodes = await self._store.subtree(tree.BROKER_IDS)
+        before = self._registrations
+        same = {path: before[path] for path, node in nodes.items() if path in before and before[path][0] == node}
         reader = Reader(self._controller.image)
-        brokers = load_brokers(await self._store.subtree(tree.BROKER_IDS), reader)
-        return Registrations(brokers, frozenset(reader.damaged))
+        new = load_brokers({path: node for path, node in nodes.items() if path not in same}, reader)
+        read = {
+            path: (nodes[path], broker)
+            for broker in new.values()
+            if (path := tree.broker_path(broker.id)) not in reader.damaged
+        }
+        self._registrations = same | read
+        brokers = {broker.id: broker for _, broker in same.values()} | new
+        return Registrations(dict(sorted(brokers.items())), frozenset(reader.damaged))
 
     # ---- topics
 
     async def _look_at_topics(self) -> None:
-        names = set(await self._store.children(tree.BROKER_TOPICS))
-        known = {*self._controller.image.topics, *damaged_topics(self._controller.image)}
-        if names != known:
-            await self._read_topics(names ^ known)
-        self.watch_topics(self._controller.image)
+        """Whether somebody else has made or deleted any. Nobody tells which, so all names are compared: this takes long
+        where there are many, and is done the less often.
+        """
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        if self._listing is not None:
+            self._listing.cancel()
+        if began < self._listing_from:
+            self._listing = loop.call_at(self._listing_from, self._chores.want, "topics")
+            return
+        names = await self._store.children(tree.BROKER_TOPICS)
+        image = self._controller.image
+        if len(names) > LISTED_AT_ONCE:
+            unlike = await asyncio.to_thread(unlike_names, names, image)
+            self._listing_from = loop.time() + (loop.time() - began) / LISTING_SHARE
+        else:
+            unlike = unlike_names(names, image)
+        if unlike:
+            await self._read_topics(unlike)
+        self._chores.want("watches")
 
     async def _look_at_changed_topics(self) -> None:
-        names, self._changed_topics = self._changed_topics, set()
+        """Some at a time: after an election these are all topics."""
+        names = set(islice(self._changed_topics, CHANGED_AT_ONCE))
+        self._changed_topics -= names
         try:
             nodes = await asyncio.gather(*(self._store.get(tree.topic_path(name)) for name in names))
             topics = self._controller.image.topics
@@ -172,6 +225,8 @@ class ControllerWatches:
         except Exception:
             self._changed_topics |= names  # they are looked at again
             raise
+        if self._changed_topics:
+            self._chores.want("changed topics")
 
     async def _read_topics(self, names: Iterable[str]) -> None:
         """Take topics as they are in the store, then make sure that somebody leads them."""
@@ -199,7 +254,7 @@ class ControllerWatches:
             )
             if reply.gone:
                 self._chores.want("deletions")  # a mark must not wait for the next topic of that name
-            await self._controller.settle()
+            await self._controller.settle(reply.changed)
 
     def _want_sweep(self) -> None:
         self._chores.want("sweep")
@@ -243,7 +298,7 @@ class ControllerWatches:
             node = await self._store.get(path)
             if node is None or path not in load_readable({path: node}, image).damaged:
                 await self._controller.reload()
-                self.watch_topics(self._controller.image)
+                self._chores.want("watches")
                 return
 
     async def _look_at_deletions(self) -> None:
@@ -306,7 +361,7 @@ class ControllerWatches:
         for path in paths:
             node = await self._store.get(path)
             topics |= external_changes.notified_topics(node.data) if node is not None else set()
-        await self._read_topics(topics & set(self._controller.image.topics))
+        await self._read_topics(name for name in topics if name in self._controller.image.topics)
         paths += [f"{LOG_DIR_NOTIFICATIONS}/{name}" for name in await self._store.children(LOG_DIR_NOTIFICATIONS)]
         await self._delete(paths)
 
@@ -317,6 +372,13 @@ class ControllerWatches:
                 await self._store.multi(operations)
             except TransactionRefusedError:
                 continue  # somebody else was quicker
+
+
+def unlike_names(names: Iterable[str], image: MetadataImage) -> set[str]:
+    """Topics that the store has and the image has not, or the other way round."""
+    known, listed = damaged_topics(image), set(names)
+    gone = {name for name in (*image.topics, *known) if name not in listed}
+    return gone | {name for name in listed if name not in image.topics and name not in known}
 
 
 def damaged_topics(image: MetadataImage, *, is_whole: bool = True) -> set[str]:

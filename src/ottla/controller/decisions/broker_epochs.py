@@ -30,12 +30,18 @@ class Returned(NamedTuple):
 def known_broker_epochs(nodes: Mapping[str, Node], image: MetadataImage) -> dict[int, int]:
     """For a new controller: below which epoch a life of a broker is the one that the ISRs in the store mean."""
     known: dict[int, int] = {}
+    bounds: dict[bytes, int] = {}  # many states are the same, and to read one takes long
     for topic in image.topics.values():
         for index, partition in enumerate(topic.partitions):
             if partition.is_damaged:
                 continue
             path = tree.partition_state_path(topic.name, index)
-            bound = bound_of(path, nodes.get(path))
+            node = nodes.get(path)
+            bound = bounds.get(node.data) if node is not None else 0
+            if bound is None:
+                bound = bound_of(path, node)
+                if node is not None and bound != node.modified_id:  # that one is the node's, and not the data's
+                    bounds[node.data] = bound
             for broker in {partition.leader, *partition.isr, *partition.eligible} if bound else ():
                 known[broker] = min(known.get(broker, bound), bound)
     return known

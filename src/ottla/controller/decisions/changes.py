@@ -8,6 +8,7 @@ epoch: a leader that knows the old epoch must not get an answer to a proposal th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from ottla.base.names import TopicPartition
 from ottla.controller import tree
@@ -17,6 +18,15 @@ from ottla.controller.image import MetadataImage, PartitionImage
 from ottla.controller.stores.store import SetNode, StoreOperation
 
 PartitionChanges = Mapping[TopicPartition, PartitionImage]
+PARTS: Final = (
+    *("acls", "brokers", "broker_configs", "group_configs", "client_metrics_configs", "user_configs", "quota_configs"),
+    *("delegation_tokens", "features", "cluster_id", "damaged"),
+)
+
+
+def has_changed(old: MetadataImage, new: MetadataImage) -> bool:
+    """Whether anything differs that others want to know, written by us or not."""
+    return bool(new.changed_topics) or any(getattr(new, part) is not getattr(old, part) for part in PARTS)
 
 
 def commit_partitions(
@@ -57,11 +67,16 @@ def without(brokers: Iterable[int], gone: Iterable[int]) -> tuple[int, ...]:
     return tuple(broker for broker in brokers if broker not in dropped)
 
 
-def usable_brokers(image: MetadataImage, liveness: Liveness, name: TopicPartition) -> frozenset[int]:
+class UsableBrokers:
     """Who can be given the lead of a partition: alive, not about to stop, and with a folder that works."""
-    topic = image.topics[name.topic]
-    return frozenset(
-        broker
-        for broker in image.brokers
-        if broker not in liveness.shutting_down and not liveness.has_offline(broker, topic.topic_id, name.partition)
-    )
+
+    def __init__(self, image: MetadataImage, liveness: Liveness) -> None:
+        self._image = image
+        self._liveness = liveness
+        self._everywhere = frozenset(image.brokers) - liveness.shutting_down
+
+    def of(self, name: TopicPartition) -> frozenset[int]:
+        topic_id = self._image.topics[name.topic].topic_id
+        offline = self._liveness.offline
+        failed = [broker for broker in offline if self._liveness.has_offline(broker, topic_id, name.partition)]
+        return self._everywhere.difference(failed) if failed else self._everywhere

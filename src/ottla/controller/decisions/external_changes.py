@@ -13,8 +13,16 @@ from uuid import UUID
 
 from ottla.controller import tree
 from ottla.controller.decisions.machine import Decision, delete_operations
-from ottla.controller.image import MISSING_EPOCH, MetadataImage, TopicImage
-from ottla.controller.loading import Reader, load_config, load_configs, load_topics, topic_node
+from ottla.controller.image import MetadataImage, TopicImage
+from ottla.controller.loading import (
+    Reader,
+    SharedPartitions,
+    load_config,
+    load_configs,
+    load_topics,
+    topic_node,
+    topic_nodes,
+)
 from ottla.controller.quota_nodes import is_quota_path, load_quota_config, parents_of
 from ottla.controller.stores.store import CreateNode, DeleteNode, Node, SetNode, StoreOperation
 
@@ -74,7 +82,7 @@ def decide_external_topics(
             continue
         if topic.topic_id == NO_ID:
             topic = with_id(topic, next(new_ids), nodes, operations)
-        operations.extend(missing_parents(topic, nodes))
+        operations.extend(missing_parents(name, len(topic.partitions), nodes))
         if topic != known:
             changed.append(topic)
             if known is not None and known.topic_id != topic.topic_id:
@@ -103,10 +111,14 @@ def repairs(nodes: Mapping[str, Node], new_ids: Iterator[UUID]) -> list[StoreOpe
     are gone go before anybody can make a topic of that name: it would be deleted.
     """
     operations: list[StoreOperation] = []
-    for topic in load_topics(nodes, Reader(MetadataImage())).values():
-        if topic.topic_id == NO_ID:
-            with_id(topic, next(new_ids), nodes, operations)
-        operations.extend(missing_parents(topic, nodes))
+    shared = SharedPartitions(Reader(MetadataImage()))
+    for name, node in topic_nodes(nodes):
+        topic = shared.topic(name, node)
+        if topic is None:
+            continue
+        if topic.topic_id in (None, NO_ID):  # the states are read only here: there may be a million of them
+            with_id(TopicImage(name, NO_ID, shared.partitions(name, topic, nodes)), next(new_ids), nodes, operations)
+        operations.extend(missing_parents(name, len(topic.replicas), nodes))
     return [*operations, *left_over_deletions(nodes)]
 
 
@@ -117,12 +129,12 @@ def left_over_deletions(nodes: Mapping[str, Node]) -> list[StoreOperation]:
     return [DeleteNode(tree.delete_topic_path(topic)) for topic in marked if tree.topic_path(topic) not in nodes]
 
 
-def missing_parents(topic: TopicImage, nodes: Mapping[str, Node]) -> Iterator[StoreOperation]:
-    if tree.partitions_path(topic.name) not in nodes:
-        yield CreateNode(tree.partitions_path(topic.name))
-    for index, partition in enumerate(topic.partitions):
-        if partition.partition_epoch == MISSING_EPOCH and tree.partition_path(topic.name, index) in nodes:
-            yield DeleteNode(tree.partition_path(topic.name, index))  # it is created together with its state
+def missing_parents(topic: str, partitions: int, nodes: Mapping[str, Node]) -> Iterator[StoreOperation]:
+    if tree.partitions_path(topic) not in nodes:
+        yield CreateNode(tree.partitions_path(topic))
+    for index in range(partitions):
+        if tree.partition_state_path(topic, index) not in nodes and tree.partition_path(topic, index) in nodes:
+            yield DeleteNode(tree.partition_path(topic, index))  # it is created together with its state
 
 
 def with_id(

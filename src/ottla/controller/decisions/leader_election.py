@@ -17,7 +17,7 @@ changed all do the same thing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from ottla.base.names import TopicPartition
@@ -30,6 +30,7 @@ from ottla.controller.stores.store import StoreOperation
 
 RECOVERING: Final = 1  # leader_recovery_state after an unclean election, until its leader says that it has recovered
 NOBODY: Final = Returned()
+TopicsOf = Callable[[Iterable[int]], Iterable[str]]
 
 
 class Election(NamedTuple):
@@ -53,26 +54,39 @@ def decide_brokers(
     brokers: Mapping[int, BrokerImage],
     liveness: Liveness,
     defaults: Rules,
+    topics_of: TopicsOf | None = None,
 ) -> Decision[Election]:
-    """These brokers are alive now; one with another epoch than before has died and come back."""
+    """These brokers are alive now; one with another epoch than before has died and come back.
+
+    `topics_of` tells where brokers occur, if all partitions are in line with those of the image: then only what names
+    one that has come or gone is looked at.
+    """
     back = returned(image, brokers, liveness.known)
     after = image if dict(image.brokers) == dict(brokers) else image.with_brokers(dict(sorted(brokers.items())))
-    return decide_election(after, liveness, defaults, back=back)
+    if topics_of is None:
+        return decide_election(after, liveness, defaults, back=back)
+    moved = {id_ for id_ in (*image.brokers, *brokers) if epoch_of(image.brokers, id_) != epoch_of(brokers, id_)}
+    return decide_election(after, liveness, defaults, back=back, only=topics_of(moved | back.restarted))
+
+
+def epoch_of(brokers: Mapping[int, BrokerImage], broker: int) -> int | None:
+    return brokers[broker].epoch if broker in brokers else None
 
 
 def decide_controlled_shutdown(
-    image: MetadataImage, broker: int, liveness: Liveness, defaults: Rules
+    image: MetadataImage, broker: int, liveness: Liveness, defaults: Rules, only: Collection[str] | None = None
 ) -> Decision[list[TopicPartition]]:
-    """Take leaderships and ISR memberships from a broker that is about to stop.
+    """Take leaderships and ISR memberships from a broker that is about to stop; `only` are the topics it occurs in.
 
     The reply names what it still leads though there are other replicas: nobody else of those is in sync.
     """
     leaving = liveness._replace(shutting_down=liveness.shutting_down | {broker})
-    decision = decide_election(image, leaving, defaults)
+    decision = decide_election(image, leaving, defaults, only=only)
+    topics = decision.image.topics
     remaining = [
-        TopicPartition(topic.name, index)
-        for topic in decision.image.topics.values()
-        for index, partition in enumerate(topic.partitions)
+        TopicPartition(name, index)
+        for name in (topics if only is None else only)
+        for index, partition in enumerate(topics[name].partitions)
         if partition.leader == broker and len(partition.replicas) > 1
     ]
     return Decision(decision.operations, decision.image, remaining)

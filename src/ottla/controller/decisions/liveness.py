@@ -29,6 +29,11 @@ class Liveness(NamedTuple):
     def has_offline(self, broker: int, topic_id: UUID, index: int) -> bool:
         return (topic_id, index) in self.offline.get(broker, ())
 
+    def with_offline(self, broker: int, replicas: frozenset[tuple[UUID, int]]) -> Liveness:
+        """All replicas of a broker in failed folders; none is none."""
+        others = {id_: names for id_, names in self.offline.items() if id_ != broker}
+        return self._replace(offline={**others, broker: replicas} if replicas else others)
+
 
 class Rules(NamedTuple):
     """The settings of a topic that decide about its leaders."""

@@ -274,7 +274,7 @@ def encode_state(image: MetadataImage, partition: PartitionImage) -> bytes:
 
 def known_life(image: MetadataImage, partition: PartitionImage) -> int:
     """Which registrations the decision was made with; of no interest where a broker holds the only copy."""
-    return max((broker.epoch for broker in image.brokers.values()), default=-1) if len(partition.replicas) > 1 else -1
+    return image.newest_broker_epoch if len(partition.replicas) > 1 else -1
 
 
 def config_operations(

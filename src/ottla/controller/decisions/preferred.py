@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
-from ottla.controller.decisions.changes import commit_partitions, usable_brokers
+from ottla.controller.decisions.changes import UsableBrokers, commit_partitions
 from ottla.controller.decisions.leader_election import RECOVERING
 from ottla.controller.decisions.liveness import Liveness, Rules, rules_of, with_isr
 from ottla.controller.decisions.machine import Decision
@@ -54,12 +54,13 @@ def decide_elections(
     names = all_partitions(image) if wanted is None else wanted
     results = []
     changes: dict[TopicPartition, PartitionImage] = {}
+    brokers = UsableBrokers(image, liveness)
     for name in names:
         old = image.partition(*name)
         if old is None:
             results.append(unknown(image, name))
             continue
-        usable = usable_brokers(image, liveness, name)
+        usable = brokers.of(name)
         if kind is ElectionType.PREFERRED:
             answer = elected_preferred(old, usable, liveness.resting)
         else:
@@ -80,6 +81,7 @@ def decide_balance(image: MetadataImage, percentage_max: int, liveness: Liveness
     hands.
     """
     should, strayed = preferences(image)
+    brokers = UsableBrokers(image, liveness)
     changes: dict[TopicPartition, PartitionImage] = {}
     for broker, names in strayed.items():
         if broker not in image.brokers or 100 * len(names) <= percentage_max * should[broker]:
@@ -88,7 +90,7 @@ def decide_balance(image: MetadataImage, percentage_max: int, liveness: Liveness
             old = image.topics[name.topic].partitions[name.partition]
             if is_moving(old):
                 continue
-            answer = elected_preferred(old, usable_brokers(image, liveness, name), liveness.resting)
+            answer = elected_preferred(old, brokers.of(name), liveness.resting)
             if isinstance(answer, PartitionImage):
                 changes[name] = answer
     return Decision(*commit_partitions(image, changes), len(changes))

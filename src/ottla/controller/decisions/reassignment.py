@@ -24,7 +24,7 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.names import TopicPartition
 from ottla.base.placement.new_partitions import check_manual_replicas
 from ottla.controller import tree
-from ottla.controller.decisions.changes import commit_partitions, usable_brokers, without
+from ottla.controller.decisions.changes import UsableBrokers, commit_partitions, without
 from ottla.controller.decisions.leader_election import RECOVERING
 from ottla.controller.decisions.liveness import Liveness, Rules, rules_of, with_isr
 from ottla.controller.decisions.machine import Decision, check_readable
@@ -72,10 +72,11 @@ def decide_reassignments(
     """Begin, change or end moves; of several wishes for one partition the last one counts."""
     results = []
     changes: dict[TopicPartition, PartitionImage] = {}
+    brokers = UsableBrokers(image, liveness)
     for wish in wishes:
         try:
             old = find_partition(image, wish.partition)
-            usable = usable_brokers(image, liveness, wish.partition)
+            usable = brokers.of(wish.partition)
             rules = rules_of(image, wish.partition.topic, defaults)
             if wish.replicas is None:
                 new = cancelled(wish.partition, old, usable, rules)
@@ -98,24 +99,37 @@ def decide_next_steps(
 ) -> Decision[int]:
     """Switch over all moves in these topics whose replicas have caught up; the reply is how many."""
     changes: dict[TopicPartition, PartitionImage] = {}
+    brokers: UsableBrokers | None = None
     for move in moves(image, topics):
         if tree.topic_path(move.partition.topic) in image.damaged:
             continue
         old = image.topics[move.partition.topic].partitions[move.partition.partition]
-        usable = usable_brokers(image, liveness, move.partition)
+        brokers = brokers or UsableBrokers(image, liveness)
+        usable = brokers.of(move.partition)
         new = switched(old, usable, rules_of(image, move.partition.topic, defaults))
         if new != old:
             changes[move.partition] = new
-    return Decision(*commit_partitions(image, changes), len(changes))
+    return Decision(*commit_partitions(image, changes), len(changes)) if changes else Decision((), image, 0)
 
 
-def with_next_steps(old: MetadataImage, decision: Decision[R], liveness: Liveness, defaults: Rules) -> Decision[R]:
-    """A decision about anything, and what follows from it for moves in the topics that it changes: one write."""
+def with_next_steps(
+    old: MetadataImage,
+    decision: Decision[R],
+    liveness: Liveness,
+    defaults: Rules,
+    moving: Iterable[str] | None = None,
+) -> Decision[R]:
+    """A decision about anything, and what follows from it for moves in the topics that it changes: one write.
+
+    `moving` are the topics of the old image with moves, if anybody knows them.
+    """
     new = decision.image
     if new is old:
         return decision
     # A broker that is back may be the one that a switch was waiting for.
-    topics = new.changed_topics_since(old) if new.brokers is old.brokers else new.topics
+    topics: Iterable[str] = new.changed_topics_since(old)
+    if new.brokers is not old.brokers:
+        topics = new.topics if moving is None else {*topics, *moving}
     steps = decide_next_steps(new, topics, liveness, defaults)
     if not steps.operations:
         return decision

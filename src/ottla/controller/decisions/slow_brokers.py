@@ -20,7 +20,10 @@ NEVER: Final = -1  # as ottla.heal.slow.after.ms
 
 
 class Share(NamedTuple):
-    """Of the replicas that a broker holds beside others: how many there are, and how many are out of sync."""
+    """Of the replicas that a broker holds beside others: how many there are, and how many are out of sync.
+
+    broker_index.py counts them: rule 1, and partitions whose state cannot be read say nothing, either.
+    """
 
     held: int = 0
     behind: int = 0
@@ -28,21 +31,6 @@ class Share(NamedTuple):
     @property
     def is_behind(self) -> bool:
         return self.held > 0 and 2 * self.behind >= self.held
-
-
-def shares(image: MetadataImage) -> dict[int, Share]:
-    """By broker that is alive."""
-    held = dict.fromkeys(image.brokers, 0)
-    behind = dict.fromkeys(image.brokers, 0)
-    for topic in image.topics.values():
-        for partition in topic.partitions:
-            if len(partition.replicas) == 1 or partition.is_damaged:
-                continue
-            for replica in partition.replicas:
-                if replica in held and replica not in partition.adding_replicas:
-                    held[replica] += 1
-                    behind[replica] += replica not in partition.isr
-    return {broker: Share(held[broker], behind[broker]) for broker in held}
 
 
 class SlowBrokers:

@@ -57,7 +57,7 @@ def is_on(image: MetadataImage, limits: Limits) -> bool:
 
 
 def holders(image: MetadataImage) -> frozenset[int]:
-    """Brokers that hold anything."""
+    """Brokers that hold anything; whoever has an index (broker_index.py) need not look at all partitions."""
     found: set[int] = set()
     for topic in image.topics.values():
         for partition in topic.partitions:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
@@ -22,6 +23,7 @@ logger = logging.getLogger(__name__)
 
 ABSENT: Final = 0  # what a watch has seen of a node that does not exist
 UNKNOWN: Final = -1
+ARMED_AT_ONCE: Final = 100
 
 # Sends exists() or get_children() with a watch function; the second argument tells which.
 Arm = Callable[[str, bool, Callable[[Any], None]], LoopResult]
@@ -48,7 +50,8 @@ class Watches:
     def __init__(self, loop: asyncio.AbstractEventLoop, arm: Arm) -> None:
         self._loop = loop
         self._arm = arm
-        self._watches: list[Watch] = []
+        self._watches: dict[Watch, None] = {}
+        self._to_arm: deque[Watch] = deque()
 
     def __len__(self) -> int:
         return len(self._watches)
@@ -58,21 +61,28 @@ class Watches:
     ) -> Callable[[], None]:
         """Armed at once if there is a connection: a read that is sent after this sees what the watch does not tell."""
         watch = Watch(path, is_of_children, callback)
-        self._watches.append(watch)
+        self._watches[watch] = None
         if is_connected:
             self._send(watch, must_tell=False)
 
         def end_watch() -> None:
             if not watch.is_ended:
                 watch.is_ended = True
-                self._watches.remove(watch)
+                del self._watches[watch]
 
         return end_watch
 
     def arm_all(self) -> None:
-        """After a new connection: whatever happened meanwhile, every owner looks again."""
-        for watch in list(self._watches):
-            self._send(watch, must_tell=True)
+        """After a new connection: whatever happened meanwhile, every owner looks again. There may be thousands."""
+        self._to_arm = deque(self._watches)
+        self._arm_some()
+
+    def _arm_some(self) -> None:
+        for watch in [self._to_arm.popleft() for _ in range(min(ARMED_AT_ONCE, len(self._to_arm)))]:
+            if not watch.is_ended:
+                self._send(watch, must_tell=True)
+        if self._to_arm:
+            self._loop.call_soon(self._arm_some)
 
     def _send(self, watch: Watch, *, must_tell: bool, is_for_children: bool | None = None) -> None:
         watch.round += 1
