@@ -14,7 +14,8 @@ from tests.simulation.brokers.cluster import BrokerHost, Cluster
 from tests.simulation.brokers.faults import state_of, states, the_controller
 
 from ottla.base.placement.throttled import FOLLOWER_REPLICAS, LEADER_REPLICAS, RATE_KEYS, REPLICA_KEYS
-from ottla.controller.decisions.healing.journal import PATH, HealMove, decode
+from ottla.controller.decisions.healing.journal import FORM
+from ottla.controller.decisions.journals import HealMove
 
 if TYPE_CHECKING:
     from tests.simulation.brokers.play import Life
@@ -62,10 +63,10 @@ class HealingWatch:
         return is_registered and is_running and not self.cluster.network.cuts
 
     def _on_change(self, path: str) -> None:
-        node = self.cluster.server.nodes.get(PATH)
-        if path != PATH or node is None:
+        node = self.cluster.server.nodes.get(FORM.path)
+        if path != FORM.path or node is None:
             return
-        moves = frozenset(decode(node.data).moves)
+        moves = frozenset(FORM.decode(node.data).moves)
         if len(moves) > MOVES_MAX:
             self.world.break_(f"healing moves {len(moves)} partitions at a time")
         for move in sorted(moves - self._moves):

@@ -406,10 +406,9 @@ BUGS = [
         "the next controller does not know which moves are healing's",
         (
             Change(
-                "controller/cluster/healing.py",
-                "            self._node = journal_node.read(found, has_parent)\n",
-                "            self._node = journal_node.read(found, has_parent)\n"
-                "            self._node = self._node._replace(journal=Journal())\n",
+                "controller/cluster/journal_driver.py",
+                "            node = self._form.read(found, has_parent=has_parent)\n",
+                "            node = self._form.read(found, has_parent=has_parent)._replace(journal=self._form.empty)\n",
             ),
         ),
         "healing",

@@ -7,10 +7,10 @@ import random
 import pytest
 
 from ottla.base.names import TopicPartition
-from ottla.controller.decisions.healing.journal import HealMove
 from ottla.controller.decisions.healing.planning import ONE_RACK, TOO_FULL
 from ottla.controller.decisions.healing.situation import Folder, Limits
 from ottla.controller.decisions.healing.steps import decide_begin, must_compare
+from ottla.controller.decisions.journals import HealMove
 from ottla.controller.decisions.liveness import Liveness
 from ottla.controller.image import NO_LEADER
 from unit.controller.ward import GIGABYTE, Ward

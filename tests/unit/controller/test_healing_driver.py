@@ -12,7 +12,7 @@ import pytest
 
 from ottla.controller.cluster import controller as cluster_controller
 from ottla.controller.cluster.healing import Healing
-from ottla.controller.decisions.healing.journal import PATH
+from ottla.controller.decisions.healing.journal import FORM
 from ottla.controller.decisions.healing.situation import Disks, Folder
 from ottla.controller.decisions.isr import IsrChange
 from ottla.controller.decisions.machine import NewTopic
@@ -24,6 +24,7 @@ from unit.controller.test_membership import Member, Scene, until
 from virtual_time import LoopClock, run
 
 ROWS = ((0, (1, 2, 4)), (1, (2, 3, 4)), (2, (3, 1, 4)))
+PATH = FORM.path
 GIGABYTE = 1_000_000_000
 SECONDS_MAX = 120.0
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from ottla.base.names import TopicPartition
 from ottla.controller import tree
-from ottla.controller.decisions.healing import journal as journal_node
-from ottla.controller.decisions.healing.journal import Journal, JournalNode
+from ottla.controller.decisions.healing.journal import FORM, Journal
 from ottla.controller.decisions.healing.situation import Disks, Folder, Limits, Situation
 from ottla.controller.decisions.healing.steps import Begun, Tidied, decide_begin, decide_tidy
+from ottla.controller.decisions.journals import PARENT, JournalNode
 from ottla.controller.decisions.leader_election import decide_brokers
 from ottla.controller.decisions.liveness import Liveness, Rules
 from ottla.controller.decisions.machine import NewTopic, config_operations
@@ -80,9 +80,8 @@ class Ward(Stand):
     # ---- what healing does
 
     @property
-    def node(self) -> JournalNode:
-        found = self.tree.get(journal_node.PATH)
-        return journal_node.read(found, self.tree.get(journal_node.PARENT) is not None)
+    def node(self) -> JournalNode[Journal]:
+        return FORM.read(self.tree.get(FORM.path), has_parent=self.tree.get(PARENT) is not None)
 
     @property
     def journal(self) -> Journal:

@@ -21,7 +21,8 @@ from ottla.client.errors import refusal
 from ottla.client.groups import Group, Member
 from ottla.client.log_dirs import Folder
 from ottla.client.reassignments import Reassignment
-from ottla.controller.decisions.healing.journal import HealMove, Journal
+from ottla.controller.decisions.healing.journal import Journal
+from ottla.controller.decisions.journals import HealMove
 from ottla.controller.stores.store import Node
 from ottla.operations.doctor.cases import CASES
 from ottla.operations.doctor.checks import diagnose

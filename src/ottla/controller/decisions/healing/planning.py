@@ -19,8 +19,8 @@ from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
 from ottla.base.placement.moves import drained, loads, rack_use
 from ottla.controller import tree
-from ottla.controller.decisions.healing.journal import HealMove
 from ottla.controller.decisions.healing.situation import Situation, lost_replicas, numbers, partitions_text, row_of
+from ottla.controller.decisions.journals import HealMove
 from ottla.controller.decisions.liveness import rules_of
 from ottla.controller.decisions.reassignment import is_moving
 from ottla.controller.image import MetadataImage, PartitionImage

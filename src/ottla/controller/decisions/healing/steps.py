@@ -21,10 +21,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ottla.base.errors import Error
-from ottla.controller.decisions.healing.journal import HealMove, Journal, JournalNode
+from ottla.controller.decisions.healing.journal import Journal
 from ottla.controller.decisions.healing.planning import plan_moves, size_of
 from ottla.controller.decisions.healing.situation import Situation, hindrances, is_on
 from ottla.controller.decisions.healing.throttling import slowed, write_configs
+from ottla.controller.decisions.journals import HealMove, JournalNode
 from ottla.controller.decisions.machine import Decision
 from ottla.controller.decisions.reassignment import Wish, decide_reassignments
 from ottla.controller.image import MetadataImage, PartitionImage
@@ -54,7 +55,7 @@ def is_under_way(image: MetadataImage, move: HealMove) -> bool:
     return set(partition.adding_replicas) == set(move.new) and set(partition.removing_replicas) == set(move.gone)
 
 
-def decide_tidy(image: MetadataImage, node: JournalNode, situation: Situation) -> Decision[Tidied]:
+def decide_tidy(image: MetadataImage, node: JournalNode[Journal], situation: Situation) -> Decision[Tidied]:
     under_way = [move for move in node.journal.moves if is_under_way(image, move)]
     useless = [move for move in under_way if is_useless(image, situation, move)]
     cancel = decide_reassignments(
@@ -105,7 +106,7 @@ def must_compare(image: MetadataImage, journal: Journal) -> bool:
     return any(all(broker in image.brokers for broker in move.gone) for move in journal.moves)
 
 
-def decide_begin(image: MetadataImage, node: JournalNode, situation: Situation) -> Decision[Begun]:
+def decide_begin(image: MetadataImage, node: JournalNode[Journal], situation: Situation) -> Decision[Begun]:
     """Begin what can be begun; the journal takes the reasons why not more, for people."""
     journal = node.journal
     if not is_on(image, situation.limits):
@@ -127,7 +128,7 @@ def decide_begin(image: MetadataImage, node: JournalNode, situation: Situation) 
     return Decision(operations, begun.image, Begun(after, plan.moves, plan.waits))
 
 
-def with_waits(image: MetadataImage, node: JournalNode, waits: tuple[str, ...]) -> Decision[Begun]:
+def with_waits(image: MetadataImage, node: JournalNode[Journal], waits: tuple[str, ...]) -> Decision[Begun]:
     journal = node.journal._replace(waits=waits)
     operations = node.operations(journal) if journal != node.journal else ()
     return Decision(operations, image, Begun(journal, (), waits))
