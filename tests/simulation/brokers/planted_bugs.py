@@ -429,6 +429,38 @@ BUGS = [
         ),
         "healing",
     ),
+    PlantedBug(
+        "a replica in a failed folder is copied anew while it may still be elected",
+        (
+            Change(
+                f"{HEALING}/planning.py",
+                "            and broker not in (*partition.isr, *partition.eligible)\n",
+                "",
+            ),
+            Change(
+                "broker/cluster/clustering.py",
+                "        is_counted_on = node.id in (state.leader, *state.isr, *state.eligible)\n",
+                "        is_counted_on = node.id == state.leader\n",
+            ),
+        ),
+        "folders",
+    ),
+    PlantedBug(
+        "healing forgets the throttle of what is copied anew at home",
+        (
+            Change(
+                f"{HEALING}/steps.py",
+                "    slow = slowed(image, journal.throttle, moves, situation",
+                "    slow = slowed(image, journal.throttle, [m for m in moves if not m.is_at_home], situation",
+            ),
+        ),
+        "folders",
+    ),
+    PlantedBug(
+        "what is copied anew at home is begun again and again",
+        (Change(f"{HEALING}/planning.py", "        lost.pop(move.partition, None)\n", "        pass\n"),),
+        "folders",
+    ),
 ]
 
 

@@ -37,6 +37,7 @@ class Ward(Stand):
         self.lost: frozenset[int] = frozenset()
         self.failing: frozenset[int] = frozenset()
         self.in_maintenance: frozenset[int] = frozenset()
+        self.refusals: frozenset[tuple[TopicPartition, int]] = frozenset()
 
     def registered(self, id_: int):  # type: ignore[no-untyped-def]
         return broker(id_)._replace(rack=self.racks.get(id_))
@@ -102,6 +103,7 @@ class Ward(Stand):
             self.in_maintenance,
             {**self.racks},
             disks,
+            self.refusals,
         )
 
     def sizes_of(self, id_: int) -> Mapping[TopicPartition, int]:

@@ -63,6 +63,8 @@ class PollLoop:
         self.refusal: str | None = None  # why the controller does not want this broker
         self._pause_seconds = PAUSE_SECONDS
         self._nudged = asyncio.Event()
+        self._asked: list[OfflineReplicas] = []  # what the last poll told
+        self.told: list[OfflineReplicas] = []  # what the image that is in force follows: the controller knew it
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -138,6 +140,7 @@ class PollLoop:
     async def _ask(self, peer: Peer) -> ClusterPollResponse | None:
         """One poll; None if there is a reason to ask again, or another controller."""
         request = self._request(WAIT_MS)
+        self._asked = request.offline
         call = tasks.ask(peer.call(request, ClusterPollResponse, timeout_ms=WAIT_MS + SLACK_MS), "a poll")
         moved = tasks.ask(self._membership.controller_changed.wait(), "another controller")
         nudged = tasks.ask(self._nudged.wait(), "something to tell the controller")
@@ -199,6 +202,7 @@ class PollLoop:
         self._epoch, self._sequence = place
         if has_news:
             await self._publish(image)
+        self.told = self._asked
         return True
 
     async def _on_refused(self, why: str | None) -> None:

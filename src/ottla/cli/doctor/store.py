@@ -67,7 +67,7 @@ def check_healing(journal: Journal | str) -> Iterator[Finding]:
     if journal.moves:
         gone = sorted({broker for move in journal.moves for broker in move.gone})
         count = f"{len(journal.moves)} partition{'' if len(journal.moves) == 1 else 's'}"
-        what = f"the controller gives {count} of {brokers_text(gone)} to others (healing)"
+        what = f"the controller has {count} of {brokers_text(gone)} copied anew (healing)"
         yield Finding(
             Severity.NOTE, "", what, "the broker, or a folder of it, was away for too long", "Nothing to do: wait."
         )

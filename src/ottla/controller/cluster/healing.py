@@ -16,12 +16,29 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 
 from ottla.base.clock import Clock
 from ottla.base.counting import counted
+from ottla.base.names import TopicPartition
 from ottla.controller.cluster.controller import ClusterController
 from ottla.controller.cluster.journal_driver import JournalDriver
 from ottla.controller.decisions.healing.absences import Absences
 from ottla.controller.decisions.healing.journal import FORM, Journal
-from ottla.controller.decisions.healing.situation import Disks, Limits, Situation, holders, is_on, numbers
-from ottla.controller.decisions.healing.steps import Begun, Tidied, decide_begin, decide_tidy, must_compare
+from ottla.controller.decisions.healing.situation import (
+    Disks,
+    Limits,
+    Situation,
+    holders,
+    is_on,
+    numbers,
+    partitions_text,
+)
+from ottla.controller.decisions.healing.steps import (
+    Begun,
+    Refill,
+    Tidied,
+    decide_begin,
+    decide_tidy,
+    must_compare,
+    refills,
+)
 from ottla.controller.decisions.journals import HealMove, JournalNode
 from ottla.controller.decisions.machine import Decision
 from ottla.controller.decisions.maintenance import brokers_in_maintenance
@@ -36,9 +53,11 @@ LOOK_SECONDS: Final = 1.0
 BREATH_SECONDS: Final = 0.05  # between two rounds, however much happens
 DISKS_MS_MAX: Final = 3_000  # so old what brokers told may be
 PLAN_AGAIN_MS: Final = 5_000  # after a plan of which nothing came
+REFILL_AGAIN_MS: Final = 30_000  # after a broker was told to have a replica anew, and still tells that it is offline
 
 Reply = TypeVar("Reply", Begun, Tidied)
 AskDisks = Callable[[int], Awaitable[Disks | None]]
+TellRefills = Callable[[int, list[Refill]], Awaitable[frozenset[TopicPartition]]]
 
 
 class HealingSettings(Protocol):
@@ -82,10 +101,15 @@ class Healing(JournalDriver[Journal]):
         clock: Clock,
         settings: Callable[[], HealingSettings],
         ask_disks: AskDisks,
+        tell_refills: TellRefills,
     ) -> None:
+        """`tell_refills` answers which partitions a broker refuses to have anew; what it did not hear is told again."""
         super().__init__(store, controller, images, clock, FORM)
         self._settings = settings
         self._ask_disks = ask_disks
+        self._tell_refills = tell_refills
+        self._told_ms: dict[Refill, int] = {}  # when
+        self._refusals: frozenset[tuple[TopicPartition, int]] = frozenset()
         self._wake = asyncio.Event()
         self._absences: Absences | None = None
         self._looked_ms = 0
@@ -116,6 +140,8 @@ class Healing(JournalDriver[Journal]):
 
     def _begin(self) -> None:
         self._absences = None
+        self._told_ms.clear()
+        self._refusals = frozenset()
         self._looked_ms = self._clock.monotonic_ms()
 
     async def _pause(self) -> None:
@@ -143,6 +169,7 @@ class Healing(JournalDriver[Journal]):
             if tidied.ended or tidied.cancelled:
                 self._idle_since_ms = None  # there is room for the next ones
         await self._begin_moves(image, limits)
+        await self._refill()
         await self._note_times()
 
     async def _begin_moves(self, image: MetadataImage, limits: Limits) -> None:
@@ -156,6 +183,28 @@ class Healing(JournalDriver[Journal]):
         elif is_wanted or not journal.waits:
             return
         self._tell_begun(await self._act(decide_begin), journal.waits)
+
+    async def _refill(self) -> None:
+        """Tell brokers with failed folders what they shall have anew; who refuses is passed over from now on."""
+        image, node = self._controller.image, self._node
+        if node is None or not any(move.is_at_home for move in node.journal.moves):
+            self._told_ms.clear()
+            return
+        await self._ask()
+        now_ms = self._clock.monotonic_ms()
+        self._told_ms = {each: ms for each, ms in self._told_ms.items() if now_ms - ms < REFILL_AGAIN_MS}
+        told = {(each.broker, each.partition) for each in self._told_ms}
+        due: dict[int, list[Refill]] = {}
+        for each in refills(image, node.journal, self._situation(image, node.journal)):
+            if (each.broker, each.partition) not in told:
+                due.setdefault(each.broker, []).append(each)
+                self._told_ms[each] = now_ms
+        for broker, rows in due.items():
+            refused = await self._tell_refills(broker, rows)
+            if refused:
+                self._refusals |= {(name, broker) for name in refused}
+                names = partitions_text(sorted(refused))
+                logger.warning("[Controller] healing: broker %d does not take %s again; others will", broker, names)
 
     def _look(self, absences: Absences, image: MetadataImage) -> None:
         now_ms = self._clock.monotonic_ms()
@@ -208,6 +257,7 @@ class Healing(JournalDriver[Journal]):
             brokers_in_maintenance(image, self._clock.now_ms()),
             {**journal.racks, **image.racks()},
             self._disks,
+            self._refusals,
         )
 
     async def _act(self, step: Callable[[MetadataImage, JournalNode[Journal], Situation], Decision[Reply]]) -> Reply:
@@ -241,7 +291,7 @@ class Healing(JournalDriver[Journal]):
         if begun.moves:
             gone = {broker for move in begun.moves for broker in move.gone}
             logger.info(
-                "[Controller] healing: %s of broker %s %s given to others, %s; %d under way",
+                "[Controller] healing: %s of broker %s %s copied anew, %s; %d under way",
                 counted(len(begun.moves), "partition"),
                 numbers(gone),
                 "is" if len(begun.moves) == 1 else "are",
@@ -264,7 +314,7 @@ def tell_tidied(tidied: Tidied) -> None:
         logger.info("[Controller] healing: %s ended, %s", ended, some_of(tidied.ended))
     if tidied.cancelled:
         logger.info(
-            "[Controller] healing: %s cancelled, %s: who held it is back, or the new broker is lost",
+            "[Controller] healing: %s cancelled, %s: who held it is back, or the new broker is lost or cannot have it",
             counted(len(tidied.cancelled), "move", "is"),
             some_of(tidied.cancelled),
         )
@@ -273,6 +323,11 @@ def tell_tidied(tidied: Tidied) -> None:
 
 
 def some_of(moves: tuple[HealMove, ...]) -> str:
-    """`orders-0 from 3 to 4` of the first ones."""
-    words = [f"{move.partition} from {numbers(move.gone)} to {numbers(move.new)}" for move in moves[:3]]
+    """`orders-0 from 3 to 4` of the first ones, or `orders-0 in another folder of 3`."""
+    words = [
+        f"{move.partition} in another folder of {numbers(move.new)}"
+        if move.is_at_home
+        else f"{move.partition} from {numbers(move.gone)} to {numbers(move.new)}"
+        for move in moves[:3]
+    ]
     return ", ".join(words) + (", ..." if len(moves) > 3 else "")

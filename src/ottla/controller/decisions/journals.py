@@ -29,6 +29,11 @@ class HealMove(NamedTuple):
     gone: tuple[int, ...]  # who has lost it
     new: tuple[int, ...]  # who gets it
 
+    @property
+    def is_at_home(self) -> bool:
+        """A folder has failed: whoever has lost it gets it anew, in another folder."""
+        return self.gone == self.new
+
 
 class Written(NamedTuple):
     """What was written into a topic's list of throttled replicas: the whole list, and the controller's words in it."""
