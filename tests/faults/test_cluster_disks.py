@@ -102,6 +102,25 @@ def test_a_slow_disk_on_one_broker_does_not_hold_up_the_others(cluster_factory: 
     assert outcome.longest_gap_seconds <= LAG_SECONDS + 3, outcome
 
 
+def test_a_broker_with_a_slow_disk_says_so_and_gives_its_leaderships_away(
+    cluster_factory: ClusterFactory, tmp_path: Path
+) -> None:
+    """W4: it keeps up with the others, so that only itself knows; and it leads again when its disk is well."""
+    settings = {"ottla.heal.slow.after.ms": 2_000, "ottla.heal.slow.sync.ms": 400}
+    settings["leader.imbalance.check.interval.seconds"] = 1
+    cluster, faults = cluster_with_faults(cluster_factory, tmp_path, settings=settings)
+    with Checker(cluster.bootstrap, tmp_path / "logs") as checker:
+        broker = cluster.leader_of(TOPIC)
+        with faults[broker.id].during("sync", "SLOW"):
+            for partition in range(4):
+                cluster.wait_for_leader(TOPIC, partition, other_than=broker)
+            told = cluster.controller().output.read_text()
+            assert f"broker {broker.id} is slow: its disk takes" in told
+            checker.wait_for_acknowledgements(1)
+        cluster.wait_for(lambda: cluster.leader_of(TOPIC) is broker or None, "its leaderships", 60)
+        finish(checker, cluster)
+
+
 def test_what_a_failed_folder_held_is_copied_anew_into_another_folder_of_its_broker(
     cluster_factory: ClusterFactory, tmp_path: Path
 ) -> None:

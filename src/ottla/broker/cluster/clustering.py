@@ -115,8 +115,14 @@ class Clustering:
         self.membership.on_registered = lambda epoch: note_life(log_dirs.dirs, epoch)
         self._node.live.on_change(lambda _: self._settle())
         self._polls = PollLoop(
-            self.membership, self._node.images, self.peers, self._publisher.settled, self._offline_replicas
+            self.membership,
+            self._node.images,
+            self.peers,
+            self._publisher.settled,
+            self._offline_replicas,
+            log_dirs.sync_times.slowest_ms,
         )
+        self.controller.own_sync_ms = log_dirs.sync_times.slowest_ms
         try:
             await self.membership.start(me, log_dirs.cluster_id, self._patience_ms)
             await self._follow_stored_settings()

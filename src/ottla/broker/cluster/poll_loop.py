@@ -52,12 +52,14 @@ class PollLoop:
         peers: Peers,
         settled: Callable[[], Awaitable[None]],
         offline: Callable[[], list[OfflineReplicas]] = list,
+        sync_ms: Callable[[], int] = int,
     ) -> None:
         self._membership = membership
         self._images = images
         self._peers = peers
         self._settled = settled
         self._offline = offline
+        self._sync_ms = sync_ms
         self._epoch = -1  # of the controller whose deltas were applied last
         self._sequence = NO_SEQUENCE
         self.refusal: str | None = None  # why the controller does not want this broker
@@ -165,6 +167,7 @@ class PollLoop:
             max_wait_ms=max_wait_ms,
             offline=self._offline(),
             level_max=ottla_version.LEVEL_MAX,
+            sync_ms=self._sync_ms(),
         )
 
     async def _take(self, answer: ClusterPollResponse) -> bool:

@@ -14,7 +14,7 @@ from ottla.base.clock import Clock
 from ottla.base.errors import KafkaError
 from ottla.controller.cluster.controller import ClusterController
 from ottla.controller.decisions.maintenance import brokers_in_maintenance
-from ottla.controller.decisions.slow_brokers import Share, SlowBrokers, shares
+from ottla.controller.decisions.slow_brokers import Share, SlowBrokers, shares, with_disks
 from ottla.controller.image import MetadataImage
 from ottla.controller.service import THREAD_SIZE_MIN
 from ottla.controller.stores.store import StoreError
@@ -30,6 +30,9 @@ class ReliefSettings(Protocol):
 
     @property
     def ottla_heal_slow_after_ms(self) -> int: ...
+
+    @property
+    def ottla_heal_slow_sync_ms(self) -> int: ...
 
 
 class Relief:
@@ -74,15 +77,16 @@ class Relief:
             return
         self._counted_ms = now_ms
         image = self._controller.image
-        before, after_ms = self._brokers.slow, self._settings().ottla_heal_slow_after_ms
+        settings = self._settings()
+        before, after_ms = self._brokers.slow, settings.ottla_heal_slow_after_ms
         found = await _shares(image) if after_ms >= 0 else {}
+        found = with_disks(found, self._controller.sync_ms(), settings.ottla_heal_slow_sync_ms)
         slow = self._controller.slow = self._brokers.look(image, found, now_ms, after_ms)
         for broker in sorted(slow - before):
             logger.warning(
-                "[Controller] broker %d is slow: out of sync in %d of its %d replicas for %d s, so others lead instead",
+                "[Controller] broker %d is slow: %s, for %d s, so others lead instead",
                 broker,
-                found[broker].behind,
-                found[broker].held,
+                found[broker].reason,
                 after_ms // 1000,
             )
         for broker in sorted(before - slow):
