@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ottla.base.names import TopicPartition
 from ottla.controller import tree
 from ottla.controller.decisions.healing.journal import FORM, Journal
@@ -90,8 +88,11 @@ class Ward(Stand):
 
     def situation(self) -> Situation:
         away = frozenset(self.all) - self.image.brokers.keys()
+        sizes: dict[int, dict[TopicPartition, int]] = {}
+        for (holder, name), size in self.sizes.items():
+            sizes.setdefault(holder, {})[name] = size
         disks = {
-            id_: Disks(self.folders[id_], self.sizes_of(id_)) for id_ in self.image.brokers if id_ not in self.silent
+            id_: Disks(self.folders[id_], sizes.get(id_, {})) for id_ in self.image.brokers if id_ not in self.silent
         }
         return Situation(
             self.limits,
@@ -105,9 +106,6 @@ class Ward(Stand):
             disks,
             self.refusals,
         )
-
-    def sizes_of(self, id_: int) -> Mapping[TopicPartition, int]:
-        return {name: size for (holder, name), size in self.sizes.items() if holder == id_}
 
     def begin(self) -> Begun:
         decision = decide_begin(self.image, self.node, self.situation())
