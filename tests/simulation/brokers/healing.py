@@ -28,7 +28,11 @@ SETTINGS: Final = {
     "ottla.heal.throttle.rate": "3000000",
     "ottla.heal.disk.max.percentage": "100",
 }
-FOLDER_SETTINGS: Final = {**SETTINGS, "ottla.heal.brokers.max": "2"}  # so that it dares more
+FOLDER_SETTINGS: Final = {
+    **SETTINGS,
+    "ottla.heal.brokers.max": "2",  # so that it dares more
+    "ottla.heal.throttle.rate": "30000000",  # large records are written meanwhile
+}
 LOOK_SECONDS: Final = 0.1
 SURELY_HEARD_SECONDS: Final = 4.0  # whoever has been well for so long has polled the controller
 SLACK_SECONDS: Final = 0.5

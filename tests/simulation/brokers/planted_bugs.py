@@ -457,8 +457,14 @@ BUGS = [
         "folders",
     ),
     PlantedBug(
-        "what is copied anew at home is begun again and again",
-        (Change(f"{HEALING}/planning.py", "        lost.pop(move.partition, None)\n", "        pass\n"),),
+        "what was copied anew at home stays in the journal",
+        (
+            Change(
+                f"{HEALING}/steps.py",
+                "        return is_held and not set(move.new) <= set(partition.isr)\n",
+                "        return is_held\n",
+            ),
+        ),
         "folders",
     ),
 ]

@@ -32,10 +32,10 @@ from ottla.base.placement.broker_loads import (
     BrokerRoom,
     PartitionLoad,
 )
-from ottla.base.placement.leader_trades import GAIN_MIN, LeaderTrades
+from ottla.base.placement.even_counts import PRICE, EvenCounts
+from ottla.base.placement.leader_trades import GAIN_MIN
 
 USUAL: Final = Aims()
-PRICE: Final = 0.01  # for as many bytes as a broker has on the mean: so the last half percent is not worth a copy
 WORTH: Final = 0.1  # of the cost: who cannot be helped is not moved about for each little change of his load
 ROUNDS_MAX: Final = 3
 TURNS_MAX: Final = 50  # three or four are enough
@@ -86,13 +86,15 @@ def steps(
                 yield from made.descend()
         if made.changes == done:
             break
+    if made.changes:
+        yield from made.even_out()
     plan = yield from made.plan(before)
     made.state.bands = bands
     is_worth_it = plan.urgent or made.mended or made.state.cost() <= before * (1 - WORTH)
     return plan if is_worth_it else plan._replace(rows={}, cost_after=before)
 
 
-class Descent(LeaderTrades):
+class Descent(EvenCounts):
     """Change after change, each of which lowers the cost, until none does."""
 
     def descend(self) -> Iterator[None]:
