@@ -430,22 +430,6 @@ BUGS = [
         "healing",
     ),
     PlantedBug(
-        "a replica in a failed folder is copied anew while it may still be elected",
-        (
-            Change(
-                f"{HEALING}/planning.py",
-                "            and broker not in (*partition.isr, *partition.eligible)\n",
-                "",
-            ),
-            Change(
-                "broker/cluster/clustering.py",
-                "        is_counted_on = node.id in (state.leader, *state.isr, *state.eligible)\n",
-                "        is_counted_on = node.id == state.leader\n",
-            ),
-        ),
-        "folders",
-    ),
-    PlantedBug(
         "healing forgets the throttle of what is copied anew at home",
         (
             Change(
