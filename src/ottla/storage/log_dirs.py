@@ -430,9 +430,7 @@ def remove_paths(paths: list[str]) -> None:
     """Remove files and whole folders; runs in any thread. What cannot be removed is told and left."""
     for path in paths:
         try:
-            if os.path.isdir(path):
-                files.remove_tree(path)
-            else:
-                files.remove_if_there(path)
+            remove = files.remove_tree if os.path.isdir(path) else files.remove_if_there
+            remove(path)
         except OSError as error:
             logger.warning("Cannot remove %s: %s", path, error)

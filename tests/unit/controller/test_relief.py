@@ -348,7 +348,6 @@ def test_a_broker_with_a_slow_disk_gives_its_leaderships_away(monkeypatch: pytes
         await controller.controller.poll(poll(sync_ms=800))
         await until(lambda: partition(controller, 1).leader == 1)
         assert partition(controller, 1).isr == (2, 1)
-        controller.controller.own_sync_ms = lambda: 700  # now it is most of them
         await controller.controller.poll(poll(sync_ms=3))
         await until(lambda: partition(controller, 1).leader == 2)
 

@@ -75,7 +75,8 @@ class Clustering:
         self.controller = ClusterController(self._store, node.clock, live, live.check_topic_configs, images=images)
         self.membership = Membership(self._store, node.clock, live, self.controller, images, self._probe)
         watches = self.membership.watches
-        self._upkeep = Upkeep(self._store, self.controller, images, watches, lambda: live.broker, node.clock)
+        sync_ms = replicas.log_dirs.sync_times.slowest_ms
+        self._upkeep = Upkeep(self._store, self.controller, images, watches, lambda: live.broker, node.clock, sync_ms)
         self.peers = Peers(settings, images, poller, tls, log_in)
         self.healing = Healing(
             self._store,
@@ -122,7 +123,6 @@ class Clustering:
             self._offline_replicas,
             log_dirs.sync_times.slowest_ms,
         )
-        self.controller.own_sync_ms = log_dirs.sync_times.slowest_ms
         try:
             await self.membership.start(me, log_dirs.cluster_id, self._patience_ms)
             await self._follow_stored_settings()

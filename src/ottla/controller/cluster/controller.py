@@ -103,8 +103,6 @@ class ClusterController(ControllerService):
         self.on_heard: Callable[[], None] = lambda: None  # a broker that was not counted on may be from now on
         self.liveness = Liveness()
         self.slow: frozenset[int] = frozenset()  # brokers that do not keep up (relief.py)
-        self._sync_ms: dict[int, int] = {}  # by broker: what it has told about its slowest disk
-        self.own_sync_ms: Callable[[], int] = int  # the same of this broker, which polls nobody
         self._election_options = options
         # Nobody hears of an image before its leaders fit to who is there: one that lost records would begin to lead.
         self._is_settled = False
@@ -130,7 +128,6 @@ class ClusterController(ControllerService):
     def activate(self, image: MetadataImage, epoch_version: int, known: Mapping[int, int] = NO_LIVES) -> None:
         """This broker was elected; `image` is what the store holds, under the new epoch, `known` whom its ISRs mean."""
         self.liveness = Liveness(known=known)
-        self._sync_ms = {}
         self._epoch_version = epoch_version
         self._must_reload = False
         self._is_active = True
@@ -320,7 +317,7 @@ class ClusterController(ControllerService):
             self._check_active()
             self.versions.check_poll(self._image, request.broker_id, request.level_max)
             await self._await_registration(request.broker_id, request.broker_epoch)
-            self._sync_ms[request.broker_id] = request.sync_ms
+            self.broker_liveness.sync_ms[request.broker_id] = request.sync_ms
             await self._take_offline(request)
         except KafkaError as refusal:
             return ClusterPollResponse(
@@ -331,10 +328,6 @@ class ClusterController(ControllerService):
         if not self.is_active:
             return ClusterPollResponse(error_code=Error.NOT_CONTROLLER)
         return ClusterPollResponse(controller_epoch=self.feed.epoch, deltas=deltas)
-
-    def sync_ms(self) -> dict[int, int]:
-        """By broker: how long the slowest of its disks takes for a sync, as told last; older versions tell nothing."""
-        return {**self._sync_ms, self._options.node_id: self.own_sync_ms()}
 
     async def alter_partitions(self, broker: int, broker_epoch: int, changes: Sequence[IsrChange]) -> list[IsrAnswer]:
         """AlterPartition; raises KafkaError(STALE_BROKER_EPOCH) or (NOT_CONTROLLER) for the whole."""

@@ -38,8 +38,16 @@ class ReliefSettings(Protocol):
 class Relief:
     """At work while its broker is the controller; upkeep.py starts and ends it with every election."""
 
-    def __init__(self, controller: ClusterController, clock: Clock, settings: Callable[[], ReliefSettings]) -> None:
+    def __init__(
+        self,
+        controller: ClusterController,
+        clock: Clock,
+        settings: Callable[[], ReliefSettings],
+        own_sync_ms: Callable[[], int],
+    ) -> None:
+        """`own_sync_ms`: of this broker, which polls nobody."""
         self._controller = controller
+        self._own_sync_ms = own_sync_ms
         self._clock = clock
         self._settings = settings
         self._brokers = SlowBrokers()
@@ -80,7 +88,8 @@ class Relief:
         settings = self._settings()
         before, after_ms = self._brokers.slow, settings.ottla_heal_slow_after_ms
         found = await _shares(image) if after_ms >= 0 else {}
-        found = with_disks(found, self._controller.sync_ms(), settings.ottla_heal_slow_sync_ms)
+        told = {**self._controller.broker_liveness.sync_ms, image.controller_id: self._own_sync_ms()}
+        found = with_disks(found, told, settings.ottla_heal_slow_sync_ms)
         slow = self._controller.slow = self._brokers.look(image, found, now_ms, after_ms)
         for broker in sorted(slow - before):
             logger.warning(
