@@ -84,10 +84,10 @@ def steps(
             if turn == 0:
                 yield from made.go_home()
                 yield from made.descend()
+                if made.is_new and made.changes != done:
+                    yield from made.even_out()
         if made.changes == done:
             break
-    if made.changes:
-        yield from made.even_out()
     plan = yield from made.plan(before)
     made.state.bands = bands
     is_worth_it = plan.urgent or made.mended or made.state.cost() <= before * (1 - WORTH)

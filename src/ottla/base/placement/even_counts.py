@@ -1,8 +1,8 @@
-"""The last replica and the last leader: numbers that are even but for one or two are made so with what weighs least.
+"""New brokers that get their share: the last replica and the last leader, so that numbers are even, with few bytes.
 
 A plan ends where the next copy is not worth its bytes. The numbers of replicas and of leaders may then still differ by
-a little, and a small partition is enough for each. It is a part of a plan that moves something anyway: by itself it is
-no reason for one.  Pure.
+one or two, and a small partition is enough for each. It is a part of a plan that moves something anyway: by itself it
+is no reason for one.  Pure.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from math import ceil, floor
 from typing import Final
 
-from ottla.base.placement.broker_loads import DISK, IN, LEADERS, OUT, REFUSED, REPLICAS
+from ottla.base.placement.broker_loads import DISK, IN, LEADERS, OUT, REPLICAS
 from ottla.base.placement.leader_trades import LeaderTrades
 
 COPY_MAX: Final = 0.01  # of the bytes that a broker has on the mean: what is larger is not worth it
@@ -24,10 +24,9 @@ class EvenCounts(LeaderTrades):
     """Of a plan in the making: everybody has as many as the others, or one more."""
 
     def even_out(self) -> Iterator[None]:
-        if self.is_new:
-            self.state.narrow(DISK)
-            yield from self._trade_with_new()
-            self.state.set_bands()
+        self.state.narrow(DISK)
+        yield from self._trade_with_new()
+        self.state.set_bands()
         for resource, pass_on in ((REPLICAS, self._pass_replica), (LEADERS, self._pass_leader)):
             stuck: set[tuple[int, int]] = set()
             for _ in range(MOVES_MAX):
@@ -105,7 +104,7 @@ class EvenCounts(LeaderTrades):
         for _, number in sorted(found):
             spot = self.rows[number].index(giver)
             amounts = self.amounts(number, spot)
-            if self.state.gain(giver, taker, amounts) != REFUSED:
+            if self.state.gain(giver, taker, amounts) >= 0:
                 self.put(number, spot, taker, amounts)
                 return True
         return False
@@ -119,7 +118,7 @@ class EvenCounts(LeaderTrades):
         ]
         for out, number in sorted(shared):
             amounts = (0.0, 1.0, 0.0, 0.0, out)
-            if self.state.gain(giver, taker, amounts) != REFUSED:
+            if self.state.gain(giver, taker, amounts) >= 0:
                 self.state.move(giver, taker, amounts)
                 self.lead(number, taker)
                 return True
