@@ -102,6 +102,56 @@ def test_a_slow_disk_on_one_broker_does_not_hold_up_the_others(cluster_factory: 
     assert outcome.longest_gap_seconds <= LAG_SECONDS + 3, outcome
 
 
+def test_a_broker_with_a_slow_disk_says_so_and_gives_its_leaderships_away(
+    cluster_factory: ClusterFactory, tmp_path: Path
+) -> None:
+    """W4: it keeps up with the others, so that only itself knows; and it leads again when its disk is well."""
+    settings = {"ottla.heal.slow.after.ms": 2_000, "ottla.heal.slow.sync.ms": 400}
+    settings["leader.imbalance.check.interval.seconds"] = 1
+    cluster, faults = cluster_with_faults(cluster_factory, tmp_path, settings=settings)
+    with Checker(cluster.bootstrap, tmp_path / "logs") as checker:
+        broker = cluster.leader_of(TOPIC)
+        with faults[broker.id].during("sync", "SLOW"):
+            for partition in range(4):
+                cluster.wait_for_leader(TOPIC, partition, other_than=broker)
+            told = cluster.controller().output.read_text()
+            assert f"broker {broker.id} is slow: its disk takes" in told
+            checker.wait_for_acknowledgements(1)
+        cluster.wait_for(lambda: cluster.leader_of(TOPIC) is broker or None, "its leaderships", 60)
+        finish(checker, cluster)
+
+
+def test_what_a_failed_folder_held_is_copied_anew_into_another_folder_of_its_broker(
+    cluster_factory: ClusterFactory, tmp_path: Path
+) -> None:
+    """W3 with two folders: there is no fourth broker, and when the folder is back its old copies do no harm."""
+    each = {number: {"log.dirs": f"{tmp_path}/{number}/first,{tmp_path}/{number}/second"} for number in (1, 2, 3)}
+    settings = {"ottla.heal.after.ms": 2_500, "ottla.heal.disk.max.percentage": 99}
+    cluster, faults = cluster_with_faults(cluster_factory, tmp_path, each=each, settings=settings)
+    chance = random.Random(33)
+    with Checker(cluster.bootstrap, tmp_path / "logs", topic_settings=SYNCED) as checker:
+        for _ in range(rounds(5)):
+            broker = chance.choice(cluster.brokers)
+            copy = broker.partition_folder(TOPIC, 0)
+            assert copy is not None
+            failed, other = copy.parent, next(folder for folder in broker.log_folders if folder != copy.parent)
+            held = [path.name for path in failed.glob(f"{TOPIC}-?")]
+            with faults[broker.id].during("write_at", "EIO", f"{failed}/"):
+                cluster.wait_for(
+                    lambda other=other, held=held: all((other / name).is_dir() for name in held),
+                    f"{held} in {other}",
+                )
+                cluster.wait_until_whole()
+                checker.wait_for_acknowledgements(1)
+            broker.kill()
+            broker.start()
+            cluster.wait_until_whole()
+            for name in held:
+                copies = [folder / name for folder in broker.log_folders if (folder / name).is_dir()]
+                assert len(copies) == 1, f"the folder is back, and there are {copies}"
+        finish(checker, cluster)
+
+
 def mend(cluster: Cluster, broker: ClusterBroker) -> None:
     """By itself if it can, else by a restart."""
     try:

@@ -32,6 +32,13 @@ class RequirementError(BadValueError):
 
 def check_broker_settings(settings: BrokerSettings) -> None:
     """Raises BadValueError with the first problem."""
+    for problem in broker_problems(settings):
+        raise RequirementError(problem)
+
+
+def broker_problems(settings: BrokerSettings) -> list[str]:
+    """Values that do not go together, or are missing."""
+    found: dict[str | None, None] = {}  # in their order; several may be hindered by the same
     for find_problem in (
         _node_problem,
         _role_problem,
@@ -41,9 +48,11 @@ def check_broker_settings(settings: BrokerSettings) -> None:
         _replica_problem,
         _metrics_problem,
     ):
-        problem = find_problem(settings)
-        if problem is not None:
-            raise RequirementError(problem)
+        try:
+            found[find_problem(settings)] = None
+        except BadValueError as bad:
+            found[str(bad)] = None
+    return [problem for problem in found if problem is not None]
 
 
 def broker_warnings(settings: BrokerSettings) -> list[str]:

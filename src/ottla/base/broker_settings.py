@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from os import PathLike, environ, fspath
 from typing import Any, Final
 
-from ottla.base.broker_checks import broker_warnings, check_broker_settings
+from ottla.base.broker_checks import broker_problems, broker_warnings
 from ottla.base.broker_keys.audit import AuditKeys
 from ottla.base.broker_keys.balancing import BalancingKeys
 from ottla.base.broker_keys.cleaner import CleanerKeys
@@ -146,10 +146,9 @@ def load_broker_settings(
     _fill_in(texts, places)
     _check_values(texts, places)
     settings = BrokerSettings(texts)
-    try:
-        check_broker_settings(settings)
-    except BadValueError as bad:
-        raise SettingsError(f"{path or 'settings'}: {bad}") from None
+    problems = broker_problems(settings)
+    if problems:
+        raise SettingsError(*(f"{path or 'settings'}: {problem}" for problem in problems))
     if path is not None and any(key is not None and key.is_sensitive for key in map(find_key, texts)):
         warnings.extend(secret_file_warnings(fspath(path)))
     return BrokerSettings(texts, warnings=(*warnings, *broker_warnings(settings)))
@@ -183,14 +182,18 @@ def _put_layer(texts: dict[str, str], places: dict[str, str], layer: Sequence[tu
 
 
 def _fill_in(texts: dict[str, str], places: Mapping[str, str]) -> None:
+    problems = []
     for name, text in texts.items():
         try:
             texts[name] = fill_in(text, environ)
         except ProviderError as problem:
-            raise SettingsError(f"{places.get(name, 'settings')}: {name}: {problem}") from None
+            problems.append(f"{places.get(name, 'settings')}: {name}: {problem}")
+    if problems:
+        raise SettingsError(*problems)
 
 
 def _check_values(texts: Mapping[str, str], places: Mapping[str, str]) -> None:
+    problems = []
     for name, text in texts.items():
         key = find_key(name)
         if key is None:
@@ -198,7 +201,9 @@ def _check_values(texts: Mapping[str, str], places: Mapping[str, str]) -> None:
         try:
             key.value(text)
         except BadValueError as bad:
-            raise SettingsError(f"{places[name]}: {bad}{_cure(key)}") from None
+            problems.append(f"{places[name]}: {bad}{_cure(key)}")
+    if problems:
+        raise SettingsError(*problems)
 
 
 def _cure(key: Setting[object]) -> str:

@@ -33,7 +33,11 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class SettingsError(Exception):
-    """A setting that the broker cannot start with: one line that names the place, the cause and the cure."""
+    """Settings that the broker cannot start with: of each one line that names the place, the cause and the cure."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
 
 
 class Importance(Enum):

@@ -161,7 +161,7 @@ class Broker:
         """What does not need to know yet what the metadata are."""
         settings = self._file_settings
         node = Node(settings.node_id, LiveSettings(settings), self._clock, ImageHolder(), self._workers)
-        flusher = Flusher(self._workers)
+        flusher = Flusher(self._workers, log_dirs.sync_times)
         replicas = ReplicaSet(settings.node_id, log_dirs, flusher.start, flusher.start_rolled)
         replicas.lag_ms_max = settings.replica_lag_time_max_ms
         replicas.tells_watermark = settings.replica_selector_class is not None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.clock import Clock
 from ottla.base.errors import Error, KafkaError
+from ottla.base.names import TopicPartition
 from ottla.broker.cluster.control import Control
 from ottla.broker.cluster.forwarding import Forwarding
 from ottla.broker.coordinators.coordinators import Coordinators
@@ -131,6 +132,10 @@ class BrokerParts:
         if self.cluster is not None:
             return self.cluster.controller.liveness, self.cluster.controller.rules
         return Liveness(), Rules(self.settings.min_insync_replicas, self.settings.unclean_leader_election_enable)
+
+    def have_anew(self, name: TopicPartition, path: str) -> bool:
+        """Whether a replica in a failed folder can be copied again into this one; then that has begun."""
+        return self._clustering is not None and self._clustering.have_anew(name, path)
 
     def why_not_here(self, topic: str, index: int) -> KafkaError:
         """The error for a partition that this broker does not serve (yet)."""

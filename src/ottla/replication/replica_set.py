@@ -95,6 +95,7 @@ class ReplicaSet:
             partition = self.partitions.pop(name, None)
             if partition is not None:
                 partition.retire()
+                self.traffic.leave(name.topic)
 
     def retire(self, topic: str, index: int) -> DoomedFolder | None:
         """Stop serving a deleted partition. The caller puts its files aside for removal: run() and finish()."""

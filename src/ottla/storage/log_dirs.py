@@ -39,6 +39,7 @@ from ottla.storage.log_dir import (
 from ottla.storage.log_files import LogFiles
 from ottla.storage.meta_properties import check_meta_properties, write_meta_properties
 from ottla.storage.recovery import open_log
+from ottla.storage.sync_times import SyncTimes
 
 logger = logging.getLogger("ottla.storage.log_dirs")
 
@@ -65,6 +66,7 @@ class LogDirs:
         self.node_id = node_id
         self.cluster_id = cluster_id  # None until claim(), if the folders are new
         self.clock = clock
+        self.sync_times = SyncTimes(clock)
         self.pool = DescriptorPool(open_files_max)
         self.producer_id_expiration_ms = producer_id_expiration_ms
         self.preferred: dict[TopicPartition, str] = {}  # folders that somebody chose for partitions to come
@@ -428,9 +430,7 @@ def remove_paths(paths: list[str]) -> None:
     """Remove files and whole folders; runs in any thread. What cannot be removed is told and left."""
     for path in paths:
         try:
-            if os.path.isdir(path):
-                files.remove_tree(path)
-            else:
-                files.remove_if_there(path)
+            remove = files.remove_tree if os.path.isdir(path) else files.remove_if_there
+            remove(path)
         except OSError as error:
             logger.warning("Cannot remove %s: %s", path, error)

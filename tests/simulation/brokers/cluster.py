@@ -124,9 +124,14 @@ class BrokerHost:
                 "broker.id": str(self.number),
                 "listeners": f"{self.cluster.protocol}://{self.address}:{PORT}",
                 **self.mistakes,
-                "log.dirs": f"{self.cluster.disk.disk_of(self.name).folder}/logs",
+                "log.dirs": ",".join(self.folders),
             }
         )
+
+    @property
+    def folders(self) -> list[str]:
+        place = self.cluster.disk.disk_of(self.name).folder
+        return [f"{place}/logs{number or ''}" for number in range(self.cluster.folders)]
 
     def start(self) -> None:
         if self.loop is not None or self.is_gone:
@@ -220,8 +225,11 @@ class BrokerHost:
 class Cluster:
     """The hosts and everything between them."""
 
-    def __init__(self, world: World, brokers: int, root: str, settings: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, world: World, brokers: int, root: str, settings: dict[str, str] | None = None, folders: int = 1
+    ) -> None:
         self.world = world
+        self.folders = folders  # of log.dirs, of each broker
         self.settings = settings or {}
         self.protocol = self.settings.get("security.inter.broker.protocol", "PLAINTEXT")
         self.accounts: Accounts | None = None  # of clients, if the brokers ask for a login
@@ -319,7 +327,7 @@ class StoryHandler(logging.Handler):
 
 @contextmanager
 def running(
-    seed: int, brokers: int = 3, settings: dict[str, str] | None = None, lines: int | None = 80
+    seed: int, brokers: int = 3, settings: dict[str, str] | None = None, lines: int | None = 80, folders: int = 1
 ) -> Iterator[Cluster]:
     """A world with a cluster in it, and nothing left of it afterwards."""
     root = tempfile.mkdtemp(prefix="ottla-", dir=MEMORY if os.path.isdir(MEMORY) else None)
@@ -329,7 +337,7 @@ def running(
     gc.freeze()  # what was there before is nobody's business here
     gc.disable()  # who is freed when must not depend on how full the memory is
     world = World(seed, lines)
-    cluster = Cluster(world, brokers, root, settings)
+    cluster = Cluster(world, brokers, root, settings, folders)
     handler = StoryHandler(cluster)
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)

@@ -39,6 +39,7 @@ class NodeDisk:
         self.writes_left = -1  # until the node dies; -1: for ever
         self.is_full = False
         self.refuses_sync = False
+        self.failed: str | None = None  # a folder of log.dirs that can be read at most
         self.boots = 1  # how often the machine was started
 
 
@@ -80,6 +81,12 @@ class Disk:
             mine.writes_left -= 1
         return mine
 
+    def _check(self, path: str) -> None:
+        """A folder that has failed takes nothing."""
+        failed = self._mine().failed
+        if failed is not None and path.startswith(f"{failed}/"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
     def boot_id(self) -> str:
         """In place of what Linux tells."""
         mine = self._mine()
@@ -89,6 +96,8 @@ class Disk:
 
     def open_file(self, path: str, flags: int, mode: int = 0o777) -> int:
         mine = self._mine()
+        if flags & (os.O_CREAT | os.O_RDWR):
+            self._check(path)
         is_new = bool(flags & os.O_CREAT) and not os.path.exists(path)
         if is_new:
             mine = self._changing()
@@ -117,11 +126,11 @@ class Disk:
         mine = self._changing()
         if mine.is_full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real_path = os.readlink(f"/proc/self/fd/{descriptor}")
+        self._check(real_path)
         key = mine.open[descriptor]
         size = os.fstat(descriptor).st_size
         before = os.pread(descriptor, min(len(data), max(0, size - position)), position)
-        path = f"/proc/self/fd/{descriptor}"
-        real_path = os.readlink(path)
         written = real_write(descriptor, data, position)
         mine.unsynced.append((key, lambda: _unwrite(real_path, key, position, before, size)))
         return written
@@ -132,6 +141,7 @@ class Disk:
         size = os.fstat(descriptor).st_size
         tail = os.pread(descriptor, size - length, length) if length < size else b""
         real_path = os.readlink(f"/proc/self/fd/{descriptor}")
+        self._check(real_path)
         real_truncate(descriptor, length)
         mine.unsynced.append((key, lambda: _unwrite(real_path, key, length, tail, size)))
 
@@ -139,6 +149,7 @@ class Disk:
         mine = self._changing()
         if mine.refuses_sync:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
+        self._check(os.readlink(f"/proc/self/fd/{descriptor}"))
         key = _key(descriptor)
         mine.unsynced = [each for each in mine.unsynced if each[0] != key]
 
@@ -146,6 +157,7 @@ class Disk:
 
     def rename(self, source: str, target: str) -> None:
         mine = self._changing()
+        self._check(target)
         grave = self._bury(target)
         real_rename(source, target)
         mine.unsynced.append((_key_of(os.path.dirname(target)), lambda: _unrename(source, target, grave)))
@@ -167,6 +179,7 @@ class Disk:
         mine = self._changing()
         if mine.is_full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        self._check(path)
         real_mkdir(path, mode)
 
     def _bury(self, path: str) -> str | None:

@@ -310,6 +310,7 @@ class Theme(NamedTuple):
     is_harmless: bool = False  # nothing happens that excuses a request without an answer
     small_buffers: bool = False  # of sockets, so that nothing is sent in one piece
     heals: bool = False  # a broker dies for good, and the others get what it held
+    folders: int = 1  # of each broker; with more of them one fails for good, and another one gets what it held
     is_secured: bool = False  # everybody has to log in, also the brokers at each other
 
 
@@ -332,6 +333,7 @@ THEMES: Final[dict[str, Theme]] = {
     "clients": Theme(2, (visit, vanish), is_harmless=True),
     "moves": Theme(3, (visit, visit, kill_someone, cut_one_way, pause), brokers=4),
     "healing": Theme(0, HEALING, brokers=4, heals=True),
+    "folders": Theme(0, HEALING, heals=True, folders=2),
     "garbage": Theme(2, (spoil_state, kill_someone)),
     "small": Theme(2, (*NETWORK, vanish, kill_someone), small_buffers=True),
     "passwords": Theme(0, LOGINS, is_harmless=True, is_secured=True),

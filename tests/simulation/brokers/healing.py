@@ -14,7 +14,8 @@ from tests.simulation.brokers.cluster import BrokerHost, Cluster
 from tests.simulation.brokers.faults import state_of, states, the_controller
 
 from ottla.base.placement.throttled import FOLLOWER_REPLICAS, LEADER_REPLICAS, RATE_KEYS, REPLICA_KEYS
-from ottla.controller.decisions.healing.journal import PATH, HealMove, decode
+from ottla.controller.decisions.healing.journal import FORM
+from ottla.controller.decisions.journals import HealMove
 
 if TYPE_CHECKING:
     from tests.simulation.brokers.play import Life
@@ -25,12 +26,19 @@ SETTINGS: Final = {
     "ottla.heal.after.ms": str(AFTER_MS),
     "ottla.heal.moves.max": str(MOVES_MAX),
     "ottla.heal.throttle.rate": "3000000",
+    "ottla.heal.disk.max.percentage": "100",
+}
+FOLDER_SETTINGS: Final = {
+    **SETTINGS,
+    "ottla.heal.brokers.max": "2",  # so that it dares more
+    "ottla.heal.throttle.rate": "30000000",  # large records are written meanwhile
 }
 LOOK_SECONDS: Final = 0.1
 SURELY_HEARD_SECONDS: Final = 4.0  # whoever has been well for so long has polled the controller
 SLACK_SECONDS: Final = 0.5
 TROUBLE_SECONDS: Final = 10.0
 HEAL_SECONDS_MAX: Final = 60.0
+NOBODY: Final = -1
 
 
 class HealingWatch:
@@ -59,15 +67,17 @@ class HealingWatch:
     def _is_well(self, host: BrokerHost) -> bool:
         is_registered = f"/brokers/ids/{host.number}" in self.cluster.server.nodes
         is_running = host.loop is not None and not host.loop.is_paused
-        return is_registered and is_running and not self.cluster.network.cuts
+        is_whole = self.cluster.disk.disk_of(host.name).failed is None
+        return is_registered and is_running and is_whole and not self.cluster.network.cuts
 
     def _on_change(self, path: str) -> None:
-        node = self.cluster.server.nodes.get(PATH)
-        if path != PATH or node is None:
+        node = self.cluster.server.nodes.get(FORM.path)
+        if path != FORM.path or node is None:
             return
-        moves = frozenset(decode(node.data).moves)
-        if len(moves) > MOVES_MAX:
-            self.world.break_(f"healing moves {len(moves)} partitions at a time")
+        listed = FORM.decode(node.data).moves
+        if len(listed) > MOVES_MAX:
+            self.world.break_(f"healing moves {len(listed)} partitions at a time")
+        moves = frozenset(listed)
         for move in sorted(moves - self._moves):
             self.begun += 1
             self.world.tell(f"healing begins {move}")
@@ -122,9 +132,13 @@ class HealingWatch:
             left = [key for key in (*RATE_KEYS, *REPLICA_KEYS) if key in config_of(self.cluster, path)]
             if left:
                 return f"a throttle is left in {path}: {left}"
-        if any(len(each.get("isr", ())) < 3 for each in states(self.cluster)):
+        if not is_in_sync(self.cluster):
             return f"not everything is in sync: {states(self.cluster)}"
         return f"moves are left in the journal: {self._moves}" if self._moves else None
+
+
+def is_in_sync(cluster: Cluster) -> bool:
+    return all(len(each.get("isr", ())) >= 3 for each in states(cluster))
 
 
 def config_of(cluster: Cluster, path: str) -> dict[str, Any]:
@@ -155,3 +169,29 @@ def play_healing(life: Life) -> None:
     if watch.begun == 0 and is_needed:
         world.break_("nothing was healed at all")
     dead.is_gone = False
+
+
+def play_failed_folder(life: Life) -> None:
+    """One of two folders of a broker fails for good: there is no other broker, so what it held goes to the other one.
+
+    At the end the folder may be back, with all that was in it when it failed, and everybody begins anew at once.
+    """
+    cluster, world = life.cluster, life.world
+    watch = HealingWatch(cluster)
+    victim = world.random.choice(cluster.hosts)
+    folder = world.random.choice(victim.folders)
+    world.tell(f"{folder.rpartition('/')[2]} of {victim.name} fails")
+    disk = cluster.disk.disk_of(victim.name)
+    disk.failed = folder
+    life.meddle(TROUBLE_SECONDS)
+    world.run(TROUBLE_SECONDS)
+    world.tell("all is mended but the folder")
+    cluster.mend()
+    if not world.run(HEAL_SECONDS_MAX, lambda: watch.problem(NOBODY) is None):
+        world.break_(f"a failed folder is not healed: {watch.problem(NOBODY)}")
+    if world.chance(0.5):
+        world.tell("the folder is back")
+        disk.failed = None
+        for host in cluster.hosts:
+            host.kill()
+            host.start()

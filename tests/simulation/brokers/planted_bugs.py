@@ -406,10 +406,9 @@ BUGS = [
         "the next controller does not know which moves are healing's",
         (
             Change(
-                "controller/cluster/healing.py",
-                "            self._node = journal_node.read(found, has_parent)\n",
-                "            self._node = journal_node.read(found, has_parent)\n"
-                "            self._node = self._node._replace(journal=Journal())\n",
+                "controller/cluster/journal_driver.py",
+                "            node = self._form.read(found, has_parent=has_parent)\n",
+                "            node = self._form.read(found, has_parent=has_parent)._replace(journal=self._form.empty)\n",
             ),
         ),
         "healing",
@@ -429,6 +428,28 @@ BUGS = [
             ),
         ),
         "healing",
+    ),
+    PlantedBug(
+        "healing forgets the throttle of what is copied anew at home",
+        (
+            Change(
+                f"{HEALING}/steps.py",
+                "    slow = slowed(image, journal.throttle, moves, situation",
+                "    slow = slowed(image, journal.throttle, [m for m in moves if not m.is_at_home], situation",
+            ),
+        ),
+        "folders",
+    ),
+    PlantedBug(
+        "what was copied anew at home stays in the journal",
+        (
+            Change(
+                f"{HEALING}/steps.py",
+                "        return is_held and not set(move.new) <= set(partition.isr)\n",
+                "        return is_held\n",
+            ),
+        ),
+        "folders",
     ),
 ]
 

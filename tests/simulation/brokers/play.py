@@ -13,8 +13,9 @@ from tests.simulation.brokers.admin import Creator
 from tests.simulation.brokers.cluster import Cluster, running
 from tests.simulation.brokers.consumers import Consumer, FinalReader
 from tests.simulation.brokers.faults import THEMES, Theme, is_whole, states
+from tests.simulation.brokers.healing import FOLDER_SETTINGS as FOLDERS
 from tests.simulation.brokers.healing import SETTINGS as HEALING
-from tests.simulation.brokers.healing import play_healing
+from tests.simulation.brokers.healing import play_failed_folder, play_healing
 from tests.simulation.brokers.invariants import (
     Invariant,
     NobodyWaits,
@@ -70,7 +71,9 @@ class Life:
             self.cluster.is_in_trouble, self.cluster.mended_at = False, self.world.now
         self.employ()
         self.world.run(1.0)
-        if self.theme.heals:
+        if self.theme.folders > 1:
+            play_failed_folder(self)
+        elif self.theme.heals:
             play_healing(self)
         else:
             self.meddle(TROUBLE_SECONDS)
@@ -200,7 +203,8 @@ def simulate(seed: int, theme: str | None = None, lines: int | None = 80) -> Wor
     chance = Random(seed)
     name = theme or chance.choices(list(THEMES), [each.weight for each in THEMES.values()])[0]
     settings = SECURED if THEMES[name].is_secured else HEALING if THEMES[name].heals else None
-    with running(seed, THEMES[name].brokers, settings, lines) as cluster:
+    settings = FOLDERS if THEMES[name].folders > 1 else settings
+    with running(seed, THEMES[name].brokers, settings, lines, THEMES[name].folders) as cluster:
         cluster.world.tell(f"theme {name}")
         Life(cluster, THEMES[name]).play()
     return cluster.world

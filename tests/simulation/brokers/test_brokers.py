@@ -48,11 +48,17 @@ def test_no_healing_breaks_a_promise(seed: int) -> None:
     simulate(seed, "healing")
 
 
+@pytest.mark.parametrize("seed", range(4, 7))
+def test_no_failed_folder_breaks_a_promise(seed: int) -> None:
+    """One of two folders fails for good: the other one gets what it held, and nobody is elected without his records."""
+    simulate(seed, "folders")
+
+
 @pytest.mark.faults
 @pytest.mark.parametrize("first", range(8, 608, PIECE))
 def test_no_healing_of_many_breaks_a_promise(first: int) -> None:
     for seed in range(first, first + PIECE):
-        simulate(seed, "healing")
+        simulate(seed, "folders" if seed % 2 else "healing")
 
 
 @pytest.mark.parametrize("theme", THEMES)

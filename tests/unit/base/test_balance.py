@@ -159,6 +159,25 @@ def test_a_new_broker_gets_a_quarter_of_everything_and_nothing_else_is_copied() 
     assert len(topics) == 20, "some of every topic"
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_a_new_broker_leaves_the_numbers_even_to_the_last_one(seed: int) -> None:
+    """Unlike partitions: what weighs least makes up for the last replica, and leaders cost nothing."""
+    chance = Random(seed)
+    loads = []
+    for topic in range(12):
+        rows = place_replicas([1, 2, 3], 12, 2, start=chance.randrange(3), shift=chance.randrange(3))
+        for number, row in enumerate(rows):
+            size = int(2**24 * chance.lognormvariate(0, 0.7))
+            loads.append(PartitionLoad(TopicPartition(f"topic-{topic}", number), tuple(row), size, 0.0, 0.0))
+    brokers = {number: BrokerRoom() for number in (1, 2, 3, 4)}
+    plan = plan_balance(loads, brokers, takers={4})
+    after = figures(loads, brokers, plan)
+    assert [(each.replicas, each.leaders) for each in after] == [(72, 36)] * 4
+    assert all(set(plan.rows.get(load.partition, ())) <= {4, *load.row} for load in loads)
+    assert copied_bytes(loads, plan) < 1.1 * sum(load.size_bytes or 0 for load in loads) * 2 / 4
+    assert plan_balance(followed(loads, plan), brokers, takers={4}).rows == {}
+
+
 def test_leaders_are_spread_without_a_copy() -> None:
     loads = [PartitionLoad(TopicPartition("t", n), (1, 2, 3), 10 * GIB, 0.0, 0.0) for n in range(30)]
     brokers = {broker: BrokerRoom() for broker in (1, 2, 3)}

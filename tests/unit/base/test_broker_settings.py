@@ -203,6 +203,18 @@ def test_a_file_that_is_no_settings_file(write: object, content: bytes, message:
         load_broker_settings(write(content))
 
 
+def test_all_bad_values_are_named_at_once() -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_broker_settings(None, {"num.partitions": "x", "log.retention.hours": "y"})
+    assert len(caught.value.problems) == 2
+    assert str(caught.value).splitlines() == list(caught.value.problems)
+    with pytest.raises(SettingsError) as caught:
+        load_broker_settings(
+            None, {"ottla.metrics.port": "1", "ottla.metrics.username": "u", "inter.broker.listener.name": "NONE"}
+        )
+    assert ["listener" in each for each in caught.value.problems] == [True, False]
+
+
 def test_a_name_that_is_no_file_name() -> None:
     with pytest.raises(SettingsError, match="no file name"):
         load_broker_settings("a\0b")

@@ -8,8 +8,9 @@ from ottla.base.counting import counted
 from ottla.base.names import TopicPartition
 from ottla.cli.cluster.moving import _tell
 from ottla.controller.cluster.healing import tell_tidied
-from ottla.controller.decisions.healing.journal import HealMove, Journal
+from ottla.controller.decisions.healing.journal import Journal
 from ottla.controller.decisions.healing.steps import Tidied
+from ottla.controller.decisions.journals import HealMove
 from ottla.operations.reassignment.carrying import Outcome
 from ottla.operations.reassignment.journal import Journal as MoveJournal
 

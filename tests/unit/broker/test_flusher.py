@@ -22,7 +22,8 @@ from ottla.replication.waiting import WaitingProduce
 from ottla.storage import files
 from ottla.storage.descriptors import DescriptorPool
 from ottla.storage.log import create_log
-from virtual_time import run
+from ottla.storage.sync_times import SyncTimes
+from virtual_time import LoopClock, run
 
 NOW_MS = 1_700_000_000_000
 NAME = TopicPartition("t", 0)
@@ -55,7 +56,7 @@ def test_records_count_as_soon_as_there_is_room_for_their_index(
         return real(descriptor, data, position)
 
     async def main() -> None:
-        flusher = Flusher(ThreadPoolExecutor(1))
+        flusher = Flusher(ThreadPoolExecutor(1), SyncTimes(LoopClock()))
         partition = led_partition(tmp_path, flusher)
         answered: list[bool] = []
         append(partition)
@@ -90,7 +91,7 @@ def test_a_sync_that_failed_is_told_and_not_tried_again(tmp_path: Path, monkeypa
     monkeypatch.setattr(files, "sync", sync)
 
     async def main() -> None:
-        partition = led_partition(tmp_path, Flusher(ThreadPoolExecutor(1)))
+        partition = led_partition(tmp_path, Flusher(ThreadPoolExecutor(1), SyncTimes(LoopClock())))
         answered: list[bool] = []
         last_offset = append(partition)
         partition.wait_for_replication(last_offset, WaitingProduce(1, lambda: answered.append(True)))

@@ -9,6 +9,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
 
+import pytest
+
 import virtual_time
 from ottla.base.names import TopicPartition
 from ottla.broker.logs.log_loading import LogLoading, Unclean, measure
@@ -140,3 +142,32 @@ def test_a_folder_of_a_deleted_topic_makes_room_for_the_new_one_of_its_name() ->
 
     assert aside == [old_folder]
     assert opened == [TopicPartition("topic", 0)]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ((3, 900, 0), (4, 800, 0)),  # a folder that had failed is back, with records that nobody else has taken
+        ((4, 700, 0), (4, 800, 0)),
+        ((4, 800, 0), (4, 800, 100)),
+    ],
+)
+def test_of_two_copies_the_one_stays_that_would_be_elected(
+    tmp_path: Path, one: tuple[int, int, int], other: tuple[int, int, int]
+) -> None:
+    dropped: list[FoundLog] = []
+    loading = loading_with()
+    loading._log_dirs = SimpleNamespace(drop=dropped.append)  # type: ignore[assignment]
+    copies: list[Any] = []
+    for number, (epoch, end_offset, start_offset) in enumerate((one, other)):
+        log = SimpleNamespace(
+            topic_id=UUID(int=1),
+            epochs=SimpleNamespace(latest_epoch=epoch),
+            end_offset=end_offset,
+            log_start_offset=start_offset,
+            abandon=lambda: None,
+        )
+        copies.append((found(tmp_path, number, {}), log))
+    for opened in (copies, copies[::-1]):
+        assert loading._keep_best(opened, TOPIC) == copies[1]
+    assert dropped == [copies[0][0]] * 2

@@ -13,10 +13,10 @@ from ottla.base.names import TopicPartition
 from ottla.controller import tree
 from ottla.controller.cluster import controller as cluster_controller
 from ottla.controller.cluster.balancing import PLAN_SECONDS, Balancing
-from ottla.controller.decisions.balancing.journal import HOUR_MS, PATH, Journal, decode, encode
+from ottla.controller.decisions.balancing.journal import FORM, HOUR_MS, Journal
 from ottla.controller.decisions.balancing.steps import hindrance
-from ottla.controller.decisions.healing.journal import HealMove, Throttle, Written
 from ottla.controller.decisions.healing.situation import Disks, Folder
+from ottla.controller.decisions.journals import HealMove, Throttle, Written
 from ottla.controller.decisions.liveness import Liveness
 from ottla.controller.decisions.machine import NewTopic
 from ottla.controller.decisions.ottla_version import OF_NEW_CLUSTERS
@@ -30,6 +30,7 @@ from virtual_time import LoopClock, run
 
 ROWS = tuple((number, (1, 2) if number % 2 else (2, 1)) for number in range(8))
 SECONDS_MAX = 20_000.0
+PATH = FORM.path
 SOON = 4 * PLAN_SECONDS
 
 
@@ -249,9 +250,9 @@ def test_the_journal_is_read_as_it_was_written_and_knows_its_hour() -> None:
         1000,
         7,
     )
-    assert decode(encode(journal)) == journal
+    assert FORM.decode(FORM.encode(journal)) == journal
     assert (journal.spent(1000), journal.spent(1000 + HOUR_MS), journal.spent(999)) == (7, 0, 0)
     assert journal.with_spent(2000, 5)[2:] == (1000, 12)
     assert journal.with_spent(2000 + HOUR_MS, 5)[2:] == (2000 + HOUR_MS, 5)
     with pytest.raises(tree.DamagedNodeError):
-        decode(b"{}")
+        FORM.decode(b"{}")

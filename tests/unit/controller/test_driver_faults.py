@@ -41,6 +41,7 @@ def test_leaders_are_balanced_again_after_a_round_that_failed() -> None:
         auto_leader_rebalance_enable = True
         leader_imbalance_check_interval_seconds = 1
         ottla_heal_slow_after_ms = -1
+        ottla_heal_slow_sync_ms = -1
         rounds = 0
 
         @property

@@ -7,10 +7,10 @@ import random
 import pytest
 
 from ottla.base.names import TopicPartition
-from ottla.controller.decisions.healing.journal import HealMove
 from ottla.controller.decisions.healing.planning import ONE_RACK, TOO_FULL
 from ottla.controller.decisions.healing.situation import Folder, Limits
 from ottla.controller.decisions.healing.steps import decide_begin, must_compare
+from ottla.controller.decisions.journals import HealMove
 from ottla.controller.decisions.liveness import Liveness
 from ottla.controller.image import NO_LEADER
 from unit.controller.ward import GIGABYTE, Ward
@@ -406,33 +406,6 @@ def test_two_controllers_in_turn_cannot_both_begin() -> None:
     it.begin()
     with pytest.raises(Exception, match="/ottla"):
         it.tree.multi(late.operations)
-
-
-# ---- folders
-
-
-def test_replicas_of_a_failed_folder_are_given_to_others_and_those_of_other_folders_stay() -> None:
-    it = ward((1, 2, 3), (2, 3, 1))
-    topic_id = it.image.topics["orders"].topic_id
-    it.liveness = Liveness(offline={3: frozenset({(topic_id, 0)})})
-    it.there(1, 2, 3, 4)
-    assert it.partition("orders", 0).isr == (1, 2)
-    assert it.begin().moves == (), "not yet"
-    it.failing = frozenset({3})
-    assert [(move.gone, move.new) for move in it.begin().moves] == [((3,), (4,))]
-    assert it.moving() == {"orders-0": ((4,), (3,))}
-
-
-def test_a_folder_that_is_back_in_the_middle_is_compared_too() -> None:
-    it = ward((1, 2, 3))
-    topic_id = it.image.topics["orders"].topic_id
-    it.liveness = Liveness(offline={3: frozenset({(topic_id, 0)})})
-    it.there(1, 2, 3, 4)
-    it.failing = frozenset({3})
-    it.begin()
-    assert it.tidy().cancelled == ()
-    it.liveness = Liveness()
-    assert len(it.tidy().cancelled) == 1
 
 
 def test_what_cannot_be_read_is_left_alone() -> None:

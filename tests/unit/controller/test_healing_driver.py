@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from ottla.base.names import TopicPartition
 from ottla.controller.cluster import controller as cluster_controller
 from ottla.controller.cluster.healing import Healing
-from ottla.controller.decisions.healing.journal import PATH
+from ottla.controller.decisions.healing.journal import FORM
 from ottla.controller.decisions.healing.situation import Disks, Folder
+from ottla.controller.decisions.healing.steps import Refill
 from ottla.controller.decisions.isr import IsrChange
 from ottla.controller.decisions.machine import NewTopic
 from ottla.controller.decisions.reassignment import moves
@@ -24,6 +26,7 @@ from unit.controller.test_membership import Member, Scene, until
 from virtual_time import LoopClock, run
 
 ROWS = ((0, (1, 2, 4)), (1, (2, 3, 4)), (2, (3, 1, 4)))
+PATH = FORM.path
 GIGABYTE = 1_000_000_000
 SECONDS_MAX = 120.0
 
@@ -50,6 +53,8 @@ class Ward:
         self.members: dict[int, Member] = {}
         self.healing: dict[int, Healing] = {}
         self.asked = 0
+        self.told: list[Refill] = []
+        self.unwilling: set[int] = set()
 
     async def start(self) -> Member:
         for number in (1, 2, 3, 4):
@@ -68,6 +73,7 @@ class Ward:
             LoopClock(),  # that of the membership stands still: nobody here polls, and nobody shall be missed for it
             lambda: self.settings,
             self.disks,
+            self.refill,
         )
         await member.membership.start(broker(number), None)
         self.scene.members.append(member)
@@ -76,7 +82,11 @@ class Ward:
 
     async def disks(self, _: int) -> Disks:
         self.asked += 1
-        return Disks((Folder(100 * GIGABYTE, 20 * GIGABYTE),), {})
+        return Disks((Folder(100 * GIGABYTE, 20 * GIGABYTE, "/data"),), {})
+
+    async def refill(self, broker_id: int, refills: list[Refill]) -> frozenset[TopicPartition]:
+        self.told += refills
+        return frozenset(each.partition for each in refills if broker_id in self.unwilling)
 
     def lose(self, number: int) -> None:
         member = self.members[number]
@@ -250,5 +260,26 @@ def test_a_journal_that_cannot_be_read_switches_healing_off_and_is_left_alone(ca
         assert len(told) == 1
         ensemble.multi([DeleteNode(PATH)])
         await until(lambda: moving(controller.image) == [0, 1, 2])
+
+    play_with(scenario)
+
+
+def test_a_failed_folder_is_healed_at_home_and_by_others_if_its_broker_refuses() -> None:
+    async def scenario(ward: Ward, controller: Member) -> None:
+        topic_id = controller.image.topics["orders"].topic_id
+        await controller.controller.take_offline(2, frozenset({(topic_id, 0)}))
+        await until(lambda: ward.told == [Refill(2, TopicPartition("orders", 0), "/data")])
+        assert ward.journal["moves"] == [{"topic": "orders", "partition": 0, "from": [2], "to": [2]}]
+        await asyncio.sleep(20)
+        assert len(ward.told) == 1, "once is enough for a while"
+        await controller.controller.take_offline(2, frozenset())
+        await copy(controller, 0)
+        await until(lambda: ward.journal["moves"] == [])
+
+        ward.unwilling.add(3)
+        await controller.controller.take_offline(3, frozenset({(topic_id, 2)}))
+        await until(lambda: moving(controller.image) == [2])
+        assert len(ward.told) == 2
+        assert controller.image.topics["orders"].partitions[2].removing_replicas == (3,)
 
     play_with(scenario)

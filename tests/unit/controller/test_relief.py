@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 
 import pytest
 
@@ -28,8 +29,9 @@ from ottla.controller.decisions.ottla_version import FEATURE, OF_NEW_CLUSTERS
 from ottla.controller.decisions.preferred import ElectionType, decide_balance, decide_elections
 from ottla.controller.decisions.reassignment import Wish, decide_reassignments
 from ottla.controller.decisions.relief import resting_brokers, with_relief
-from ottla.controller.decisions.slow_brokers import SlowBrokers
+from ottla.controller.decisions.slow_brokers import Share, SlowBrokers, with_disks
 from ottla.controller.image import MetadataImage, PartitionImage
+from ottla.protocol.messages.cluster_poll import ClusterPollRequest
 from unit.controller.stand import Stand, broker
 from unit.controller.test_membership import Member, Scene, run, until
 from unit.controller.test_upkeep import Settings, cluster, partition, propose
@@ -181,9 +183,7 @@ class Watch:
     def slow(self, image: MetadataImage, minutes: int = 1, after_ms: int = 5 * MINUTE_MS) -> set[int]:
         for _ in range(minutes):
             self.minute += 1
-            found = self.brokers.look(
-                image, BrokerIndex(image).shares(image.brokers), self.minute * MINUTE_MS, after_ms
-            )
+            found = self.brokers.look(image, shares_of(image), self.minute * MINUTE_MS, after_ms)
         return set(found)
 
 
@@ -231,6 +231,25 @@ def test_nobody_is_slow_if_that_is_switched_off() -> None:
     assert watch.slow(seen(behind=4), 6, after_ms=-1) == set()
 
 
+def test_a_disk_that_is_too_slow_for_long_enough_makes_its_broker_slow() -> None:
+    image = seen(behind=0)
+    told = {1: 3, 3: 501, 9: 9999}
+    assert {broker for broker, each in with_disks(shares_of(image), told, 500).items() if each.is_behind} == {3}
+    assert with_disks(shares_of(image), told, 501) == with_disks(shares_of(image), told, -1) == shares_of(image)
+    brokers = SlowBrokers()
+    for minute in range(6):
+        found = brokers.look(image, with_disks(shares_of(image), told, 500), minute * MINUTE_MS, 5 * MINUTE_MS)
+    assert found == {3}
+    assert with_disks(shares_of(image), told, 500)[3].reason == "its disk takes 501 ms or longer for every sync"
+
+
+def test_when_most_disks_are_slow_it_is_not_the_brokers() -> None:
+    image, brokers = seen(behind=0), SlowBrokers()
+    for minute in range(20):
+        found = with_disks(shares_of(image), {1: 900, 3: 900}, 500)
+        assert brokers.look(image, found, minute * MINUTE_MS, 5 * MINUTE_MS) == set()
+
+
 def test_when_most_brokers_do_not_keep_up_it_is_not_the_brokers() -> None:
     watch = Watch()
     image = seen(behind=4)
@@ -244,7 +263,7 @@ def test_what_is_copied_for_the_first_time_or_held_alone_says_nothing() -> None:
     stand.create(NewTopic("orders", assignments=((0, (1, 2)),)), NewTopic("alone", assignments=((0, (3,)),)))
     stand.run(decide_reassignments(stand.image, [Wish(ORDERS, (1, 2, 3))], Liveness(), SAFE))
     (share,) = BrokerIndex(stand.image).shares([3]).values()
-    assert share == (0, 0)
+    assert share == Share()
     assert not share.is_behind
 
 
@@ -318,6 +337,25 @@ def test_a_slow_broker_gives_its_leaderships_away_and_gets_them_back(monkeypatch
     run(play)
 
 
+def test_a_broker_with_a_slow_disk_gives_its_leaderships_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relief_module, "COUNT_MS", 0)
+
+    async def play(scene: Scene) -> None:
+        quick = type("Quick", (Settings,), {"ottla_heal_slow_after_ms": 0})()
+        controller = await cluster(scene, quick)
+        second = controller.image.brokers[2]
+        poll = partial(
+            ClusterPollRequest, broker_id=2, broker_epoch=second.epoch, controller_epoch=-1, max_wait_ms=0, level_max=2
+        )
+        await controller.controller.poll(poll(sync_ms=800))
+        await until(lambda: partition(controller, 1).leader == 1)
+        assert partition(controller, 1).isr == (2, 1)
+        await controller.controller.poll(poll(sync_ms=3))
+        await until(lambda: partition(controller, 1).leader == 2)
+
+    run(play)
+
+
 def test_a_broker_goes_on_leading_if_that_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relief_module, "COUNT_MS", 0)
 
@@ -328,3 +366,7 @@ def test_a_broker_goes_on_leading_if_that_is_wanted(monkeypatch: pytest.MonkeyPa
         assert partition(controller, 1).leader == 2
 
     run(play)
+
+
+def shares_of(image: MetadataImage) -> dict[int, Share]:
+    return dict(BrokerIndex(image).shares(image.brokers))

@@ -31,6 +31,7 @@ class Settings:
     leader_imbalance_check_interval_seconds = 0.01
     leader_imbalance_per_broker_percentage = 10
     ottla_heal_slow_after_ms = 300_000
+    ottla_heal_slow_sync_ms = 500
 
 
 async def cluster(scene: Scene, settings: object | None = None) -> Member:

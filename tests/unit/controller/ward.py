@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ottla.base.names import TopicPartition
 from ottla.controller import tree
-from ottla.controller.decisions.healing import journal as journal_node
-from ottla.controller.decisions.healing.journal import Journal, JournalNode
+from ottla.controller.decisions.healing.journal import FORM, Journal
 from ottla.controller.decisions.healing.situation import Disks, Folder, Limits, Situation
 from ottla.controller.decisions.healing.steps import Begun, Tidied, decide_begin, decide_tidy
+from ottla.controller.decisions.journals import PARENT, JournalNode
 from ottla.controller.decisions.leader_election import decide_brokers
 from ottla.controller.decisions.liveness import Liveness, Rules
 from ottla.controller.decisions.machine import NewTopic, config_operations
@@ -37,6 +35,7 @@ class Ward(Stand):
         self.lost: frozenset[int] = frozenset()
         self.failing: frozenset[int] = frozenset()
         self.in_maintenance: frozenset[int] = frozenset()
+        self.refusals: frozenset[tuple[TopicPartition, int]] = frozenset()
 
     def registered(self, id_: int):  # type: ignore[no-untyped-def]
         return broker(id_)._replace(rack=self.racks.get(id_))
@@ -80,9 +79,8 @@ class Ward(Stand):
     # ---- what healing does
 
     @property
-    def node(self) -> JournalNode:
-        found = self.tree.get(journal_node.PATH)
-        return journal_node.read(found, self.tree.get(journal_node.PARENT) is not None)
+    def node(self) -> JournalNode[Journal]:
+        return FORM.read(self.tree.get(FORM.path), has_parent=self.tree.get(PARENT) is not None)
 
     @property
     def journal(self) -> Journal:
@@ -90,8 +88,11 @@ class Ward(Stand):
 
     def situation(self) -> Situation:
         away = frozenset(self.all) - self.image.brokers.keys()
+        sizes: dict[int, dict[TopicPartition, int]] = {}
+        for (holder, name), size in self.sizes.items():
+            sizes.setdefault(holder, {})[name] = size
         disks = {
-            id_: Disks(self.folders[id_], self.sizes_of(id_)) for id_ in self.image.brokers if id_ not in self.silent
+            id_: Disks(self.folders[id_], sizes.get(id_, {})) for id_ in self.image.brokers if id_ not in self.silent
         }
         return Situation(
             self.limits,
@@ -103,10 +104,8 @@ class Ward(Stand):
             self.in_maintenance,
             {**self.racks},
             disks,
+            self.refusals,
         )
-
-    def sizes_of(self, id_: int) -> Mapping[TopicPartition, int]:
-        return {name: size for (holder, name), size in self.sizes.items() if holder == id_}
 
     def begin(self) -> Begun:
         decision = decide_begin(self.image, self.node, self.situation())

@@ -55,6 +55,20 @@ def test_only_what_is_moved_needs_a_leader() -> None:
         check_led(found, [TopicPartition("solo", 0)])
 
 
+def test_a_topic_with_other_partitions_is_not_to_be_deleted_for_one_that_nobody_leads() -> None:
+    found = facts([1, 2, 3], led=LED, solo=SOLO)
+    half = found.topics[1]._replace(partitions=[*found.topics[1].partitions, Partition(1, 2, [2], [2])])
+    with pytest.raises(PlanError) as caught:
+        check_led(found._replace(topics=[found.topics[0], half]), [TopicPartition("solo", 0)])
+    assert "delete" not in str(caught.value)
+    assert str(caught.value).endswith(
+        "let a replica lead that is not in sync (ottla elect --election-type unclean --topic solo --partition 0)"
+    )
+    dead = found._replace(topics=[found.topics[0], half], brokers={2: found.brokers[2]})
+    with pytest.raises(PlanError, match=r"Start that broker again$"):
+        check_led(dead, [TopicPartition("solo", 0)])
+
+
 def test_all_brokers_that_are_away_are_named() -> None:
     with pytest.raises(PlanError, match=r"^broker 1 is away, but holds replicas: .*take it out \(.*remove 1\)"):
         check_whole(facts([2], led=LED))

@@ -21,7 +21,8 @@ from ottla.client.errors import refusal
 from ottla.client.groups import Group, Member
 from ottla.client.log_dirs import Folder
 from ottla.client.reassignments import Reassignment
-from ottla.controller.decisions.healing.journal import HealMove, Journal
+from ottla.controller.decisions.healing.journal import Journal
+from ottla.controller.decisions.journals import HealMove
 from ottla.controller.stores.store import Node
 from ottla.operations.doctor.cases import CASES
 from ottla.operations.doctor.checks import diagnose
@@ -323,7 +324,7 @@ def test_what_healing_does_and_why_it_waits() -> None:
     move = HealMove(ORDERS, (4,), (2,))
     assert told_of(Journal(moves=(move,), waits=("broker 5 is in maintenance",))) == [
         (Severity.WARNING, "healing waits: broker 5 is in maintenance"),
-        (Severity.NOTE, "the controller gives 1 partition of broker 4 to others (healing)"),
+        (Severity.NOTE, "the controller has 1 partition of broker 4 copied anew (healing)"),
     ]
     damage = read_healing(Node(b"{}", 0, 1))
     assert isinstance(damage, str)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from ottla.base.broker_keys.words import CLUSTER_WIDE
 from ottla.base.settings import Int, Long, Settings
+
+MOVES_MAX: Final = 200  # what is under way stands in one node of ZooKeeper, which takes a megabyte
 
 
 class HealingKeys(Settings):
@@ -30,7 +34,11 @@ class HealingKeys(Settings):
         note="How full healing may make a disk: what would make it fuller waits.",
     )
     ottla_heal_moves_max = Int(
-        10, at_least=1, mode=CLUSTER_WIDE, note="Partitions whose replicas healing moves at the same time."
+        10,
+        at_least=1,
+        at_most=MOVES_MAX,
+        mode=CLUSTER_WIDE,
+        note="Partitions whose replicas healing moves at the same time.",
     )
     ottla_heal_throttle_rate = Long(
         50_000_000,

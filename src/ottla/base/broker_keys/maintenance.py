@@ -21,6 +21,12 @@ class MaintenanceKeys(Settings):
         300_000,
         at_least=-1,
         mode=CLUSTER_WIDE,
-        note="How long a broker may be out of the ISR in half of what it holds before others lead instead of it; it "
-        "leads again when it has kept up for as long. -1: it goes on leading.",
+        note="How long a broker may be out of the ISR in half of what it holds, or have a disk that is too slow, until "
+        "others lead instead of it; it leads again when it has kept up for as long. -1: it goes on leading.",
+    )
+    ottla_heal_slow_sync_ms = Long(
+        500,
+        at_least=-1,
+        mode=CLUSTER_WIDE,
+        note="A disk is too slow if even its fastest sync of ten seconds takes longer than this. -1: no disk is.",
     )

@@ -32,10 +32,10 @@ from ottla.base.placement.broker_loads import (
     BrokerRoom,
     PartitionLoad,
 )
-from ottla.base.placement.leader_trades import GAIN_MIN, LeaderTrades
+from ottla.base.placement.even_counts import PRICE, EvenCounts
+from ottla.base.placement.leader_trades import GAIN_MIN
 
 USUAL: Final = Aims()
-PRICE: Final = 0.01  # for as many bytes as a broker has on the mean: so the last half percent is not worth a copy
 WORTH: Final = 0.1  # of the cost: who cannot be helped is not moved about for each little change of his load
 ROUNDS_MAX: Final = 3
 TURNS_MAX: Final = 50  # three or four are enough
@@ -84,6 +84,8 @@ def steps(
             if turn == 0:
                 yield from made.go_home()
                 yield from made.descend()
+                if made.is_new and made.changes != done:
+                    yield from made.even_out()
         if made.changes == done:
             break
     plan = yield from made.plan(before)
@@ -92,7 +94,7 @@ def steps(
     return plan if is_worth_it else plan._replace(rows={}, cost_after=before)
 
 
-class Descent(LeaderTrades):
+class Descent(EvenCounts):
     """Change after change, each of which lowers the cost, until none does."""
 
     def descend(self) -> Iterator[None]:

@@ -123,7 +123,12 @@ class BrokerLoads:
             share = self.aims.tolerance * WIDTH[resource] * self.totals[resource] / len(self.ids)
             self.wide[resource] = self.bands[resource] = max(share, SLACK[resource])
             if any(self.beyond(resource, place) > 0 for place in range(len(self.ids))):
-                self.bands[resource] = max(share * NARROW[resource], NARROW_SLACK[resource])
+                self.narrow(resource)
+
+    def narrow(self, resource: int) -> None:
+        """Bring all closer, also if everybody is within the tolerance."""
+        share = self.aims.tolerance * WIDTH[resource] * self.totals[resource] / len(self.ids)
+        self.bands[resource] = max(share * NARROW[resource], NARROW_SLACK[resource])
 
     def is_far(self, resource: int, place: int) -> bool:
         """Whether a broker lies outside of the whole tolerance."""

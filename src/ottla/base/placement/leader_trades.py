@@ -17,6 +17,7 @@ GAIN_MIN: Final = 1e-9
 NEAR: Final = 3  # of the weight that would be best, on either side
 TRADES_FAILED_MAX: Final = 10  # in a row between two brokers: what is lighter will not help either
 TRIES_PER_SLICE: Final = 30
+PAIRS_PER_SLICE: Final = 5
 
 Led = dict[tuple[int, int], list[tuple[float, int]]]  # by who leads and who could: bytes out, and the partition
 
@@ -35,8 +36,9 @@ class LeaderTrades(Layout):
         away = [load - target for load, target in zip(state.loads[OUT], state.targets[OUT], strict=True)]
         pairs = [pair for pair in led if away[pair[0]] > away[pair[1]] and pair[::-1] in led]
         pairs.sort(key=lambda pair: (away[pair[1]] - away[pair[0]], pair))
-        yield
-        for giver, taker in pairs:
+        for count, (giver, taker) in enumerate(pairs):
+            if count % PAIRS_PER_SLICE == 0:
+                yield
             yield from self._trade_between(giver, taker, led)
 
     def _led(self) -> Generator[None, None, Led]:
@@ -50,6 +52,8 @@ class LeaderTrades(Layout):
         return led
 
     def _trade_between(self, giver: int, taker: int, led: Led) -> Iterator[None]:
+        if not self.state.beyond(OUT, giver) and not self.state.beyond(OUT, taker):
+            return
         light = sorted(item for item in led[taker, giver] if self.rows[item[1]][0] == taker)
         failures = 0
         for tried, (weight, number) in enumerate(sorted(led[giver, taker], reverse=True)):
@@ -72,11 +76,11 @@ class LeaderTrades(Layout):
             failures = 0
             light.remove(best)
             self.state.move(giver, taker, _sent(weight - best[0]))
-            self._lead(number, taker)
-            self._lead(best[1], giver)
+            self.lead(number, taker)
+            self.lead(best[1], giver)
         yield
 
-    def _lead(self, number: int, place: int) -> None:
+    def lead(self, number: int, place: int) -> None:
         row = self.rows[number]
         spot = row.index(place)
         row[0], row[spot] = row[spot], row[0]

@@ -17,7 +17,7 @@ from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
 from ottla.broker.cluster.control import Control
 from ottla.broker.cluster.controller_link import ControllerLink
-from ottla.broker.cluster.disk_question import ask_disks
+from ottla.broker.cluster.disk_question import ask_disks, tell_refills
 from ottla.broker.cluster.forwarding import Forwarding
 from ottla.broker.cluster.leadership_check import LeadershipCheck
 from ottla.broker.cluster.peers import Peers, inter_broker_endpoint, probe
@@ -75,7 +75,8 @@ class Clustering:
         self.controller = ClusterController(self._store, node.clock, live, live.check_topic_configs, images=images)
         self.membership = Membership(self._store, node.clock, live, self.controller, images, self._probe)
         watches = self.membership.watches
-        self._upkeep = Upkeep(self._store, self.controller, images, watches, lambda: live.broker, node.clock)
+        sync_ms = replicas.log_dirs.sync_times.slowest_ms
+        self._upkeep = Upkeep(self._store, self.controller, images, watches, lambda: live.broker, node.clock, sync_ms)
         self.peers = Peers(settings, images, poller, tls, log_in)
         self.healing = Healing(
             self._store,
@@ -84,6 +85,7 @@ class Clustering:
             node.clock,
             lambda: live.broker,
             lambda id_: ask_disks(self.peers, id_),
+            lambda id_, refills: tell_refills(self.peers, id_, refills),
         )
         self.balancing = Balancing(
             self._store,
@@ -114,7 +116,12 @@ class Clustering:
         self.membership.on_registered = lambda epoch: note_life(log_dirs.dirs, epoch)
         self._node.live.on_change(lambda _: self._settle())
         self._polls = PollLoop(
-            self.membership, self._node.images, self.peers, self._publisher.settled, self._offline_replicas
+            self.membership,
+            self._node.images,
+            self.peers,
+            self._publisher.settled,
+            self._offline_replicas,
+            log_dirs.sync_times.slowest_ms,
         )
         try:
             await self.membership.start(me, log_dirs.cluster_id, self._patience_ms)
@@ -198,6 +205,33 @@ class Clustering:
                 await asyncio.sleep(RETRY_SECONDS)
             else:
                 return
+
+    def have_anew(self, name: TopicPartition, path: str) -> bool:
+        """Copy a replica that lies in a failed folder once more from its leader, into another folder of `log.dirs`.
+
+        False: others still count on what it had, for all that is known here, or it is not of that kind.
+        """
+        node, replicas, image = self._node, self._replicas, self._node.image
+        state = image.partition(*name)
+        if state is None or name not in replicas.offline or not self._is_known_as_offline(name):
+            return False
+        is_counted_on = node.id in (state.leader, *state.isr, *state.eligible)
+        if is_counted_on or node.id not in state.replicas or state.leader not in image.brokers:
+            return False
+        logger.info("%s is copied anew into %s: the folder that it was in has failed", name, path)
+        replicas.offline.discard(name)
+        replicas.log_dirs.prefer(name, path)
+        self._publisher.open_soon(name)
+        self.tell_offline()
+        return True
+
+    def _is_known_as_offline(self, name: TopicPartition) -> bool:
+        """Whether the controller knew it when it told what the image says: then nobody has been taken in since."""
+        topic_id, index = self._node.image.topics[name.topic].topic_id, name.partition
+        if self.membership.is_controller:
+            return self.controller.liveness.has_offline(self._node.id, topic_id, index)
+        told = self._polls.told if self._polls is not None else []
+        return any(each.topic_id == topic_id and index in each.partitions for each in told)
 
     def _tell_after_election(self, image: MetadataImage) -> None:
         """A broker that has just become the controller polls nobody: it tells itself what the others tell it."""

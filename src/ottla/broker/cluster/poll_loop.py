@@ -52,17 +52,21 @@ class PollLoop:
         peers: Peers,
         settled: Callable[[], Awaitable[None]],
         offline: Callable[[], list[OfflineReplicas]] = list,
+        sync_ms: Callable[[], int] = int,
     ) -> None:
         self._membership = membership
         self._images = images
         self._peers = peers
         self._settled = settled
         self._offline = offline
+        self._sync_ms = sync_ms
         self._epoch = -1  # of the controller whose deltas were applied last
         self._sequence = NO_SEQUENCE
         self.refusal: str | None = None  # why the controller does not want this broker
         self._pause_seconds = PAUSE_SECONDS
         self._nudged = asyncio.Event()
+        self._asked: list[OfflineReplicas] = []  # what the last poll told
+        self.told: list[OfflineReplicas] = []  # what the image that is in force follows: the controller knew it
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -138,6 +142,7 @@ class PollLoop:
     async def _ask(self, peer: Peer) -> ClusterPollResponse | None:
         """One poll; None if there is a reason to ask again, or another controller."""
         request = self._request(WAIT_MS)
+        self._asked = request.offline
         call = tasks.ask(peer.call(request, ClusterPollResponse, timeout_ms=WAIT_MS + SLACK_MS), "a poll")
         moved = tasks.ask(self._membership.controller_changed.wait(), "another controller")
         nudged = tasks.ask(self._nudged.wait(), "something to tell the controller")
@@ -162,6 +167,7 @@ class PollLoop:
             max_wait_ms=max_wait_ms,
             offline=self._offline(),
             level_max=ottla_version.LEVEL_MAX,
+            sync_ms=self._sync_ms(),
         )
 
     async def _take(self, answer: ClusterPollResponse) -> bool:
@@ -199,6 +205,7 @@ class PollLoop:
         self._epoch, self._sequence = place
         if has_news:
             await self._publish(image)
+        self.told = self._asked
         return True
 
     async def _on_refused(self, why: str | None) -> None:

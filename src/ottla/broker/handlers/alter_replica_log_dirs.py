@@ -2,6 +2,9 @@
 
 The answer comes when the move has begun; DescribeLogDirs tells how far it is. For a partition that is not here yet the
 folder is remembered, and the answer says that the partition is unknown, or not available if it is somewhere else.
+
+Other than with Kafka a replica in a folder that has failed is no lost case: if nobody counts on it any more, it is
+copied anew from its leader into the folder that is named. Healing asks for that.
 """
 
 from __future__ import annotations
@@ -62,6 +65,8 @@ def move(name: TopicPartition, path: str, context: Context) -> None:
         raise KafkaError(Error.INVALID_REPLICA_ASSIGNMENT, f"Log directory {path} is cordoned")
     partition = broker.replicas.get(*name)
     if partition is None:
+        if broker.have_anew(name, path):
+            return
         refusal = broker.why_not_here(*name)
         if refusal.error in (Error.UNKNOWN_TOPIC_OR_PARTITION, Error.NOT_LEADER_OR_FOLLOWER):
             log_dirs.prefer(name, path)

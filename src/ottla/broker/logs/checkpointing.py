@@ -81,11 +81,16 @@ class CheckpointWriter:
             return  # a file that has vanished is written anew: so a folder that has vanished is noticed
         checkpoints = Checkpoints(log_dir.path, {name: dict(offsets)})
         self._written.pop(key, None)
-        await loop.run_in_executor(self._workers, checkpoints.write)
+        await loop.run_in_executor(self._workers, self._write_timed, checkpoints)
         if checkpoints.is_written:
             self._written[key] = offsets
         elif checkpoints.error is not None and not files.is_passing(checkpoints.error):
             self._replicas.log_dirs.fail(log_dir, f"cannot write {name}: {checkpoints.error}")
+
+    def _write_timed(self, checkpoints: Checkpoints) -> None:
+        """In a worker thread. It is little: so how long it takes tells how the disk is."""
+        with self._replicas.log_dirs.sync_times.timed(checkpoints.path):
+            checkpoints.write()
 
     def __repr__(self) -> str:
         return f"<CheckpointWriter {len(self._written)} files up to date>"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -14,6 +15,7 @@ from ottla.base.errors import KafkaError
 from ottla.metrics.histogram import TIMES_NS, Histogram
 from ottla.replication.partition import Partition
 from ottla.storage.flush import FlushJob
+from ottla.storage.sync_times import SyncTimes
 
 logger = logging.getLogger(__name__)
 
@@ -23,8 +25,9 @@ RETRY_SECONDS: Final = 1.0
 class Flusher:
     """Runs flushes; a log whose flush fails takes no more writes, since nobody can know what reached the disk."""
 
-    def __init__(self, workers: ThreadPoolExecutor) -> None:
+    def __init__(self, workers: ThreadPoolExecutor, sync_times: SyncTimes) -> None:
         self._workers = workers
+        self._sync_times = sync_times
         self.flush_ns = Histogram(TIMES_NS)
 
     def start(self, partition: Partition) -> None:
@@ -53,7 +56,8 @@ class Flusher:
         try:
             job = log.begin_flush(only_rolled=only_rolled)
             if job is not None:
-                taken_ns = await asyncio.get_running_loop().run_in_executor(self._workers, _run_timed, job)
+                folder = os.path.dirname(log.directory)
+                taken_ns = await asyncio.get_running_loop().run_in_executor(self._workers, self._run_timed, job, folder)
                 self.flush_ns.add(taken_ns)
                 log.end_flush(job)
         except KafkaError as error:
@@ -61,9 +65,9 @@ class Flusher:
             return False
         return True
 
-
-def _run_timed(job: FlushJob) -> int:
-    """In a worker thread: sync, and tell how long the disk took."""
-    started_ns = time.monotonic_ns()
-    job.run()
-    return time.monotonic_ns() - started_ns
+    def _run_timed(self, job: FlushJob, folder: str) -> int:
+        """In a worker thread: sync, and tell how long the disk took."""
+        started_ns = time.monotonic_ns()
+        with self._sync_times.timed(folder):
+            job.run()
+        return time.monotonic_ns() - started_ns

@@ -234,9 +234,13 @@ class LogLoading:
         self._take(*opened[0], topic)
 
     def _keep_best(self, opened: list[tuple[FoundLog, Log]], topic: TopicImage) -> tuple[FoundLog, Log]:
-        """A move between folders was interrupted when both had the whole log: the one that reaches further stays."""
+        """A move between folders was interrupted when both had the whole log, or a folder that had failed is back.
+
+        What was written last under the highest leader epoch stays, and of those what reaches further: as in an election
+        it has everything that is committed. In a folder that was away records may stand that nobody else has taken.
+        """
         own = [copy for copy in opened if copy[1].topic_id in (None, topic.topic_id)] or opened
-        best = max(own, key=lambda copy: (copy[1].end_offset, copy[1].log_start_offset))
+        best = max(own, key=lambda copy: (copy[1].epochs.latest_epoch, copy[1].end_offset, copy[1].log_start_offset))
         for found, log in opened:
             if log is best[1]:
                 continue

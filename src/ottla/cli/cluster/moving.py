@@ -117,13 +117,17 @@ def run_moves(client: Client, options: argparse.Namespace, command: str, make: M
             return _roll_back(client, options, command, journal, path)
         if journal is not None and not journal.is_ended:
             return _go_on(client, options, command, journal, path)
-        moves = foreign_moves(client, ())
-        if moves:
-            raise PlanError(
-                f"{counted(len(moves), 'move', 'is')} under way that this command has not begun (ottla reassign list): "
-                "wait for the end, or cancel (ottla reassign cancel)"
-            )
+        _check_nothing_moves(client)
         return _begin(client, options, command, make, path)
+
+
+def _check_nothing_moves(client: Client) -> None:
+    moves = foreign_moves(client, ())
+    if moves:
+        raise PlanError(
+            f"{counted(len(moves), 'move', 'is')} under way that this command has not begun (ottla reassign list): "
+            "wait for the end, or cancel (ottla reassign cancel)"
+        )
 
 
 def _begin(client: Client, options: argparse.Namespace, command: str, make: Make, path: Path) -> int:
@@ -143,6 +147,7 @@ def _begin(client: Client, options: argparse.Namespace, command: str, make: Make
         return 0
     if options.dry_run:
         return 0
+    _check_nothing_moves(client)  # again: somebody on another machine may have been as quick while we measured
     now = facts.rows
     journal = Journal(
         command,

@@ -99,7 +99,8 @@ def _read_broker(
             with as_file(files(__package__).joinpath("templates", "config", "container.properties")) as image:
                 settings = load_broker_settings(image, environment=environment, is_container=True)
     except SettingsError as problem:
-        deployment.problem(name, str(problem), "The broker would not start: mend it in its environment")
+        for cause in problem.problems:
+            deployment.problem(name, cause, "The broker would not start: mend it in its environment")
         return
     _check_published(deployment, name, settings, published)
     _broker_folders(deployment, path, name, mounts)

@@ -84,9 +84,9 @@ def _add_broker(deployment: Deployment, values: Any, index: int, hosts: list[str
     try:
         loaded = load_broker_settings(None, texts)
     except SettingsError as problem:
-        cause = str(problem).replace("--override ", "brokers.settings ")
-        if index == 0:
-            deployment.problem(VALUES, cause, "Brokers would not start: mend it in brokers.settings")
+        for cause in problem.problems if index == 0 else ():
+            text = cause.replace("--override ", "brokers.settings ")
+            deployment.problem(VALUES, text, "Brokers would not start: mend it in brokers.settings")
         return
     stop = float(_number(values, "brokers.terminationGracePeriodSeconds", 0, 1 << 31))
     wait = float(_number(values, "brokers.waitForReplicasSeconds", 0, 1 << 31))

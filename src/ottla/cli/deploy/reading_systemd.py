@@ -139,7 +139,8 @@ def _read_broker(deployment: Deployment, unit: Unit, command: list[str], instanc
         overrides = parse_pairs([word for name, word in _pairs(command) if name == "--override"], allow_bare=False)
         settings = load_broker_settings(file, overrides)
     except (SettingsError, ToolError) as problem:
-        deployment.problem(place, str(problem), "The broker would not start: mend its file")
+        for cause in problem.problems if isinstance(problem, SettingsError) else (str(problem),):
+            deployment.problem(place, cause, "The broker would not start: mend its file")
         return
     machine = settings.advertised_listeners[0].host
     name = unit.path.name.replace("@.service", f"@{instance}").removesuffix(".service")

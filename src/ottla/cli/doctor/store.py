@@ -9,7 +9,7 @@ from ottla.base.names import TopicPartition
 from ottla.cli.metadata.tree import open_zookeeper
 from ottla.cli.terminal import ToolError
 from ottla.controller import tree
-from ottla.controller.decisions.healing.journal import PATH, Journal, decode
+from ottla.controller.decisions.healing.journal import FORM, Journal
 from ottla.controller.stores.store import Node, StoreError
 from ottla.operations.doctor.facts import Facts
 from ottla.operations.doctor.findings import Finding, Severity, brokers_text, known, some
@@ -37,7 +37,7 @@ def read_store(connect: str) -> StoreFacts:
                         leaders[TopicPartition(topic, int(number))] = (state.leader, state.leader_epoch)
             controller = store.get(tree.CONTROLLER)
             controller_id = tree.decode_controller(controller.data) if controller is not None else -1
-            healing = read_healing(store.get(PATH))
+            healing = read_healing(store.get(FORM.path))
             marked = tuple(sorted(store.children(tree.DELETE_TOPICS)))
     except ValueError:
         raise ToolError(f"{connect!r} is not of the form host:port,host:port/chroot") from None
@@ -48,7 +48,7 @@ def read_store(connect: str) -> StoreFacts:
 
 def read_healing(node: Node | None) -> Journal | str:
     try:
-        return decode(node.data) if node is not None else Journal()
+        return FORM.decode(node.data) if node is not None else Journal()
     except tree.DamagedNodeError as damage:
         return str(damage)
 
@@ -67,7 +67,7 @@ def check_healing(journal: Journal | str) -> Iterator[Finding]:
     if journal.moves:
         gone = sorted({broker for move in journal.moves for broker in move.gone})
         count = f"{len(journal.moves)} partition{'' if len(journal.moves) == 1 else 's'}"
-        what = f"the controller gives {count} of {brokers_text(gone)} to others (healing)"
+        what = f"the controller has {count} of {brokers_text(gone)} copied anew (healing)"
         yield Finding(
             Severity.NOTE, "", what, "the broker, or a folder of it, was away for too long", "Nothing to do: wait."
         )

@@ -4,7 +4,6 @@ Rules:
 1. The plan is made here on the loop, in slices of a few milliseconds; what is written is decided again on the image of
    that moment, and only for partitions that are as the plan saw them.
 2. Healing comes first: nothing begins while it is at work, and a move to a broker that is lost is given up for it.
-3. The journal is read when this broker is elected, and again after any failure.
 """
 
 from __future__ import annotations
@@ -14,52 +13,45 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, ParamSpec, Protocol, TypeVar
 
-from ottla.base import tasks
 from ottla.base.clock import Clock
 from ottla.base.counting import counted
-from ottla.base.errors import KafkaError
-from ottla.base.log_limiter import LogLimiter
 from ottla.base.placement.balance import steps
 from ottla.base.placement.balance_layout import BalancePlan
 from ottla.base.placement.broker_loads import Aims, BrokerRoom, PartitionLoad
 from ottla.base.placement.portion import affordable
 from ottla.base.uncollected import uncollected
-from ottla.controller import tree
 from ottla.controller.cluster.controller import ClusterController
 from ottla.controller.cluster.healing import Healing
-from ottla.controller.decisions.balancing import journal as journal_node
-from ottla.controller.decisions.balancing.journal import JournalNode
+from ottla.controller.cluster.journal_driver import JournalDriver
+from ottla.controller.decisions.balancing.journal import FORM, Journal
 from ottla.controller.decisions.balancing.steps import (
     MOVES_MAX,
     Begun,
     Limits,
-    Tidied,
     decide_begin,
     decide_tidy,
     hindrance,
     loads_of,
     rooms_of,
 )
-from ottla.controller.decisions.healing.journal import PARENT
 from ottla.controller.decisions.healing.situation import Disks
+from ottla.controller.decisions.journals import JournalNode
 from ottla.controller.decisions.machine import Decision
 from ottla.controller.decisions.maintenance import brokers_in_maintenance
 from ottla.controller.decisions.reassignment import moves
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import MetadataImage
-from ottla.controller.service import THREAD_SIZE_MIN, Decide
-from ottla.controller.stores.store import MetadataStore, StoreError
+from ottla.controller.service import THREAD_SIZE_MIN
+from ottla.controller.stores.store import MetadataStore
 
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 5.0  # at moves under way
 PLAN_SECONDS: Final = 60.0  # between two plans of which nothing came
-COMPLAINT_MS: Final = 60_000
 NO_LIMIT: Final = 2**63
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Reply = TypeVar("Reply", Begun, Tidied)
 AskDisks = Callable[[int], Awaitable[Disks | None]]
 
 
@@ -79,8 +71,10 @@ class BalancingSettings(Protocol):
     def ottla_balance_throttle_rate(self) -> int: ...
 
 
-class Balancing:
-    """One a broker; at work while its broker is the controller. All calls are made on the loop."""
+class Balancing(JournalDriver[Journal]):
+    """One a broker."""
+
+    NAME = "balancing"
 
     def __init__(
         self,
@@ -92,50 +86,20 @@ class Balancing:
         ask_disks: AskDisks,
         healing: Healing | None,
     ) -> None:
-        self._store = store
-        self._controller = controller
-        self._clock = clock
+        super().__init__(store, controller, images, clock, FORM)
         self._settings = settings
         self._ask_disks = ask_disks
         self._healing = healing
-        self._epoch = -1  # of the election that the task below belongs to
-        self._task: asyncio.Task[None] | None = None
-        self._node: JournalNode | None = None  # None: it has to be read
         self._planned_ms: int | None = None  # when a plan came to nothing
         self._waits: str | None = None
-        self._log_limiter = LogLimiter(COMPLAINT_MS)
-        images.on_image(self._on_image)
 
-    def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            self._task = None
+    def _begin(self) -> None:
+        self._planned_ms = None
 
-    def _on_image(self, _: MetadataImage, new: MetadataImage) -> None:
-        if self._controller.is_active and new.controller_epoch != self._epoch:
-            self.stop()
-            self._epoch = new.controller_epoch
-            self._node = self._planned_ms = None
-            self._task = tasks.keep_running(self._run, "balancing")
+    async def _pause(self) -> None:
+        await asyncio.sleep(LOOK_SECONDS)
 
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            if self._controller.image.controller_epoch != self._epoch:
-                return
-            if not self._controller.is_active:
-                continue
-            try:
-                await self._round()
-            except (KafkaError, StoreError) as problem:  # the next round may succeed
-                self._node = None
-                if self._log_limiter.is_due(self._clock.monotonic_ms()):
-                    logger.warning("[Controller] balancing could not go on: %s", problem)
-
-    async def _round(self) -> None:
-        node = await self._read_journal()
-        if node is None:
-            return
+    async def _round(self, node: JournalNode[Journal]) -> None:
         if node.journal.moves or node.journal.throttle.replicas or node.journal.throttle.rates:
             await self._tidy(node)
         limits = self._limits()
@@ -145,7 +109,7 @@ class Balancing:
             return
         if self._hindered():
             return
-        await self._begin(limits)
+        await self._begin_moves(limits)
 
     def _hindered(self) -> bool:
         image = self._controller.image
@@ -161,7 +125,7 @@ class Balancing:
         self._waits = reason
         return reason is not None
 
-    async def _begin(self, limits: Limits) -> None:
+    async def _begin_moves(self, limits: Limits) -> None:
         node = self._node
         assert node is not None
         image = self._controller.image
@@ -190,7 +154,7 @@ class Balancing:
         def decide(image: MetadataImage) -> Decision[Begun]:
             return decide_begin(image, node, liveness, rules, limits, rows, sizes, now_ms)
 
-        begun = await self._change(decide, node)
+        begun = await self._change(decide, size)
         if begun.moves or begun.leaders:
             self._planned_ms = None
             logger.info(
@@ -200,43 +164,18 @@ class Balancing:
                 begun.journal.spent(now_ms),
             )
 
-    async def _tidy(self, node: JournalNode) -> None:
+    async def _tidy(self, node: JournalNode[Journal]) -> None:
         liveness, rules, rate = self._controller.liveness, self._controller.rules, self._limits().throttle_rate
-        decision = decide_tidy(self._controller.image, node, liveness, rules, rate)
-        if not decision.operations:
+        image = self._controller.image
+        if not decide_tidy(image, node, liveness, rules, rate).operations:
             return
-        tidied = await self._change(lambda image: decide_tidy(image, node, liveness, rules, rate), node)
+        size = image.partition_count
+        tidied = await self._change(lambda image: decide_tidy(image, node, liveness, rules, rate), size)
         if tidied.cancelled:
             given_up = counted(len(tidied.cancelled), "move", "is")
             logger.info("[Controller] balancing: %s given up: the brokers are gone", given_up)
         if not tidied.journal.moves:
             logger.info("[Controller] balancing: no move is under way any more")
-
-    async def _change(self, decide: Decide[Reply], node: JournalNode) -> Reply:
-        """What becomes of a write that fails is not known: the journal is read again then."""
-        size = self._controller.image.partition_count
-        try:
-            reply = await self._controller.change(decide, size=size)
-        except BaseException:
-            self._node = None
-            raise
-        if reply.journal != node.journal:
-            self._node = node.after(reply.journal)
-        return reply
-
-    async def _read_journal(self) -> JournalNode | None:
-        """None: it cannot be read by this broker, and balancing stays off."""
-        if self._node is not None:
-            return self._node
-        found = await self._store.get(journal_node.PATH)
-        has_parent = found is not None or await self._store.get(PARENT) is not None
-        try:
-            self._node = journal_node.read(found, has_parent)
-        except tree.DamagedNodeError as damage:
-            if self._log_limiter.is_due(self._clock.monotonic_ms()):
-                logger.error("[Controller] %s. Balancing is off until the node is restored or deleted", damage)
-            return None
-        return self._node
 
     def _limits(self) -> Limits:
         settings = self._settings()

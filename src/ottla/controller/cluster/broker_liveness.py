@@ -47,11 +47,13 @@ class BrokerLiveness:
         self._looked_ms = 0
         self.silent: frozenset[int] = frozenset()  # not counted on
         self.is_cut_off = False
+        self.sync_ms: dict[int, int] = {}  # that the slowest disk of a broker takes for a sync, as it has told last
 
     def begin(self, node_id: int, session_ms: int, now_ms: int) -> None:
         self._node_id = node_id
         self._patience_ms = max(session_ms, PATIENCE_MS_MIN)
         self._polls.clear()
+        self.sync_ms.clear()
         self._looked_ms = now_ms
         self.silent = frozenset()
         self.is_cut_off = False

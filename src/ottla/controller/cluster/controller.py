@@ -321,6 +321,7 @@ class ClusterController(ControllerService):
             self._check_active()
             self.versions.check_poll(self._image, request.broker_id, request.level_max)
             await self._await_registration(request.broker_id, request.broker_epoch)
+            self.broker_liveness.sync_ms[request.broker_id] = request.sync_ms
             await self._take_offline(request)
         except KafkaError as refusal:
             return ClusterPollResponse(

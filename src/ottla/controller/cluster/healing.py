@@ -4,9 +4,7 @@ Rules:
 1. Whoever awaits decides nothing: each round looks at the clock and the image, and lets the pure steps decide, first
    what to tidy up, then what to begin. What they decide is decided again on the image of the moment in which it is
    written.
-2. The journal is read when this broker is elected, and again after any failure: nobody knows then what became of a
-   write.
-3. Disks are asked for only when something is to be begun, or somebody is back: brokers that are well are left alone.
+2. Disks are asked for only when something is to be begun, or somebody is back: brokers that are well are left alone.
 """
 
 from __future__ import annotations
@@ -14,26 +12,39 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeVar
 
-from ottla.base import tasks
 from ottla.base.clock import Clock
 from ottla.base.counting import counted
-from ottla.base.errors import KafkaError
-from ottla.base.log_limiter import LogLimiter
-from ottla.controller import tree
+from ottla.base.names import TopicPartition
 from ottla.controller.cluster.controller import ClusterController
-from ottla.controller.decisions.healing import journal as journal_node
+from ottla.controller.cluster.journal_driver import JournalDriver
 from ottla.controller.decisions.healing.absences import Absences
-from ottla.controller.decisions.healing.journal import HealMove, Journal, JournalNode
-from ottla.controller.decisions.healing.situation import Disks, Limits, Situation, is_on, numbers
-from ottla.controller.decisions.healing.steps import Begun, Tidied, decide_begin, decide_tidy, must_compare
+from ottla.controller.decisions.healing.journal import FORM, Journal
+from ottla.controller.decisions.healing.situation import (
+    Disks,
+    Limits,
+    Situation,
+    is_on,
+    numbers,
+    partitions_text,
+)
+from ottla.controller.decisions.healing.steps import (
+    Begun,
+    Refill,
+    Tidied,
+    decide_begin,
+    decide_tidy,
+    must_compare,
+    refills,
+)
+from ottla.controller.decisions.journals import HealMove, JournalNode
 from ottla.controller.decisions.machine import Decision
 from ottla.controller.decisions.maintenance import brokers_in_maintenance
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import MetadataImage
-from ottla.controller.service import THREAD_SIZE_MIN, Decide, R
-from ottla.controller.stores.store import MetadataStore, StoreError
+from ottla.controller.service import THREAD_SIZE_MIN
+from ottla.controller.stores.store import MetadataStore
 
 logger = logging.getLogger(__name__)
 
@@ -41,9 +52,11 @@ LOOK_SECONDS: Final = 1.0
 BREATH_SECONDS: Final = 0.05  # between two rounds, however much happens
 DISKS_MS_MAX: Final = 3_000  # so old what brokers told may be
 PLAN_AGAIN_MS: Final = 5_000  # after a plan of which nothing came
-COMPLAINT_MS: Final = 60_000
+REFILL_AGAIN_MS: Final = 30_000  # after a broker was told to have a replica anew, and still tells that it is offline
 
+Reply = TypeVar("Reply", Begun, Tidied)
 AskDisks = Callable[[int], Awaitable[Disks | None]]
+TellRefills = Callable[[int, list[Refill]], Awaitable[frozenset[TopicPartition]]]
 
 
 class HealingSettings(Protocol):
@@ -73,8 +86,11 @@ class HealingStatus(NamedTuple):
     waits: tuple[str, ...] = ()
 
 
-class Healing:
-    """One a broker; at work while its broker is the controller. All calls are made on the loop."""
+class Healing(JournalDriver[Journal]):
+    """One a broker."""
+
+    NAME = "healing"
+    IS_URGENT = True
 
     def __init__(
         self,
@@ -84,24 +100,21 @@ class Healing:
         clock: Clock,
         settings: Callable[[], HealingSettings],
         ask_disks: AskDisks,
+        tell_refills: TellRefills,
     ) -> None:
-        self._store = store
-        self._controller = controller
-        self._clock = clock
+        """`tell_refills` answers which partitions a broker refuses to have anew; what it did not hear is told again."""
+        super().__init__(store, controller, images, clock, FORM)
         self._settings = settings
         self._ask_disks = ask_disks
-        self._epoch = -1  # of the election that the task below belongs to
-        self._task: asyncio.Task[None] | None = None
+        self._tell_refills = tell_refills
+        self._told_ms: dict[Refill, int] = {}  # when
+        self._refusals: frozenset[tuple[TopicPartition, int]] = frozenset()
         self._wake = asyncio.Event()
         self._absences: Absences | None = None
-        self._node: JournalNode | None = None  # None: it has to be read
         self._looked_ms = 0
         self._disks: Mapping[int, Disks] = {}
         self._disks_ms = 0
         self._idle_since_ms: int | None = None  # when a plan came to nothing
-        self._problem = ""
-        self._log_limiter = LogLimiter(COMPLAINT_MS)
-        images.on_image(self._on_image)
 
     @property
     def status(self) -> HealingStatus | None:
@@ -112,52 +125,36 @@ class Healing:
         waits = (self._problem,) if self._problem else journal.waits
         return HealingStatus(dict(self._absences.away_ms), len(journal.moves), waits)
 
-    def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            self._task = None
-
     def _on_image(self, old: MetadataImage, new: MetadataImage) -> None:
+        super()._on_image(old, new)
         if not self._controller.is_active:
             return
-        if new.controller_epoch != self._epoch:
-            self.stop()
-            self._epoch = new.controller_epoch
-            self._absences = self._node = None
-            self._task = tasks.keep_running(self._run, "healing")
-        elif old.brokers is not new.brokers and self._absences is not None:
+        if old.brokers is not new.brokers and self._absences is not None:
             self._absences.see(new.brokers)  # also who is gone again before the next look
         if self._node is not None and self._node.journal.moves:
             self._wake.set()  # a move may have ended: the next one begins at once
 
     # ---- rounds
 
-    async def _run(self) -> None:
+    def _begin(self) -> None:
+        self._absences = None
+        self._told_ms.clear()
+        self._refusals = frozenset()
         self._looked_ms = self._clock.monotonic_ms()
-        while True:
-            await asyncio.sleep(BREATH_SECONDS)
-            try:
-                async with asyncio.timeout(LOOK_SECONDS):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
-            self._wake.clear()
-            if self._controller.image.controller_epoch != self._epoch:
-                return
-            if not self._controller.is_active:
-                self._looked_ms = self._clock.monotonic_ms()  # out of touch with the store: this time does not count
-                continue
-            try:
-                await self._round()
-            except (KafkaError, StoreError) as problem:  # the next round may succeed
-                self._node = None
-                if self._log_limiter.is_due(self._clock.monotonic_ms()):
-                    logger.warning("[Controller] healing could not go on: %s", problem)
 
-    async def _round(self) -> None:
-        node = await self._read_journal()
-        if node is None:
-            return
+    async def _pause(self) -> None:
+        await asyncio.sleep(BREATH_SECONDS)
+        try:
+            async with asyncio.timeout(LOOK_SECONDS):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+        self._wake.clear()
+
+    def _note_out_of_touch(self) -> None:
+        self._looked_ms = self._clock.monotonic_ms()  # this time does not count
+
+    async def _round(self, node: JournalNode[Journal]) -> None:
         if self._absences is None:
             self._absences = Absences(node.journal)
         image, limits = self._controller.image, self._limits()
@@ -169,10 +166,11 @@ class Healing:
             tell_tidied(tidied)
             if tidied.ended or tidied.cancelled:
                 self._idle_since_ms = None  # there is room for the next ones
-        await self._begin(image, limits)
+        await self._begin_moves(image, limits)
+        await self._refill()
         await self._note_times()
 
-    async def _begin(self, image: MetadataImage, limits: Limits) -> None:
+    async def _begin_moves(self, image: MetadataImage, limits: Limits) -> None:
         assert self._absences is not None
         assert self._node is not None
         journal = self._node.journal
@@ -183,6 +181,28 @@ class Healing:
         elif is_wanted or not journal.waits:
             return
         self._tell_begun(await self._act(decide_begin), journal.waits)
+
+    async def _refill(self) -> None:
+        """Tell brokers with failed folders what they shall have anew; who refuses is passed over from now on."""
+        image, node = self._controller.image, self._node
+        if node is None or not any(move.is_at_home for move in node.journal.moves):
+            self._told_ms.clear()
+            return
+        await self._ask()
+        now_ms = self._clock.monotonic_ms()
+        self._told_ms = {each: ms for each, ms in self._told_ms.items() if now_ms - ms < REFILL_AGAIN_MS}
+        told = {(each.broker, each.partition) for each in self._told_ms}
+        due: dict[int, list[Refill]] = {}
+        for each in refills(image, node.journal, self._situation(image, node.journal)):
+            if (each.broker, each.partition) not in told:
+                due.setdefault(each.broker, []).append(each)
+                self._told_ms[each] = now_ms
+        for broker, rows in due.items():
+            refused = await self._tell_refills(broker, rows)
+            if refused:
+                self._refusals |= {(name, broker) for name in refused}
+                names = partitions_text(sorted(refused))
+                logger.warning("[Controller] healing: broker %d does not take %s again; others will", broker, names)
 
     def _look(self, absences: Absences, image: MetadataImage) -> None:
         now_ms = self._clock.monotonic_ms()
@@ -207,27 +227,7 @@ class Healing:
         known = {broker: rack for broker, rack in known.items() if broker not in image.brokers} | living
         journal = absences.noted(node.journal._replace(racks=known))
         if journal != node.journal:
-            await self._change(lambda image: Decision(node.operations(journal), image, journal), 0)
-            self._node = node.after(journal)
-
-    # ---- the journal
-
-    async def _read_journal(self) -> JournalNode | None:
-        """None: it cannot be read by this broker, and healing stays off."""
-        if self._node is not None:
-            return self._node
-        found = await self._store.get(journal_node.PATH)
-        has_parent = found is not None or await self._store.get(journal_node.PARENT) is not None
-        try:
-            self._node = journal_node.read(found, has_parent)
-        except tree.DamagedNodeError as damage:
-            problem = f"{damage}. Healing is off until the node is restored, or deleted when nothing is being healed"
-            if problem != self._problem:
-                self._problem = problem
-                logger.error("[Controller] %s", problem)
-            return None
-        self._problem = ""
-        return self._node
+            await self._change(lambda image: Decision(node.operations(journal), image, Tidied(journal)), 0)
 
     # ---- acting
 
@@ -254,33 +254,22 @@ class Healing:
             brokers_in_maintenance(image, self._clock.now_ms()),
             {**journal.racks, **image.racks()},
             self._disks,
+            self._refusals,
         )
 
-    async def _act(self, step: Callable[[MetadataImage, JournalNode, Situation], Decision[R]]) -> R:
+    async def _act(self, step: Callable[[MetadataImage, JournalNode[Journal], Situation], Decision[Reply]]) -> Reply:
         """Let a step decide, and have it written if there is anything to write."""
         node, image = self._node, self._controller.image
         assert node is not None
         size = image.partition_count
 
-        def decide(image: MetadataImage) -> Decision[R]:
+        def decide(image: MetadataImage) -> Decision[Reply]:
             return step(image, node, self._situation(image, node.journal))
 
         decision = decide(image) if size <= THREAD_SIZE_MIN else await asyncio.to_thread(decide, image)
         if not decision.operations:
             return decision.reply
-        reply = await self._change(decide, size)
-        assert isinstance(reply, Tidied | Begun)
-        if reply.journal != node.journal:
-            self._node = node.after(reply.journal)
-        return reply
-
-    async def _change(self, decide: Decide[R], size: int) -> R:
-        """What becomes of a write that fails is not known: the journal is read again then."""
-        try:
-            return await self._controller.change(decide, size=size, is_urgent=True)
-        except BaseException:
-            self._node = None
-            raise
+        return await self._change(decide, size)
 
     async def _ask(self) -> None:
         """How large the replicas are, and how full the disks."""
@@ -299,7 +288,7 @@ class Healing:
         if begun.moves:
             gone = {broker for move in begun.moves for broker in move.gone}
             logger.info(
-                "[Controller] healing: %s of broker %s %s given to others, %s; %d under way",
+                "[Controller] healing: %s of broker %s %s copied anew, %s; %d under way",
                 counted(len(begun.moves), "partition"),
                 numbers(gone),
                 "is" if len(begun.moves) == 1 else "are",
@@ -322,7 +311,7 @@ def tell_tidied(tidied: Tidied) -> None:
         logger.info("[Controller] healing: %s ended, %s", ended, some_of(tidied.ended))
     if tidied.cancelled:
         logger.info(
-            "[Controller] healing: %s cancelled, %s: who held it is back, or the new broker is lost",
+            "[Controller] healing: %s cancelled, %s: who held it is back, or the new broker is lost or cannot have it",
             counted(len(tidied.cancelled), "move", "is"),
             some_of(tidied.cancelled),
         )
@@ -331,6 +320,11 @@ def tell_tidied(tidied: Tidied) -> None:
 
 
 def some_of(moves: tuple[HealMove, ...]) -> str:
-    """`orders-0 from 3 to 4` of the first ones."""
-    words = [f"{move.partition} from {numbers(move.gone)} to {numbers(move.new)}" for move in moves[:3]]
+    """`orders-0 from 3 to 4` of the first ones, or `orders-0 in another folder of 3`."""
+    words = [
+        f"{move.partition} in another folder of {numbers(move.new)}"
+        if move.is_at_home
+        else f"{move.partition} from {numbers(move.gone)} to {numbers(move.new)}"
+        for move in moves[:3]
+    ]
     return ", ".join(words) + (", ..." if len(moves) > 3 else "")

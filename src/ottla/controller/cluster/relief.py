@@ -14,7 +14,7 @@ from ottla.base.clock import Clock
 from ottla.base.errors import KafkaError
 from ottla.controller.cluster.controller import ClusterController
 from ottla.controller.decisions.maintenance import brokers_in_maintenance
-from ottla.controller.decisions.slow_brokers import SlowBrokers
+from ottla.controller.decisions.slow_brokers import SlowBrokers, with_disks
 from ottla.controller.stores.store import StoreError
 
 logger = logging.getLogger(__name__)
@@ -29,12 +29,23 @@ class ReliefSettings(Protocol):
     @property
     def ottla_heal_slow_after_ms(self) -> int: ...
 
+    @property
+    def ottla_heal_slow_sync_ms(self) -> int: ...
+
 
 class Relief:
     """At work while its broker is the controller; upkeep.py starts and ends it with every election."""
 
-    def __init__(self, controller: ClusterController, clock: Clock, settings: Callable[[], ReliefSettings]) -> None:
+    def __init__(
+        self,
+        controller: ClusterController,
+        clock: Clock,
+        settings: Callable[[], ReliefSettings],
+        own_sync_ms: Callable[[], int],
+    ) -> None:
+        """`own_sync_ms`: of this broker, which polls nobody."""
         self._controller = controller
+        self._own_sync_ms = own_sync_ms
         self._clock = clock
         self._settings = settings
         self._brokers = SlowBrokers()
@@ -72,15 +83,17 @@ class Relief:
             return
         self._counted_ms = now_ms
         image = self._controller.image
-        before, after_ms = self._brokers.slow, self._settings().ottla_heal_slow_after_ms
+        settings = self._settings()
+        before, after_ms = self._brokers.slow, settings.ottla_heal_slow_after_ms
         found = self._controller.index.shares(image.brokers) if after_ms >= 0 else {}
+        told = {**self._controller.broker_liveness.sync_ms, image.controller_id: self._own_sync_ms()}
+        found = with_disks(found, told, settings.ottla_heal_slow_sync_ms)
         slow = self._controller.slow = self._brokers.look(image, found, now_ms, after_ms)
         for broker in sorted(slow - before):
             logger.warning(
-                "[Controller] broker %d is slow: out of sync in %d of its %d replicas for %d s, so others lead instead",
+                "[Controller] broker %d is slow: %s, for %d s, so others lead instead",
                 broker,
-                found[broker].behind,
-                found[broker].held,
+                found[broker].reason,
                 after_ms // 1000,
             )
         for broker in sorted(before - slow):

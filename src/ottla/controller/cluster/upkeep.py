@@ -53,11 +53,12 @@ class Upkeep:
         watches: ControllerWatches,
         settings: Callable[[], BalanceSettings],
         clock: Clock,
+        own_sync_ms: Callable[[], int] = int,
     ) -> None:
         self.admin_nodes = AdminNodes(store, controller, images, watches)
         self._controller = controller
         self._settings = settings
-        self._relief = Relief(controller, clock, settings)
+        self._relief = Relief(controller, clock, settings, own_sync_ms)
         self._epoch = -1  # of the election that the tasks below belong to
         self._tasks: tuple[asyncio.Task[None], ...] = ()
         images.on_image(self._on_image)

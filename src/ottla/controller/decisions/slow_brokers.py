@@ -1,6 +1,7 @@
 """Brokers that are alive and too slow to keep up: they give their leaderships away before they cost more. Pure.
 
-What is seen is the image: a broker that is out of the ISR in half of what it holds (or more), without a break, for
+What is seen is the image, a broker that is out of the ISR in half of what it holds (or more), and what brokers tell of
+their disks: even the fastest sync takes longer than ottla.heal.slow.sync.ms. Who is like that without a break for
 ottla.heal.slow.after.ms is slow, and well again when it has been better than that for as long. So one that hovers at
 the edge does not get and lose leaders all the time.
 
@@ -27,10 +28,25 @@ class Share(NamedTuple):
 
     held: int = 0
     behind: int = 0
+    slow_sync_ms: int = 0  # that its disk takes, if that is too long
 
     @property
     def is_behind(self) -> bool:
-        return self.held > 0 and 2 * self.behind >= self.held
+        return self.slow_sync_ms > 0 or (self.held > 0 and 2 * self.behind >= self.held)
+
+    @property
+    def reason(self) -> str:
+        if self.slow_sync_ms:
+            return f"its disk takes {self.slow_sync_ms} ms or longer for every sync"
+        return f"out of sync in {self.behind} of its {self.held} replicas"
+
+
+def with_disks(found: Mapping[int, Share], sync_ms: Mapping[int, int], sync_ms_max: int) -> Mapping[int, Share]:
+    """The same with the disks that are too slow, by what their brokers have told; NEVER: no disk is."""
+    if sync_ms_max == NEVER:
+        return found
+    slow = {broker: ms for broker, ms in sync_ms.items() if ms > sync_ms_max and broker in found}
+    return {**found, **{broker: found[broker]._replace(slow_sync_ms=ms) for broker, ms in slow.items()}}
 
 
 class SlowBrokers:

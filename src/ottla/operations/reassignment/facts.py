@@ -5,7 +5,7 @@ Two looks, some seconds apart, tell the traffic. Who does not answer is named: h
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.base.names import TopicPartition
@@ -193,14 +193,27 @@ def check_led(facts: ClusterFacts, moved: Collection[TopicPartition]) -> None:
                 holders.update(item.isr or item.eligible or item.last_eligible or item.replicas)
     if not names:
         return
-    topics = dict.fromkeys(name.topic for name in names)
     have, their = ("has", "its") if len(names) == 1 else ("have", "their")
     again = "that broker" if len(holders) == 1 else "those brokers"
     raise PlanError(
         f"{some(map(str, names))} {have} no leader, and {their} records are only on {brokers_text(holders)}: there is "
-        f"nothing to copy from. Start {again} again, or, if {their} records may be lost, delete the "
-        f"topic{'' if len(topics) == 1 else 's'} (ottla topics delete {' '.join(topics)})"
+        f"nothing to copy from. Start {again} again{or_lose(facts, names, their)}"
     )
+
+
+def or_lose(facts: ClusterFacts, names: Sequence[TopicPartition], their: str) -> str:
+    """What else one can do if the records that are on nobody who lives may be lost, and no others."""
+    found = {topic.name: topic.partitions for topic in facts.topics}
+    topics = list(dict.fromkeys(name.topic for name in names))
+    if all(item.leader < 0 for topic in topics for item in found[topic]):
+        many = "" if len(topics) == 1 else "s"
+        return f", or, if {their} records may be lost, delete the topic{many} (ottla topics delete {' '.join(topics)})"
+    rows = {name: item.replicas for name in names for item in found[name.topic] if item.number == name.partition}
+    living = [name for name, row in rows.items() if not facts.brokers.keys().isdisjoint(row)]
+    if not living:
+        return ""
+    command = f"ottla elect --election-type unclean --topic {living[0].topic} --partition {living[0].partition}"
+    return f", or, if {their} records may be lost, let a replica lead that is not in sync ({command})"
 
 
 def foreign_moves(client: Client, own: Collection[TopicPartition]) -> dict[TopicPartition, Reassignment]:

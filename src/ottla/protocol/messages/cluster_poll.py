@@ -34,6 +34,7 @@ class ClusterPollRequest:
     max_wait_ms: Int32 = 0
     offline: list[OfflineReplicas] = wire(default_factory=list)  # all of them, each time
     level_max: Int16 = wire(since=1, default=1)
+    sync_ms: Int32 = wire(tag=0, default=0)  # that the slowest disk takes for its fastest sync; 0: nobody synced
 
 
 @part

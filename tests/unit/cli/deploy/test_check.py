@@ -185,6 +185,16 @@ def test_what_will_not_work_is_a_problem(
     assert any(line.startswith("problem") and words in line for line in found), found
 
 
+def test_all_bad_settings_of_a_broker_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = made(SYSTEMD, tmp_path / "cluster")
+    file = folder / BROKER
+    file.write_text(file.read_text() + "num.partitions=x\nlog.retention.hours=y\n")
+    _, found = findings(folder, capsys)
+    assert [
+        sum(f"for configuration {key}" in line for line in found) for key in ("num.partitions", "log.retention.hours")
+    ] == [1, 1]
+
+
 @pytest.mark.parametrize(("kind", "file", "change", "words"), WARNINGS, ids=[row[3] for row in WARNINGS])
 def test_what_may_not_work_is_a_warning(
     kind: str, file: str, change: Change, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

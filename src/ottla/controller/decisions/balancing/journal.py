@@ -1,27 +1,19 @@
-"""What balancing remembers in the store: its moves, what it has slowed down, what it has spent of its hour. Pure.
-
-The rules are those of healing's journal: a move stands here before it begins and until it has ended, so that any
-controller knows which moves are balancing's own; a node that cannot be read is not overwritten, and nothing begins.
-"""
+"""What balancing remembers in the store (journals.py): its moves, what it has slowed, what it has spent of its hour."""
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
-from ottla.controller import tree
-from ottla.controller.decisions.healing.journal import (
-    MISSING,
+from ottla.controller.decisions.journals import (
     HealMove,
+    JournalForm,
     Throttle,
     decode_moves,
     decode_throttle,
-    node_operations,
     own_fields,
 )
-from ottla.controller.stores.store import Node, StoreOperation
 
-PATH: Final = "/ottla/balance"
-VERSION: Final = 1
 HOUR_MS: Final = 3_600_000
 
 
@@ -43,46 +35,18 @@ class Journal(NamedTuple):
         return self._replace(hour_began_ms=began_ms, spent_bytes=before + size) if size else self
 
 
-class JournalNode(NamedTuple):
-    """The journal, and what is needed to write the next one."""
-
-    journal: Journal = Journal()
-    version: int = MISSING
-    has_parent: bool = False
-
-    def operations(self, journal: Journal) -> tuple[StoreOperation, ...]:
-        return node_operations(PATH, encode(journal), self.version, self.has_parent)
-
-    def after(self, journal: Journal) -> JournalNode:
-        return JournalNode(journal, self.version + 1, has_parent=True)
+def to_fields(journal: Journal) -> dict[str, Any]:
+    return {
+        "hour_began_ms": journal.hour_began_ms,
+        "spent_bytes": journal.spent_bytes,
+        **own_fields(journal.moves, journal.throttle),
+    }
 
 
-def read(node: Node | None, has_parent: bool) -> JournalNode:
-    """Raises DamagedNodeError for what is no journal that we know."""
-    if node is None:
-        return JournalNode(has_parent=has_parent)
-    return JournalNode(decode(node.data), node.version, has_parent=True)
-
-
-def encode(journal: Journal) -> bytes:
-    return tree.to_json(
-        {
-            "version": VERSION,
-            "hour_began_ms": journal.hour_began_ms,
-            "spent_bytes": journal.spent_bytes,
-            **own_fields(journal.moves, journal.throttle),
-        }
+def from_fields(fields: Mapping[str, Any]) -> Journal:
+    return Journal(
+        decode_moves(fields), decode_throttle(fields), int(fields["hour_began_ms"]), int(fields["spent_bytes"])
     )
 
 
-def decode(data: bytes) -> Journal:
-    with tree.reading(PATH):
-        fields = tree.from_json(data)
-        if fields["version"] != VERSION:
-            raise ValueError(f"version {fields['version']} is not known to this broker")
-        return Journal(
-            decode_moves(fields),
-            decode_throttle(fields),
-            int(fields["hour_began_ms"]),
-            int(fields["spent_bytes"]),
-        )
+FORM: Final = JournalForm("/ottla/balance", 1, Journal(), to_fields, from_fields)

@@ -19,12 +19,12 @@ from ottla.base.names import TopicPartition
 from ottla.base.placement.broker_loads import BrokerRoom, PartitionLoad
 from ottla.controller import tree
 from ottla.controller.decisions import ottla_version
-from ottla.controller.decisions.balancing.journal import Journal, JournalNode
+from ottla.controller.decisions.balancing.journal import Journal
 from ottla.controller.decisions.changes import without
-from ottla.controller.decisions.healing.journal import HealMove
 from ottla.controller.decisions.healing.situation import Disks, holders, numbers
 from ottla.controller.decisions.healing.steps import is_under_way
 from ottla.controller.decisions.healing.throttling import slowed, write_configs
+from ottla.controller.decisions.journals import HealMove, JournalNode
 from ottla.controller.decisions.liveness import Liveness, Rules
 from ottla.controller.decisions.machine import Decision
 from ottla.controller.decisions.preferred import ElectionType, decide_elections
@@ -113,7 +113,7 @@ def as_sources(moves: Iterable[HealMove]) -> list[HealMove]:
 
 
 def decide_tidy(
-    image: MetadataImage, node: JournalNode, liveness: Liveness, rules: Rules, rate: int
+    image: MetadataImage, node: JournalNode[Journal], liveness: Liveness, rules: Rules, rate: int
 ) -> Decision[Tidied]:
     under_way = [move for move in node.journal.moves if is_under_way(image, move)]
     useless = [move for move in under_way if not set(move.new) <= image.brokers.keys()]
@@ -133,7 +133,7 @@ def decide_tidy(
 
 def decide_begin(
     image: MetadataImage,
-    node: JournalNode,
+    node: JournalNode[Journal],
     liveness: Liveness,
     rules: Rules,
     limits: Limits,

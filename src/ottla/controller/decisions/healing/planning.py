@@ -7,20 +7,23 @@ Rules:
    everything that is on its way there went to its fullest folder.
 3. Never a second replica in a rack while a broker of another one lives, be it full or in maintenance: that waits.
 4. A partition that somebody moves is left alone. One that nobody leads has nothing to copy from.
+5. What a failed folder held stays on its broker, in another folder, if that has room: it is copied anew from the
+   leader. Not while the broker counts as one that has everything (ISR, eligible leaders): it might be elected. Nor if
+   the broker has refused: then others get it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
 from ottla.base.placement.moves import drained, loads, rack_use
 from ottla.controller import tree
-from ottla.controller.decisions.healing.journal import HealMove
 from ottla.controller.decisions.healing.situation import Situation, lost_replicas, numbers, partitions_text, row_of
+from ottla.controller.decisions.journals import HealMove
 from ottla.controller.decisions.liveness import rules_of
 from ottla.controller.decisions.reassignment import is_moving
 from ottla.controller.image import MetadataImage, PartitionImage
@@ -44,15 +47,17 @@ class Plan(NamedTuple):
     waits: tuple[str, ...]
 
 
-def plan_moves(image: MetadataImage, situation: Situation, slots: int) -> Plan:
-    """The next moves, at most so many."""
+def plan_moves(image: MetadataImage, situation: Situation, slots: int, under_way: Sequence[HealMove] = ()) -> Plan:
+    """The next moves, at most so many, beside those that are under way."""
     lost = lost_replicas(image, situation)
+    for move in under_way:
+        lost.pop(move.partition, None)
     rows = {
         TopicPartition(topic.name, index): row_of(partition)
         for topic in (image.topics.values() if lost else ())
         for index, partition in enumerate(topic.partitions)
     }
-    targets = Targets(image, situation, rows)
+    targets = Targets(image, situation, rows, under_way)
     chosen: dict[TopicPartition, tuple[int, ...]] = {}
     moves: list[HealMove] = []
     waiting: dict[str, list[TopicPartition]] = {}
@@ -63,8 +68,12 @@ def plan_moves(image: MetadataImage, situation: Situation, slots: int) -> Plan:
         if isinstance(row, str):
             waiting.setdefault(row, []).append(name)
             continue
+        gone = tuple(sorted(lost[name]))
+        if row == rows[name]:
+            moves.append(HealMove(name, gone, gone))
+            continue
         chosen[name] = row
-        moves.append(HealMove(name, tuple(sorted(lost[name])), tuple(b for b in row if b not in rows[name])))
+        moves.append(HealMove(name, gone, tuple(b for b in row if b not in rows[name])))
     waits = [f"{partitions_text(names)}: {reason}" for reason, names in sorted(waiting.items())]
     if waiting and targets.silent:
         waits.append(f"brokers that have not told how full their disks are: {numbers(targets.silent)}")
@@ -88,7 +97,9 @@ def size_of(situation: Situation, name: TopicPartition, partition: PartitionImag
 class Targets:
     """The brokers that can be given replicas, and how much room each has left."""
 
-    def __init__(self, image: MetadataImage, situation: Situation, rows: Rows) -> None:
+    def __init__(
+        self, image: MetadataImage, situation: Situation, rows: Rows, under_way: Sequence[HealMove] = ()
+    ) -> None:
         self._image = image
         self._situation = situation
         self._rows = rows
@@ -101,14 +112,16 @@ class Targets:
         self._room = {broker: room_of(situation, broker) or 0 for broker in self._usable if broker not in self.silent}
         self._load = loads(rows, self._usable)
         self._leads = Counter(row[0] for row in rows.values() if row)
-        for name, partition in moving(image) if rows else ():
-            size = size_of(situation, name, partition) or 0
-            for broker in partition.adding_replicas:
+        coming = [(name, partition.adding_replicas) for name, partition in moving(image)] if rows else []
+        coming += [(move.partition, move.new) for move in under_way if move.is_at_home and move.partition in rows]
+        for name, brokers in coming:
+            size = size_of(situation, name, image.topics[name.topic].partitions[name.partition]) or 0
+            for broker in brokers:
                 if broker in self._room:
                     self._room[broker] -= max(0, size - situation.disks[broker].sizes.get(name, 0))
 
     def place(self, name: TopicPartition, gone: frozenset[int]) -> tuple[int, ...] | str:
-        """The row without those who have lost the partition, or why it stays as it is."""
+        """The row without those who have lost the partition, or why nothing is done. The same row: anew at home."""
         image, situation = self._image, self._situation
         partition = image.topics[name.topic].partitions[name.partition]
         if is_moving(partition):
@@ -121,6 +134,10 @@ class Targets:
         if size is None:
             return SIZE_UNKNOWN
         row = partition.replicas
+        if all(self._has_room_at_home(name, partition, broker, size) for broker in gone):
+            for broker in gone:
+                self._room[broker] -= size
+            return row
         if sum(broker not in row for broker in image.brokers) < len(gone):
             return NO_BROKER
         fitting = [broker for broker, room in self._room.items() if size <= room]
@@ -135,6 +152,17 @@ class Targets:
         for broker in set(new) - set(row):
             self._room[broker] -= size
         return tuple(new)
+
+    def _has_room_at_home(self, name: TopicPartition, partition: PartitionImage, broker: int, size: int) -> bool:
+        """Rule 5; what a broker tells the size of lies in a folder that works, and is damaged or has no room there."""
+        situation = self._situation
+        return (
+            broker in self._image.brokers
+            and size <= self._room.get(broker, -1)
+            and name not in situation.disks[broker].sizes
+            and broker not in (*partition.isr, *partition.eligible)
+            and (name, broker) not in situation.refusals
+        )
 
     def _shares_a_rack(self, row: tuple[int, ...], new: list[int]) -> bool:
         """Whether a broker that lives in another rack would keep the replicas further apart."""

@@ -29,6 +29,7 @@ class Folder(NamedTuple):
 
     total_bytes: int
     usable_bytes: int
+    path: str = ""
 
 
 class Disks(NamedTuple):
@@ -50,6 +51,7 @@ class Situation(NamedTuple):
     in_maintenance: frozenset[int] = frozenset()
     racks: Mapping[int, str | None] = {}  # of all brokers that were ever seen
     disks: Mapping[int, Disks] = {}  # of those who have answered
+    refusals: frozenset[tuple[TopicPartition, int]] = frozenset()  # who has said that it cannot have it anew
 
 
 def is_on(image: MetadataImage, limits: Limits) -> bool:

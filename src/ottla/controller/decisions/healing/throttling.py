@@ -17,7 +17,7 @@ from typing import NamedTuple
 from ottla.base.placement.throttled import ALL, FOLLOWER_REPLICAS, LEADER_REPLICAS, RATE_KEYS, REPLICA_KEYS, words_of
 from ottla.controller import tree
 from ottla.controller.decisions.changes import without
-from ottla.controller.decisions.healing.journal import HealMove, Throttle, Written
+from ottla.controller.decisions.journals import HealMove, Throttle, Written
 from ottla.controller.decisions.machine import config_operations
 from ottla.controller.image import MetadataImage
 from ottla.controller.stores.store import StoreOperation
