@@ -69,6 +69,7 @@ class ClientFacts:
         self.login: Any = None  # how far that is, on such a listener; not ours to look into
         self.shares: Any = None  # which quotas it falls under, once that is known; not ours to look into
         self.held_by: Any = None  # the quota that it was held up by last
+        self.client_id = ""  # of its first request, if that asked for versions
         self.software_name = self.software_version = "unknown"  # until the client tells (KIP-511); it proves nothing
 
 

@@ -147,7 +147,9 @@ class Forwarder:
     def __init__(self, devices: list[int], seed: int) -> None:
         self.devices = devices
         hosts = range(1, len(devices) + 1)
-        self.directions = {(one, other): Direction(one, other, seed) for one in hosts for other in hosts if one != other}
+        self.directions = {
+            (one, other): Direction(one, other, seed) for one in hosts for other in hosts if one != other
+        }
         self._under_way: list[tuple[float, int, int, bytes]] = []  # when, in which order, to which device
         self._count = 0
         self._said = b""
