@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from bench.broker_process import HOST, SHARED_SETTINGS, BrokerProcess, properties
+from bench.broker_process import SHARED_SETTINGS, BrokerProcess, properties
 from bench.errors import BenchError
 from bench.procfs import catches_signal
 
@@ -24,8 +24,8 @@ class OttlaProcess(BrokerProcess):
     def prepare(self) -> None:
         if not _program().exists():
             raise BenchError(f"{_program()} does not exist; run `make install`")
-        settings = {"listeners": f"PLAINTEXT://{HOST}:{self.port}", "log.dirs": str(self.data_folder)}
-        (self.folder / "server.properties").write_text(properties(settings | SHARED_SETTINGS))
+        settings = {"listeners": f"PLAINTEXT://{self.host}:{self.port}", "log.dirs": str(self.data_folder)}
+        (self.folder / "server.properties").write_text(properties(settings | SHARED_SETTINGS | self.settings))
 
     def command(self) -> list[str]:
         return [str(_program()), "broker", "--config", str(self.folder / "server.properties")]
