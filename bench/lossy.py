@@ -20,14 +20,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench import wire
 from bench.batches import batch_of_bytes
 from bench.broker_process import BrokerProcess
+from bench.kafka_cluster import KafkaCluster
 from bench.kafka_process import KafkaProcess
 from bench.loads.fetch import Reader
 from bench.ottla_process import OttlaProcess
 from bench.raw_client import Connection, Target, create_topic
+from ottla.testing.lossy_cluster import lossy_cluster
 from ottla.testing.lossy_network import LossyNetwork
 
 CLIENTS = 1
@@ -233,6 +236,60 @@ def running(network: LossyNetwork, with_kafka: bool) -> Iterator[list[System]]:
         yield systems
 
 
+def measure_followers(
+    network: LossyNetwork, name: str, bootstrap: str, seconds: float, link: tuple[float, int]
+) -> dict[str, Any]:
+    """Acknowledgements of all replicas, and how often the set of those in sync has changed."""
+    *brokers, last = network.hosts
+    topic = "followed"
+    with network.inside(last):
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
+    admin.create_topics([NewTopic(topic, 3, 3)])[topic].result(60)
+    loss, round_trip_ms = link
+    for one in brokers:
+        for other in brokers:
+            if one != other:
+                network.set(one, other, loss=loss, delay_ms=round_trip_ms / 2)
+    begin = time.perf_counter() + WARM_UP_SECONDS
+    arrivals, end, failed, in_sync, changes = Arrivals(begin), begin + seconds, [0], {}, [0]
+
+    def acknowledged(error: object, message: Any) -> None:
+        failed[0] += error is not None
+        arrivals.note(message.value())
+
+    def look() -> None:
+        while time.perf_counter() < end:
+            for number, partition in producer.list_topics(topic, timeout=20).topics[topic].partitions.items():
+                now = tuple(sorted(partition.isrs))
+                changes[0] += in_sync.get(number, now) != now
+                in_sync[number] = now
+            time.sleep(0.5)
+
+    def send(value: bytes) -> None:
+        producer.produce(topic, value, on_delivery=acknowledged)
+        producer.poll(0)
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    keep_pace(send, end)
+    figures = arrivals.end()
+    watcher.join()
+    producer.flush(30)
+    counts = {"isr_changes": float(changes[0]), "failed": float(failed[0])}
+    return {"loss": loss, "rtt": round_trip_ms, "system": name, "load": "followers", **figures, **counts}
+
+
+def run_followers(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    link = (0.01, 20)
+    if not options.no_kafka:
+        with LossyNetwork(hosts=4) as network, KafkaCluster(3, network=network) as kafka:
+            yield measure_followers(network, "kafka", kafka.bootstrap, options.seconds, link)
+    for name, settings in (("ottla", {}), ("recommended", RECOMMENDED)):
+        with LossyNetwork(hosts=4) as network, lossy_cluster(network, settings) as cluster:
+            yield measure_followers(network, name, cluster.bootstrap, options.seconds, link)
+
+
 def told(row: dict[str, Any]) -> str:
     figures = (f"{name} {value:.1f}" for name, value in row.items() if isinstance(value, float) and name != "loss")
     return f"{row['loss']:.1%} {row['rtt']:>3} ms  {row['load']:<9} {row['system']:<12} {', '.join(figures)}"
@@ -243,7 +300,12 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="1 %% and 5 %% at 20 ms only")
     parser.add_argument("--seconds", type=float, default=15.0, help="of each load (default: 15)")
     parser.add_argument("--no-kafka", action="store_true", help="ottla alone")
+    parser.add_argument("--followers", action="store_true", help="three brokers, 1 %% lost between them, 20 ms")
     options = parser.parse_args()
+    if options.followers:
+        for row in run_followers(options):
+            print(told(row), flush=True)
+        return
     with LossyNetwork(hosts=4) as network, running(network, not options.no_kafka) as systems:
         for row in measure(network, systems, QUICK if options.quick else ALL, options.seconds):
             print(told(row), flush=True)
