@@ -78,12 +78,10 @@ class Peer:
 
         Making a connection may take `connect_ms`, twice that after it took too long, and so on up to the maximum.
         """
-        self.host = host
-        self.port = port
+        self.host, self.port = host, port
         self.client_id = client_id
         self.versions: dict[int, tuple[int, int]] = {}  # what the other side serves, by API key
-        self.received_bytes = 0
-        self.sent_bytes = 0
+        self.received_bytes = self.sent_bytes = 0
         self.connections = 0  # how often one was made
         self._state = PeerState.IDLE
         self._poller = poller
@@ -97,8 +95,7 @@ class Peer:
         self._transport: Transport | None = None
         self._descriptor = -1
         self._opening: asyncio.Task[None] | None = None
-        self._connect_ms = connect_ms
-        self._connect_ms_max = connect_ms_max
+        self._connect_ms, self._connect_ms_max = connect_ms, connect_ms_max
         self._slow_attempts = 0  # to connect, one after the other
         self._correlation_id = 0
         self._calls = CallsUnderWay(self._loop, self._on_nonsense)
