@@ -45,8 +45,9 @@ RECOMMENDED = {
     "socket.send.buffer.bytes": "-1",
     "ottla.socket.unsent.max.bytes": "131072",
 }
-# The same for the kernel of a client, who has no settings of sockets: sysctl.
-CLIENT_SYSCTL = ("net.ipv4.tcp_rto_min_us", "50000", "200000")
+# The same for the kernel of clients, who have no settings of sockets: what Linux has, and what we recommend.
+CLIENT_SYSCTLS = {"net.ipv4.tcp_rto_min_us": ("200000", "50000"), "net.ipv4.tcp_thin_linear_timeouts": ("0", "1")}
+CLIENT_CONTROL = ("cubic", "bbr")
 STAMP = struct.Struct(">Q")
 
 
@@ -193,7 +194,9 @@ def measure(
             prepared[system.name] = prepare(system.process.target)
     for loss, round_trip_ms in links:
         for system in systems:
-            network.sysctl(CLIENTS, CLIENT_SYSCTL[0], CLIENT_SYSCTL[1 if system.tunes_clients else 2])
+            for name, values in CLIENT_SYSCTLS.items():
+                network.sysctl(CLIENTS, name, values[system.tunes_clients])
+            network.control_congestion(CLIENTS, CLIENT_CONTROL[system.tunes_clients])
             consumed, produced, stored = prepared[system.name]
             network.set(loss=0.0, delay_ms=round_trip_ms / 2)
             with network.inside(CLIENTS):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 TCP_RTO_MIN_US: Final = 45  # Linux 6.15; Python has no name for it yet
+TCP_THIN_LINEAR_TIMEOUTS: Final = 16
 OFFERED: Final = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 
 
@@ -27,6 +28,8 @@ class LinkOptions:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, self.congestion_control.encode())
         if self.retransmission_ms_min > 0:
             sock.setsockopt(socket.IPPROTO_TCP, TCP_RTO_MIN_US, self.retransmission_ms_min * 1000)
+            # What is lost again does not wait twice as long each time, as long as little is on its way.
+            sock.setsockopt(socket.IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, 1)
         if self.user_timeout_ms > 0:
             end_silence(sock, self.user_timeout_ms)
         if self.unsent_bytes_max >= 0:

@@ -5,7 +5,14 @@ import socket
 import pytest
 
 from ottla.network import link_options
-from ottla.network.link_options import NO_OPTIONS, TCP_RTO_MIN_US, LinkOptions, end_silence, link_problem
+from ottla.network.link_options import (
+    NO_OPTIONS,
+    TCP_RTO_MIN_US,
+    TCP_THIN_LINEAR_TIMEOUTS,
+    LinkOptions,
+    end_silence,
+    link_problem,
+)
 
 TCP = socket.IPPROTO_TCP
 RTO_MIN = "ottla.socket.retransmission.timeout.min.ms"
@@ -38,6 +45,7 @@ def test_the_shortest_wait_before_something_is_sent_again_arrives_or_is_refused_
         return
     with socket.socket() as sock:
         options.apply(sock)
+        assert sock.getsockopt(TCP, TCP_THIN_LINEAR_TIMEOUTS) == 1
         assert sock.getsockopt(TCP, TCP_RTO_MIN_US) == pytest.approx(60_000, abs=10_000)  # in ticks of the kernel
 
 
