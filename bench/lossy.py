@@ -1,10 +1,11 @@
 """`python -m bench.lossy`: what clients notice of a network that loses packets, beside Apache Kafka.
 
-Each broker stands on a host of its own, the clients on another; between them is a real link that loses and delays
-(ottla.testing.lossy_network; congestion control is cubic, as Linux has it). Four loads for each kind of link:
+Each broker stands on a host of its own, its clients on another; between them is a real link that loses and delays
+(ottla.testing.lossy_network; congestion control is cubic, as Linux has it). Loads for each kind of link:
 * consumer: 200 messages/s of 1,000 bytes are written beside the broker and read over the link, by librdkafka as it is;
 * producer: the same the other way round;
-* answers: 1 MiB a Fetch, one after the other, as fast as they come (by `sendfile`).
+  these two run for all systems at the same time, so that nothing else of the machine tells them apart;
+* answers: 1 MiB a Fetch, one after the other, as fast as they come (by `sendfile`), one system after the other;
 * followers (`--followers`): three brokers, each on its own host, all links bad; 200 messages/s with acks=all.
 Figures are the longest time without data, the 99th percentile from send to receive, and MB/s. It needs root.
 """
@@ -15,6 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,10 +35,10 @@ from bench.raw_client import Connection, Target, create_topic
 from ottla.testing.lossy_cluster import lossy_cluster
 from ottla.testing.lossy_network import LossyNetwork
 
-CLIENTS = 1
 RATE, SIZE_BYTES = 200, 1000
 WARM_UP_SECONDS = 2.0
 STORED, STORED_TIMES, ANSWER_BYTES = batch_of_bytes(65_536, SIZE_BYTES), 512, 1 << 20
+ANSWERS_SHARE = 5  # of the time that the others have
 QUICK = ((0.01, 20), (0.05, 20))
 ALL = tuple((loss, round_trip_ms) for loss in (0.001, 0.01, 0.05) for round_trip_ms in (1, 20, 80))
 RECOMMENDED = {
@@ -45,19 +47,18 @@ RECOMMENDED = {
     "socket.send.buffer.bytes": "-1",
     "ottla.socket.unsent.max.bytes": "131072",
 }
-# The same for the kernel of clients, who have no settings of sockets: what Linux has, and what we recommend.
-CLIENT_SYSCTLS = {"net.ipv4.tcp_rto_min_us": ("200000", "50000"), "net.ipv4.tcp_thin_linear_timeouts": ("0", "1")}
-CLIENT_CONTROL = ("cubic", "bbr")
+# The same for the kernel of clients, who have no settings of sockets.
+CLIENT_SYSCTLS = {"net.ipv4.tcp_rto_min_us": "50000", "net.ipv4.tcp_thin_linear_timeouts": "1"}
 STAMP = struct.Struct(">Q")
 
 
 class System(NamedTuple):
-    """A broker under test, on its host; `tunes_clients`: the clients' machine is set up as we recommend, too."""
+    """A broker under test, on its host, and the host of its clients."""
 
     name: str
     host: int
+    clients: int
     process: BrokerProcess
-    tunes_clients: bool = False
 
 
 class Arrivals:
@@ -143,7 +144,10 @@ def paced(network: LossyNetwork, system: System, seconds: float, topics: Sequenc
     begin = time.perf_counter() + WARM_UP_SECONDS
     found, end = [Arrivals(begin), Arrivals(begin)], begin + seconds
     producers, consumers = [], []
-    for topic, producing, consuming in ((topics[0], system.host, CLIENTS), (topics[1], CLIENTS, system.host)):
+    for topic, producing, consuming in (
+        (topics[0], system.host, system.clients),
+        (topics[1], system.clients, system.host),
+    ):
         with network.inside(producing):
             producers.append(Producer(system.process.target.client_settings | {"client.id": "paced-producer"}))
         with network.inside(consuming):
@@ -187,26 +191,28 @@ def open_consumer(target: Target, topic: str) -> Consumer:
 def measure(
     network: LossyNetwork, systems: Sequence[System], links: Sequence[tuple[float, int]], seconds: float
 ) -> Iterator[dict[str, Any]]:
-    """A row for each link, system and load; the systems take turns."""
-    prepared: dict[str, tuple[str, str, str]] = {}
+    """A row for each link, system and load."""
+    topics: dict[str, tuple[str, str, str]] = {}
     for system in systems:
         with network.inside(system.host):
-            prepared[system.name] = prepare(system.process.target)
+            topics[system.name] = prepare(system.process.target)
     for loss, round_trip_ms in links:
+        network.set(loss=0.0, delay_ms=round_trip_ms / 2)
+        readers = {}
         for system in systems:
-            for name, values in CLIENT_SYSCTLS.items():
-                network.sysctl(CLIENTS, name, values[system.tunes_clients])
-            network.control_congestion(CLIENTS, CLIENT_CONTROL[system.tunes_clients])
-            consumed, produced, stored = prepared[system.name]
-            network.set(loss=0.0, delay_ms=round_trip_ms / 2)
-            with network.inside(CLIENTS):
-                reader = WatchedReader(system.process.target, stored, 0, ANSWER_BYTES, len(STORED.data))
-            network.set(loss=loss)
-            rows = paced(network, system, seconds, (consumed, produced))
-            rows["answers"] = reader.watch(seconds / 2)
+            with network.inside(system.clients):
+                stored = topics[system.name][2]
+                readers[system.name] = WatchedReader(system.process.target, stored, 0, ANSWER_BYTES, len(STORED.data))
+        network.set(loss=loss)
+        with ThreadPoolExecutor(len(systems)) as pool:
+            together = [pool.submit(paced, network, system, seconds, topics[system.name][:2]) for system in systems]
+            rows = {system.name: each.result() for system, each in zip(systems, together, strict=True)}
+        for name, reader in readers.items():
+            rows[name]["answers"] = reader.watch(seconds / ANSWERS_SHARE)
             reader.connection.close()
-            for load, figures in rows.items():
-                yield {"loss": loss, "rtt": round_trip_ms, "system": system.name, "load": load, **figures}
+        for load in ("consumer", "producer", "answers"):
+            for name, figures in rows.items():
+                yield {"loss": loss, "rtt": round_trip_ms, "system": name, "load": load, **figures[load]}
 
 
 def prepare(target: Target) -> tuple[str, str, str]:
@@ -225,17 +231,20 @@ def running(network: LossyNetwork, with_kafka: bool) -> Iterator[list[System]]:
     with ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
         systems = []
 
-        def start(name: str, kind: type[BrokerProcess], settings: dict[str, str], tunes_clients: bool = False) -> None:
-            host = len(systems) + 2
+        def start(name: str, kind: type[BrokerProcess], settings: dict[str, str]) -> None:
+            host, clients = 2 * len(systems) + 1, 2 * len(systems) + 2
             with network.inside(host):
                 log = Path(folder, f"{host}.log")
                 process = stack.enter_context(kind(log, host=network.address(host), settings=settings))
-            systems.append(System(name, host, process, tunes_clients))
+            systems.append(System(name, host, clients, process))
 
         if with_kafka:
             start("kafka", KafkaProcess, {})
         start("ottla", OttlaProcess, {})
-        start("recommended", OttlaProcess, RECOMMENDED, tunes_clients=True)
+        start("recommended", OttlaProcess, RECOMMENDED)
+        for name, value in CLIENT_SYSCTLS.items():
+            network.sysctl(systems[-1].clients, name, value)
+        network.control_congestion(systems[-1].clients, "bbr")
         yield systems
 
 
@@ -301,7 +310,7 @@ def told(row: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.lossy", description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="1 %% and 5 %% at 20 ms only")
-    parser.add_argument("--seconds", type=float, default=15.0, help="of each load (default: 15)")
+    parser.add_argument("--seconds", type=float, default=40.0, help="of consumers and producers (default: 40)")
     parser.add_argument("--no-kafka", action="store_true", help="ottla alone")
     parser.add_argument("--followers", action="store_true", help="three brokers, 1 %% lost between them, 20 ms")
     options = parser.parse_args()
@@ -309,7 +318,7 @@ def main() -> None:
         for row in run_followers(options):
             print(told(row), flush=True)
         return
-    with LossyNetwork(hosts=4) as network, running(network, not options.no_kafka) as systems:
+    with LossyNetwork(hosts=6) as network, running(network, not options.no_kafka) as systems:
         for row in measure(network, systems, QUICK if options.quick else ALL, options.seconds):
             print(told(row), flush=True)
 

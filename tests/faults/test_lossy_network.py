@@ -89,9 +89,9 @@ def test_records_arrive_over_a_bad_link_and_doctor_names_the_client_behind_it(
         assert not findings(network, broker, capsys)
         network.set(**BAD)
         traffic = Traffic(network, broker.bootstrap_servers)
-        traffic.exchange(2.5)
+        traffic.exchange(2.0)
         network.set(BROKER, CLIENT, loss=1.0)  # what the broker sends is lost; what the client sends arrives
-        traffic.exchange(1.0)
+        traffic.exchange(0.7)
         network.set(BROKER, CLIENT, **BAD)
         traffic.end(30.0)
         (finding,) = findings(network, broker, capsys)
