@@ -135,7 +135,7 @@ def cut(packet: bytes, start: int, segment_bytes: int, first: int, last: int) ->
 
 
 def ip_checksum(header: bytes) -> int:
-    total = sum(struct.unpack(f">{len(header) // 2}H", header))
+    total: int = sum(struct.unpack(f">{len(header) // 2}H", header))
     while total > 0xFFFF:
         total = (total & 0xFFFF) + (total >> 16)
     return ~total & 0xFFFF

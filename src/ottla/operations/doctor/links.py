@@ -31,9 +31,13 @@ def check_links(readings: Sequence[Reading]) -> Iterator[Finding]:
     for reading in readings:
         for sample in reading.all(f"{METRIC}retransmitted_ratio"):
             labels = sample.labels
-            rest = (reading.one(f"{METRIC}{name}", **labels) for name in ("round_trip_seconds", "unsent_bytes"))
-            waits_s = reading.one(f"{METRIC}waits_seconds", **labels)
-            link = Link(waits_s, sample.value, *rest, reading.info().get("node_id", "?"))
+            link = Link(
+                reading.one(f"{METRIC}waits_seconds", **labels),
+                sample.value,
+                reading.one(f"{METRIC}round_trip_seconds", **labels),
+                reading.one(f"{METRIC}unsent_bytes", **labels),
+                reading.info().get("node_id", "?"),
+            )
             client = (labels.get("client_id", ""), labels.get("address", "").rpartition(":")[0])
             worst[client] = max(link, worst.get(client, link))
     for (client_id, host), link in sorted(worst.items()):
