@@ -132,7 +132,7 @@ CASES = {
         "packets are lost or late on the way: no data for a while, then it goes on. Every loss costs at least a round "
         "trip, and one with nothing behind it 200 ms and more",
         "mend the network (ping, ss -ti shows retransmits). Until then ottla.socket.congestion.control=bbr and "
-        "ottla.socket.retransmission.timeout.min.ms=50 on the brokers make the pauses short: docs/network.md",
+        "ottla.socket.retransmission.timeout.min.ms=50 on the brokers carry more over such a link: docs/network.md",
     ),
     "F16": Case(
         "A topic cannot be created: replication factor larger than available brokers",
