@@ -34,8 +34,10 @@ class BrokerProcess(ABC):
 
     system: str
 
-    def __init__(self, log_path: Path) -> None:
+    def __init__(self, log_path: Path, *, host: str = HOST, settings: dict[str, str] | None = None) -> None:
         self.log_path = log_path
+        self.host = host
+        self.settings = settings or {}  # on top of the defaults
         self.startup_s = 0.0
         self.port = free_port()
         self.folder = runs_folder() / f"{self.system}-{self.port}"
@@ -81,7 +83,7 @@ class BrokerProcess(ABC):
     @property
     def target(self) -> Target:
         assert self._process is not None
-        return Target(HOST, self.port, self._process.pid)
+        return Target(self.host, self.port, self._process.pid)
 
     def log_text(self) -> str:
         """What the present process has written."""

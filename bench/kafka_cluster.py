@@ -9,6 +9,7 @@ import subprocess
 import time
 import uuid
 from base64 import urlsafe_b64encode
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Self
 
@@ -17,6 +18,7 @@ from bench.child import start_child, stop_child
 from bench.errors import BenchError
 from bench.kafka_process import FORMAT_SECONDS_MAX, HEAP_OPTIONS, LOG_OPTION, PERFORMANCE_OPTIONS, kafka_jars
 from bench.raw_client import Target, metadata_is_answered
+from ottla.testing.lossy_network import LossyNetwork
 
 START_SECONDS_MAX = 90.0
 STOP_SECONDS_MAX = 60.0
@@ -26,8 +28,9 @@ POLL_SECONDS = 0.05
 class KafkaNode:
     """One of them. `kill()` and `stop()` keep its data, `start()` brings it back."""
 
-    def __init__(self, node_id: int, folder: Path) -> None:
+    def __init__(self, node_id: int, folder: Path, host: str = HOST) -> None:
         self.id = node_id
+        self.host = host
         self.folder = folder
         self.port, self.controller_port = free_port(), free_port()
         self.process: subprocess.Popen[bytes] | None = None
@@ -35,7 +38,7 @@ class KafkaNode:
 
     @property
     def address(self) -> str:
-        return f"{HOST}:{self.port}"
+        return f"{self.host}:{self.port}"
 
     @property
     def data_folder(self) -> Path:
@@ -78,7 +81,7 @@ class KafkaNode:
 
     def wait_until_ready(self) -> None:
         deadline = time.monotonic() + START_SECONDS_MAX
-        while not metadata_is_answered(Target(HOST, self.port, self.pid)):
+        while not metadata_is_answered(Target(self.host, self.port, self.pid)):
             if not self.is_running or time.monotonic() > deadline:
                 raise BenchError(f"node {self.id} of Apache Kafka does not start: {self.folder / 'output'}")
             time.sleep(POLL_SECONDS)
@@ -105,14 +108,26 @@ class KafkaNode:
 
 
 class KafkaCluster:
-    """`with KafkaCluster(3) as cluster:` starts them; three replicas and two in sync are the defaults."""
+    """`with KafkaCluster(3) as cluster:` starts them; three replicas and two in sync are the defaults.
+
+    With a `network` node N is on its host N.
+    """
 
     def __init__(
-        self, nodes: int = 3, settings: dict[str, str] | None = None, *, has_own_controller: bool = False
+        self,
+        nodes: int = 3,
+        settings: dict[str, str] | None = None,
+        network: LossyNetwork | None = None,
+        *,
+        has_own_controller: bool = False,
     ) -> None:
+        self.network = network
         self.folder = runs_folder() / f"kafka-cluster-{uuid.uuid4().hex[:8]}"
         self.settings = settings or {}
-        self.nodes = [KafkaNode(index + 1, self.folder / f"node-{index + 1}") for index in range(nodes)]
+        self.nodes = [
+            KafkaNode(number, self.folder / f"node-{number}", network.address(number) if network else HOST)
+            for number in range(1, nodes + 1)
+        ]
         self.controllers = [KafkaNode(0, self.folder / "controller")] if has_own_controller else self.nodes
 
     def __enter__(self) -> Self:
@@ -121,9 +136,11 @@ class KafkaCluster:
             for node in self._processes:
                 node.prepare(cluster_id, self._settings(node))
             for node in self._processes:
-                node.launch()
+                with self._place(node):
+                    node.launch()
             for node in self.nodes:
-                node.wait_until_ready()
+                with self._place(node):
+                    node.wait_until_ready()
         except BaseException:
             self.close()
             raise
@@ -131,6 +148,9 @@ class KafkaCluster:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _place(self, node: KafkaNode) -> AbstractContextManager[None]:
+        return self.network.inside(node.id) if self.network is not None else nullcontext()
 
     @property
     def bootstrap(self) -> str:
@@ -151,12 +171,12 @@ class KafkaCluster:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _settings(self, node: KafkaNode) -> dict[str, str]:
-        voters = ",".join(f"{each.id}@{HOST}:{each.controller_port}" for each in self.controllers)
+        voters = ",".join(f"{each.id}@{each.host}:{each.controller_port}" for each in self.controllers)
         listeners = {}
         if node in self.nodes:
             listeners["broker"] = f"PLAINTEXT://{node.address}"
         if node in self.controllers:
-            listeners["controller"] = f"CONTROLLER://{HOST}:{node.controller_port}"
+            listeners["controller"] = f"CONTROLLER://{node.host}:{node.controller_port}"
         advertised = {"advertised.listeners": f"PLAINTEXT://{node.address}"} if node in self.nodes else {}
         replicas = str(min(3, len(self.nodes)))
         in_sync = str(max(1, min(3, len(self.nodes)) - 1))

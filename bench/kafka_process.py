@@ -7,7 +7,7 @@ from base64 import urlsafe_b64encode
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from bench.broker_process import HOST, SHARED_SETTINGS, BrokerProcess, free_port, properties
+from bench.broker_process import SHARED_SETTINGS, BrokerProcess, free_port, properties
 from bench.errors import BenchError
 from bench.paths import BENCH, cache_folder
 
@@ -53,9 +53,9 @@ class KafkaProcess(BrokerProcess):
         settings = {
             "process.roles": "broker,controller",
             "node.id": "1",
-            "controller.quorum.voters": f"1@{HOST}:{controller_port}",
-            "listeners": f"PLAINTEXT://{HOST}:{self.port},CONTROLLER://{HOST}:{controller_port}",
-            "advertised.listeners": f"PLAINTEXT://{HOST}:{self.port}",
+            "controller.quorum.voters": f"1@{self.host}:{controller_port}",
+            "listeners": f"PLAINTEXT://{self.host}:{self.port},CONTROLLER://{self.host}:{controller_port}",
+            "advertised.listeners": f"PLAINTEXT://{self.host}:{self.port}",
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "PLAINTEXT",
             "log.dirs": str(self.data_folder),
@@ -65,7 +65,7 @@ class KafkaProcess(BrokerProcess):
             "share.coordinator.state.topic.replication.factor": "1",
             "share.coordinator.state.topic.min.isr": "1",
         }
-        return properties(settings | SHARED_SETTINGS)
+        return properties(settings | SHARED_SETTINGS | self.settings)
 
 
 def kafka_jars() -> Path:

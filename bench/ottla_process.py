@@ -5,11 +5,9 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar
 
-from bench.broker_process import HOST, SHARED_SETTINGS, BrokerProcess, properties
+from bench.broker_process import SHARED_SETTINGS, BrokerProcess, properties
 from bench.errors import BenchError
 from bench.procfs import catches_signal
 
@@ -22,15 +20,12 @@ class OttlaProcess(BrokerProcess):
     """One broker with the embedded metadata store."""
 
     system = "ottla"
-    more_settings: ClassVar[Mapping[str, str]] = {}
 
     def prepare(self) -> None:
         if not _program().exists():
             raise BenchError(f"{_program()} does not exist; run `make install`")
-        settings = {"listeners": f"PLAINTEXT://{HOST}:{self.port}", "log.dirs": str(self.data_folder)}
-        (self.folder / "server.properties").write_text(
-            properties(settings | SHARED_SETTINGS | dict(self.more_settings))
-        )
+        settings = {"listeners": f"PLAINTEXT://{self.host}:{self.port}", "log.dirs": str(self.data_folder)}
+        (self.folder / "server.properties").write_text(properties(settings | SHARED_SETTINGS | self.settings))
 
     def command(self) -> list[str]:
         return [str(_program()), "broker", "--config", str(self.folder / "server.properties")]

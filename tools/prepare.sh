@@ -14,6 +14,7 @@ if [ "$purpose" = tests ]; then
   command -v kadmin.local >/dev/null || [ -x /usr/sbin/kadmin.local ] || missing+=(krb5-admin-server)
   command -v kinit >/dev/null || missing+=(krb5-user)
   command -v krb5-config >/dev/null || missing+=(libkrb5-dev)  # the package gssapi is compiled with it
+  command -v ip >/dev/null || [ -x /usr/sbin/ip ] || missing+=(iproute2)  # the lossy network
   command -v faketime >/dev/null || missing+=(faketime)  # clocks that differ
   command -v kcat >/dev/null || missing+=(kcat)
   compgen -G '/usr/lib/*/sasl2/libgssapiv2.so*' >/dev/null || missing+=(libsasl2-modules-gssapi-mit)  # kcat's logins by Kerberos

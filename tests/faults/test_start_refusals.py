@@ -275,6 +275,13 @@ def test_a_port_in_use_leaves_no_new_folder(broker_factory: BrokerFactory) -> No
     assert not broker.data_directory.exists()
 
 
+def test_a_congestion_control_that_the_kernel_lacks_leaves_no_new_folder(broker_factory: BrokerFactory) -> None:
+    broker = broker_factory(start=False)
+    broker.settings["ottla.socket.congestion.control"] = "cubik"
+    assert "ottla.socket.congestion.control=cubik is not what this kernel offers: " in refusal(broker)
+    assert not broker.data_directory.exists()
+
+
 def test_a_log_folder_that_is_a_file_is_told_once(broker_factory: BrokerFactory, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()

@@ -7,6 +7,7 @@ from typing import Final
 from ottla.base.broker_checks import parse_connection_overrides
 from ottla.base.broker_settings import BrokerSettings
 from ottla.network.limits import ConnectionLimits, ListenerLimits
+from ottla.network.link_options import LinkOptions
 
 BACKLOG: Final = 1024
 SEND_BUFFER_BYTES: Final = 307_200
@@ -32,6 +33,17 @@ def connection_limits(settings: BrokerSettings) -> ConnectionLimits:
         else SEND_BUFFER_BYTES,
         receive_buffer_bytes=settings.socket_receive_buffer_bytes if "socket.receive.buffer.bytes" in explicit else -1,
         backlog=settings.socket_listen_backlog_size if "socket.listen.backlog.size" in explicit else BACKLOG,
+        link=link_options(settings),
+    )
+
+
+def link_options(settings: BrokerSettings) -> LinkOptions:
+    """Of sockets to clients and to other brokers."""
+    return LinkOptions(
+        congestion_control=settings.ottla_socket_congestion_control,
+        retransmission_ms_min=settings.ottla_socket_retransmission_timeout_min_ms,
+        user_timeout_ms=settings.ottla_socket_user_timeout_ms,
+        unsent_bytes_max=settings.ottla_socket_unsent_max_bytes,
     )
 
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.clock import Clock
-from ottla.broker.connection_limits import connection_limits
+from ottla.broker.connection_limits import connection_limits, link_options
 from ottla.broker.workers import Workers
 from ottla.controller.stores.embedded import FILE_NAME as METADATA_FILE
+from ottla.network.link_options import link_problem
 from ottla.network.listener import listen
 from ottla.storage.broker_epoch_file import has_lived_in_cluster
 from ottla.storage.log_dirs import LogDirs
@@ -56,6 +57,9 @@ def make_tls(settings: BrokerSettings, clock: Clock, workers: Workers) -> Broker
 
 def bind_addresses(settings: BrokerSettings) -> list[socket.socket]:
     """Bind every address before anything else is touched: a port in use must not leave traces."""
+    problem = link_problem(link_options(settings))
+    if problem is not None:
+        raise StartError(f"{problem}.")
     bound: list[socket.socket] = []
     for listener in settings.listeners:
         try:

@@ -48,9 +48,10 @@ def render(sources: Iterable[Source], *, with_large: bool) -> Iterator[str]:
         yield from _render_source(source)
 
 
-def render_families(families: Iterable[Family]) -> Iterator[str]:
+def render_families(families: Iterable[Family | None]) -> Iterator[str]:
+    """None instead of a family is a good moment to let others go on, too."""
     for family in families:
-        yield from _family_lines(family)
+        yield from ("",) if family is None else _family_lines(family)
 
 
 def _render_source(source: Source) -> Iterator[str]:

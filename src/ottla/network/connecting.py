@@ -8,23 +8,20 @@ import ipaddress
 import socket
 from typing import Any, Final
 
+from ottla.network.link_options import NO_OPTIONS, LinkOptions, end_silence
 from ottla.network.peer_error import Rounds
 from ottla.network.tls_handshake import OutgoingTls, shake_hands
 from ottla.network.tls_transport import TlsRounds
 from ottla.network.transport import PlainTransport, Transport
 
-# Without a packet from the other side for so long a connection is lost, also while nobody waits for anything.
 SILENCE_MS_MAX: Final = 10_000
-KEEPALIVE_IDLE_SECONDS: Final = 4
-KEEPALIVE_INTERVAL_SECONDS: Final = 2
-KEEPALIVE_COUNT: Final = 3
 
 
 async def open_transport(
-    host: str, port: int, poller: Rounds, tls: OutgoingTls | None
+    host: str, port: int, poller: Rounds, tls: OutgoingTls | None, options: LinkOptions = NO_OPTIONS
 ) -> tuple[int, Transport, Rounds]:
     """A connection: its descriptor, how bytes cross it, and who tells when they can. OSError if there is none."""
-    sock = await connect(host, port)
+    sock = await connect(host, port, options)
     descriptor = sock.fileno()
     if tls is None:
         return descriptor, PlainTransport(sock), poller
@@ -32,7 +29,7 @@ async def open_transport(
     return descriptor, transport, TlsRounds(transport, poller, asyncio.get_running_loop())
 
 
-async def connect(host: str, port: int) -> socket.socket:
+async def connect(host: str, port: int, options: LinkOptions = NO_OPTIONS) -> socket.socket:
     """A connected socket, set up as brokers want it among themselves; OSError if there is none to be had."""
     loop = asyncio.get_running_loop()
     problem: OSError | None = None
@@ -41,7 +38,9 @@ async def connect(host: str, port: int) -> socket.socket:
         try:
             sock.setblocking(False)
             await loop.sock_connect(sock, address)
-            _set_up(sock)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            options.apply(sock)
+            end_silence(sock, SILENCE_MS_MAX)
         except OSError as refusal:
             sock.close()
             problem = refusal
@@ -61,12 +60,3 @@ async def _addresses(loop: asyncio.AbstractEventLoop, host: str, port: int) -> l
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         return [(family, address) for family, _, _, _, address in found]
     return [(socket.AF_INET if version == 4 else socket.AF_INET6, (host, port))]
-
-
-def _set_up(sock: socket.socket) -> None:
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_SECONDS)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL_SECONDS)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_COUNT)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE_MS_MAX)

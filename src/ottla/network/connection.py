@@ -62,7 +62,7 @@ class ClientFacts:
     """What is known about who is at the other end."""
 
     def __init__(self, host: str, port: int, listener_name: str) -> None:
-        self.host, self.port, self.listener_name = host, port, listener_name
+        self.host, self.port, self.listener_name, self.client_id = host, port, listener_name, ""
         self.principal, self.is_delegated = ANONYMOUS, False  # delegated: it has logged in with a delegation token
         self.has_logged_in = True  # a listener that asks for a login says False until there was one
         self.sends_tokens = False  # its frames are bare tokens of a login (SaslHandshake v0)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from ottla.network.link_options import NO_OPTIONS, LinkOptions
+
 UNLIMITED: Final = 2**31 - 1
 
 
@@ -31,6 +33,7 @@ class ConnectionLimits:
     send_buffer_bytes: int = -1
     receive_buffer_bytes: int = -1
     backlog: int = 50
+    link: LinkOptions = NO_OPTIONS
 
     def per_host(self, host: str) -> int:
         return self.connections_by_host.get(host, self.connections_per_host_max)

@@ -25,6 +25,7 @@ from ottla.base import tasks
 from ottla.base.errors import Error
 from ottla.network.calls_under_way import Call, CallsUnderWay
 from ottla.network.connecting import open_transport
+from ottla.network.link_options import NO_OPTIONS, LinkOptions
 from ottla.network.peer_error import REFUSALS, PeerError, Rounds, api_name, unreachable
 from ottla.network.peer_state import LEADS_TO, PeerState
 from ottla.network.tls_handshake import OutgoingTls
@@ -71,31 +72,30 @@ class Peer:
         connect_ms: int = CONNECT_MS,
         connect_ms_max: int = CONNECT_MS_MAX,
         tls: OutgoingTls | None = None,
+        options: LinkOptions = NO_OPTIONS,
     ) -> None:
         """`locate` tells the address anew before each connection, for a broker that may come back elsewhere.
 
         Making a connection may take `connect_ms`, twice that after it took too long, and so on up to the maximum.
         """
-        self.host = host
-        self.port = port
+        self.host, self.port = host, port
         self.client_id = client_id
         self.versions: dict[int, tuple[int, int]] = {}  # what the other side serves, by API key
-        self.received_bytes = 0
-        self.sent_bytes = 0
+        self.received_bytes = self.sent_bytes = 0
         self.connections = 0  # how often one was made
         self._state = PeerState.IDLE
         self._poller = poller
         self._rounds: Rounds = poller  # or, over TLS, what stands before it
         self._locate = locate
         self._tls = tls
+        self._options = options
         self._log_in = log_in
         self._good_until: float | None = None  # by the loop's clock; None: its login does not expire
         self._loop = asyncio.get_running_loop()
         self._transport: Transport | None = None
         self._descriptor = -1
         self._opening: asyncio.Task[None] | None = None
-        self._connect_ms = connect_ms
-        self._connect_ms_max = connect_ms_max
+        self._connect_ms, self._connect_ms_max = connect_ms, connect_ms_max
         self._slow_attempts = 0  # to connect, one after the other
         self._correlation_id = 0
         self._calls = CallsUnderWay(self._loop, self._on_nonsense)
@@ -251,7 +251,7 @@ class Peer:
         limit_ms = min(self._connect_ms << min(self._slow_attempts, 10), self._connect_ms_max)
         try:
             async with asyncio.timeout(limit_ms / 1000):
-                opened = await open_transport(self.host, self.port, self._poller, self._tls)
+                opened = await open_transport(self.host, self.port, self._poller, self._tls, self._options)
         except TimeoutError:
             self._slow_attempts += 1
             raise PeerError(f"{self.address} cannot be reached in time", is_timeout=True) from None

@@ -239,6 +239,7 @@ FAMILIES = {
     "ottla.log.": "unit/base/test_logs.py",
     "ottla.metrics.": "conformance/test_monitoring.py",
     "ottla.quota.": "unit/broker/test_quotas.py",
+    "ottla.socket.": "unit/network/test_link_options.py",
     "quota.window.": "unit/broker/test_quotas.py",
     "controller.quota.window.": "unit/broker/test_mutation_quotas.py",
     "replication.quota.window.": "unit/broker/test_replication_quota.py",

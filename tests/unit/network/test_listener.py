@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 import virtual_time
+from ottla.base.broker_settings import load_broker_settings
+from ottla.broker.connection_limits import connection_limits
 from ottla.network import listener as listener_module
 from ottla.network.limits import ConnectionLimits
 from ottla.network.listener import ConnectionSet, Listener
@@ -55,6 +57,24 @@ def test_buffers_have_the_size_that_is_set(size: int) -> None:
                 assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 2 * size
 
     run(ConnectionLimits(send_buffer_bytes=size, receive_buffer_bytes=size), check)
+
+
+def test_options_for_bad_networks_reach_accepted_sockets() -> None:
+    settings = {"listeners": "PLAINTEXT://:9092", "ottla.socket.congestion.control": "reno"}
+    settings |= {"ottla.socket.user.timeout.ms": "20000", "ottla.socket.unsent.max.bytes": "70000"}
+    limits = connection_limits(load_broker_settings(None, settings))
+
+    async def check(connections: ConnectionSet, listener: Listener) -> None:
+        listener.start()
+        with socket.create_connection(("127.0.0.1", listener.port)):
+            await until(lambda: bool(connections.connections))
+            (connection,) = connections.connections
+            with socket.socket(fileno=socket.dup(connection.descriptor)) as accepted:
+                assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0") == b"reno"
+                assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 20_000
+                assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT) == 70_000
+
+    run(limits, check)
 
 
 def test_no_more_connections_wait_than_the_backlog_lets() -> None:

@@ -495,7 +495,7 @@ def test_whatever_goes_wrong_while_a_connection_is_made_the_next_one_can_be(monk
     async def play(server: Server, peer: Peer, connections: ConnectionSet) -> None:
         server.answers[12] = lambda request, version: HeartbeatResponse()
 
-        async def fail(host: str, port: int) -> socket.socket:
+        async def fail(*_: object) -> socket.socket:
             raise ValueError("nobody expects this")
 
         with monkeypatch.context() as broken:

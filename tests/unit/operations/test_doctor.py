@@ -29,13 +29,14 @@ from ottla.operations.doctor.checks import diagnose
 from ottla.operations.doctor.facts import Asking, BrokerFacts, Facts, GroupFacts
 from ottla.operations.doctor.findings import Finding, Severity, some
 from ottla.operations.doctor.held_up import check_held_up
+from ottla.operations.doctor.links import check_links
 from ottla.operations.doctor.logins import login_fault
 from ottla.operations.doctor.logs import signs_in
 from ottla.operations.doctor.plain_python import check_plain_python
 from ottla.operations.doctor.rights import GroupRights, TopicRights, group_findings, topic_findings
 from ottla.operations.doctor.unsupported import check_unsupported
 from ottla.operations.hanging_transactions import OpenTransaction
-from ottla.operations.metric_readings import parse_metrics
+from ottla.operations.metric_readings import Reading, parse_metrics
 from ottla.operations.quota_shares import Share
 from ottla.protocol.messages.transactions import ProducerState
 
@@ -452,6 +453,35 @@ def test_consumers_that_a_quota_holds_up_are_named_with_a_rule_that_would_do() -
     (of_user,) = check_held_up(facts, [held("")])
     assert of_user.what.startswith("clients of user alice: consumer_byte_rate=1000 holds it up")
     assert not list(check_held_up(facts, [held("app-1", held_share=0.01)]))
+
+
+def links_page(rows: list[tuple[str, str, float, float]]) -> Reading:
+    lines = ['ottla_info{node_id="2"} 1']
+    for client_id, address, lost, waits in rows:
+        labels = f'{{client_id="{client_id}",address="{address}",listener="PLAINTEXT"}}'
+        figures = {"retransmitted_ratio": lost, "waits_seconds": waits, "round_trip_seconds": 0.02, "unsent_bytes": 0}
+        lines += [f"ottla_tcp_worst_{name}{labels} {value}" for name, value in figures.items()]
+    return parse_metrics("\n".join(lines), 0.0)
+
+
+def test_clients_and_brokers_behind_a_bad_link_are_named_once() -> None:
+    rows = [
+        ("shop", "10.0.0.7:4000", 0.001, 0.0),
+        ("shop", "10.0.0.7:4001", 0.0123, 0.0),
+        ("broker-3-fetcher-0", "10.0.0.3:5", 0.01, 12.0),
+        ("", "fe80::1:9", 0.5, 0.0),
+        ("fine", "10.0.0.8:1", 0.0001, 0.5),
+    ]
+    nameless, broker, shop = check_links([links_page(rows), links_page([])])
+    assert (shop.severity, shop.case, broker.severity) == (Severity.WARNING, "F15", Severity.PROBLEM)
+    assert shop.what == (
+        "client 'shop' at 10.0.0.7 gets no data for a while, then it goes on: 1.2% of the packets to it had to be sent "
+        "again by broker 2 (round trip 20 ms)"
+    )
+    assert broker.what.startswith(
+        "broker 3 at 10.0.0.3 gets no data for a while, then it goes on: nothing that was sent"
+    )
+    assert nameless.what.startswith("a client at fe80::1 gets no data")
 
 
 def test_clients_whose_versions_are_not_spoken_are_named() -> None:

@@ -1,4 +1,4 @@
-"""What Kafka has no key for: the metrics endpoint, log files, rehearsals, quotas of a whole broker."""
+"""What Kafka has no key for: the metrics endpoint, log files, rehearsals, quotas of a whole broker, bad networks."""
 
 from __future__ import annotations
 
@@ -89,4 +89,28 @@ class OwnKeys(Settings):
     )
     ottla_quota_produce_messages = Long(
         LONG_MAX, at_least=1, mode=CLUSTER_WIDE, note="Most records that a broker takes from producers in a second."
+    )
+    ottla_socket_congestion_control = Text(
+        "",
+        note="How the kernel decides how fast it sends to clients and other brokers: `bbr`, `cubic` or what else it "
+        "has; empty: as the machine is set up. With `bbr` lost packets cost little.",
+    )
+    ottla_socket_retransmission_timeout_min_ms = Int(
+        0,
+        at_least=0,
+        at_most=200,
+        note="How long TCP waits at least, on top of the round trip, before it sends again what was lost with nothing "
+        "behind it; 0: as the kernel has it, which is 200. Needs Linux 6.15.",
+    )
+    ottla_socket_user_timeout_ms = Int(
+        0,
+        at_least=0,
+        note="A client from whose machine no packet comes for this long is gone: its connection is closed; 0: after as "
+        "long as the kernel takes, a quarter of an hour or more.",
+    )
+    ottla_socket_unsent_max_bytes = Int(
+        -1,
+        at_least=-1,
+        note="Most bytes that a socket holds beyond those that are on their way (TCP_NOTSENT_LOWAT); -1: as many as "
+        "its buffer takes.",
     )

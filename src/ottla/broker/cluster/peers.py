@@ -13,6 +13,7 @@ import logging
 from typing import Any, Final, TypeVar
 
 from ottla.base.broker_settings import BrokerSettings
+from ottla.broker.connection_limits import link_options
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
 from ottla.network.connecting import connect
@@ -97,6 +98,7 @@ class Peers:
             connect_ms=settings.socket_connection_setup_timeout_ms,
             connect_ms_max=settings.socket_connection_setup_timeout_max_ms,
             tls=self._tls,
+            options=link_options(settings),
         )
 
     async def probe(self, broker_id: int) -> bool:

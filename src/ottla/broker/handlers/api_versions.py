@@ -57,6 +57,7 @@ DEFAULT_LEVELS: Final = {
 
 def handle(request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse:
     version = context.api_version
+    context.client.client_id = context.client_id or ""
     if version >= NAMES_SINCE and not has_valid_names(request):
         return ApiVersionsResponse(error_code=Error.INVALID_REQUEST)
     if version >= NAMES_SINCE:

@@ -25,6 +25,7 @@ from ottla.broker.monitoring.quota_beans import QuotaBeans
 from ottla.broker.monitoring.replication_beans import ReplicationBeans
 from ottla.broker.monitoring.routes import OPEN_PATHS, Routes
 from ottla.broker.monitoring.state_beans import StateBeans
+from ottla.broker.monitoring.tcp_families import tcp_families
 from ottla.broker.monitoring.traffic_beans import TrafficBeans
 from ottla.metrics.beans import Source
 from ottla.metrics.meters import TICK_SECONDS
@@ -105,7 +106,7 @@ class Monitor:
     def sources(self) -> Sequence[Source]:
         return self._sources
 
-    def families(self) -> Iterable[Family]:
+    def families(self) -> Iterable[Family | None]:
         yield from own_families(
             self._node,
             self._observed.counters,
@@ -118,6 +119,7 @@ class Monitor:
         yield from healing_families(clustering.healing.status if clustering is not None else None)
         yield from self._cleaner.families()
         yield from self._quotas.families()
+        yield from tcp_families(self._observed.connections)
 
     def readiness(self) -> tuple[bool, str]:
         state = self._state

@@ -32,7 +32,7 @@ class Numbers(Protocol):
     @property
     def sources(self) -> Sequence[Source]: ...
 
-    def families(self) -> Iterable[Family]:
+    def families(self) -> Iterable[Family | None]:
         """What has no MBean name."""
         ...
 

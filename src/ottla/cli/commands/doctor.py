@@ -22,6 +22,7 @@ from ottla.operations.doctor.checks import diagnose, in_order
 from ottla.operations.doctor.facts import Facts, gather
 from ottla.operations.doctor.findings import Finding, Severity, known, login_failure
 from ottla.operations.doctor.held_up import check_held_up
+from ottla.operations.doctor.links import check_links
 from ottla.operations.doctor.logins import LOGIN_CASE
 from ottla.operations.doctor.logs import signs_in
 from ottla.operations.doctor.plain_python import check_plain_python
@@ -37,7 +38,7 @@ ottla doctor
 ottla doctor --bootstrap-server old-kafka:9092 --json
 ottla doctor --command-config alice.properties --topic orders --group billing       may alice do that?
 ottla doctor --zookeeper 127.0.0.1:2181         compare with what ZooKeeper holds
-ottla doctor --url http://127.0.0.1:9404        also whom a quota holds up, whose versions do not fit
+ottla doctor --url http://127.0.0.1:9404        also quotas, versions that do not fit, lost packets
 ottla doctor --log server.log                   what a log tells of
 ottla doctor --explain F5
 """
@@ -67,7 +68,7 @@ def run(arguments: Sequence[str]) -> int:
         return _tell(findings, options, None)
     after = _metrics(options)
     shares = [share for pair in zip(before, after, strict=True) for share in shares_of(*pair)]
-    told = [*check_held_up(facts, shares), *check_unsupported(after)]
+    told = [*check_held_up(facts, shares), *check_unsupported(after), *check_links(after)]
     told += check_plain_python(facts, after, is_own_compiled=is_compiled())
     findings = in_order([*rights, *diagnose(facts), *told])
     if options.zookeeper is not None:
@@ -91,7 +92,8 @@ def _parser() -> Parser:
         "--url",
         action="append",
         metavar="URL",
-        help=f"a broker's metrics endpoint (default: ${VARIABLE}): whom a quota holds up, whose versions do not fit",
+        help=f"a broker's metrics endpoint (default: ${VARIABLE}): whom a quota holds up, whose versions do not fit, "
+        "whose packets are lost",
     )
     parser.add_argument("--log", action="append", default=[], metavar="FILE", help="read a log instead of a cluster")
     parser.add_argument("--explain", nargs="?", const="all", metavar="F1", help="a failure case, or all of them")

@@ -129,8 +129,10 @@ CASES = {
     ),
     "F15": Case(
         "Consumption stutters",
-        "packets are lost or late on the way to a broker: every loss costs a retransmission time",
-        "look at the network (ping, ss -ti shows retransmits); raise fetch.min.bytes so that fewer, larger answers go",
+        "packets are lost or late on the way: no data for a while, then it goes on. Every loss costs at least a round "
+        "trip, and one with nothing behind it 200 ms and more",
+        "mend the network (ping, ss -ti shows retransmits). Until then ottla.socket.congestion.control=bbr and "
+        "ottla.socket.retransmission.timeout.min.ms=50 on the brokers carry more over such a link: docs/network.md",
     ),
     "F16": Case(
         "A topic cannot be created: replication factor larger than available brokers",

@@ -1,0 +1,74 @@
+"""Options for bad networks, on real sockets of the loopback."""
+
+import socket
+
+import pytest
+
+from ottla.network import link_options
+from ottla.network.link_options import (
+    NO_OPTIONS,
+    TCP_RTO_MIN_US,
+    TCP_THIN_LINEAR_TIMEOUTS,
+    LinkOptions,
+    end_silence,
+    link_problem,
+)
+
+TCP = socket.IPPROTO_TCP
+RTO_MIN = "ottla.socket.retransmission.timeout.min.ms"
+
+
+def test_without_options_a_socket_is_as_the_kernel_has_it() -> None:
+    names = (socket.TCP_KEEPIDLE, socket.TCP_USER_TIMEOUT, socket.TCP_NOTSENT_LOWAT, socket.TCP_CONGESTION)
+    with socket.socket() as plain, socket.socket() as other:
+        NO_OPTIONS.apply(other)
+        assert [plain.getsockopt(TCP, name) for name in names] == [other.getsockopt(TCP, name) for name in names]
+
+
+def test_each_option_arrives_at_the_socket() -> None:
+    options = LinkOptions(congestion_control="reno", user_timeout_ms=20_000, unsent_bytes_max=131_072)
+    with socket.socket() as sock:
+        options.apply(sock)
+        assert sock.getsockopt(TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0") == b"reno"
+        assert sock.getsockopt(TCP, socket.TCP_USER_TIMEOUT) == 20_000
+        assert sock.getsockopt(TCP, socket.TCP_NOTSENT_LOWAT) == 131_072
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        kept = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        assert [sock.getsockopt(TCP, name) for name in kept] == [8, 4, 3], "together no longer than the time-out"
+
+
+def test_the_shortest_wait_before_something_is_sent_again_arrives_or_is_refused_in_a_sentence() -> None:
+    options = LinkOptions(retransmission_ms_min=60)
+    problem = link_problem(options)
+    if problem is not None:  # a kernel before 6.15
+        assert problem.startswith(f"{RTO_MIN}=60 is not possible here: the kernel must be Linux 6.15 or newer")
+        return
+    with socket.socket() as sock:
+        options.apply(sock)
+        assert sock.getsockopt(TCP, TCP_THIN_LINEAR_TIMEOUTS) == 1
+        assert sock.getsockopt(TCP, TCP_RTO_MIN_US) == pytest.approx(60_000, abs=10_000)  # in ticks of the kernel
+
+
+def test_a_very_short_time_out_still_makes_probes_of_a_second() -> None:
+    with socket.socket() as sock:
+        end_silence(sock, 1)
+        assert sock.getsockopt(TCP, socket.TCP_KEEPIDLE) == 1
+
+
+@pytest.mark.parametrize("name", ["cubik", "b b r", "x" * 100, "ä", "a\0b"])
+def test_a_congestion_control_that_the_kernel_lacks_is_refused_with_what_it_has(name: str) -> None:
+    problem = link_problem(LinkOptions(congestion_control=name))
+    assert problem is not None
+    assert problem.startswith(f"ottla.socket.congestion.control={name} is not what this kernel offers: ")
+    assert "reno" in problem
+    assert problem.endswith("modprobe tcp_cubik") == (name == "cubik")
+
+
+def test_a_congestion_control_that_only_root_may_use_is_refused_with_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(link_options.LinkOptions, "apply", refuse)
+    problem = link_problem(LinkOptions(congestion_control="bbr"))
+    assert problem is not None
+    assert "net.ipv4.tcp_allowed_congestion_control" in problem
