@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from ottla.base.broker_settings import load_broker_settings
-from ottla.broker.announcing import address_problem, tell_systemd, warn_about_addresses
+from ottla.base.systemd import tell_systemd
+from ottla.broker.announcing import address_problem, warn_about_addresses
 
 
 @pytest.fixture
