@@ -12,6 +12,7 @@ logger = logging.getLogger(__name__)
 VARIABLE: Final = "NOTIFY_SOCKET"
 # Ours: the id of a broker whose replicas are all in sync. `ottla broker --processes` waits for it between two restarts.
 IN_SYNC: Final = "X_OTTLA_IN_SYNC"
+SECONDS_MAX: Final = 0.5
 
 
 def is_listening() -> bool:
@@ -19,14 +20,16 @@ def is_listening() -> bool:
     return bool(os.environ.get(VARIABLE))
 
 
-def tell_systemd(state: str) -> None:
-    """For units of Type=notify; without systemd this does nothing."""
+def tell_systemd(state: str) -> bool:
+    """For units of Type=notify; without systemd this does nothing. Whether it was taken."""
     address = os.environ.get(VARIABLE, "")
     if not address:
-        return
+        return False
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifier:
-            notifier.setblocking(False)
+            notifier.settimeout(SECONDS_MAX)  # whoever listens may stand still
             notifier.sendto(state.encode(), f"\0{address[1:]}" if address.startswith("@") else address)
     except OSError as error:
         logger.warning("cannot tell systemd %s: %s", state, error.strerror or error)
+        return False
+    return True

@@ -23,6 +23,7 @@ from ottla.replication.replica_set import ReplicaSet
 logger = logging.getLogger(__name__)
 
 IN_SYNC_LOOK_SECONDS: Final = 0.1
+IN_SYNC_AGAIN_SECONDS: Final = 10.0
 
 
 def announce(node: Node, listeners: list[Listener], replicas: ReplicaSet) -> None:
@@ -46,10 +47,10 @@ def shown_address(listener: Listener) -> str:
 
 async def tell_when_in_sync(node: Node, replicas: ReplicaSet) -> None:
     """After a start: once. Whoever restarts several brokers waits for it, and `systemctl status` shows it."""
-    tell_systemd("STATUS=replicas are catching up")
     while not is_in_sync(node.id, node.image, replicas):
         await asyncio.sleep(IN_SYNC_LOOK_SECONDS)
-    tell_systemd(f"STATUS=all replicas were in sync after the start\n{IN_SYNC}={node.id}")
+    while not tell_systemd(f"STATUS=all replicas were in sync after the start\n{IN_SYNC}={node.id}"):
+        await asyncio.sleep(IN_SYNC_AGAIN_SECONDS)
 
 
 def is_in_sync(broker: int, image: MetadataImage, replicas: ReplicaSet) -> bool:

@@ -119,13 +119,14 @@ class Processes:
         self._go_on()
 
     def _hear(self) -> None:
-        """A broker tells what it would tell systemd."""
-        for broker in map(int, IN_SYNC_LINE.findall(self._news.recv(NEWS_BYTES_MAX).decode("utf-8", "replace"))):
+        """A broker tells what it would tell systemd. One message: the selector comes again for the next."""
+        text = self._news.recv(NEWS_BYTES_MAX).decode("utf-8", "replace")
+        was_under_way = self.roll.is_under_way
+        for broker in map(int, IN_SYNC_LINE.findall(text)):
             if broker in self.children:
-                was_at = self.roll.at
                 self.roll.synced(broker)
-                if was_at == broker and not self.roll.left:
-                    say("The rolling restart is done.")
+        if was_under_way and not self.roll.is_under_way:
+            say("The rolling restart is done.")
         self._go_on()
 
     def _go_on(self) -> None:
