@@ -16,6 +16,7 @@ from ottla.cli.running.broker_processes import command_words
 from ottla.cli.running.up_cluster import is_free
 from ottla.client.admin import Admin
 from ottla.client.client import Client
+from ottla.client.errors import ClientError
 from ottla.pipelines.spark.processes import children_of
 
 SECONDS_MAX = 60.0
@@ -146,6 +147,10 @@ def rows_of(bootstrap: str, topic: str) -> list[tuple[int, list[int], list[int]]
 
 def wait_until_whole(bootstrap: str, topic: str) -> None:
     def is_whole() -> bool:
-        return all(leader >= 0 and sorted(replicas) == isr for leader, replicas, isr in rows_of(bootstrap, topic))
+        try:
+            rows = rows_of(bootstrap, topic)
+        except ClientError:
+            return False  # nobody is back yet
+        return all(leader >= 0 and sorted(replicas) == isr for leader, replicas, isr in rows)
 
     wait_until(is_whole, lambda: f"{topic} is not whole: {rows_of(bootstrap, topic)}")
