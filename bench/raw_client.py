@@ -28,6 +28,11 @@ class Target(NamedTuple):
     authority: str = ""  # the file of the certificate that signs the broker's: the connection is encrypted
     user: str = ""
     password: str = ""
+    ports: tuple[int, ...] = ()  # of a cluster on this host: where the leader of each partition of the topic listens
+
+    def of_partition(self, partition: int) -> "Target":
+        """Where this partition is served."""
+        return self._replace(port=self.ports[partition]) if self.ports else self
 
     @property
     def bootstrap(self) -> str:

@@ -38,7 +38,7 @@ class Reader:
     """Reads one partition in a circle. The first answer is checked to the last byte, later ones by their heads."""
 
     def __init__(self, target: Target, topic: str, partition: int, bytes_max: int, batch_bytes: int) -> None:
-        self.connection = Connection(target)
+        self.connection = Connection(target.of_partition(partition))
         self.topic = topic
         self.partition = partition
         self.bytes_max = bytes_max

@@ -45,7 +45,7 @@ class _Writer:
     """One connection that keeps DEPTH Produce requests in flight."""
 
     def __init__(self, target: Target, topic: str, partition: int, batch: bytes) -> None:
-        self.connection = Connection(target)
+        self.connection = Connection(target.of_partition(partition))
         self.request = wire.produce_request(topic, partition, batch)
         answer_bytes = 4 + len(self.connection.produce_first(self.request, topic))
         self.answer = bytearray(answer_bytes)

@@ -29,7 +29,7 @@ class _Lane:
 
     def __init__(self, target: Target, topic: str, partition: int, batch: bytes, depth: int) -> None:
         request = wire.produce_request(topic, partition, batch, acks=1)
-        self.connection = Connection(target)
+        self.connection = Connection(target.of_partition(partition))
         self.socket = self.connection.socket
         self.answer_bytes = 4 + len(self.connection.produce_first(request, topic))
         self.requests = request * depth

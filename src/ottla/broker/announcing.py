@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-import os
 import socket
 import threading
 from collections.abc import Iterable
+from typing import Final
 
+from ottla.base import tasks
 from ottla.base.broker_checks import is_loopback
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.compiled import is_compiled, plain_words
 from ottla.base.listeners import ALL_INTERFACES
+from ottla.base.systemd import IN_SYNC, is_listening, tell_systemd
+from ottla.broker.node import Node
+from ottla.controller.image import MetadataImage
 from ottla.network.listener import Listener
+from ottla.replication.replica_set import ReplicaSet
 
 logger = logging.getLogger(__name__)
 
+IN_SYNC_LOOK_SECONDS: Final = 0.1
+IN_SYNC_AGAIN_SECONDS: Final = 10.0
 
-def announce(settings: BrokerSettings, listeners: list[Listener]) -> None:
+
+def announce(node: Node, listeners: list[Listener], replicas: ReplicaSet) -> None:
     """The broker accepts connections from now on."""
+    settings = node.settings
     plain = plain_words(is_plain=not is_compiled())
     if plain is not None:
         logger.warning("%s", plain)
     print(f"ottla broker {settings.node_id} ready on {shown_address(listeners[0])}", flush=True)
     tell_systemd("READY=1")
+    if settings.zookeeper_connect and is_listening():
+        tasks.keep_running(lambda: tell_when_in_sync(node, replicas), "telling that replicas are in sync")
     # A name server that does not answer must hold up neither the start nor the end: nobody waits for this thread.
     threading.Thread(target=warn_about_addresses, args=(settings,), name="addresses", daemon=True).start()
 
@@ -33,16 +45,20 @@ def shown_address(listener: Listener) -> str:
     return f"[{host}]:{listener.port}" if ":" in host else f"{host}:{listener.port}"
 
 
-def tell_systemd(state: str) -> None:
-    """For units of Type=notify; without systemd this does nothing."""
-    address = os.environ.get("NOTIFY_SOCKET", "")
-    if not address:
-        return
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifier:
-            notifier.sendto(state.encode(), f"\0{address[1:]}" if address.startswith("@") else address)
-    except OSError as error:
-        logger.warning("cannot tell systemd %s: %s", state, error.strerror or error)
+async def tell_when_in_sync(node: Node, replicas: ReplicaSet) -> None:
+    """After a start: once. Whoever restarts several brokers waits for it, and `systemctl status` shows it."""
+    while not is_in_sync(node.id, node.image, replicas):
+        await asyncio.sleep(IN_SYNC_LOOK_SECONDS)
+    while not tell_systemd(f"STATUS=all replicas were in sync after the start\n{IN_SYNC}={node.id}"):
+        await asyncio.sleep(IN_SYNC_AGAIN_SECONDS)
+
+
+def is_in_sync(broker: int, image: MetadataImage, replicas: ReplicaSet) -> bool:
+    """Whether everything that this broker holds is open, and as new as its leader has it."""
+    if replicas.recovering:
+        return False
+    states = (image.partition(topic, index) for topic, index in replicas.partitions)
+    return all(state is None or broker in state.isr for state in states)
 
 
 def warn_about_addresses(settings: BrokerSettings) -> None:

@@ -21,8 +21,9 @@ from ottla.base.broker_checks import ALL_FOLDERS
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.clock import SystemClock
 from ottla.base.logs import stop_logging
+from ottla.base.systemd import tell_systemd
 from ottla.base.uncollected import settle_garbage_collector
-from ottla.broker.announcing import announce, tell_systemd
+from ottla.broker.announcing import announce
 from ottla.broker.assembly import Assembly, assemble
 from ottla.broker.authorizing import start_authorizer
 from ottla.broker.cluster.automatic_id import with_node_id
@@ -252,7 +253,7 @@ class Broker:
             monitor.note_serving()
         settle_garbage_collector()
         patience.reschedule(None)
-        announce(settings, listeners)
+        announce(node, listeners, parts.replicas)
         forget_start(self._poller)
         await self._stopping.wait()
         if self._failure is not None:

@@ -20,6 +20,7 @@ DEFAULT_URL: Final = f"http://127.0.0.1:{METRICS_PORT}"
 VARIABLE: Final = "OTTLA_METRICS_URL"
 
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
+SEVERAL: Final = "ottla_process_up"  # only on the page of all brokers of a machine (ottla broker --processes)
 TOPIC_LABEL: Final = 'topic="'
 PIECE_BYTES: Final = 256 * 1024
 TIMEOUT_SECONDS: Final = 10.0
@@ -110,8 +111,11 @@ def read_metrics(
 ) -> Reading:
     """What an ottla broker's endpoint tells now."""
     reading = parse_metrics(ask_page(url, PATH, cure, seconds_max=seconds_max), time.monotonic(), wanted)
-    if "ottla_info" not in reading.samples:
+    if "ottla_info" not in reading.samples and SEVERAL not in reading.samples:
         raise OperationError(f"{url.rpartition('@')[2]} is not the metrics endpoint of an ottla broker")
+    if several := reading.samples.get(SEVERAL):
+        own = ", ".join(f"{each.labels.get('url')} (broker {each.labels.get('broker')})" for each in several)
+        raise OperationError(f"{url.rpartition('@')[2]} tells the metrics of several brokers; ask one of them: {own}")
     return reading
 
 

@@ -3,11 +3,17 @@
 import logging
 import socket
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+from uuid import uuid4
 
 import pytest
 
 from ottla.base.broker_settings import load_broker_settings
-from ottla.broker.announcing import address_problem, tell_systemd, warn_about_addresses
+from ottla.base.systemd import tell_systemd
+from ottla.broker.announcing import address_problem, is_in_sync, warn_about_addresses
+from ottla.controller.image import MetadataImage, PartitionImage, TopicImage
+from ottla.replication.replica_set import ReplicaSet
 
 
 @pytest.fixture
@@ -69,3 +75,15 @@ def test_systemd_is_told_where_it_listens(tmp_path: Path, monkeypatch: pytest.Mo
     tell_systemd("STOPPING=1")  # nobody listens any more: a warning at most
     monkeypatch.delenv("NOTIFY_SOCKET")
     tell_systemd("READY=1")
+
+
+def test_a_broker_is_in_sync_when_all_that_it_holds_is_open_and_in_the_isr() -> None:
+    parts = (PartitionImage(1, 0, (1, 2), (1, 2)), PartitionImage(1, 0, (1,), (1, 2)))
+    image = MetadataImage().with_topics([TopicImage("t", uuid4(), parts)])
+    held = SimpleNamespace(recovering=set(), partitions={("t", 0): None, ("gone", 0): None})
+    assert is_in_sync(2, image, cast("ReplicaSet", held))
+    held.partitions["t", 1] = None
+    assert is_in_sync(1, image, cast("ReplicaSet", held))
+    assert not is_in_sync(2, image, cast("ReplicaSet", held))
+    held.recovering.add("t-2")
+    assert not is_in_sync(1, image, cast("ReplicaSet", held))

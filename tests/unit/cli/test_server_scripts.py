@@ -9,7 +9,7 @@ import pytest
 from ottla.cli.commands import broker
 from ottla.cli.kafka import server_start
 from ottla.cli.kafka.server_start import parse_overrides
-from ottla.cli.running.broker_processes import find_brokers, is_broker
+from ottla.cli.running.broker_processes import find_brokers, is_broker, supervisor_of
 from ottla.cli.terminal import ToolError
 
 
@@ -80,6 +80,25 @@ def test_brokers_are_known_by_their_folders(tmp_path: Path) -> None:
     assert find_brokers(proc, data=mine) == [10, 11]
     assert find_brokers(proc, "2", mine) == [11]
     assert find_brokers(proc, "2") == [11, 12, 13, 14]
+
+
+def test_of_brokers_under_one_supervisor_it_is_found_unless_one_of_them_is_named(tmp_path: Path) -> None:
+    def process(pid: int, parent: int, *words: str) -> None:
+        folder = tmp_path / str(pid)
+        folder.mkdir()
+        line = ["python3", "ottla", "broker", *words]
+        (folder / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in line))
+        (folder / "stat").write_text(f"{pid} (ottla) x)) S {parent} 1 1")
+
+    process(10, 1, "--override", "broker.id=101", "--override", "log.dirs=/data", "--processes", "2")
+    process(11, 10, "--override", "broker.id=101", "--override", "log.dirs=/data/broker.101")
+    process(12, 10, "--override", "broker.id=102", "--override", "log.dirs=/data/broker.102")
+    process(13, 1, "--override", "broker.id=7", "--override", "log.dirs=/other")
+    assert find_brokers(tmp_path) == [10, 13]
+    assert find_brokers(tmp_path, data=Path("/data")) == [10]
+    assert find_brokers(tmp_path, "101") == [11]
+    assert find_brokers(tmp_path, "102", Path("/data")) == [12]
+    assert [supervisor_of(tmp_path, pid) for pid in (10, 11, 12, 13, 99)] == [None, 10, 10, None, None]
 
 
 def test_overrides_are_read_in_both_forms() -> None:

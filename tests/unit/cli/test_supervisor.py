@@ -6,7 +6,15 @@ import signal
 
 import pytest
 
-from ottla.cli.running.supervisor import RESTARTS_MAX, STEADY_MS, TICK_SECONDS, Child, RestartPolicy, Supervisor
+from ottla.cli.running.supervisor import (
+    RESTARTS_MAX,
+    STEADY_MS,
+    STOP_MS_ALONE,
+    TICK_SECONDS,
+    Child,
+    RestartPolicy,
+    Supervisor,
+)
 
 
 class ManualClock:
@@ -79,6 +87,33 @@ def test_nothing_is_restarted_while_stopping() -> None:
     assert child.restart_at_ms is None
     assert supervisor.code == 1
     assert said == []
+
+
+def test_a_child_that_is_kept_is_started_again_for_ever_however_it_ends() -> None:
+    child = Child("broker 1", ["true"], is_one_of_many=True, is_kept=True)
+    said: list[str] = []
+    supervisor = Supervisor([child], lambda *_: False, said.append, ManualClock())
+    pauses = []
+    for _ in range(100):
+        supervisor._ended(child, 1)  # never was ready: its port is in use, for instance
+        pauses.append(child.restart_at_ms)
+    assert pauses[:9] == [100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]
+    assert pauses[-1] == 10_000
+    supervisor._ended(child, 0)
+    assert child.restart_at_ms == 0
+    assert said[-1] == "The broker 1 was stopped: starting it again."
+    assert not supervisor.is_ending
+
+
+def test_a_hangup_stops_everything_unless_somebody_makes_something_else_of_it() -> None:
+    supervisor, _, _ = supervised(was_ready=True)
+    hangups: list[str] = []
+    supervisor.on_hangup = lambda: hangups.append("roll")
+    supervisor._signalled(signal.SIGHUP, None)
+    assert (hangups, supervisor.stops) == (["roll"], 0)
+    supervisor.on_hangup = None
+    supervisor._signalled(signal.SIGHUP, None)
+    assert (hangups, supervisor.stops) == (["roll"], 1)
 
 
 def test_a_guest_may_end_as_it_likes() -> None:
@@ -158,6 +193,25 @@ def test_brokers_of_a_cluster_stop_one_after_the_other_and_zookeeper_last(monkey
     assert [name for name, _ in cluster.sent] == ["broker 3", "broker 2", "broker 1", "ZooKeeper"]
     cluster.end(cluster.zookeeper, 143)
     assert cluster.supervisor.code is None  # all is well
+
+
+def test_a_broker_that_takes_long_to_stop_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(monkeypatch)
+    cluster.supervisor.stops = 1
+    cluster.supervisor.stop()
+    monkeypatch.setattr(ManualClock, "time_ms", STOP_MS_ALONE - 1)
+    cluster.supervisor.stop()
+    assert [name for name, _ in cluster.sent] == ["broker 3"]
+    assert cluster.supervisor._seconds_to_wait() == 0.001
+    monkeypatch.setattr(ManualClock, "time_ms", STOP_MS_ALONE)
+    cluster.supervisor.stop()
+    assert [name for name, _ in cluster.sent] == ["broker 3", "broker 2"]
+    assert cluster.supervisor._seconds_to_wait() == STOP_MS_ALONE / 1000
+    cluster.end(cluster.brokers[1], 0)
+    cluster.end(cluster.brokers[0], 0)
+    assert [name for name, _ in cluster.sent] == ["broker 3", "broker 2", "broker 1"]  # and ZooKeeper waits for all
+    cluster.end(cluster.brokers[2], 0)
+    assert cluster.sent[-1] == ("ZooKeeper", signal.SIGTERM)
 
 
 def test_who_dies_while_everything_stops_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ import logging
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from http import HTTPStatus
 from typing import Final, NamedTuple, Protocol
@@ -97,7 +97,7 @@ class Login(Protocol):
         ...
 
 
-Handler = Callable[[HttpRequest], HttpAnswer]
+Handler = Callable[[HttpRequest], HttpAnswer | Awaitable[HttpAnswer]]
 NO_REQUEST: Final = HttpRequest("GET", "/", {}, {}, b"")  # one that could not be read
 
 
@@ -184,7 +184,8 @@ class HttpServer:
         self._check_host(request.headers.get("host", ""))
         await self._check_login(request)
         keeps_open = request.headers.get("connection", "").lower() != "close" and not request.is_old
-        await _send(writer, self._handler(request), request, keeps_open=keeps_open)
+        answer = self._handler(request)
+        await _send(writer, answer if isinstance(answer, HttpAnswer) else await answer, request, keeps_open=keeps_open)
         return keeps_open
 
     def _check_host(self, host: str) -> None:

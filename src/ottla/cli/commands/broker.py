@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 
 from ottla.cli.arguments import Parser
 from ottla.cli.client_settings import parse_pairs
+from ottla.cli.running.cores import PROCESSES_MAX, count_or_auto
 from ottla.cli.running.init_scripts import run_init_scripts
-from ottla.cli.terminal import ToolError
+from ottla.cli.running.process_folders import check_alone
+from ottla.cli.terminal import ToolError, UsageError
 
 if TYPE_CHECKING:
     from ottla.base.broker_settings import BrokerSettings
@@ -26,6 +28,7 @@ CLUSTER_ID_VARIABLES = ("CLUSTER_ID", "KAFKA_CLUSTER_ID", "KAFKA_KRAFT_CLUSTER_I
 EXAMPLES = """
 ottla broker --config server.properties
 ottla broker --config server.properties --override log.dirs=/data/ottla --override num.partitions=3
+ottla broker --config server.properties --processes auto        one broker for each core, with ZooKeeper
 KAFKA_LOG_RETENTION_HOURS=24 ottla broker --from-environment
 """
 
@@ -33,7 +36,7 @@ KAFKA_LOG_RETENTION_HOURS=24 ottla broker --from-environment
 def run(arguments: Sequence[str]) -> int:
     parser = Parser(
         prog="ottla broker",
-        description="Run one broker in the foreground. SIGTERM and Ctrl-C stop it in order.",
+        description="Run one broker in the foreground, or several of one machine. SIGTERM and Ctrl-C stop it in order.",
         examples=EXAMPLES,
     )
     parser.add_argument("--config", metavar="FILE", help="server.properties; without it Kafka's defaults")
@@ -48,7 +51,19 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--stop-on-eof", action="store_true", help="stop when stdin ends: for a program that runs a broker as its child"
     )
+    parser.add_argument(
+        "--processes",
+        type=count_or_auto("processes", PROCESSES_MAX),
+        metavar="N",
+        help="so many brokers of a cluster: ids, ports and folders count on from the file's; auto: one for each core",
+    )
     options = parser.parse_args(arguments)
+    if options.processes is not None:
+        if options.from_environment or options.stop_on_eof:
+            raise UsageError("--processes is for a machine: in containers, and as a child, a broker runs alone")
+        from ottla.cli.running.processes import run_processes  # noqa: PLC0415 (most brokers run alone)
+
+        return run_processes(options.config, parse_pairs(options.override, allow_bare=False), options.processes)
     if options.stop_on_eof:
         threading.Thread(target=stop_on_eof, name="stdin", daemon=True).start()
     overrides = parse_pairs(options.override, allow_bare=False)
@@ -72,6 +87,7 @@ def start(
         settings = load_broker_settings(config, overrides, environment=environment, is_container=is_container)
     except SettingsError as problem:
         raise ToolError(str(problem)) from None
+    check_alone(settings.log_dirs)
     if is_container:
         claim_folders(settings, environment)
     from ottla.broker.main import run_broker  # noqa: PLC0415

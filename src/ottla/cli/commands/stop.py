@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ottla.cli.arguments import Parser, positive
-from ottla.cli.running.broker_processes import PROC, ask_to_stop, find_brokers
+from ottla.cli.running.broker_processes import PROC, ask_to_stop, find_brokers, supervisor_of
 from ottla.cli.terminal import ToolError
 
 WAIT_SECONDS_MAX = 120
@@ -32,6 +32,7 @@ def run(arguments: Sequence[str]) -> int:
         which = "" if options.node_id is None else f" with the id {options.node_id}"
         where = "" if options.data is None else f" on data in {options.data}"
         raise ToolError(f"no broker{which} runs{where} on this machine")
+    again = {parent for pid in pids if (parent := supervisor_of(PROC, pid)) is not None}
     deadline = time.monotonic() + options.seconds
     for pid in reversed(pids):
         ask_to_stop([pid])
@@ -40,6 +41,8 @@ def run(arguments: Sequence[str]) -> int:
                 raise ToolError(f"process {pid} was asked to stop, and still runs after {options.seconds} s")
             time.sleep(LOOK_SECONDS)
     print(f"stopped {len(pids)} broker{'s' if len(pids) > 1 else ''}")
+    for pid in sorted(again):
+        print(f"process {pid} (ottla broker --processes) starts it again; to stop all of its brokers: kill {pid}")
     return 0
 
 

@@ -23,16 +23,17 @@ from ottla.cli.arguments import Parser
 from ottla.cli.client_settings import parse_pairs
 from ottla.cli.running.console_beside import NAME as CONSOLE
 from ottla.cli.running.console_beside import ConsoleBeside, console_beside
+from ottla.cli.running.cores import count_or_auto
 from ottla.cli.running.registry_beside import NAME as REGISTRY
 from ottla.cli.running.registry_beside import RegistryBeside, registry_beside
 from ottla.cli.running.secure_up import ADMIN_FILE, LISTENER, client_lines, secure_config, secure_folder
 from ottla.cli.running.supervisor import Child, Supervisor
 from ottla.cli.running.up_cluster import (
+    BROKERS_MAX,
     ZOOKEEPER_FOLDER,
     ClusterPlan,
     ClusterScreen,
     broker_command,
-    broker_count,
     brokers_in,
     check_ports,
     children,
@@ -58,6 +59,7 @@ ottla up
 ottla up --port 9192 --data /tmp/playground
 ottla up --no-auto-create --override num.partitions=3
 ottla up --brokers 3
+ottla up --brokers auto
 ottla up --secure
 ottla up --no-console --no-registry
 """
@@ -137,7 +139,13 @@ def _parser() -> Parser:
         metavar="N",
         help=f"of the first broker (default: {PORT}; 0: any free one)",
     )
-    parser.add_argument("--brokers", type=broker_count, default=1, metavar="N", help="more than one: with ZooKeeper")
+    parser.add_argument(
+        "--brokers",
+        type=count_or_auto("brokers", BROKERS_MAX),
+        default=1,
+        metavar="N",
+        help="more than one: with ZooKeeper; auto: one for each core",
+    )
     parser.add_argument(
         "--zookeeper-port", type=port_number, default=0, metavar="N", help="default: 2181, or a free one"
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from argparse import ArgumentTypeError
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +19,8 @@ from ottla.base.settings import SettingsError
 from ottla.cli.client_settings import parse_pairs
 from ottla.cli.deploy.deployment import BrokerFacts, Deployment, Folder, Published, ZooKeeperFacts
 from ottla.cli.deploy.documents import read_properties_file, read_text
+from ottla.cli.running.cores import AUTO, PROCESSES_MAX, count_or_auto
+from ottla.cli.running.process_settings import check_processes, put_over, settings_of
 from ottla.cli.terminal import ToolError, UsageError
 from ottla.cli.zookeeper.config import PORT as ZOOKEEPER_PORT
 
@@ -134,16 +137,46 @@ def _instances(deployment: Deployment, unit: Unit, command: list[str]) -> Iterat
 
 def _read_broker(deployment: Deployment, unit: Unit, command: list[str], instance: str, file: Path) -> None:
     place = file.name
-    deployment.broker_count += 1
+    count = _option(command, "--processes")
     try:
         overrides = parse_pairs([word for name, word in _pairs(command) if name == "--override"], allow_bare=False)
         settings = load_broker_settings(file, overrides)
+        several = [settings]
+        if count is not None:
+            several = _processes(deployment, settings, count, file, overrides)
     except (SettingsError, ToolError) as problem:
+        deployment.broker_count += 1
         for cause in problem.problems if isinstance(problem, SettingsError) else (str(problem),):
             deployment.problem(place, cause, "The broker would not start: mend its file")
         return
+    for each in several:
+        _note_broker(deployment, unit, instance, place, each, "" if count is None else f" (broker {each.node_id})")
+
+
+def _processes(
+    deployment: Deployment, settings: BrokerSettings, count: str, file: Path, overrides: dict[str, str]
+) -> list[BrokerSettings]:
+    """The brokers that one unit runs. Raises UsageError."""
+    number = 1
+    if count == AUTO:
+        deployment.unchecked.append(f"{file.name}: how many brokers --processes {count} is on its machine")
+    else:
+        try:
+            number = count_or_auto("processes", PROCESSES_MAX)(count)
+        except ArgumentTypeError as problem:
+            raise UsageError(f"--processes: {problem}") from None
+    check_processes(settings, number)
     machine = settings.advertised_listeners[0].host
-    name = unit.path.name.replace("@.service", f"@{instance}").removesuffix(".service")
+    each = (put_over(overrides, settings_of(settings, process, machine)) for process in range(number))
+    return [load_broker_settings(file, own) for own in each]
+
+
+def _note_broker(
+    deployment: Deployment, unit: Unit, instance: str, place: str, settings: BrokerSettings, which: str
+) -> None:
+    deployment.broker_count += 1
+    machine = settings.advertised_listeners[0].host
+    name = unit.path.name.replace("@.service", f"@{instance}").removesuffix(".service") + which
     for listener in settings.listeners:
         address = "" if listener.host in ("0.0.0.0", "::") else listener.host  # noqa: S104 (compared)
         deployment.published.append(Published(address, listener.port, listener.port, name, machine))

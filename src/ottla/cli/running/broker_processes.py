@@ -14,6 +14,7 @@ PROC = Path("/proc")
 START_SCRIPT = "kafka-server-start.sh"
 CLASS_SCRIPT, BROKER_CLASS = "kafka-run-class.sh", "kafka.Kafka"
 MODULE = "ottla.cli.kafka_scripts"
+PROCESSES = "--processes"
 ID_KEYS = ("node.id", "broker.id")
 FOLDER_KEYS = ("log.dirs", "log.dir")
 
@@ -29,26 +30,51 @@ def ask_to_stop(pids: Sequence[int]) -> None:
 
 
 def find_brokers(proc: Path, node_id: str | None = None, data: Path | None = None) -> list[int]:
-    """Process ids of ottla brokers, this process left out; of those whose log folders lie in `data`, if it is given."""
-    found = []
+    """Process ids of ottla brokers, this process left out; of those whose log folders lie in `data`, if it is given.
+
+    Of brokers under one supervisor (--processes) it is the supervisor, who would start each of them again; that of a
+    single id is the broker's own.
+    """
+    found = {}
     for folder in proc.iterdir():
         if not folder.name.isdecimal() or int(folder.name) == os.getpid():
             continue
         try:
-            words = [os.fsdecode(word) for word in (folder / "cmdline").read_bytes().split(b"\0")][:-1]
+            words = command_words(folder)
             if (
                 is_broker(words)
                 and (node_id is None or _setting(ID_KEYS, words, folder / "cwd") == node_id)
                 and (data is None or _keeps_data_in(data, words, folder / "cwd"))
             ):
-                found.append(int(folder.name))
+                found[int(folder.name)] = is_supervisor(words)
         except OSError:
             continue  # gone, or not ours to look at
-    return sorted(found)
+    if node_id is not None:
+        return sorted(pid for pid, has_others in found.items() if not has_others)
+    return sorted(pid for pid in found if supervisor_of(proc, pid) not in found)
+
+
+def command_words(folder: Path) -> list[str]:
+    return [os.fsdecode(word) for word in (folder / "cmdline").read_bytes().split(b"\0")][:-1]
+
+
+def is_supervisor(words: Sequence[str]) -> bool:
+    """Whether this command line of a broker is that of several, each a process of its own."""
+    return any(word == PROCESSES or word.startswith(f"{PROCESSES}=") for word in words)
+
+
+def supervisor_of(proc: Path, pid: int) -> int | None:
+    """The process that starts this broker again when it ends; None: nobody of ours does."""
+    try:
+        parent = int((proc / str(pid) / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[1])
+        words = command_words(proc / str(parent))
+    except (OSError, ValueError, IndexError):
+        return None
+    return parent if is_broker(words) and is_supervisor(words) else None
 
 
 def is_broker(words: Sequence[str]) -> bool:
-    """Whether this command line runs a broker in this very process (a supervisor does not, it starts one)."""
+    """Whether this command line runs a broker, in this very process or in several of its own (is_supervisor)."""
     if not words or not Path(words[0]).name.startswith("python"):
         return False
     program, *rest = program_of(words[1:]) or [""]

@@ -13,8 +13,11 @@ Rules:
    lines, too.
 7. Of many children of a kind (`is_one_of_many`) some may be missing: one that somebody stopped, or that crashes for
    ever, stays away, and everything ends when none is left. They are stopped one after the other, the last one first,
-   so that each can hand its work to those that still run. What they say on stderr comes as lines, too.
+   so that each can hand its work to those that still run; one that takes long is not waited for. What they say on
+   stderr comes as lines, too.
 8. Who `needs` another is started when that one is ready, and is stopped before it.
+9. A child that `is_kept` is started again however it ended, at once if somebody stopped it, and for ever: rules 2, 3
+   and the end of rule 4 are not for it.
 """
 
 from __future__ import annotations
@@ -32,9 +35,12 @@ from ottla.base.clock import Clock, SystemClock
 from ottla.cli.terminal import EXIT_FAILED, EXIT_INTERRUPTED
 
 PAUSE_MS = 500
+KEPT_PAUSE_MS = 100
 PAUSE_MS_MAX = 10_000
+PAUSES_MAX = 20  # that differ: more would only make large numbers
 RESTARTS_MAX = 10
 STEADY_MS = 60_000  # whoever ran this long starts counting anew
+STOP_MS_ALONE = 3_000  # so long the others of many go on while one of them stops
 LINE_BYTES_MAX = 64 * 1024
 TICK_SECONDS = 0.5
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -44,7 +50,9 @@ _SET_PARENT_DEATH_SIGNAL = 1
 class RestartPolicy:
     """When a crashed child is started again. Pure: times come in, pauses go out."""
 
-    def __init__(self) -> None:
+    def __init__(self, first_pause_ms: int = PAUSE_MS, restarts_max: int | None = RESTARTS_MAX) -> None:
+        self.first_pause_ms = first_pause_ms
+        self.restarts_max = restarts_max  # None: for ever
         self.restarts = 0
         self.started_ms = 0
 
@@ -55,9 +63,9 @@ class RestartPolicy:
         """How long to wait before the next start, or None if it has crashed too often."""
         if now_ms - self.started_ms >= STEADY_MS:
             self.restarts = 0
-        if self.restarts >= RESTARTS_MAX:
+        if self.restarts_max is not None and self.restarts >= self.restarts_max:
             return None
-        pause = min(PAUSE_MS << self.restarts, PAUSE_MS_MAX)
+        pause = min(self.first_pause_ms << min(self.restarts, PAUSES_MAX), PAUSE_MS_MAX)
         self.restarts += 1
         return pause
 
@@ -75,6 +83,7 @@ class Child:
         on_end: Callable[[int], None] | None = None,
         *,
         is_one_of_many: bool = False,
+        is_kept: bool = False,
         needs: Child | None = None,
         good_codes: frozenset[int] = frozenset({0}),
         environment: Mapping[str, str] | None = None,
@@ -83,14 +92,16 @@ class Child:
         self.command = list(command)
         self.on_end = on_end
         self.is_one_of_many = is_one_of_many
+        self.is_kept = is_kept
         self.needs = needs
         self.good_codes = good_codes  # how it ends when it is asked to stop
         self.environment = environment  # on top of ours
-        self.policy = RestartPolicy()
+        self.policy = RestartPolicy(KEPT_PAUSE_MS, None) if is_kept else RestartPolicy()
         self.process: subprocess.Popen[bytes] | None = None
         self.buffer = b""
         self.was_ready = False
         self.is_told_to_stop = False
+        self.told_to_stop_ms = 0
         self.restart_at_ms: int | None = None
 
     def start(self, now_ms: int) -> None:
@@ -101,7 +112,7 @@ class Child:
             self.command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT if self.is_guest or self.is_one_of_many else None,
+            stderr=subprocess.STDOUT if self.is_guest or self.is_one_of_many or self.is_kept else None,
             env={**os.environ, **self.environment} if self.environment is not None else None,
             start_new_session=True,
             preexec_fn=_stop_with_parent,  # noqa: PLW1509 (this process has one thread)
@@ -154,11 +165,15 @@ class Supervisor:
         say: Callable[[str], None],
         clock: Clock | None = None,
         on_tick: Callable[[], None] | None = None,
+        on_hangup: Callable[[], None] | None = None,
     ) -> None:
+        """SIGHUP stops everything, too, unless `on_hangup` makes something else of it."""
         self.children = list(children)
         self.on_line = on_line
         self.say = say
         self.on_tick = on_tick
+        self.on_hangup = on_hangup
+        self.on_ended: Callable[[Child], None] | None = None  # told of each end, before anything is made of it
         self.clock = clock or SystemClock()
         self.selector = selectors.DefaultSelector()
         self.stops = 0  # how many stop signals came
@@ -179,10 +194,14 @@ class Supervisor:
             for key, _ in self.selector.select(self._seconds_to_wait()):
                 if key.data is None:
                     wake_out.recv(4096)
-                else:
+                elif isinstance(key.data, Child):
                     self._read(key.data)
+                else:
+                    key.data()
             self._reap()
             self._restart()
+            if self.is_ending and self.stops < 2:
+                self.stop()  # who has waited long enough for the one before
             if self.on_tick is not None:
                 self.on_tick()
         return self.code if self.code is not None else 0
@@ -194,6 +213,10 @@ class Supervisor:
             self.children.append(guest)
             self._start(guest)
 
+    def watch(self, source: socket.socket, on_readable: Callable[[], None]) -> None:
+        """One more source of news."""
+        self.selector.register(source, selectors.EVENT_READ, on_readable)
+
     def stop(self) -> None:
         """Ask those children to stop whose turn it is; asked again by a person, do not wait for them."""
         for child in self.children:
@@ -203,9 +226,11 @@ class Supervisor:
         if self.stops > 1:
             self.code = EXIT_INTERRUPTED
             return
-        for child in next_to_stop([child for child in self.children if child.process is not None]):
+        now_ms = self.clock.monotonic_ms()
+        for child in next_to_stop([child for child in self.children if child.process is not None], now_ms):
             if not child.is_told_to_stop:
                 child.is_told_to_stop = True
+                child.told_to_stop_ms = now_ms
                 child.send(signal.SIGTERM)
 
     @property
@@ -213,7 +238,9 @@ class Supervisor:
         return self.stops > 0 or self.code is not None
 
     def _signalled(self, number: int, _frame: object) -> None:
-        if number != signal.SIGCHLD:
+        if number == signal.SIGHUP and self.on_hangup is not None:
+            self.on_hangup()
+        elif number != signal.SIGCHLD:
             self.stops += 1
             self.say("Stopping. Once more Ctrl-C does not wait." if self.stops == 1 else "Stopping at once.")
             self.stop()
@@ -253,6 +280,8 @@ class Supervisor:
             self._ended(child, code)
 
     def _ended(self, child: Child, code: int) -> None:
+        if self.on_ended is not None:
+            self.on_ended(child)
         if child.on_end is not None:
             self.children.remove(child)
             child.on_end(code)
@@ -264,7 +293,11 @@ class Supervisor:
             self.stop()  # now the next ones
 
     def _ended_by_itself(self, child: Child, code: int) -> None:
-        if not child.was_ready and code != 0:
+        if child.is_kept and code == 0:
+            self.say(f"The {child.name} was stopped: starting it again.")
+            child.restart_at_ms = self.clock.monotonic_ms()
+            return
+        if not (child.was_ready or child.is_kept) and code != 0:
             self._give_up(code if code > 0 else EXIT_FAILED)
             return
         if code == 0:
@@ -296,21 +329,31 @@ class Supervisor:
                 self._start(child)
 
     def _seconds_to_wait(self) -> float | None:
+        now_ms = self.clock.monotonic_ms()
         times = [child.restart_at_ms for child in self.children if child.restart_at_ms is not None]
-        waits = [max(0, at_ms - self.clock.monotonic_ms()) / 1000 for at_ms in times]
+        ends = [child.told_to_stop_ms + STOP_MS_ALONE for child in self.children if stops_alone(child)]
+        times += [end_ms for end_ms in ends if end_ms > now_ms]  # past ones have been acted on
+        waits = [max(0, at_ms - now_ms) / 1000 for at_ms in times]
         return min([*waits, *([TICK_SECONDS] if self.on_tick is not None else [])], default=None)
 
     def __repr__(self) -> str:
         return f"<Supervisor stops={self.stops} code={self.code} {self.children}>"
 
 
-def next_to_stop(running: Sequence[Child]) -> list[Child]:
+def next_to_stop(running: Sequence[Child], now_ms: int) -> list[Child]:
     """Whose turn it is: guests, then the last of many, then those whom nobody needs any more. Pure."""
     if guests := [child for child in running if child.is_guest]:
         return guests
     many = [child for child in running if child.is_one_of_many]
+    late = [child for child in many if child.is_told_to_stop and now_ms - child.told_to_stop_ms >= STOP_MS_ALONE]
+    waited_for = [child for child in many if child not in late][-1:]
     needed = {child.needs.name for child in running if child.needs is not None}
-    return [child for child in running if child.name not in needed and (child not in many or child is many[-1])]
+    return [child for child in running if child.name not in needed and (child not in many or child in waited_for)]
+
+
+def stops_alone(child: Child) -> bool:
+    """Whether the next of many waits for this one."""
+    return child.is_one_of_many and child.is_told_to_stop and child.process is not None
 
 
 def _how(code: int) -> str:

@@ -276,9 +276,3 @@ def free_port(taken: Container[int] = ()) -> int:
             port = int(probe.getsockname()[1])
         if port not in taken:
             return port
-
-
-def broker_count(text: str) -> int:
-    if not (text.isascii() and text.isdecimal()) or not 1 <= int(text) <= BROKERS_MAX:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of brokers: 1 to {BROKERS_MAX}")
-    return int(text)

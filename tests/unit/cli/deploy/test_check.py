@@ -53,7 +53,10 @@ def findings(folder: Path, capsys: pytest.CaptureFixture[str], *words: str) -> t
 BROKER = "etc/ottla/broker-2.properties"
 FILE, VALUES = "compose.yaml", "values.yaml"
 UNIT = "etc/systemd/system/ottla@.service"
+ONE_EACH = "broker-%i.properties"
 PROBLEMS: list[tuple[str, str, Change, str]] = [
+    (SYSTEMD, UNIT, swap(ONE_EACH, f"{ONE_EACH} --processes 2"), "the same number, node.id 3"),
+    (SYSTEMD, UNIT, swap(ONE_EACH, f"{ONE_EACH} --processes=many"), "'many' is not a number of processes: 1 to 128"),
     (COMPOSE, FILE, swap("KAFKA_NODE_ID: 2", "KAFKA_NODE_ID: 1"), "the same number, node.id 1"),
     (
         COMPOSE,
