@@ -151,9 +151,9 @@ def create_topic(target: Target, purpose: str, partitions: int) -> str:
     return name
 
 
-def create_topics(target: Target, topics: dict[str, int]) -> None:
+def create_topics(target: Target, topics: dict[str, int], configs: dict[str, str] | None = None) -> None:
     with Connection(target) as connection:
-        answer = connection.call(wire.create_topics_request(topics, TOPIC_CONFIGS))
+        answer = connection.call(wire.create_topics_request(topics, TOPIC_CONFIGS | (configs or {})))
         errors = {name: error for name, error in wire.read_create_topics(answer).items() if error}
         if errors:
             raise BenchError(f"CreateTopics was answered with errors {errors}")
