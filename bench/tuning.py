@@ -1,6 +1,6 @@
-"""`python -m bench.tuning`: what each setting of docs/tuning.md brings and costs, on ottla and on Apache Kafka in one run.
+"""`python -m bench.tuning`: what each setting of docs/tuning.md brings and costs, on ottla and Apache Kafka in one run.
 
-A measurement changes one setting and leaves the others as they are. It writes the tables of docs/tuning.md and its plots.
+A measurement changes one setting and leaves the others as they are. It writes the tables and plots of docs/tuning.md.
 """
 
 import argparse
@@ -31,6 +31,7 @@ RATE = 2000
 SYSTEMS: dict[str, type[BrokerProcess]] = {OTTLA: OttlaProcess, KAFKA: KafkaProcess}
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 LATE = {"fetch.wait.max.ms": 100}
+SHORT_QUEUE = {"queue.buffering.max.messages": 20_000}  # with small buffers a long one takes a minute to empty
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def produce_cases() -> Iterator[Case]:
     for size in (4_000, 16_000, 100_000, 1_000_000):
         yield Case("batch_size", f"batch.size={size:,}", {"batch.size": size})
     for size in (0, 16 << 10, 1 << 20):
-        settings = {"socket.send.buffer.bytes": size, "socket.receive.buffer.bytes": size}
+        settings = {"socket.send.buffer.bytes": size, "socket.receive.buffer.bytes": size, **SHORT_QUEUE}
         yield Case("sockets", f"{size >> 10} KiB" if size else "the kernel's own", settings)
     many = {"linger.ms": 20}
     yield Case("connections", "one producer", many, rate=RATE, partitions=16)
@@ -78,6 +79,8 @@ def follow_cases() -> Iterator[Case]:
     yield Case("fetch", "fetch.min.bytes=1", {"fetch.min.bytes": 1}, rate=RATE)
     yield Case("fetch", "fetch.min.bytes=10,000", {"fetch.min.bytes": 10_000, **LATE}, rate=RATE)
     yield Case("fetch", "fetch.min.bytes=1,000,000", {"fetch.min.bytes": 1_000_000, **LATE}, rate=RATE)
+    yield Case("readers", "one consumer", rate=RATE, partitions=16)
+    yield Case("readers", "16 consumers", rate=RATE, partitions=16, clients=16)
     for wait_ms in (10, 100, 500):
         yield Case("idle", f"fetch.wait.max.ms={wait_ms}", {"fetch.wait.max.ms": wait_ms})
 
@@ -96,7 +99,8 @@ class Run:
             self._produced(case, self.seconds)
         for case in follow_cases():
             name = self._topic(case)
-            self._keep(case.axis, case.label, self._apart(tuning.follow, name, case.client, case.rate, self.seconds))
+            arguments = (name, case.client, case.rate, self.seconds, case.partitions, case.clients)
+            self._keep(case.axis, case.label, self._apart(tuning.follow, *arguments))
             delete_topics(self.broker.target, name)
         self.figures.pop("warm")
 

@@ -49,6 +49,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
     "fetch": (REQUESTS, P50, P99, CLIENT_SHARE, BROKER_SHARE, WIRE_SHARE),
     "idle": (REQUESTS, CLIENT_SHARE, BROKER_SHARE, WIRE_SHARE),
     "sockets": FLOOD,
+    "readers": (CONNECTIONS, REQUESTS, P50, P99, CLIENT_SHARE, BROKER_SHARE, WIRE_SHARE),
     "connections": (CONNECTIONS, *PACED),
     "partitions": FLOOD,
     "in_flight": FLOOD,
@@ -62,6 +63,7 @@ PLOTS: dict[str, tuple[tuple[str, tuple[Column, ...]], ...]] = {
     "tuning-network.svg": (("fetch", (REQUESTS, P50, CLIENT_SHARE, BROKER_SHARE)),),
     "tuning-multiplexing.svg": (
         ("connections", (REQUESTS, P50, CLIENT, BROKER)),
+        ("readers", (REQUESTS, P50, CLIENT_SHARE, BROKER_SHARE)),
         ("partitions", (SPEED, REQUESTS, CLIENT, BROKER)),
     ),
     "tuning-parameters.svg": (
@@ -113,9 +115,8 @@ def _cell(figures: dict[str, Any], axis: str, label: str, name: str) -> str:
 
 def _about(results: dict[str, Any]) -> str:
     lines = [
-        f"Taken on {results['started']} in one run of {results['took_s']} s: {results['seconds']:g} s a measurement, "
-        f"{'one round' if results['rounds'] == 1 else 'median of ' + str(results['rounds']) + ' rounds'}. "
-        "Each cell: ottla / Apache Kafka.",
+        f"Taken on {results['started']} in one run of {results['took_s']} s: {results['seconds']:g} s a measurement,",
+        f"{'one round' if results['rounds'] == 1 else 'median of ' + str(results['rounds']) + ' rounds'}.",
         "",
         "| | |",
         "|---|---|",

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import threading
 import time
 from random import Random
 from typing import Any
@@ -102,8 +103,7 @@ def produce(
         left = sum(producer.flush(FLUSH_SECONDS_MAX) for producer in made)
     if failed or left:
         raise BenchError(f"{len(failed)} messages failed ({failed[:1]}), {left} were not acknowledged")
-    for producer, each in zip(made, told, strict=True):
-        each.wait(producer)
+    _wait_all(told, made)
     figures = meter.figures(records=count)
     figures["records"] = count
     figures["client_us_per_record"] = meter.client_cpu_s * 1e6 / count
@@ -116,7 +116,7 @@ def produce(
 def consume(target: Target, topic: str, settings: dict[str, Any], records: int, seconds_max: float) -> Figures:
     """Reads partition 0 from its start until all records have come or the time is up."""
     told = Statistics()
-    consumer = _consumer(target, topic, {**CONSUMER_WITHOUT_STALLS, **settings}, told, 0)
+    consumer = _consumer(target, [TopicPartition(topic, 0, 0)], {**CONSUMER_WITHOUT_STALLS, **settings}, told)
     received = 0
     with Meter(target.pid) as meter:
         end = time.perf_counter() + seconds_max
@@ -128,43 +128,63 @@ def consume(target: Target, topic: str, settings: dict[str, Any], records: int, 
     return figures
 
 
-def follow(target: Target, topic: str, settings: dict[str, Any], rate: int, seconds: float) -> Figures:
-    """A consumer at the end of a topic to which another client writes `rate` records a second; 0: nobody writes.
+def follow(
+    target: Target, topic: str, settings: dict[str, Any], rate: int, seconds: float, partitions: int, clients: int
+) -> Figures:
+    """Consumers at the end of a topic to which another client writes `rate` records a second; 0: nobody writes.
 
-    The latency is from the call of produce() until the consumer has the record; CPU per second, not per record.
+    `clients` consumers share the partitions. The latency is from the call of produce() until a consumer has the record;
+    CPU per second, not per record.
     """
-    told = Statistics()
     producer = Producer({**target.client_settings, "acks": "1", "linger.ms": 0})
     values = itertools.cycle(orders())
-    producer.produce(topic, next(values))
+    for number in range(partitions):
+        producer.produce(topic, next(values), partition=number)
     producer.flush(FLUSH_SECONDS_MAX)
-    consumer = _consumer(target, topic, settings, told, 0)
-    if not consumer.consume(1, 10):
-        raise BenchError("the consumer got nothing")
-    told.wait(consumer)
-    fetches, received = told.requests("Fetch"), told.total("rxbytes")
+    told = [Statistics() for _ in range(clients)]
+    consumers = [
+        _consumer(target, [TopicPartition(topic, n, 0) for n in range(first, partitions, clients)], settings, each)
+        for first, each in enumerate(told)
+    ]
+    for consumer in consumers:
+        if not consumer.consume(1, 10):
+            raise BenchError("a consumer got nothing")
+    _wait_all(told, consumers)  # the first records of other partitions have come by then
+    fetches = sum(each.requests("Fetch") for each in told)
+    bytes_before = sum(each.total("rxbytes") for each in told)
     latencies: list[int] = []
     with Meter(target.pid) as meter:
         start = time.perf_counter()
         sent = 0
         while (now := time.perf_counter()) - start < seconds:
             while rate and sent < (now - start) * rate:
-                producer.produce(topic, next(values), key=str(time.perf_counter_ns()))
+                producer.produce(topic, next(values), str(time.perf_counter_ns()), partition=sent % partitions)
                 sent += 1
             producer.poll(0)
-            for message in consumer.consume(1000, 0.002 if rate else 0.05):
-                latencies.append(time.perf_counter_ns() - int(message.key()))
-    told.wait(consumer)
+            for consumer in consumers:
+                messages = consumer.consume(1000, 0)
+                received_ns = time.perf_counter_ns()
+                latencies += [received_ns - int(message.key()) for message in messages if message.key()]
+            time.sleep(0.0005 if rate else 0.05)
+    _wait_all(told, consumers)
+    producer.flush(FLUSH_SECONDS_MAX)
     figures = meter.figures()
-    figures["requests_per_s"] = (told.requests("Fetch") - fetches) / meter.seconds
-    figures["wire_bytes_per_s"] = (told.total("rxbytes") - received) / meter.seconds
+    figures["requests_per_s"] = (sum(each.requests("Fetch") for each in told) - fetches) / meter.seconds
+    figures["wire_bytes_per_s"] = (sum(each.total("rxbytes") for each in told) - bytes_before) / meter.seconds
     figures["broker_ms_per_s"] = meter.broker_cpu_s * 1000 / meter.seconds
     figures["client_ms_per_s"] = meter.client_cpu_s * 1000 / meter.seconds
-    consumer.close()
+    figures["connections"] = sum(each.total("connects") for each in told)
+    for consumer in consumers:
+        consumer.close()
     return figures | (latency_figures(latencies) if latencies else {})
 
 
-def _consumer(target: Target, topic: str, settings: dict[str, Any], told: Statistics, offset: int) -> Consumer:
+def _wait_all(told: list[Statistics], clients: list[Any]) -> None:
+    for each, client in zip(told, clients, strict=True):
+        each.wait(client)
+
+
+def _consumer(target: Target, places: list[TopicPartition], settings: dict[str, Any], told: Statistics) -> Consumer:
     consumer = Consumer(
         {
             **target.client_settings,
@@ -175,7 +195,7 @@ def _consumer(target: Target, topic: str, settings: dict[str, Any], told: Statis
             **settings,
         }
     )
-    consumer.assign([TopicPartition(topic, 0, offset)])
+    consumer.assign(places)
     return consumer
 
 
@@ -207,13 +227,24 @@ def _pace(
 
         return delivered
 
+    over = threading.Event()
+    pollers = [threading.Thread(target=_poll, args=(producer, over)) for producer in made]
+    for poller in pollers:
+        poller.start()
     start, count = clock(), 0
     while (now := clock() - start) < seconds * 1e9:
         while count < now * rate / 1e9:
             number = count % partitions
             made[number % len(made)].produce(topic, next(values), partition=number, on_delivery=note(clock()))
             count += 1
-        for producer in made[1:]:
-            producer.poll(0)
-        made[0].poll(max(0.0, (count / rate) - (clock() - start) / 1e9))
+        time.sleep(max(0.0, count / rate - (clock() - start) / 1e9))
+    over.set()
+    for poller in pollers:
+        poller.join()
     return count
+
+
+def _poll(producer: Any, over: threading.Event) -> None:
+    """In a thread: who hears of an acknowledgement only with the next record measures the pace of the records."""
+    while not over.is_set():
+        producer.poll(0.1)

@@ -123,7 +123,7 @@ def _client(client: Client, options: argparse.Namespace) -> Report:
     if facts is None:
         raise ToolError(
             f"no client {options.client} has pushed metrics lately: "
-            "`ottla client-metrics set everything --metrics '*' --interval 10000` asks clients for them when they connect"
+            "`ottla client-metrics set everything --metrics '*' --interval 10000` asks clients that connect for them"
         )
     return advise_client(facts)
 

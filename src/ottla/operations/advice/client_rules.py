@@ -77,7 +77,7 @@ def check_short_lives(facts: ClientFacts) -> Iterator[Advice]:
     yield Advice(
         "short-lives",
         f"{counted(came, 'new client')} of this name came in {facts.seconds:.0f} s",
-        "make one producer or consumer when the application starts, and keep it: each one opens connections, logs in and "
+        "make one producer or consumer when the application starts, and keep it: each opens connections, logs in and "
         "asks for metadata before its first record",
         f"no new connections instead of at least {number(2 * came / facts.seconds)} a second",
         {"new_clients_per_s": 0.0},

@@ -1,7 +1,7 @@
-"""Asks what group_rules.py judges: members, lag, and the commits of the last minute, out of `__consumer_offsets` itself.
+"""Asks what group_rules.py judges: members, lag, and the commits of the last minute, out of `__consumer_offsets`.
 
-The newest part of that log holds every commit with its time, before a cleaner comes: so rates are known at once, without
-waiting between two looks. At most COMMITS_MAX records of it are read; the time that is looked at is then shorter.
+The newest part of that log holds every commit with its time, before a cleaner comes: so rates are known at once,
+without waiting between two looks. At most COMMITS_MAX records of it are read; the time looked at is then shorter.
 """
 
 from __future__ import annotations

@@ -92,8 +92,8 @@ def check_idle(facts: GroupFacts) -> Iterator[Advice]:
         "idle-members",
         f"{len(idle)} of {counted(len(facts.members), 'member')} have nothing to read, because the topics have "
         f"{counted(partitions, 'partition')}",
-        f"ottla topics alter {topic} --partitions {wanted} (a key may then go to another partition than before), or stop "
-        f"{len(idle)} of the members",
+        f"ottla topics alter {topic} --partitions {wanted} (a key may then go to another partition than before), or "
+        f"stop {len(idle)} of the members",
         f"all {len(facts.members)} members read: {number(len(facts.members) / busy)} times as many as now",
         {"partitions": wanted, "idle": 0},
     )
@@ -120,7 +120,7 @@ def check_speed(facts: GroupFacts) -> Iterator[Advice]:
         "too-few-members",
         f"{number(came)} records a second come in and {counted(len(rates), 'member')} read {number(read)}: {lag:,} "
         "records behind, and more every second",
-        f"{first}{counted(wanted, 'member')} (there are {counted(partitions, 'partition')}), or less work for each record",
+        f"{first}{counted(wanted, 'member')}, or less work for each record (partitions now: {partitions})",
         f"{number(wanted * each_reads)} records a second: the lag is gone after about {number(drained_s)} s",
         {"members": wanted, "read_per_s": wanted * each_reads, "drained_s": drained_s},
     )
@@ -132,8 +132,8 @@ def _some_are_late(late: Sequence[MemberRates], others: Sequence[MemberRates]) -
         if each.read < SLOW_SHARE * usual_read and each.came > SLOW_SHARE * usual_came:
             yield Advice(
                 "slow-member",
-                f"member {each.name} reads {number(each.read)} records a second and others {number(usual_read)}, though "
-                f"as much comes in for it: it is {each.lag:,} records behind",
+                f"member {each.name} reads {number(each.read)} records a second and others {number(usual_read)}, "
+                f"though as much comes in for it: it is {each.lag:,} records behind",
                 "look at that member and its machine, or replace it by one that is as fast as the others",
                 f"{number(usual_read)} records a second instead of {number(each.read)}: its lag shrinks",
                 {"read_per_s": usual_read},
@@ -189,7 +189,7 @@ def figures(facts: GroupFacts) -> list[Figure]:
     came = [each.came for each in facts.progress.values() if each.came is not None]
     read = [each.read for each in facts.progress.values() if each.read is not None]
     idle = sum(not member.partitions for member in facts.members)
-    found = [
+    return [
         Figure("state", facts.state),
         Figure("members", f"{len(facts.members):,}, {idle} of them without partitions"),
         Figure(
@@ -200,4 +200,3 @@ def figures(facts: GroupFacts) -> list[Figure]:
         Figure("records that are read", f"{number(sum(read))}/s" if read else "?"),
         Figure("commits of partitions", "?" if facts.commits_per_s is None else f"{number(facts.commits_per_s)}/s"),
     ]
-    return found

@@ -1,9 +1,10 @@
-"""Asks what topic_rules.py judges: settings, offsets, and a sample of the newest records, bounded whatever the topic's size.
+"""Asks what topic_rules.py judges: settings, offsets, and a bounded sample of the newest records.
 
 Rules:
-1. At most PARTITIONS_MAX partitions are read, the busiest first, of each the last OFFSETS_MAX offsets, up to SAMPLE_BYTES.
-2. What may not be asked, or cannot be, is noted with its reason; the rules that need it are silent. A topic that does not
-   exist, or that this login may not see, is refused.
+1. At most PARTITIONS_MAX partitions are read, the busiest first; of each the last OFFSETS_MAX offsets, up to
+   SAMPLE_BYTES.
+2. What may not be asked, or cannot be, is noted with its reason; the rules that need it are silent. A topic that does
+   not exist, or that this login may not see, is refused.
 """
 
 from __future__ import annotations
