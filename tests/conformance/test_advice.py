@@ -125,11 +125,11 @@ def test_fewer_commits(bootstrap: str, new_topic: NewTopic, coordinator: None) -
 def test_what_is_not_there_is_refused_in_a_sentence(bootstrap: str, topic_name: str, coordinator: None) -> None:
     for words in (("--topic", topic_name), ("--group", topic_name), ("--topic", "a/b")):
         result = run_here("ottla", "advise", "--bootstrap-server", bootstrap, *words)
-        assert (result.code, result.err.count(b"\n")) == (1, 1), result
+        assert (result.code, result.err.count("\n")) == (1, 1), result
     assert run_here("ottla", "advise", "--bootstrap-server", bootstrap).code == 2
     result = run_here("ottla", "advise", "--bootstrap-server", bootstrap, "--client", "nobody")
     assert result.code == 1
-    assert b"--url" in result.err
+    assert "--url" in result.err
 
 
 def test_an_empty_topic_gets_no_advice(bootstrap: str, topic: str) -> None:
