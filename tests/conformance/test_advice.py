@@ -157,7 +157,7 @@ def test_small_transactions_are_told_and_not_taken_for_tiny_batches(
         producer.commit_transaction(20)
     found = advise(bootstrap, "--topic", topic)
     assert not found["advice"]
-    assert found["figures"]["records a transaction"] == "1"
+    assert found["figures"]["records a transaction"] == "1.0"
 
 
 def test_only_some_of_many_partitions_are_read(bootstrap: str, new_topic: NewTopic) -> None:

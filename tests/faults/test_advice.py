@@ -64,7 +64,7 @@ def rates_of(broker: Any, seconds: float = SECONDS) -> Rates:
     return Rates(before, reading(broker))
 
 
-@pytest.mark.parametrize("batch_size", [20_000, 900_000], ids=["on the loop", "in a thread"])
+@pytest.mark.parametrize("batch_size", [10_000, 900_000], ids=["on the loop", "in a thread"])
 def test_producers_that_compress_as_the_topic_does_take_work_from_the_broker(broker: Any, batch_size: int) -> None:
     create(broker, compression_type="gzip")
 

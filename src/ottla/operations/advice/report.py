@@ -39,7 +39,7 @@ def number(value: float) -> str:
     """As people read it: three digits are enough."""
     if value >= 100:
         return f"{value:,.0f}"
-    return f"{value:.1f}" if value >= 10 else f"{value:.2g}"
+    return f"{value:.1f}" if value >= 1 else f"{value:.2g}"
 
 
 def counted(count: int, noun: str) -> str:

@@ -225,7 +225,7 @@ def figures(facts: TopicFacts) -> list[Figure]:
     ]
     if shares:
         hot = max(shares, key=lambda partition: shares[partition])
-        found.append(Figure("busiest partition", f"{hot}, with {shares[hot]:.0%}"))
+        found.append(Figure("busiest partition", f"{hot}, with {shares[hot]:.1%}"))
     if facts.batches:
         count, records = len(facts.batches), facts.records
         codecs = ", ".join(f"{name} {size / facts.stored_bytes:.0%}" for name, size in facts.codecs.most_common())
