@@ -2,12 +2,14 @@
 
 import os
 import time
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException, Producer
 
 from conformance.advised import Member, advise, produce
-from conformance.conftest import NewTopic
+from conformance.conftest import ALL_RIGHTS, NewTopic
 from conformance.in_process import run_here
 from conformance.waiting import eventually
 from ottla.client.client import Client
@@ -82,14 +84,15 @@ def test_more_partitions_give_idle_members_work(bootstrap: str, new_topic: NewTo
     topic = new_topic()
     produce(bootstrap, topic, 100, {"compression.type": "lz4"})
     with Member(bootstrap, topic, group_id=topic), Member(bootstrap, topic, group_id=topic):
-        found: list[dict[str, object]] = []
+        found: dict[str, Any] = {}
 
-        def is_told(rule: str) -> bool:
-            found[:] = [advise(bootstrap, "--group", topic)] if _exists(bootstrap, topic) else []
-            return bool(found) and rule in found[0]["advice"]  # type: ignore[operator]
+        def is_told() -> bool:
+            if _exists(bootstrap, topic):
+                found.update(advise(bootstrap, "--group", topic)["advice"])
+            return "idle-members" in found
 
-        assert eventually(lambda: is_told("idle-members"), 20)
-        said = found[0]["advice"]["idle-members"]  # type: ignore[index]
+        assert eventually(is_told, 20)
+        said = found["idle-members"]
         command = said["change"].partition(" (")[0].split()
         assert command[-1] == "2"
         assert run_here("ottla", command[1], "--bootstrap-server", bootstrap, *command[2:]).code == 0
@@ -164,3 +167,12 @@ def test_only_some_of_many_partitions_are_read(bootstrap: str, new_topic: NewTop
     topic = new_topic(partitions=200)
     produce(bootstrap, topic, 2000, {"linger.ms": 50, "compression.type": "lz4"}, key=lambda number: b"%d" % number)
     assert advise(bootstrap, "--topic", topic)["figures"]["sample"].endswith("of 16 partitions")
+
+
+@pytest.mark.needs_ottla
+def test_who_may_not_look_is_told_so(broker_factory: Callable[..., Any]) -> None:
+    broker = broker_factory(**{**ALL_RIGHTS, "super.users": "User:admin"})
+    for words in (("--topic", "orders"), ("--group", "billing")):
+        result = run_here("ottla", "advise", "--bootstrap-server", broker.bootstrap, *words)
+        assert (result.code, result.err.count("\n")) == (1, 1), result
+        assert "authorized" in result.err
