@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.names import TopicPartition
+from ottla.base.partitioning import partition_for
 from ottla.client.admin import Admin
 from ottla.client.client import Client
 from ottla.client.errors import ClientError, RefusedError, refusal
 from ottla.client.groups import DEAD, Group, describe_groups
 from ottla.client.offsets import LATEST, NO_OFFSET, list_offsets
-from ottla.coordination.partitioning import partition_for
 from ottla.operations.advice.group_rules import GroupFacts, MemberFacts, Progress
 from ottla.operations.batches import FetchedDataError
 from ottla.operations.fetching import FetchError, Range
@@ -116,6 +116,7 @@ def _commits(piece: Piece, mark: bytes) -> Iterator[Commit]:
             found = read_record(GROUP_RECORDS, key, value)
         except (UnknownRecordError, ProtocolError):
             continue
+        assert found.value is not None
         yield Commit(TopicPartition(found.key.topic, found.key.partition), found.value.offset, piece.timestamp_ms(row))
 
 

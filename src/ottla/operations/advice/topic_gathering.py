@@ -84,7 +84,7 @@ def _offsets(client: Client, places: Sequence[TopicPartition], when: int, facts:
 
 def _sample(client: Client, facts: TopicFacts, ranges: Sequence[Range]) -> None:
     batches: list[SampledBatch] = []
-    sampled = []
+    sampled: list[int] = []
     room = DECOMPRESSED_BYTES_MAX
     for wanted in ranges:
         try:
@@ -151,9 +151,14 @@ def traffic_of(rates: Sequence[Rates], topic: str) -> Traffic | None:
         known = [rate for each in rates if (rate := each.total(f"{TOPIC}{kind}_total", topic=topic)) is not None]
         return sum(known) if known else None
 
-    kinds = ("messagesin", "bytesin", "totalproducerequests", "totalfetchrequests", "bytesout")
-    found = [total(kind) for kind in kinds]
-    if all(value is None for value in found):
+    records, reads = total("messagesin"), total("totalfetchrequests")
+    if records is None and reads is None:
         return None
-    is_kafka = any(not each.now.info() for each in rates)
-    return Traffic(*(value or 0.0 for value in found), are_followers_counted=is_kafka)
+    return Traffic(
+        records=records or 0.0,
+        bytes_in=total("bytesin") or 0.0,
+        appends=total("totalproducerequests") or 0.0,
+        fetches=reads or 0.0,
+        bytes_out=total("bytesout") or 0.0,
+        are_followers_counted=any(not each.now.info() for each in rates),
+    )
