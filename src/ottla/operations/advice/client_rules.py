@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ottla.operations.advice.report import Advice, Figure, Report, counted, number
+from ottla.base.counting import counted
+from ottla.operations.advice.report import Advice, Figure, Report, number
 from ottla.operations.metric_readings import Reading, Sample
 
 PREFIX = "ottla_client_"

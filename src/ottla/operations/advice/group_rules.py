@@ -12,8 +12,9 @@ from math import ceil
 from statistics import median
 from typing import NamedTuple
 
+from ottla.base.counting import counted
 from ottla.base.names import TopicPartition
-from ottla.operations.advice.report import Advice, Figure, Report, counted, number
+from ottla.operations.advice.report import Advice, Figure, Report, number
 
 BEHIND_RECORDS_MIN = 100
 BEHIND_SECONDS_MIN = 2.0  # of what comes in

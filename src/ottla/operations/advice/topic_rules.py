@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from ottla.base.counting import counted
 from ottla.operations.advice.batching import best_linger, compressed_bytes
-from ottla.operations.advice.report import Advice, Figure, Report, counted, number
+from ottla.operations.advice.report import Advice, Figure, Report, number
 from ottla.operations.advice.topic_facts import SampledBatch, TopicFacts
 from ottla.operations.sizes import size_text
 from ottla.protocol.compression import CODEC_NAMES, LZ4, NONE, ZSTD
