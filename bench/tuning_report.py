@@ -13,6 +13,7 @@ from matplotlib import pyplot as plt
 from bench.errors import BenchError
 from bench.goals import KAFKA, OTTLA
 from bench.plots import COLOURS, NAMES
+from bench.report import noise
 from bench.table import DASH, format_value
 
 PAGE = "tuning.md"
@@ -118,6 +119,7 @@ def _about(results: dict[str, Any]) -> str:
         f"Taken on {results['started']} in one run of {results['took_s']} s: {results['seconds']:g} s a measurement,",
         f"{'one round' if results['rounds'] == 1 else 'median of ' + str(results['rounds']) + ' rounds'}.",
         "",
+        *noise(each for axes in results["figures"].values() for cases in axes.values() for each in cases.values()),
         "| | |",
         "|---|---|",
     ]
