@@ -1,5 +1,6 @@
 """The tables and plots of docs/tuning.md, from the figures of bench/tuning.py."""
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ from matplotlib import pyplot as plt
 from bench.errors import BenchError
 from bench.goals import KAFKA, OTTLA
 from bench.plots import COLOURS, NAMES
-from bench.report import noise
+from bench.report import NOISE_SHARE_MAX, noise
 from bench.table import DASH, format_value
 
 PAGE = "tuning.md"
@@ -120,12 +121,25 @@ def _about(results: dict[str, Any]) -> str:
         f"{'one round' if results['rounds'] == 1 else 'median of ' + str(results['rounds']) + ' rounds'}.",
         "",
         *noise(each for axes in results["figures"].values() for cases in axes.values() for each in cases.values()),
+        *_noisy(results["figures"]),
         "| | |",
         "|---|---|",
     ]
     skipped = ("ottla",)
     lines += [f"| {name} | {value} |" for name, value in results["machine"].items() if name not in skipped]
     return "\n".join(lines)
+
+
+def _noisy(figures: dict[str, Any]) -> list[str]:
+    """Which measurements others disturbed, by name."""
+    named = [
+        f"{NAMES[system]} {axis} `{label}`"
+        for system, axes in figures.items()
+        for axis, cases in axes.items()
+        for label, each in cases.items()
+        if (each["other_cpu_s"] + each["stolen_s"]) / (each["seconds"] * (os.cpu_count() or 1)) > NOISE_SHARE_MAX
+    ]
+    return [f"Disturbed: {', '.join(named)}.", ""] if named else []
 
 
 def _drawn(figures: dict[str, Any], rows: Sequence[tuple[str, Sequence[Column]]]) -> Any:
