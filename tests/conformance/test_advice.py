@@ -175,4 +175,4 @@ def test_who_may_not_look_is_told_so(broker_factory: Callable[..., Any]) -> None
     for words in (("--topic", "orders"), ("--group", "billing")):
         result = run_here("ottla", "advise", "--bootstrap-server", broker.bootstrap, *words)
         assert (result.code, result.err.count("\n")) == (1, 1), result
-        assert "authorized" in result.err
+        assert "authoriz" in result.err.lower()

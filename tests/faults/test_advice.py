@@ -82,7 +82,8 @@ def test_producers_that_compress_as_the_topic_does_take_work_from_the_broker(bro
     assert "gzip" in said["recompressed"]["seen"]
     after, nothing = cost("gzip")
     assert "recompressed" not in nothing
-    assert before - after == pytest.approx(said["recompressed"]["estimates"]["broker_us_per_record"], rel=0.5)
+    least = said["recompressed"]["estimates"]["broker_us_per_record"]  # bytes that do not come cost nothing, either
+    assert 0.8 * least <= before - after <= 3 * least
 
 
 def test_larger_answers_need_fewer_reads(broker: Any) -> None:

@@ -101,7 +101,7 @@ def check_recompression(facts: TopicFacts) -> Iterator[Advice]:
         return
     name = "none" if codec == "uncompressed" else codec
     cost = facts.recompression_us
-    spent = f"about {number(cost)} µs of a broker's CPU a record, " if cost is not None else ""
+    spent = f"at least {number(cost)} µs less of a broker's CPU a record, " if cost is not None else ""
     yield Advice(
         "recompressed",
         f"brokers compress anew: a record comes with {number(came)} bytes and is kept with {number(kept)} "
