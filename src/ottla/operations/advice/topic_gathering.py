@@ -134,7 +134,7 @@ def _read(client: Client, wanted: Range, facts: TopicFacts, *, is_busiest: bool)
 
 
 def _time_compression(facts: TopicFacts) -> None:
-    """What compressing a record as the topic wants it costs on this machine. A broker pays that, and more to receive it."""
+    """What compressing a record as the topic wants it costs here. A broker pays that, and more to receive it."""
     codec = facts.settings.get("compression.type")
     if codec not in CODEC_NAMES or not facts.records:
         return
