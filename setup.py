@@ -81,7 +81,7 @@ COMPILED = [
     "src/ottla/replication/waiting.py",
     "src/ottla/coordination/deadlines.py",
     "src/ottla/coordination/machine.py",
-    "src/ottla/coordination/partitioning.py",
+    "src/ottla/base/partitioning.py",
     "src/ottla/coordination/runtime.py",
     "src/ottla/coordination/shard.py",
     "src/ottla/groups/classic.py",

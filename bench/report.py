@@ -1,8 +1,10 @@
 """Writes what was measured: a table for the terminal, and docs/performance.md with plots."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
+from bench.figures import Figures
 from bench.goals import PHYSICAL, TIMES, section_titles
 from bench.options import ONCE, SECTIONS
 from bench.plots import write_plots
@@ -101,12 +103,17 @@ def _summary(results: Results) -> list[str]:
 
 
 def _noise(results: Results) -> list[str]:
+    measured = (figures for section, figures in results.measurements() if section not in TWO_CLIENT_SECTIONS)
+    return noise(figures for figures in measured if figures.get("seconds", 0) >= 0.5)
+
+
+def noise(measurements: Iterable[Figures]) -> list[str]:
     """How much processor time went to others while we measured: the reader must know."""
     cores = os.cpu_count() or 1
     shares = [
         (figures["other_cpu_s"] + figures["stolen_s"]) / (figures["seconds"] * cores)
-        for section, figures in results.measurements()
-        if section not in TWO_CLIENT_SECTIONS and figures.get("seconds", 0) >= 0.5 and "other_cpu_s" in figures
+        for figures in measurements
+        if "other_cpu_s" in figures
     ]
     if not shares:
         return []

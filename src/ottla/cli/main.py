@@ -62,6 +62,7 @@ COMMANDS = {
     "reassign": Command("ottla.cli.commands.reassign", "move replicas between brokers"),
     "elect": Command("ottla.cli.commands.elect", "give partitions another leader"),
     "doctor": Command("ottla.cli.commands.doctor", "look for what is wrong with a cluster, with cause and cure"),
+    "advise": Command("ottla.cli.commands.advise", "what to change about a topic, group or client, and what it brings"),
     "cluster": Command("ottla.cli.commands.cluster", "brokers, their APIs, the metadata quorum"),
     "features": Command("ottla.cli.commands.features", "show and change feature flags"),
     "client-metrics": Command("ottla.cli.commands.subscriptions", "ask clients for their metrics, and show them"),

@@ -23,8 +23,8 @@ from ottla.base import tasks
 from ottla.base.clock import Clock
 from ottla.base.errors import Error, KafkaError
 from ottla.base.file_range import FileRange
+from ottla.base.partitioning import partition_for
 from ottla.coordination.machine import Decision, Machine, Stamp
-from ottla.coordination.partitioning import partition_for
 from ottla.coordination.shard import FOREVER_MS, Refuse, Shard
 from ottla.protocol.batches import COMMIT_MARKER, HEADER_BYTES, control_record_type, read_batch_header, read_records
 from ottla.replication.partition import Partition

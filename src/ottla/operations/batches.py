@@ -115,6 +115,12 @@ def offset_after(records: bytes, partition: str) -> int | None:
     return last
 
 
+def checked_batches(records: bytes, partition: str) -> Iterator[tuple[BatchHeader, int, bytes | memoryview]]:
+    """All batches that are there as a whole, markers too: header, position, and the records decompressed."""
+    for header, position in _headers(records, partition):
+        yield header, position, _payload(records, position, header, partition).data
+
+
 def _headers(records: bytes, partition: str) -> Iterator[tuple[BatchHeader, int]]:
     """The batches that are there as a whole, their checksums proved."""
     for header, position in _whole_batches(records, partition):

@@ -12,11 +12,12 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from ottla.metrics.beans import SUM, BadNameError, Bean, ObjectName, parse_pattern
 from ottla.metrics.prometheus import families_of
 from ottla.operations.errors import OperationError
-from ottla.operations.metric_readings import TIMEOUT_SECONDS, Reading, Sample, ask_page
+from ottla.operations.metric_readings import TIMEOUT_SECONDS, Reading, Sample, ask_page, read_metrics
 
 AGENT, PATH = "/jolokia", "/jolokia/"  # Jolokia's own server knows only the second
 BEANS: Final = (
@@ -59,6 +60,16 @@ def read_jolokia(
     if not any(name.startswith("kafka_server_") for name in reading.samples):
         raise OperationError(f"{url.rpartition('@')[2]} tells nothing about a Kafka broker")
     return reading
+
+
+def is_jolokia(url: str) -> bool:
+    """Whether an address is that of an agent; others are those of ottla's own /metrics."""
+    return AGENT in urlsplit(url).path
+
+
+def read_any(url: str) -> Reading:
+    """What a broker tells now, whichever of the two its address is."""
+    return read_jolokia(url) if is_jolokia(url) else read_metrics(url)
 
 
 def parse_jolokia(text: str, taken_s: float) -> Reading:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.errors import Error, KafkaError
+from ottla.base.partitioning import partition_for
 from ottla.broker.coordinators.transaction_messages import Errors, PartitionCall, PartitionMessengers, Place
-from ottla.coordination.partitioning import partition_for
 from ottla.coordination.runtime import Runtime
 from ottla.coordination.shard import Shard
 from ottla.transactions.machine import RAISES_EPOCHS, TransactionMachine

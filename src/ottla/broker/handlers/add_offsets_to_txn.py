@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Final
 
 from ottla.base.errors import Error, KafkaError
+from ottla.base.partitioning import partition_for
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
 from ottla.broker.coordinators.waiting_answers import answer_of
-from ottla.coordination.partitioning import partition_for
 from ottla.protocol.messages.transaction_steps import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from ottla.transactions.transaction import Identity
 

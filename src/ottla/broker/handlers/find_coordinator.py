@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Final
 
 from ottla.base.errors import Error, KafkaError
+from ottla.base.partitioning import partition_for
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
 from ottla.broker.handlers.describe_configs import MALFORMED
 from ottla.broker.slices import in_slices
-from ottla.coordination.partitioning import partition_for
 from ottla.protocol.messages.groups import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 BATCHED_SINCE: Final = 4

@@ -315,6 +315,8 @@ async def _append_recompressed(
             batch = await loop.run_in_executor(broker.workers, partition.log.recompressed, item.records)
             data.records = memoryview(batch)
             answer = _append(partition, data, request, context, broker.clock.now_ms(), unfinished)
+            if not answer.error_code:  # Kafka counts what came, not what is kept
+                partition.traffic.bytes_in += len(item.records) - len(batch)
         except KafkaError as refusal:
             answer = _error(data.index, refusal.error, refusal.message)
         except RecompressionNeededError:  # the topic's codec was changed meanwhile: let the producer try again

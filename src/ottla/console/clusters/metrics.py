@@ -26,7 +26,7 @@ from ottla.console.clusters.snapshot import Broker, Snapshot
 from ottla.console.clusters.tracks import Track
 from ottla.operations.broker_load import WANTED, Load, RequestLoad, load, request_loads
 from ottla.operations.errors import OperationError
-from ottla.operations.jolokia_readings import AGENT, read_jolokia
+from ottla.operations.jolokia_readings import is_jolokia, read_jolokia
 from ottla.operations.metric_readings import PasswordNeededError, Reading, read_metrics
 from ottla.operations.public_addresses import first_inside, look_up
 
@@ -193,7 +193,7 @@ def read_broker(addresses: MetricAddresses, broker: Broker, may_be_inside: bool)
         raise OperationError(f"broker {broker.broker_id} has no address")
     if not may_be_inside:
         _check_public(address)
-    read = read_jolokia if AGENT in urlsplit(address).path else read_metrics
+    read = read_jolokia if is_jolokia(address) else read_metrics
     try:
         reading = read(addresses.with_login(address), "", ANSWER_SECONDS_MAX, WANTED)
     except PasswordNeededError:

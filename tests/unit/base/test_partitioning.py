@@ -1,6 +1,6 @@
 """Groups and transactional ids find the same partition as with Apache Kafka."""
 
-from ottla.coordination.partitioning import KEY_LENGTH_MAX, REMEMBERED_MAX, java_hash, partition_for
+from ottla.base.partitioning import KEY_LENGTH_MAX, REMEMBERED_MAX, java_hash, partition_for
 
 
 def test_hashes_are_those_of_java():
