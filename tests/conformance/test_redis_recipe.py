@@ -29,7 +29,7 @@ def test_redis_holds_every_result_once_whatever_crashes(bootstrap: str, new_topi
                 add(transaction, message)
                 failing(message)
 
-            with Running(lambda stop: RedisConsumer(group, topic, server.client(), handle).run(stop)) as run:  # noqa: B023
+            with Running(lambda stop: RedisConsumer(group, topic, server.client(), handle).run(stop)) as run:
                 assert isinstance(run.wait_end(), Crash)
 
         executed = redis.client.Pipeline.execute

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 from ottla.pipelines.sinks.batch import LostError, SinkError
 from ottla.pipelines.sinks.database import DatabaseSink, Session
@@ -32,9 +32,6 @@ from ottla.pipelines.sinks.redis_rows import (
     row_key,
 )
 from ottla.pipelines.sinks.tables import LEDGER, Table, TableColumn, row_values
-
-if TYPE_CHECKING:
-    from redis.connection import ConnectionInterface
 
 PORTION: Final = 1000  # rows, keys or commands on their way at once
 CONNECT_SECONDS: Final = 10.0
@@ -69,7 +66,7 @@ class RedisSession:
         self._url = url
         self._type: Type = kind
         self._expire_ms = expire_ms
-        self._connection: ConnectionInterface | None = None
+        self._connection: Any = None  # redis-py does not say its types
         self._packed: list[bytes] = []
         self._command_count = self._bytes = 0
 
@@ -93,7 +90,7 @@ class RedisSession:
             self._connection.disconnect()  # what was not executed is forgotten
 
     @property
-    def connection(self) -> ConnectionInterface:
+    def connection(self) -> Any:
         assert self._connection is not None
         return self._connection
 
@@ -262,7 +259,7 @@ def check_url(url: str) -> None:
     except ImportError:
         raise SinkError(f"the package redis is not there: {INSTALL}") from None
     try:
-        parse_url(url)
+        parse_url(url)  # type: ignore[no-untyped-call]
     except ValueError:
         raise SinkError("is no URL of a Redis: redis://:${PASSWORD}@host:6379/0, rediss://… for TLS") from None
 
