@@ -1,4 +1,4 @@
-"""Burrow reads commits with a Sarama client on __consumer_offsets: it sees those of everybody (`-m other_languages`)."""
+"""Burrow reads commits with a Sarama client on __consumer_offsets: it sees those of all (`-m other_languages`)."""
 
 import json
 import subprocess
