@@ -106,7 +106,7 @@ def test_of_two_drivers_at_once_the_second_writes_nothing(server: RedisServer, n
             session.insert(table, COLUMNS, iter([arrow([("a", 1, 1)])]))
             session.record("q", name, Recorded(0, "rows"))
         fast.commit()
-        with pytest.raises(LostError, match="another one wrote the same keys at the same time"):
+        with pytest.raises(LostError, match="another one wrote to this table at the same time"):
             slow.commit()
     assert server.client().xlen(name) == 1
 
@@ -140,6 +140,7 @@ def test_what_redis_refuses_is_one_sentence_and_nothing_is_written(
     monkeypatch.setattr(redis_session, "TRANSACTION_BYTES_MAX", 1 << 20)
     with pytest.raises(SinkError, match="more than 1 MiB, too much for one transaction of Redis: make batches smaller"):
         write(server.url, Table(f"{name}-s"), "stream", [("a" * 1000, 1, 1)] * 1100)
+    monkeypatch.undo()
 
     with RedisServer(tmp_path / "small", "--maxmemory", "3mb", "--requirepass", "secret") as small:
         with pytest.raises(SinkError, match=r"^Redis refuses this user: Authentication required$"):

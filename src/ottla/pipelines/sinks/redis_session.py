@@ -1,8 +1,9 @@
 """A transaction with Redis: rows, offsets, and which batch they are, in one MULTI/EXEC.
 
-Redis has no BEGIN: what is read is watched, what is written is gathered here, and EXEC runs all of it or, if a watched
-key has changed, nothing. So of two drivers at once the second writes nothing, and asks again. Redis undoes nothing that
-EXEC has begun: what could fail there (a key of another type) is looked at before.
+Redis has no BEGIN: the ledger of a table is watched, what is written is gathered here, and EXEC runs all of it, or
+nothing if the ledger has changed. So of two drivers at once, also of two queries, the second writes nothing, and asks
+again. Keys of rows are not watched: Redis compares each with all that are watched already. It undoes nothing that EXEC
+has begun: what could fail there (a key of another type) is looked at before.
 
 The ledger is a hash, `ottla_batches:TABLE`, with a field a query; offsets are in another one, `ottla_offsets:QUERY`,
 with a field `topic:partition` each.
@@ -164,7 +165,6 @@ class RedisSession:
     def _upsert(self, table: Table, columns: Sequence[TableColumn], rows: Sequence[Row], gone: Sequence[bool]) -> None:
         places = [[column.name for column in columns].index(name) for name in table.key]
         keys = [row_key(table.name, [row[place] for place in places]) for row in rows]
-        self._ask(("WATCH", *keys))
         for key, found in zip(keys, self._ask(*(("TYPE", key) for key in keys)), strict=True):
             self._check_type(key, found.decode())
         stays = self._newer(table, columns, keys, rows) if table.newest_by else [False] * len(rows)
@@ -208,7 +208,7 @@ class RedisSession:
             connection.send_command("EXEC")
             answers = connection.read_response()
         if answers is None:
-            raise LostError("another one wrote the same keys at the same time")
+            raise LostError("another one wrote to this table at the same time")
         refused = next((each for each in answers if isinstance(each, Exception)), None)
         if refused is not None:
             raise SinkError(f"Redis has refused a part of a transaction that it has begun: {refused}")
