@@ -57,10 +57,11 @@ class Copying:
         application.kill9()
         application.start()
 
-    def is_committed(self, group: str) -> bool:
-        """Whether the group's offsets are the ends of the topic."""
+    def is_committed(self, group: str, behind_max: int = 0) -> bool:
+        """Whether the group's offsets are the ends of the topic, or so many behind."""
         time.sleep(0.3)
-        return committed_offsets(self.bootstrap, group, self.source) == [self.sent // PARTITIONS] * PARTITIONS
+        end = self.sent // PARTITIONS
+        return all(end - behind_max <= at <= end for at in committed_offsets(self.bootstrap, group, self.source))
 
 
 def committed_offsets(bootstrap: str, group: str, topic: str) -> list[int]:
@@ -101,7 +102,8 @@ def test_beam_goes_on_at_its_committed_offsets_after_kill9(
         for _ in range(KILLS):
             copying.kill_in_the_middle(application)
         copied = copying.wait_for_all(application)
-        assert eventually(lambda: copying.is_committed(f"beam-{copying.source}"), PATIENCE_SECONDS)
+        # Its last bundles, of ten records each, are finished when the next ones come.
+        assert eventually(lambda: copying.is_committed(f"beam-{copying.source}", 20), PATIENCE_SECONDS)
     assert set(copied) == set(range(copying.sent))
 
 
