@@ -47,7 +47,7 @@ def run_pipeline(bootstrap: str, topic: str, folder: Path) -> str:
     command = [sys.executable, "-m", "ottla.cli.main", "pipeline", "run", str(file), "--once", "--master", "local[1]"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    return f"ottla-pipeline-{topic}.{topic}"
+    return f"ottla-pipeline-{topic}"
 
 
 @pytest.mark.parametrize("workshop", ["burrow"], indirect=True)

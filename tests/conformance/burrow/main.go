@@ -9,11 +9,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/IBM/sarama"
 )
 
-const offsetsTopic = "__consumer_offsets"
+const (
+	offsetsTopic = "__consumer_offsets"
+	patience     = 3 * time.Second
+)
 
 type commit struct {
 	Group     string `json:"group"`
@@ -33,7 +37,8 @@ func main() {
 
 func run(bootstrap string) error {
 	config := sarama.NewConfig()
-	config.Version = sarama.V0_10_2_0 // Burrow's default
+	config.Version = sarama.V2_1_0_0 // kafka-version of Burrow's client-profile: brokers of today speak to no older one
+	config.Consumer.Return.Errors = true
 	client, err := sarama.NewClient([]string{bootstrap}, config)
 	if err != nil {
 		return err
@@ -61,7 +66,17 @@ func run(bootstrap string) error {
 		if err != nil {
 			return err
 		}
-		for message := range reading.Messages() {
+		for at := int64(-1); at < end-1; {
+			var message *sarama.ConsumerMessage
+			select {
+			case message = <-reading.Messages():
+			case problem := <-reading.Errors():
+				return problem
+			case <-time.After(patience): // the last ones may be marks of transactions, which nobody is given
+				at = end
+				continue
+			}
+			at = message.Offset
 			found, err := decode(message.Key, message.Value)
 			if err != nil {
 				return fmt.Errorf("partition %d, offset %d: %w", partition, message.Offset, err)
@@ -70,9 +85,6 @@ func run(bootstrap string) error {
 				out.Encode(found)
 			} else {
 				others++
-			}
-			if message.Offset >= end-1 {
-				break
 			}
 		}
 		reading.AsyncClose()

@@ -44,5 +44,6 @@ public class BeamCopy {
                 .via(record -> KV.of(record.getValue(), record.getValue() + " copied")))
             .apply(write);
         pipeline.run().waitUntilFinish();
+        System.exit(0); // Beam keeps producers, and a thread that closes them some day
     }
 }
