@@ -117,4 +117,8 @@ def test_beam_writes_in_transactions_exactly_once(
     with JavaApplication(beam_jars, tmp_path, "BeamCopy", *arguments, classes=classes) as application:
         copied = copying.wait_for_all(application)
         assert eventually(lambda: not application.is_running, PATIENCE_SECONDS), application.log_text[-6000:]
-    assert copied == Counter(range(PORTION)), application.log_text[-3000:]
+        assert copied == Counter(range(PORTION)), application.log_text[-3000:]
+        application.start()  # it has forgotten what it wrote; what it left with the group's offsets tells
+        assert eventually(lambda: not application.is_running, PATIENCE_SECONDS), application.log_text[-6000:]
+        assert "Try another group id" in application.log_text
+    assert copying.copied() == copied
