@@ -1,6 +1,7 @@
 // Usage: go run . HOST:PORT; reads __consumer_offsets as Burrow does: a plain consumer of Sarama on every partition, from
 // the oldest record to the end that the broker tells at the start. Prints a line of JSON for each commit, in the order of
-// its partition, and how many records were of other kinds. A version that Burrow does not know ends it.
+// its partition, and how many records were of other kinds. Values are read in the versions that Burrow knows, 0, 1 and 3,
+// and in version 4, which Apache Kafka 4.3 writes; any other one ends it.
 package main
 
 import (
@@ -26,6 +27,7 @@ type commit struct {
 	Offset    int64  `json:"offset"`
 	Timestamp int64  `json:"timestamp"`
 	Deleted   bool   `json:"deleted"`
+	Version   int16  `json:"version"`
 }
 
 func main() {
@@ -105,16 +107,20 @@ func decode(key, value []byte) (*commit, error) {
 		return found, in.err
 	}
 	in = &reader{buffer: bytes.NewBuffer(value)}
-	switch version := in.int16(); version {
+	found.Version = in.int16()
+	found.Offset = in.int64()
+	switch found.Version {
 	case 0, 1:
-		found.Offset = in.int64()
+		in.text() // metadata
 	case 3:
-		found.Offset = in.int64()
 		in.int32() // leader epoch
+		in.text()
+	case 4:
+		in.int32()
+		in.compactText()
 	default:
-		return nil, fmt.Errorf("a value of version %d, which Burrow does not know", version)
+		return nil, fmt.Errorf("a value of version %d", found.Version)
 	}
-	in.text() // metadata
 	found.Timestamp = in.int64()
 	return found, in.err
 }
@@ -134,14 +140,24 @@ func (r *reader) int16() (value int16) { r.read(&value); return }
 func (r *reader) int32() (value int32) { r.read(&value); return }
 func (r *reader) int64() (value int64) { r.read(&value); return }
 
-func (r *reader) text() string {
-	length := r.int16()
+func (r *reader) text() string { return r.bytes(int(r.int16())) }
+
+// compactText has its length and one more in front, seven bits a byte.
+func (r *reader) compactText() string {
+	length, err := binary.ReadUvarint(r.buffer)
+	if r.err == nil {
+		r.err = err
+	}
+	return r.bytes(int(length) - 1)
+}
+
+func (r *reader) bytes(length int) string {
 	if r.err != nil || length < 0 {
 		return ""
 	}
-	if r.buffer.Len() < int(length) {
+	if r.buffer.Len() < length {
 		r.err = fmt.Errorf("a text of %d bytes where there are %d", length, r.buffer.Len())
 		return ""
 	}
-	return string(r.buffer.Next(int(length)))
+	return string(r.buffer.Next(length))
 }

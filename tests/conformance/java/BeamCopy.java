@@ -43,7 +43,13 @@ public class BeamCopy {
             .apply(MapElements.into(TypeDescriptors.kvs(text, text))
                 .via(record -> KV.of(record.getValue(), record.getValue() + " copied")))
             .apply(write);
-        pipeline.run().waitUntilFinish();
-        System.exit(0); // Beam keeps producers, and a thread that closes them some day
+        int code = 0;
+        try {
+            pipeline.run().waitUntilFinish();
+        } catch (RuntimeException problem) {
+            problem.printStackTrace();
+            code = 1;
+        }
+        System.exit(code); // Beam keeps producers, and a thread that closes them some day
     }
 }
