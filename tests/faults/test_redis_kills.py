@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 import time
+import uuid
 from collections import Counter
 from pathlib import Path
 
@@ -22,6 +23,12 @@ pytestmark = pytest.mark.faults
 READER = Path(__file__).with_name("redis_reader.py")
 RECORDS = 30_000
 KILLS = 6
+
+
+@pytest.fixture
+def topic() -> str:
+    """Made by the first record, with one partition."""
+    return f"redis-{uuid.uuid4().hex[:8]}"
 
 
 @pytest.mark.parametrize("appendfsync", ["always", "everysec"])
