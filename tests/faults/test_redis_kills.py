@@ -23,6 +23,7 @@ pytestmark = pytest.mark.faults
 READER = Path(__file__).with_name("redis_reader.py")
 RECORDS = 30_000
 KILLS = 6
+DRIVER_KILLS = 4
 
 
 @pytest.fixture
@@ -87,7 +88,7 @@ def test_redis_forgets_result_and_position_together_and_the_reader_does_them_aga
 
 
 def test_spark_drivers_and_redis_are_killed_and_every_row_is_there_once(bootstrap: str, tmp_path: Path) -> None:
-    run = PipelineRound(bootstrap, tmp_path / "round", clicks=1500, seed=11, per_batch=100)
+    run = PipelineRound(bootstrap, tmp_path / "round", clicks=1000, seed=11, per_batch=100)
     chance = random.Random(11)
     victims: list[Victim] = ["group", "driver", "java"]
     with RedisServer(tmp_path / "redis") as server:
@@ -98,8 +99,8 @@ def test_spark_drivers_and_redis_are_killed_and_every_row_is_there_once(bootstra
         counts = f'{{redis: "{server.url}", table: {run.name}-counts, type: list}}'
         text = text.replace("      - {parquet: counts}", f"      - {counts}\n      - {{parquet: counts}}")
         (run.folder / "round.yaml").write_text(text)
-        for part in range(KILLS):
-            run.feed(seconds=5, part=part, parts=KILLS)
+        for part in range(DRIVER_KILLS):
+            run.feed(seconds=5, part=part, parts=DRIVER_KILLS)
             process = run.start()
             if part % 2:  # while it runs: the connection is opened again
                 time.sleep(chance.uniform(4.0, 8.0))
@@ -113,5 +114,5 @@ def test_spark_drivers_and_redis_are_killed_and_every_row_is_there_once(bootstra
         assert Counter(map(count_of, rows)) == run.expected_counts()
         stored = [client.hgetall(key) for key in client.scan_iter(f"{run.name}-paid:*")]
         assert Counter((int(row["id"]), int(row["amount"])) for row in stored) == run.expected_paid()
-    assert len(run.deaths) > KILLS - 2
+    assert len(run.deaths) >= DRIVER_KILLS - 1
     run.assert_exactly_once()
