@@ -3,7 +3,7 @@
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import redis
 
@@ -33,9 +33,9 @@ class RedisServer:
         assert eventually(self._answers, START_SECONDS_MAX), (self._folder / "redis.log").read_text()[-2000:]
         return self
 
-    def client(self, **settings: str) -> "redis.Redis":
+    def client(self, **settings: Any) -> "redis.Redis":
         """Answers are text; a test that looks at bytes says `decode_responses=False`."""
-        return redis.Redis.from_url(self.url, **({"decode_responses": True} | settings))  # type: ignore[arg-type]
+        return redis.Redis.from_url(self.url, **({"decode_responses": True} | settings))
 
     def kill9(self) -> None:
         assert self._process is not None
