@@ -19,6 +19,7 @@ from conftest import FOREIGN_BOOTSTRAP, Broker
 
 KAFKA_VERSION = "4.3.1"
 POM = Path(__file__).parent / "java" / "pom.xml"
+FLINK_VERSION, BEAM_VERSION = "2.2.1", "2.73.0"  # as their poms say
 APPLICATIONS_POM = POM.with_name("applications.xml")
 
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -134,6 +135,18 @@ def java(kafka_jars: Path) -> Iterator[JavaTools]:
 def application_jars() -> Path:
     """The same for Kafka Streams, Connect and MirrorMaker 2."""
     return find_jars(KAFKA_VERSION, "kafka-applications", APPLICATIONS_POM)
+
+
+@pytest.fixture(scope="session")
+def flink_jars() -> Path:
+    """Apache Flink and its Kafka connector."""
+    return find_jars(FLINK_VERSION, "flink", POM.with_name("flink.xml"))
+
+
+@pytest.fixture(scope="session")
+def beam_jars() -> Path:
+    """Apache Beam, KafkaIO and the direct runner."""
+    return find_jars(BEAM_VERSION, "beam", POM.with_name("beam.xml"))
 
 
 def find_jars(version: str, name: str = "kafka", pom: Path = POM) -> Path:

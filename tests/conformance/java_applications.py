@@ -21,12 +21,13 @@ CONNECT_PACKAGE = "org.apache.kafka.connect"
 
 
 class JavaApplication:
-    """One JVM with its output in a file; a context manager that leaves nothing behind."""
+    """One JVM with its output in a file; a context manager that leaves nothing behind. `classes`: a folder of ours."""
 
-    def __init__(self, jars: Path, folder: Path, *arguments: str) -> None:
+    def __init__(self, jars: Path, folder: Path, *arguments: str, classes: Path | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._log_path = folder / f"{arguments[0].rpartition('/')[2].rpartition('.')[2]}.log"
-        self._command = [*JAVA, "-cp", f"{jars}/*", *arguments]
+        class_path = f"{jars}/*" if classes is None else f"{classes}:{jars}/*"
+        self._command = [*JAVA, "-cp", class_path, *arguments]
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Self:
@@ -59,6 +60,15 @@ class JavaApplication:
     def __exit__(self, *_: object) -> None:
         if self.is_running:
             self.kill9()
+
+
+def compile_java(program: Path, jars: Path, folder: Path) -> Path:
+    """The folder with its classes: frameworks that send code around do not find what `java PROGRAM.java` compiles."""
+    folder.mkdir(parents=True, exist_ok=True)
+    command = ["javac", "-nowarn", "-cp", f"{jars}/*", "-d", str(folder), str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder
 
 
 def write_properties(path: Path, settings: Mapping[str, object]) -> str:

@@ -49,19 +49,20 @@ LATE_KINDS = tuple(kind for kind in IN_TIME if kind != "dedup")
 GROUPS = (step.Window, analysis.Sessions, analysis.Top, analysis.Associations)
 
 
-def make_case(seed: int, has_postgres: bool = False, has_accidents: bool = True, has_delta: bool = False) -> Case:
-    return Maker(seed, has_postgres, has_accidents, has_delta).case()
+def make_case(seed: int, servers: tuple[str, ...] = (), has_accidents: bool = True, has_delta: bool = False) -> Case:
+    """`servers`: those that run beside SQLite, `postgres` and `redis`."""
+    return Maker(seed, servers, has_accidents, has_delta).case()
 
 
 class Maker:
     """Throws the dice."""
 
-    def __init__(self, seed: int, has_postgres: bool, has_accidents: bool, has_delta: bool) -> None:
+    def __init__(self, seed: int, servers: tuple[str, ...], has_accidents: bool, has_delta: bool) -> None:
         self.seed = seed
         self.chance = Random(seed)
         self.has_accidents = has_accidents
         self.records = RecordMaker(self.chance)
-        self.placing = Placing(self.chance, has_postgres, has_delta)
+        self.placing = Placing(self.chance, servers, has_delta)
         self.sides: dict[str, Side] = {}
 
     def case(self) -> Case:

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import psycopg
+import redis
 
 from pipelines.random.rows import FRACTIONS, LISTS, TIMES, Condition, Row, Values
 from pipelines.random.server import RowServer
@@ -31,6 +32,7 @@ class World:
     bootstrap: str
     folder: Path
     postgres: str | None = None
+    redis: str | None = None
     server: RowServer = field(default_factory=RowServer)  # of rows that are sent by HTTP
 
 
@@ -96,14 +98,14 @@ class Topic(Place):
 
 @dataclass
 class Table(Place):
-    """In SQLite or PostgreSQL, or in what SQLAlchemy knows."""
+    """In SQLite or PostgreSQL, in what SQLAlchemy knows, or in Redis: JSON in a list, or under a key each."""
 
     mode: str = "append"
     key: tuple[str, ...] = ()
     newest_by: str | None = None
     delete_when: Condition | None = None
     keep_offsets: bool = False
-    server: str = "sqlite"  # or postgres, or alchemy: SQLite through SQLAlchemy
+    server: str = "sqlite"  # or postgres, redis, or alchemy: SQLite through SQLAlchemy
     is_ordered: bool = True  # else only newest_by tells the later of two rows
 
     def target(self, world: World) -> dict[str, Any]:
@@ -111,8 +113,9 @@ class Table(Place):
             "sqlite": {"sqlite": "rows.db"},
             "postgres": {"postgres": world.postgres},
             "alchemy": {"sqlalchemy": f"sqlite:///{world.folder}/alchemy.db"},
+            "redis": {"redis": world.redis, "type": "string" if self.mode == "upsert" else "list"},
         }[self.server]
-        table = table_name(world, self.label) if self.server == "postgres" else self.label
+        table = table_name(world, self.label) if self.server in ("postgres", "redis") else self.label
         fields: dict[str, Any] = {**place, "table": table, "mode": self.mode}
         if self.key:
             fields["key"] = list(self.key)
@@ -123,6 +126,9 @@ class Table(Place):
         return fields | ({"keep_offsets": True} if self.keep_offsets else {})
 
     def read(self, world: World) -> Iterator[Values]:
+        if self.server == "redis":
+            yield from self._read_redis(world)
+            return
         names = ", ".join(f'"{name}"' for name in self.columns)
         if self.server == "postgres":
             assert world.postgres is not None
@@ -136,6 +142,13 @@ class Table(Place):
         finally:
             database.close()
         yield from (dict(zip(self.columns, row, strict=True)) for row in found)
+
+    def _read_redis(self, world: World) -> Iterator[Values]:
+        assert world.redis is not None
+        with redis.Redis.from_url(world.redis) as client:
+            table = table_name(world, self.label)
+            keys = list(client.scan_iter(f"{table}:*", 1000))
+            yield from (json.loads(text) for text in (client.mget(keys) if keys else client.lrange(table, 0, -1)))
 
     def problem(self, world: World, batches: Batches) -> str:
         if self.mode != "upsert":

@@ -15,9 +15,9 @@ REMEMBERING = ("table", "topic", "files", "upsert", "delta")
 class Placing:
     """Where the rows of a query go."""
 
-    def __init__(self, chance: Random, has_postgres: bool, has_delta: bool) -> None:
+    def __init__(self, chance: Random, servers: tuple[str, ...], has_delta: bool) -> None:
         self.chance = chance
-        self.servers = ["sqlite", "sqlite", "alchemy", *(["postgres"] if has_postgres else [])]
+        self.servers = ["sqlite", "sqlite", "alchemy", *servers]
         # Delta's own log takes as long as all the rest of a run: it has enough cases with a third of them.
         self.kinds = [*KINDS, *(["delta"] if has_delta and chance.random() < 0.33 else [])]
 

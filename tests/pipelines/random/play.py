@@ -1,6 +1,6 @@
 """`python -m tests.pipelines.random.play FIRST [SEEDS] [--seconds N] [--jobs N]` plays seeds one after the other in one
 Spark, or in several at the same time, for so many seconds at most, and prints the story of each that went wrong.
-PostgreSQL is used where it is installed, Delta where its jars can be had.
+PostgreSQL and Redis are used where they are installed, Delta where its jars can be had.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import pytest  # noqa: E402
 from confluent_kafka.admin import AdminClient  # noqa: E402
 
 from conformance.recipes import running_postgresql  # noqa: E402
+from conformance.redis_server import RedisServer  # noqa: E402
 from conftest import Broker  # noqa: E402
 from ottla.cli.pipelines import run as pipeline_run  # noqa: E402
 from ottla.pipelines.spark.places import SparkStartError  # noqa: E402
@@ -67,12 +68,16 @@ class Stage:
             self.postgres: str | None = stack.enter_context(running_postgresql())
         except pytest.skip.Exception:
             self.postgres = None
+        self.redis = (
+            stack.enter_context(RedisServer(self.folder / "redis")).url if shutil.which("redis-server") else None
+        )
+        self.servers = tuple(name for name in ("postgres", "redis") if getattr(self, name) is not None)
 
     def play(self, seed: int, tally: Counter[str]) -> None:
         """Raises WrongError."""
-        case = make_case(seed, has_postgres=self.postgres is not None, has_delta=self.has_delta)
+        case = make_case(seed, self.servers, has_delta=self.has_delta)
         name = f"case-{seed}-{uuid.uuid4().hex[:6]}"
-        world = World(name, self.broker.bootstrap, self.folder / name / "now", self.postgres)
+        world = World(name, self.broker.bootstrap, self.folder / name / "now", self.postgres, self.redis)
         player = Player(case, world, self.spark, self.broker)
         try:
             player.play()

@@ -275,6 +275,12 @@ def test_a_pipe_gets_lines_and_the_table(capsys: pytest.CaptureFixture[str]) -> 
             "{sqlalchemy: 'postgresql+psycopg://me:${NO_SUCH}@h/d', table: t}",
             "the variable NO_SUCH is not set",
         ),
+        ("{redis: 'http://h', table: t}", "is no URL of a Redis: redis://:${PASSWORD}@host:6379/0, rediss://… for TLS"),
+        ("{redis: 'redis://h', table: t, type: hash}", "type: hash does not go with mode append; write stream or list"),
+        ("{redis: 'redis://h', table: t, expire: 1 hour}", "expire: means nothing for mode append"),
+        ("{redis: 'redis://h', table: t, mode: upsert}", "key: upsert and key belong together"),
+        ("{redis: 'redis://h', table: t, type: set}", "type: 'set' is not one of hash, string, stream, list"),
+        ("{redis: 'redis://h'}", "'table' is missing; name of the stream or list"),
         ("{sqlalchemy: 'sqlite:////nowhere/a.db', table: t}", "/nowhere/a.db is outside of the pipeline's folder"),
         (
             "{parquet: /nowhere/else}",

@@ -122,6 +122,37 @@ class SqlAlchemySink(DatabaseSink):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RedisSink(DatabaseSink):
+    """Keys, a stream or a list in Redis."""
+
+    redis: str = field(metadata={"doc": "URL: redis://:${PASSWORD}@host:6379/0; rediss:// for TLS"})
+    table: str = field(metadata={"doc": "name of the stream or list; for upsert the start of the keys: TABLE:KEY"})
+    type: Literal["hash", "string", "stream", "list"] | None = field(
+        default=None,
+        metadata={
+            "doc": "for upsert hash (default) or string, the row as JSON; else stream (default) or list, as JSON"
+        },
+    )
+    expire: Duration | None = field(
+        default=None, metadata={"doc": "for upsert: how long a key lives without a new row"}
+    )
+
+    @property
+    def chosen_type(self) -> Literal["hash", "string", "stream", "list"]:
+        return self.type or ("hash" if self.mode == "upsert" else "stream")
+
+    def problems(self) -> Iterator[Finding]:
+        yield from super().problems()
+        fitting = ("hash", "string") if self.mode == "upsert" else ("stream", "list")
+        if self.chosen_type not in fitting:
+            yield "type", f"{self.type} does not go with mode {self.mode}", f"write {' or '.join(fitting)}"
+        if self.expire is not None and self.mode != "upsert":
+            yield "expire", f"means nothing for mode {self.mode}", "leave it out, or write mode: upsert"
+        elif self.expire is not None and self.expire < 1:
+            yield "expire", "must be more than nothing", ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class FileSink(Sink):
     """What folders of files share."""
 
@@ -200,6 +231,7 @@ SINKS: dict[str, type[Sink]] = {
     "sqlite": SqliteSink,
     "postgres": PostgresSink,
     "sqlalchemy": SqlAlchemySink,
+    "redis": RedisSink,
     "parquet": ParquetSink,
     "json": JsonSink,
     "csv": CsvSink,
@@ -210,7 +242,7 @@ SINKS: dict[str, type[Sink]] = {
 }
 
 FOLDERS = ("parquet", "json", "csv", "delta")
-CONNECTIONS = ("postgres", "sqlalchemy")  # a password may stand in them
+CONNECTIONS = ("postgres", "sqlalchemy", "redis")  # a password may stand in them
 NOT_YET = {"iceberg": ("Iceberg is not published for Spark 4.2 yet", "write to delta or parquet")}
 
 

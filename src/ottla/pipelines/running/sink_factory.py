@@ -19,6 +19,8 @@ from ottla.pipelines.sinks.encoding import Encoding
 from ottla.pipelines.sinks.files import DeltaSink, FilesSink
 from ottla.pipelines.sinks.function import FunctionSink
 from ottla.pipelines.sinks.posting import HttpSink, Request
+from ottla.pipelines.sinks.redis_session import RedisSink
+from ottla.pipelines.sinks.redis_session import check_url as check_redis_url
 from ottla.pipelines.sinks.sqlalchemy_tables import check_url
 from ottla.pipelines.sinks.staging import local_path
 from ottla.pipelines.sinks.subjects import Subject
@@ -87,6 +89,11 @@ def make_database(spec: model.DatabaseSink, setting: Setting) -> DatabaseSink:
     if isinstance(spec, model.SqlAlchemySink):
         url = _database_url(setting.pipeline, spec.sqlalchemy)
         return SqlAlchemySink(table, None, spec.keep_offsets, setting.checkpoint, started_at, url)
+    if isinstance(spec, model.RedisSink):
+        url = expanded(spec.redis)
+        check_redis_url(url)
+        kept = (spec.keep_offsets, setting.checkpoint, started_at)
+        return RedisSink(table, None, *kept, url, spec.chosen_type, spec.expire)
     assert isinstance(spec, model.SqliteSink)
     path = located(setting.pipeline, spec.sqlite)
     return SqliteSink(table, None, spec.keep_offsets, setting.checkpoint, started_at, path)

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from ottla.pipelines.sinks.batch import SinkError
+from ottla.pipelines.sinks.batch import LostError, SinkError
 from ottla.pipelines.sinks.database import DatabaseSink, Session
 from ottla.pipelines.sinks.external_offsets import OFFSETS_TABLE, Offsets, as_rows, from_rows
 from ottla.pipelines.sinks.ledger import Recorded
@@ -39,10 +39,6 @@ GREETINGS: Mapping[str, tuple[str, ...]] = {
     "postgresql": ("SET TIME ZONE 'UTC'",),
 }
 WITHOUT_TRANSACTIONS = ("myisam", "aria", "memory", "csv", "archive")  # engines of MySQL
-
-
-class LostError(Exception):
-    """The connection broke, or another transaction was first: to be tried again."""
 
 
 @dataclass(frozen=True)

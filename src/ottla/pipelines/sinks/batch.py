@@ -16,6 +16,10 @@ class SinkError(Exception):
     """Why rows cannot be written: one line with the cause, and what to do about it."""
 
 
+class LostError(Exception):
+    """The connection broke, or another transaction was first: to be tried again."""
+
+
 @dataclass(frozen=True)
 class Batch:
     """`folder` lies beside the query's checkpoint and lives as long: rows are pinned there until they are published.

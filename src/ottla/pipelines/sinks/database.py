@@ -141,7 +141,7 @@ class DatabaseSink:
                     return work(session)
             except session.LOST as problem:
                 if attempt == ATTEMPTS_MAX - 1:
-                    raise SinkError(f"table {self.table.name}: the database does not answer: {problem}") from problem
+                    raise SinkError(f"{self.place}: the database does not answer: {problem}") from problem
                 time.sleep(WAIT_SECONDS[attempt])
         raise AssertionError("the last attempt returns or raises")
 

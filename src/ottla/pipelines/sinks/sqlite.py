@@ -25,7 +25,7 @@ from ottla.pipelines.sinks.tables import (
     is_newer,
     quoted,
     quoted_list,
-    timestamp_text,
+    row_values,
 )
 
 BUSY_SECONDS = 30.0
@@ -231,19 +231,3 @@ def sortable(text: Any) -> str | None:
     zero = 10 ** (2 * DECIMAL_DIGITS)
     scaled = int(Decimal(text).scaleb(DECIMAL_DIGITS, Context(prec=3 * DECIMAL_DIGITS)))
     return f"{zero + scaled:0{2 * DECIMAL_DIGITS + 1}d}"
-
-
-def row_values(batch: Any, columns: list[TableColumn]) -> list[tuple[Any, ...]]:
-    values = [_values(batch.column(index), column.kind) for index, column in enumerate(columns)]
-    return list(zip(*values, strict=True)) if values else []
-
-
-def _values(array: Any, kind: Kind) -> list[Any]:
-    if kind == "timestamp":
-        array = timestamp_text(array)
-    values: list[Any] = array.to_pylist()
-    if kind in ("date", "local_timestamp"):
-        return [None if each is None else each.isoformat() for each in values]
-    if kind == "decimal":
-        return [None if each is None else format(each, "f") for each in values]
-    return values

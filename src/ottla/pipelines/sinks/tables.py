@@ -177,6 +177,23 @@ def timestamp_text(microseconds: Any) -> Any:
     return pc.strftime(microseconds.cast(pa.timestamp("us", "UTC")), "%Y-%m-%dT%H:%M:%SZ")
 
 
+def row_values(batch: Any, columns: Sequence[TableColumn]) -> list[tuple[Any, ...]]:
+    """Of a database without types for them: dates, times and decimals are text."""
+    values = [_values(batch.column(index), column.kind) for index, column in enumerate(columns)]
+    return list(zip(*values, strict=True)) if values else []
+
+
+def _values(array: Any, kind: Kind) -> list[Any]:
+    if kind == "timestamp":
+        array = timestamp_text(array)
+    values: list[Any] = array.to_pylist()
+    if kind in ("date", "local_timestamp"):
+        return [None if each is None else each.isoformat() for each in values]
+    if kind == "decimal":
+        return [None if each is None else format(each, "f") for each in values]
+    return values
+
+
 def _table_column(name: str, kind: DataType) -> TableColumn:
     word = kind.typeName()
     if word.startswith("decimal"):
