@@ -18,7 +18,7 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from bench.broker_process import BrokerProcess
-from bench.cleaning import CleaningBroker
+from bench.cleaning import EAGER
 from bench.errors import BenchError
 from bench.figures import Figures
 from bench.kafka_process import KafkaProcess
@@ -87,7 +87,7 @@ def log_of(system: str) -> Path:
 def large_topic(records: int, value_bytes: int, *, is_compressed: bool) -> Results:
     log = log_of("ottla")
     log.unlink(missing_ok=True)
-    with CleaningBroker(log) as broker:
+    with OttlaProcess(log, settings=EAGER) as broker:
         found: Results = {}
 
         def keep(name: str, figures: Figures) -> Figures:

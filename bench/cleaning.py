@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import ClassVar
 
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
@@ -41,10 +40,8 @@ BATCH_RECORDS = 16
 TIMEOUT_S = 600.0
 
 
-class CleaningBroker(OttlaProcess):
-    """A broker that looks for work all the time."""
-
-    more_settings: ClassVar = {"log.cleaner.backoff.ms": "100", "log.retention.check.interval.ms": "1000"}
+# A broker that looks for work all the time.
+EAGER = {"log.cleaner.backoff.ms": "100", "log.retention.check.interval.ms": "1000"}
 
 
 def main() -> int:
@@ -153,7 +150,7 @@ def job_for(log: Log) -> CleanJob:
 
 def measure_producers(megabytes: int, seconds: float) -> Figures:
     """Single requests and large batches, without and with a cleaner at work on another topic."""
-    with CleaningBroker(cache_folder() / "cleaning-broker.log") as broker:
+    with OttlaProcess(cache_folder() / "cleaning-broker.log", settings=EAGER) as broker:
         topic = create_topic(broker.target, "single", 1)
         alone = run_apart(TIMEOUT_S, one_in_flight.produce, broker.target, topic, 1, 1000, 1.0, seconds)
         bulk_alone = write_bulk(broker.target, seconds)
@@ -177,7 +174,7 @@ def write_bulk(target: Target, seconds: float) -> Figures:
 
 
 @contextmanager
-def cleaned_beside(broker: CleaningBroker, megabytes: int) -> Iterator[None]:
+def cleaned_beside(broker: OttlaProcess, megabytes: int) -> Iterator[None]:
     """Topics full of records that wait for the cleaner, which begins now and must not be done before the end."""
     topics = [new_topic_name("dirty") for _ in range(4)]
     with Connection(broker.target) as connection:
