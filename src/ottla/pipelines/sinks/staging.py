@@ -90,6 +90,11 @@ def local_path(folder: str) -> Path | None:
     return Path("/" + rest.lstrip("/")) if scheme == "file" else None
 
 
+def runs_here(spark: SparkSession) -> bool:
+    """Whether all of it is in this machine: its tasks see the files that we see."""
+    return str(spark.conf.get("spark.master", "")).startswith("local")
+
+
 def parse_manifest(text: str) -> Staged | None:
     """None for what is no manifest: it is then as if there were none."""
     try:
@@ -179,7 +184,7 @@ class LocalStaging:
         if self.is_checked:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        if not spark.conf.get("spark.master", "").startswith("local"):  # type: ignore[union-attr]
+        if not runs_here(spark):
             probe = self.folder / f".probe-{uuid.uuid4().hex}"
             probe.touch()
             try:

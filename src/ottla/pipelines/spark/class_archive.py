@@ -30,6 +30,7 @@ TRY_SECONDS_MAX = 60
 SWITCH = "OTTLA_SPARK_CLASS_ARCHIVE"  # 0 = no archives
 DISABLED = "0"
 RECORDING = "-XX:ArchiveClassesAtExit="
+CRASHING = ("-XX:ErrorFile=/dev/null", "-XX:-CreateCoredumpOnCrash")  # over half an archive; nobody must hear of it
 SILENT = ("-Xshare:auto", "-Xlog:disable", "-Xlog:all=error:stderr")  # what Java says about archives is for nobody
 
 
@@ -59,9 +60,13 @@ def archive_name(java: Java, spark: Installed, jars: Sequence[Path]) -> str:
 
 def class_path(spark: Installed, jars: Sequence[Path]) -> str:
     """As Spark's own launcher makes it, with a star that Java unfolds."""
-    settings = os.environ.get("SPARK_CONF_DIR") or spark.home / "conf"
     first = sorted(spark.jars.glob("slf4j-api-*.jar"))
-    return ":".join(map(str, (*jars, settings, *first, spark.jars / "*")))
+    return ":".join(map(str, (*jars, settings_folder(spark), *first, spark.jars / "*")))
+
+
+def settings_folder(spark: Installed) -> Path:
+    """Where Spark looks for files with settings."""
+    return Path(os.environ.get("SPARK_CONF_DIR") or spark.home / "conf")
 
 
 def base_archive(java: Java, folder: Path) -> Path | None:
@@ -93,16 +98,16 @@ def _options(java: Java, spark: Installed, jars: Sequence[Path], folder: Path, b
 
 
 def _adopt(unfinished: Path, archive: Path, java: Java, spark: Installed, jars: Sequence[Path], base: Path) -> bool:
-    """Try what an earlier session has left; what cannot be used is removed."""
+    """Try what an earlier session has left; what cannot be used is removed, unless it may still be written."""
     with contextlib.suppress(FileNotFoundError):
-        if time.time() - unfinished.stat().st_mtime < QUIET_SECONDS:
-            return False
-        sharing = ["-Xshare:on", "-XX:+VerifySharedSpaces", f"-XX:SharedArchiveFile={base}:{unfinished}"]
+        may_grow = time.time() - unfinished.stat().st_mtime < QUIET_SECONDS
+        sharing = ["-Xshare:on", "-XX:+VerifySharedSpaces", *CRASHING, f"-XX:SharedArchiveFile={base}:{unfinished}"]
         if _run([str(java.program), *sharing, "-Xlog:disable", "-cp", class_path(spark, jars), "-version"]):
             unfinished.replace(archive)
             _remove_oldest(archive.parent)
             return True
-        unfinished.unlink()
+        if not may_grow:
+            unfinished.unlink()
     return False
 
 

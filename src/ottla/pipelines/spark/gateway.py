@@ -20,6 +20,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ottla.pipelines.spark.command import direct_command, script_command, script_variables
 from ottla.pipelines.spark.places import Installed, SparkStartError
 
 if TYPE_CHECKING:
@@ -44,14 +45,15 @@ class StartingJava:
         self.settings = dict(settings)
         self._folder = Path(tempfile.mkdtemp(prefix="ottla-java-"))
         self._told = self._folder / "port"
-        words = [word for key, value in self.settings.items() for word in ("--conf", f"{key}={value}")]
-        environment = {"SPARK_LAUNCHER_OPTS": LAUNCHER_OPTIONS, **os.environ}
-        environment |= {**more, **NO_DRIVER_PYTHON}
+        environment = {"SPARK_LAUNCHER_OPTS": LAUNCHER_OPTIONS, **os.environ, **more, **NO_DRIVER_PYTHON}
+        command = direct_command(spark, Path(environment["JAVA_HOME"]), self.settings)
+        if command is not None:
+            environment |= script_variables(spark)
         environment |= {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._told)}
         with ExitStack() as open_files:
             output = None if errors is None else open_files.enter_context(errors.open("ab"))
-            self.process = subprocess.Popen(  # noqa: S603 (Spark's own script)
-                [str(spark.home / "bin" / "spark-submit"), *words, "pyspark-shell"],
+            self.process = subprocess.Popen(  # noqa: S603 (Spark's own script, or what that would run)
+                command or script_command(spark, self.settings),
                 stdin=subprocess.PIPE,
                 stderr=output,
                 env=environment,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,8 +48,8 @@ appender.file.strategy.max = 1
 """
 
 
-def launch(java: StartingJava, log: Path) -> SparkSession:
-    """A session in this Java. Raises SparkStartError."""
+def launch(java: StartingJava, log: Path, on_java: Callable[[], None]) -> SparkSession:
+    """A session in this Java; `on_java` is called when that is there. Raises SparkStartError."""
     from py4j.protocol import Py4JError, Py4JNetworkError  # noqa: PLC0415 (takes time; those who check a file go without)
     from pyspark.conf import SparkConf  # noqa: PLC0415
     from pyspark.core.context import SparkContext  # noqa: PLC0415
@@ -61,6 +62,7 @@ def launch(java: StartingJava, log: Path) -> SparkSession:
     errors = error_file(log)
     try:
         gateway = java.connect()
+        on_java()
         try:
             return SparkSession(SparkContext(conf=conf, gateway=gateway))
         except BaseException:

@@ -36,7 +36,7 @@ from ottla.pipelines.spark.settings import (
     default_settings,
     machine_memory,
 )
-from ottla.pipelines.spark.workers.starting import fork_server, is_ours, python_of_workers
+from ottla.pipelines.spark.workers.starting import fork_server, get_ready, is_ours, python_of_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -160,7 +160,7 @@ def _launch(
     os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)  # left behind by an earlier session of Spark Connect
     os.environ.update(plan.environment)
     end_java()
-    return launch(_early(plan) or _started(spark, plan, log, quiet), log)
+    return launch(_early(plan) or _started(spark, plan, log, quiet), log, get_ready)
 
 
 def start_early(name: str, master: str | None = None, settings: Mapping[str, str] | None = None) -> None:
@@ -206,7 +206,7 @@ def _planned(
 ) -> Plan:
     java = find_java()
     if master.kind is Kind.LOCAL:
-        fork_server()  # it gets ready while Java starts
+        fork_server()  # Java must know of it
     for remark in java.remarks:
         say(remark)
     say(f"Java {java.version} ({java.origin})")

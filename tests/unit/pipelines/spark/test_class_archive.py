@@ -69,8 +69,13 @@ def test_what_java_cannot_use_is_removed_and_written_again(java: Java, spark: In
     assert not file.exists()
 
 
+def test_one_that_is_whole_is_used_at_once(java: Java, spark: Installed, folder: Path) -> None:
+    left_behind(folder, java, spark, b"good", 0)
+    assert archive_options(java, spark, ())[-1].endswith(f"{archive_name(java, spark, ())}.jsa")
+
+
 def test_what_is_being_written_is_left_alone(java: Java, spark: Installed, folder: Path) -> None:
-    file = left_behind(folder, java, spark, b"half", 0)
+    file = left_behind(folder, java, spark, b"broken: half of it", 0)
     assert not any("ArchiveClassesAtExit" in option for option in archive_options(java, spark, ()))
     assert file.exists()
 

@@ -1,0 +1,75 @@
+"""Java's command line without Spark's scripts: what those would make of the same."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ottla.base.java import Java
+from ottla.pipelines.spark.command import LAUNCHER, SUBMIT, direct_command, script_command, script_variables
+from ottla.pipelines.spark.java import find_java
+from ottla.pipelines.spark.places import Installed, find_spark
+
+SETTINGS = {
+    "spark.master": "local[2,4]",
+    "spark.driver.memory": "1g",
+    "spark.driver.defaultJavaOptions": '-Da=b "-Dplace=/a folder/x" -XX:+UseSerialGC',
+    "spark.driver.extraJavaOptions": "-Dc=d",
+    "spark.driver.extraClassPath": "/jars/one.jar:/jars/two.jar",
+    "spark.app.name": "views",
+}
+
+
+@pytest.fixture(autouse=True)
+def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SPARK_CONF_DIR", "SPARK_HOME", "HADOOP_CONF_DIR", "SPARK_SUBMIT_OPTS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def spark() -> Installed:
+    return find_spark()
+
+
+@pytest.fixture
+def java() -> Java:
+    return find_java()
+
+
+def test_it_is_what_sparks_launcher_makes(spark: Installed, java: Java) -> None:
+    words = script_command(spark, SETTINGS)[1:]
+    done = subprocess.run(
+        [str(java.program), "-cp", str(spark.jars / "*"), LAUNCHER, SUBMIT, *words],
+        env=os.environ | script_variables(spark) | {"JAVA_HOME": str(java.home)},
+        capture_output=True,
+        check=True,
+    )
+    made = done.stdout.decode().lstrip("\n\0").rstrip("\0").split("\0")
+    ours = direct_command(spark, java.home, SETTINGS)
+    assert ours is not None
+    at = made.index(SUBMIT)
+    assert ours[: at + 1] == made[: at + 1]
+    assert sorted(ours[at:]) == sorted(made[at:])  # settings in any order
+    assert ours[-1] == made[-1]
+
+
+def test_where_there_are_settings_for_sparks_scripts_these_are_used(
+    spark: Installed, java: Java, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert direct_command(spark, java.home, SETTINGS) is not None
+    (tmp_path / "spark-defaults.conf").touch()
+    assert direct_command(spark, java.home, SETTINGS) is None
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"spark.master": "spark://127.0.0.1:7077"}, {"spark.jars": "/x.jar"}, {"spark.driver.extraLibraryPath": "/x"}],
+)
+def test_what_is_not_known_goes_to_the_script(spark: Installed, java: Java, changed: dict[str, str]) -> None:
+    assert direct_command(spark, java.home, SETTINGS | changed) is None
+
+
+def test_another_spark_is_not_known(spark: Installed, java: Java) -> None:
+    assert direct_command(spark._replace(version="4.3.0"), java.home, SETTINGS) is None
