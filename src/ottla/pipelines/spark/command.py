@@ -1,11 +1,13 @@
 """The command that starts Java for a session on this machine.
 
-Spark's own scripts find it out with a shell and a Java of its own, which takes half a second every time. For the Spark
-that we know, on this machine alone, and where nobody has left settings for those scripts, it is put together here.
+Spark's own scripts find it out with a shell and a Java of their own, and the program that they start then looks for
+what it has to run: most of a second, every time. For the Spark that we know, on this machine alone, and where nobody
+has left settings for those scripts, it is put together here.
 
 Rules:
-1. It is what Spark's launcher would make: a test compares the two.
-2. Whatever is not known for certain goes to Spark's script.
+1. Java's options are those that Spark's launcher would give: a test compares the two.
+2. PySpark tells Java all settings when it makes the context; they need not stand here as well, for everybody to see.
+3. Whatever is not known for certain goes to Spark's script.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from ottla.pipelines.spark.places import Installed
 KNOWN = "4.2."
 SUBMIT = "org.apache.spark.deploy.SparkSubmit"
 LAUNCHER = "org.apache.spark.launcher.Main"
+# What SparkSubmit runs for PySpark, and what it says to that on our behalf.
+GATEWAY = ("-Dspark.submit.deployMode=client", "-DSPARK_SUBMIT=true", "org.apache.spark.api.python.PythonGatewayServer")
 SHELL = "pyspark-shell"
 # What Spark opens of Java for itself: JavaModuleOptions in its launcher.
 OPENED = (
@@ -53,7 +57,8 @@ OTHER_SETTINGS = ("spark.driver.extraLibraryPath", "spark.jars", "spark.submit.d
 
 
 def script_command(spark: Installed, settings: Mapping[str, str]) -> list[str]:
-    return [str(spark.home / "bin" / "spark-submit"), *_words(settings)]
+    words = (word for key, value in settings.items() for word in ("--conf", f"{key}={value}"))
+    return [str(spark.home / "bin" / "spark-submit"), *words, SHELL]
 
 
 def direct_command(spark: Installed, java_home: Path, settings: Mapping[str, str]) -> list[str] | None:
@@ -63,7 +68,7 @@ def direct_command(spark: Installed, java_home: Path, settings: Mapping[str, str
     jars = [Path(part) for part in settings.get(CLASS_PATH, "").split(":") if part]
     options = [word for key in JAVA_OPTIONS for word in shlex.split(settings.get(key, ""))]
     places = ["-cp", class_path(spark, jars), f"-Xmx{settings[MEMORY]}"]
-    return [str(java_home / "bin" / "java"), *places, *options, *MODULE_OPTIONS, SUBMIT, *_words(settings)]
+    return [str(java_home / "bin" / "java"), *places, *options, *MODULE_OPTIONS, *GATEWAY]
 
 
 def script_variables(spark: Installed) -> dict[str, str]:
@@ -84,7 +89,3 @@ def is_known(spark: Installed, settings: Mapping[str, str]) -> bool:
         or any(os.environ.get(name) for name in SCRIPT_VARIABLES)
         or any(settings.get(name) for name in OTHER_SETTINGS)
     )
-
-
-def _words(settings: Mapping[str, str]) -> list[str]:
-    return [*(word for key, value in settings.items() for word in ("--conf", f"{key}={value}")), SHELL]

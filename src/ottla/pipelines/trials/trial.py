@@ -29,6 +29,7 @@ from ottla.pipelines.running.runner import output_mode
 from ottla.pipelines.running.sink_checks import sink_order
 from ottla.pipelines.sinks.batch import Batch, SinkError
 from ottla.pipelines.spark.session import is_running, start_session
+from ottla.pipelines.spark.warming import warm_up
 from ottla.pipelines.steps.lateness import late_rows, watermark_ms
 from ottla.pipelines.trials.capturing import Kept, capture, record_of
 from ottla.pipelines.trials.cases import Case
@@ -70,6 +71,8 @@ def trial_spark(settings: Mapping[str, str]) -> Iterator[SparkSession]:
     Raises SparkStartError."""
     is_ours = not is_running()
     spark = start_session(NAME, settings={**WHOLE, **settings})
+    if is_ours:
+        warm_up(spark)
     try:
         yield spark
     finally:

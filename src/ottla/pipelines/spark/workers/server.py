@@ -6,8 +6,8 @@ needs five of them before its first row. Here they are imported once, while Java
 Rules:
 1. Only a process with one thread is split: what others held would be locked for ever. With more, requests are refused,
    and whoever asked starts Python as usual. So are requests with other settings of the interpreter than ours.
-2. It imports when it is told to, by a byte on its standard input, or when somebody asks for a process: before that, Java
-   and the command itself need all cores.
+2. It imports when it is told to, by a byte on its standard input, or when somebody asks for a process: before that,
+   Java and the command itself need all cores.
 3. A child has the asker's arguments, environment, folder and standard streams, and random numbers of its own.
 4. It ends with its asker, which is told its exit code. All end with the process that has started the server: its pipe
    to our standard input closes then.

@@ -1,7 +1,7 @@
 """The driver's side of the fork server: starts it, and tells Spark which Python to call.
 
 Rules:
-1. One server serves all sessions of a process, and ends with it. It gets ready while Spark does, after Java has started.
+1. One server serves all sessions of a process, and ends with it. It gets ready while Spark does, once Java has started.
 2. Only where workers run on this machine as our own children, and only on Linux, where a process can be split safely.
    Whatever fails here costs time, and nothing else.
 """
