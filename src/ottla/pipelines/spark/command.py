@@ -17,7 +17,7 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from ottla.pipelines.spark.class_archive import class_path, settings_folder
+from ottla.pipelines.spark.class_path import ClassPath, settings_folder
 from ottla.pipelines.spark.masters import Kind, parse_master
 from ottla.pipelines.spark.places import Installed
 
@@ -45,7 +45,7 @@ MODULE_OPTIONS = (
     "--enable-native-access=ALL-UNNAMED",
     "-Dderby.connection.requireAuthentication=false",
 )
-MEMORY, CLASS_PATH = "spark.driver.memory", "spark.driver.extraClassPath"
+MEMORY = "spark.driver.memory"
 JAVA_OPTIONS = ("spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions")
 # Read by Spark's scripts and its launcher.
 SCRIPT_FILES = ("spark-env.sh", "spark-defaults.conf", "java-opts")
@@ -61,13 +61,12 @@ def script_command(spark: Installed, settings: Mapping[str, str]) -> list[str]:
     return [str(spark.home / "bin" / "spark-submit"), *words, SHELL]
 
 
-def direct_command(spark: Installed, java_home: Path, settings: Mapping[str, str]) -> list[str] | None:
+def direct_command(place: ClassPath, java_home: Path, settings: Mapping[str, str]) -> list[str] | None:
     """None where it is left to Spark's script."""
-    if not is_known(spark, settings):
+    if not is_known(place.spark, settings):
         return None
-    jars = [Path(part) for part in settings.get(CLASS_PATH, "").split(":") if part]
     options = [word for key in JAVA_OPTIONS for word in shlex.split(settings.get(key, ""))]
-    places = ["-cp", class_path(spark, jars), f"-Xmx{settings[MEMORY]}"]
+    places = ["-cp", place.text(), f"-Xmx{settings[MEMORY]}"]
     return [str(java_home / "bin" / "java"), *places, *options, *MODULE_OPTIONS, *GATEWAY]
 
 

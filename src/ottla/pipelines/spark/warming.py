@@ -47,4 +47,6 @@ def _run(spark: SparkSession) -> None:
         suppress(PySparkException, Py4JError, OSError),
         tempfile.TemporaryDirectory(prefix="ottla-warm-", ignore_cleanup_errors=True) as folder,
     ):
-        spark.sql(QUERY).write.parquet(f"file://{folder}/rows")
+        session = spark.newSession()
+        session.conf.set("spark.sql.adaptive.enabled", "false")  # as for streams with state
+        session.sql(QUERY).write.parquet(f"file://{folder}/rows")

@@ -66,11 +66,11 @@ class Outcome:
 
 
 @contextmanager
-def trial_spark(settings: Mapping[str, str]) -> Iterator[SparkSession]:
+def trial_spark(settings: Mapping[str, str], is_lean: bool = False) -> Iterator[SparkSession]:
     """One Spark for all cases. One that runs already in this process is used, and left to its owner.
     Raises SparkStartError."""
     is_ours = not is_running()
-    spark = start_session(NAME, settings={**WHOLE, **settings})
+    spark = start_session(NAME, settings={**WHOLE, **settings}, is_lean=is_lean)
     if is_ours:
         warm_up(spark)
     try:
