@@ -44,6 +44,7 @@ class Around:
     is_counting: bool = True
     sends_late: bool = False
     folder: str = "."
+    registry: Any = None
     names: list[str] = field(default_factory=list)
 
     def stream(self, name: str) -> Frame:
@@ -61,6 +62,9 @@ class Around:
 
     def collect_marked(self, rows: DataFrame, marking: list[Any]) -> None:
         pass
+
+    def lay_aside(self, rows: DataFrame, _passages: tuple[Any, ...]) -> DataFrame:
+        return rows
 
 
 def main() -> None:

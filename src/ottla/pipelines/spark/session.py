@@ -62,6 +62,8 @@ PATIENT_COMPILERS = (
 # heap is small, and the state of a stream is not in it. Java does not start with two collectors: the user's goes first.
 SMALL_CORES = 2
 SMALL_COLLECTOR = "-XX:+UseSerialGC"
+# Java looks through its whole heap each time that classes need more room than it expected, at first 21 MB.
+ROOM_FOR_CLASSES = "-XX:MetaspaceSize=256m"
 EXTRA_OPTIONS = "spark.driver.extraJavaOptions"
 
 Say = Callable[[str], None]
@@ -252,7 +254,7 @@ def _java_settings(
     master: Master, java: Java, place: ClassPath, jars: Sequence[Path], log: Path, extra: str
 ) -> dict[str, str]:
     """Jars go on the class path where that is enough, and are shipped where it is not."""
-    options = [*log_options(log), *PATIENT_COMPILERS, *archive_options(java, place)]
+    options = [*log_options(log), *PATIENT_COMPILERS, ROOM_FOR_CLASSES, *archive_options(java, place)]
     if master.cores is not None and master.cores <= SMALL_CORES and "GC" not in extra:
         options.append(SMALL_COLLECTOR)
     found = {"spark.driver.defaultJavaOptions": option_text(options)}
