@@ -92,7 +92,7 @@ def trial_session(loaded: Loaded) -> Iterator[SparkSession]:
     silence_pyspark()
     try:
         with trial_spark(loaded.pipeline.head.spark, not has_own_code(loaded.pipeline)) as spark:
-            yield session_of(spark, loaded.pipeline.head.spark)
+            yield session_of(spark, loaded.pipeline)
     except SparkStartError as problem:
         raise ToolError(str(problem)) from None
 

@@ -45,6 +45,13 @@ if TYPE_CHECKING:
 IDENTITY = "trial"
 LETTER_HEADERS = {"step": "ottla.step", "reason": "ottla.reason"}
 WORKERS_MAX = 4
+OWN_STATE = ("anomalies", "order", "pattern", "python", "stateful")
+# Of a few rows: to open a database for them takes longer than all else.
+STATE_IN_MEMORY = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+    )
+}
 
 
 @dataclass
@@ -80,13 +87,20 @@ def trial_spark(settings: Mapping[str, str], is_lean: bool = False) -> Iterator[
             spark.stop()
 
 
-def session_of(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:
+def session_of(spark: SparkSession, pipeline: Pipeline) -> SparkSession:
     """A session with the settings of one pipeline, on the Spark that runs."""
     session = spark.newSession()
-    for key, value in {**SETTINGS, **settings}.items():
+    memory = {} if needs_rocksdb(pipeline) else STATE_IN_MEMORY
+    for key, value in {**SETTINGS, **memory, **pipeline.head.spark}.items():
         if session.conf.isModifiable(key):
             session.conf.set(key, value)
     return session
+
+
+def needs_rocksdb(pipeline: Pipeline) -> bool:
+    """Steps that keep state of their own (transformWithState) know no other place for it."""
+    steps = [step for stream in pipeline.streams.values() for step in stream.steps]
+    return any(step.name in OWN_STATE or getattr(step.spec, "as_of", None) for step in steps)
 
 
 def run_cases(spark: SparkSession, pipeline: Pipeline, cases: Sequence[Case]) -> Iterator[Outcome]:
