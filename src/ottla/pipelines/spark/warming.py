@@ -12,9 +12,6 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-
 from ottla.pipelines.sinks.staging import runs_here
 
 if TYPE_CHECKING:
@@ -44,7 +41,7 @@ def warm_up(spark: SparkSession) -> None:
 
 def _run(spark: SparkSession) -> None:
     with (
-        suppress(PySparkException, Py4JError, OSError),
+        suppress(Exception),  # whatever it is, the pipeline meets it as well, or it is over before
         tempfile.TemporaryDirectory(prefix="ottla-warm-", ignore_cleanup_errors=True) as folder,
     ):
         session = spark.newSession()
