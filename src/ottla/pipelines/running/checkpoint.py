@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.errors import AnalysisException
 
-from ottla.pipelines.sinks.staging import local_path, runs_here
+from ottla.pipelines.sinks.staging import local_path
 from ottla.pipelines.source.losses import SourceError
+from ottla.pipelines.spark.masters import runs_here
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

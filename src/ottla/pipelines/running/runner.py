@@ -26,7 +26,8 @@ from ottla.pipelines.running.query_state import QueryState
 from ottla.pipelines.running.realtime import check_realtime, start_realtime
 from ottla.pipelines.running.topic_notes import check_same_topics, note_topics
 from ottla.pipelines.running.topics import make_topics, missing_topics
-from ottla.pipelines.sinks.staging import local_path, runs_here
+from ottla.pipelines.sinks.staging import local_path
+from ottla.pipelines.spark.masters import runs_here
 from ottla.pipelines.spark.settings import LOCAL_CHECKPOINT
 
 if TYPE_CHECKING:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.pipelines.sinks.batch import Batch, SinkError, run_plan
+from ottla.pipelines.spark.masters import runs_here
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -88,11 +89,6 @@ def local_path(folder: str) -> Path | None:
     if not separator or "/" in scheme:
         return Path(folder).absolute()
     return Path("/" + rest.lstrip("/")) if scheme == "file" else None
-
-
-def runs_here(spark: SparkSession) -> bool:
-    """Whether all of it is in this machine: its tasks see the files that we see."""
-    return str(spark.conf.get("spark.master", "")).startswith("local")
 
 
 def parse_manifest(text: str) -> Staged | None:

@@ -12,7 +12,7 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ottla.pipelines.sinks.staging import runs_here
+from ottla.pipelines.spark.masters import runs_here
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
