@@ -45,7 +45,7 @@ MODULE_OPTIONS = (
     "--enable-native-access=ALL-UNNAMED",
     "-Dderby.connection.requireAuthentication=false",
 )
-MEMORY = "spark.driver.memory"
+MEMORY, CLASS_PATH = "spark.driver.memory", "spark.driver.extraClassPath"
 JAVA_OPTIONS = ("spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions")
 # Read by Spark's scripts and its launcher.
 SCRIPT_FILES = ("spark-env.sh", "spark-defaults.conf", "java-opts")
@@ -63,7 +63,8 @@ def script_command(spark: Installed, settings: Mapping[str, str]) -> list[str]:
 
 def direct_command(place: ClassPath, java_home: Path, settings: Mapping[str, str]) -> list[str] | None:
     """None where it is left to Spark's script."""
-    if not is_known(place.spark, settings):
+    jars = ":".join(map(str, place.jars))
+    if not is_known(place.spark, settings) or settings.get(CLASS_PATH, "") != jars:
         return None
     options = [word for key in JAVA_OPTIONS for word in shlex.split(settings.get(key, ""))]
     places = ["-cp", place.text(), f"-Xmx{settings[MEMORY]}"]

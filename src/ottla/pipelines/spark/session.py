@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from ottla.base.java import Java
 from ottla.pipelines.spark.class_archive import archive_options
 from ottla.pipelines.spark.class_path import ClassPath
-from ottla.pipelines.spark.command import is_known
+from ottla.pipelines.spark.command import CLASS_PATH, is_known
 from ottla.pipelines.spark.gateway import StartingJava
 from ottla.pipelines.spark.jars import PACKAGES, find_jars
 from ottla.pipelines.spark.java import find_java, option_text
@@ -237,7 +237,8 @@ def _planned(wish: Wish, spark: Installed, say: Say, log: Path) -> Plan:
         chosen |= joined(chosen, PACKAGES[package].settings)
     whole = {**chosen, **given, "spark.master": master.url, "spark.app.name": wish.name}
     near = tuple(jars) if master.kind is Kind.LOCAL else ()
-    place = ClassPath(spark, near, wish.is_lean and is_known(spark, whole))
+    is_lean = wish.is_lean and is_known(spark, whole) and CLASS_PATH not in given
+    place = ClassPath(spark, near, is_lean)
     settings = {**chosen, **_java_settings(master, java, place, jars, log, given.get(EXTRA_OPTIONS, "")), **whole}
     say(f"starting Spark {spark.version} on {master.kind.value}{f' with {master.cores} cores' if master.cores else ''}")
     return Plan(place, settings, _environment(master, java))

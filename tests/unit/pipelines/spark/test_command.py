@@ -64,7 +64,12 @@ def test_where_there_are_settings_for_sparks_scripts_these_are_used(
 
 @pytest.mark.parametrize(
     "changed",
-    [{"spark.master": "spark://127.0.0.1:7077"}, {"spark.jars": "/x.jar"}, {"spark.driver.extraLibraryPath": "/x"}],
+    [
+        {"spark.master": "spark://127.0.0.1:7077"},
+        {"spark.jars": "/x.jar"},
+        {"spark.driver.extraLibraryPath": "/x"},
+        {"spark.driver.extraClassPath": "/of/the/user.jar"},
+    ],
 )
 def test_what_is_not_known_goes_to_the_script(place: ClassPath, java: Java, changed: dict[str, str]) -> None:
     assert direct_command(place, java.home, SETTINGS | changed) is None
