@@ -43,7 +43,6 @@ from ottla.pipelines.source.losses import SourceError
 from ottla.pipelines.spark.launch import abandon_java
 from ottla.pipelines.spark.places import SparkStartError
 from ottla.pipelines.spark.session import start_session
-from ottla.pipelines.spark.warming import warm_up
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -98,7 +97,6 @@ class SharedSpark:
     def session(self) -> SparkSession:
         if self._session is None:
             self._session = start_spark(self.options, self.display, *self.pipelines)
-            warm_up(self._session)
         return self._session
 
     def drop_dead(self) -> None:

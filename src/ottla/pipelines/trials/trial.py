@@ -29,7 +29,6 @@ from ottla.pipelines.running.runner import output_mode
 from ottla.pipelines.running.sink_checks import sink_order
 from ottla.pipelines.sinks.batch import Batch, SinkError
 from ottla.pipelines.spark.session import is_running, start_session
-from ottla.pipelines.spark.warming import warm_up
 from ottla.pipelines.steps.lateness import late_rows, watermark_ms
 from ottla.pipelines.trials.capturing import Kept, capture, record_of
 from ottla.pipelines.trials.cases import Case
@@ -78,8 +77,6 @@ def trial_spark(settings: Mapping[str, str], is_lean: bool = False) -> Iterator[
     Raises SparkStartError."""
     is_ours = not is_running()
     spark = start_session(NAME, settings={**WHOLE, **settings}, is_lean=is_lean)
-    if is_ours:
-        warm_up(spark)
     try:
         yield spark
     finally:
