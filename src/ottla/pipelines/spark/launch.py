@@ -101,10 +101,18 @@ def default_log_file(name: str) -> Path:
     """In the cache folder, one for each session; the oldest are removed."""
     folder = cache_folder() / "spark" / "logs"
     folder.mkdir(parents=True, exist_ok=True)
-    for old in sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime)[:-LOGS_MAX]:
+    for old in sorted(folder.iterdir(), key=_changed)[:-LOGS_MAX]:
         old.unlink(missing_ok=True)
     safe_name = re.sub(r"[^\w.-]", "-", name)[:80]
     return folder / f"{safe_name}-{os.getpid()}.log"
+
+
+def _changed(path: Path) -> float:
+    """Another session may be removing the same file."""
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 def cause_in(text: str) -> str:
