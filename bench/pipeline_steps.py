@@ -1,6 +1,7 @@
-"""What the steps of pipelines cost, without a broker: `python -m bench.pipeline_steps [state|window]`.
+"""What the steps of pipelines cost, without a broker: `python -m bench.pipeline_steps [state [MINUTES]|window]`.
 
-state: a window that holds 1,000,000 keys in RocksDB is updated batch after batch; the memory of the JVM must not grow.
+state: a window that holds 1,000,000 keys in RocksDB is updated batch after batch, for ten minutes or as many as are
+named; the memory of the JVM, told once a minute, must not grow once all keys are there.
 window: JSON parsed and counted by key in windows of a minute, by our steps and by PySpark written by hand.
 """
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 KEYS = 1_000_000
 ROWS_PER_BATCH = 250_000
-BATCHES = 60
+MINUTES = 10.0
 MESSAGES = 5_000_000
 FILES = 10
 SETTINGS = {"spark.ui.enabled": "false", "spark.driver.memory": "2g"}
@@ -44,6 +45,7 @@ class Around:
     is_counting: bool = True
     sends_late: bool = False
     folder: str = "."
+    registry: Any = None
     names: list[str] = field(default_factory=list)
 
     def stream(self, name: str) -> Frame:
@@ -62,21 +64,25 @@ class Around:
     def collect_marked(self, rows: DataFrame, marking: list[Any]) -> None:
         pass
 
+    def lay_aside(self, rows: DataFrame, _passages: tuple[Any, ...]) -> DataFrame:
+        return rows
+
 
 def main() -> None:
     wanted = sys.argv[1:] or ["state", "window"]
+    minutes = next((float(word) for word in wanted if word.isdecimal()), MINUTES)
     spark = start_session("bench", master="local[2]", settings=SETTINGS)
     try:
         if "state" in wanted:
-            measure_state(spark)
+            measure_state(spark, minutes)
         if "window" in wanted:
             measure_window(spark)
     finally:
         spark.stop()
 
 
-def measure_state(spark: SparkSession) -> None:
-    """The resident memory of the JVM, batch by batch; all keys are there after a few of them."""
+def measure_state(spark: SparkSession, minutes: float) -> None:
+    """The resident memory of the JVM, minute by minute; all keys are there after a few batches."""
     rows = (
         spark.readStream.format("rate-micro-batch")
         .options(rowsPerBatch=ROWS_PER_BATCH, advanceMillisPerBatch=1000, numPartitions=2)
@@ -89,19 +95,17 @@ def measure_state(spark: SparkSession) -> None:
     pid = int(spark._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
     with folder() as place:
         query = frame.rows.writeStream.format("noop").option("checkpointLocation", f"{place}/checkpoint").start()
-        seen = -1
-        while seen < BATCHES - 1:
-            time.sleep(0.2)
+        began = time.monotonic()
+        for minute in range(1, round(minutes) + 1):
+            query.awaitTermination(max(0.1, began + 60 * minute - time.monotonic()))
             report = query.lastProgress
-            if report is None or report["batchId"] == seen:
-                if query.exception():
-                    raise RuntimeError(query.exception())
-                continue
-            seen = report["batchId"]
+            if query.exception() or report is None:
+                raise RuntimeError(query.exception() or "no batch was done")
             state = report["stateOperators"][0]
             print(
-                f"batch {seen:3}  keys {state['numRowsTotal']:9,} RocksDB {state['memoryUsedBytes'] >> 20:5} MiB  "
-                f"JVM {resident_bytes(pid) >> 20:5} MiB  {report['processedRowsPerSecond']:9,.0f} rows/s",
+                f"minute {minute:3}  batch {report['batchId']:4}  keys {state['numRowsTotal']:9,}  "
+                f"RocksDB {state['memoryUsedBytes'] >> 20:5} MiB  JVM {resident_bytes(pid) >> 20:5} MiB  "
+                f"{report['processedRowsPerSecond']:9,.0f} rows/s",
                 flush=True,
             )
         query.stop()

@@ -19,6 +19,7 @@ MACHINE_ROWS = {
     "sendfile_answers_1m": "sendfile in answers of 1 MiB, one request at a time",
     "sendfile_answers_50m": "sendfile in answers of 50 MiB, one request at a time",
 }
+FIRST_KEPT = "Three brokers"
 # Beside these a figure says more about the neighbours than about the broker.
 NOISE_SHARE_MAX = 0.1
 TWO_CLIENT_SECTIONS = ("end_to_end", "cold")  # where the second client would count among the others
@@ -64,7 +65,14 @@ def write_report(results: Results, path: Path, images: Path) -> None:
     images.mkdir(parents=True, exist_ok=True)
     plots = write_plots(results, images)
     links = {title: os.path.relpath(image, path.parent) for title, image in plots.items()}
-    path.write_text(_page(results, links))
+    path.write_text(_page(results, links) + kept_sections(path))
+
+
+def kept_sections(path: Path) -> str:
+    """What other commands have measured, and somebody has written down behind the generated part."""
+    text = path.read_text() if path.exists() else ""
+    at = text.find(f"\n## {FIRST_KEPT}\n")
+    return text[at:] if at >= 0 else ""
 
 
 def _page(results: Results, plots: dict[str, str]) -> str:

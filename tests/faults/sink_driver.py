@@ -36,6 +36,7 @@ from ottla.pipelines.sinks.staging import LocalStaging
 from ottla.pipelines.sinks.topic import exactly_once_topic
 from ottla.pipelines.source import register
 from ottla.pipelines.spark.class_archive import archive_options
+from ottla.pipelines.spark.class_path import ClassPath
 from ottla.pipelines.spark.java import find_java, option_text
 from ottla.pipelines.spark.places import find_spark
 
@@ -210,7 +211,7 @@ def main() -> None:
     plan = json.loads(Path(sys.argv[1]).read_text())
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     builder = SparkSession.builder.master(plan.get("master", "local[2]")).config("spark.ui.enabled", "false")
-    archived = option_text(archive_options(find_java(), find_spark(), records=False))
+    archived = option_text(archive_options(find_java(), ClassPath(find_spark()), records=False))
     options = {JAVA_OPTIONS: f"{SETTINGS[JAVA_OPTIONS]} {archived}"}
     settings = {**SETTINGS, **options, **plan.get("settings", {})}
     for name, value in settings.items():

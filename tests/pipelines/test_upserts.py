@@ -107,7 +107,8 @@ def test_the_place_of_a_row_goes_through_every_step_that_keeps_it(spark: SparkSe
         order = order_of(streams, streams["main"]).columns
         frame = through(records(spark, RECORDS, tmp_path), *steps).settle()
         anywhere = frame.rows.select("id", "n", *order).repartition(4, F.xxhash64("n"))
-        found = newest_rows(anywhere, Table("t", "upsert", ("id",), order=order)).collect()
+        table = Table("t", "upsert", ("id",), order=order)
+        found = newest_rows(anywhere, table, table.columns(anywhere.schema)).collect()
         assert {row.id: row.n for row in found} == expected, name
         assert len(found) == len(expected)
 

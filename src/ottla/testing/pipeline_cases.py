@@ -65,7 +65,7 @@ class CaseItem(pytest.Item):
         assert module is not None
         pipeline = module.loaded.pipeline
         try:
-            outcome = run_case(session_of(_spark(self.config), pipeline.head.spark), pipeline, self.case)
+            outcome = run_case(session_of(_spark(self.config), pipeline), pipeline, self.case)
         except PipelineError as wrong:
             raise CaseFailed(str(module.loaded.placed(wrong))) from None
         if not outcome.is_passed:

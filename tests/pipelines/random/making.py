@@ -11,7 +11,7 @@ from pipelines.random import steps as step
 from pipelines.random.accidents import ACCIDENTS
 from pipelines.random.cases import CITIES, Case, Query, Round, Side
 from pipelines.random.failing import POINTS
-from pipelines.random.places import Files, Place, Table, Topic
+from pipelines.random.places import Copy, Files, Place, Table, Topic
 from pipelines.random.placing import Placing
 from pipelines.random.records import RecordMaker
 from pipelines.random.rows import Condition, Values, conditions
@@ -46,6 +46,7 @@ IN_TIME = (
 )
 KINDS = ("none", "total", "sql total", "sql window", *IN_TIME)
 LATE_KINDS = tuple(kind for kind in IN_TIME if kind != "dedup")
+COPIES = 0.08
 GROUPS = (step.Window, analysis.Sessions, analysis.Top, analysis.Associations)
 
 
@@ -66,6 +67,8 @@ class Maker:
         self.sides: dict[str, Side] = {}
 
     def case(self) -> Case:
+        if Random(f"copy {self.seed}").random() < COPIES:  # dice of its own: all other seeds stay what they were
+            return self.copy()
         chance = self.chance
         partitions = chance.choice((1, 1, 2, 3))
         per_batch = chance.choice((None, None, 10))
@@ -82,6 +85,18 @@ class Maker:
         case = Case(self.seed, partitions, per_batch, shared if is_split else [], queries, [], is_late)
         case.sides = self.sides
         case.sends_dead = chance.random() < 0.9
+        case.rounds = self.rounds(case)
+        return case
+
+    def copy(self) -> Case:
+        """Records that go from topic to topic as they are."""
+        chance = self.chance
+        deliveries = chance.choice((["exactly-once"], ["exactly-once"], ["exactly-once", "at-least-once"]))
+        places: list[Place] = [
+            Copy(f"main{number}", ["key", "value"], False, None, delivery) for number, delivery in enumerate(deliveries)
+        ]
+        query = Query("main", [], "append", places)
+        case = Case(self.seed, chance.choice((1, 2, 3)), chance.choice((None, 10)), [], [query], [])
         case.rounds = self.rounds(case)
         return case
 
@@ -292,6 +307,7 @@ def possible(names: list[str], case: Case) -> list[str]:
         "state": any(each.has_state for each in case.all_steps()),
         "window": any(type(each) is step.Window for each in case.all_steps()),
         "filter": has(case.all_steps(), step.Filter),
+        "parse": has(case.all_steps(), step.Parse),
         "sinks": len(places) > 1,
     }
     words |= {"ledger": words["SQLite"], "table": words["SQLite"], "database": words["SQLite"]}

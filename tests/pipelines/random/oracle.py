@@ -68,9 +68,10 @@ class Evaluated:
     def _read(self, topic: str, logs: Logs, ends: Ends, world: World) -> list[Row]:
         name = f"{world.name}-{topic}"
         return [
-            Row({"value": logs[topic][number][at].value}, (name, number, at), (name, number, at))
+            Row({"key": record.key, "value": record.value}, (name, number, at), (name, number, at))
             for number, end in sorted(ends.get(topic, {}).items())
             for at in range(self.ends.get(topic, {}).get(number, 0), end)
+            for record in [logs[topic][number][at]]
         ]
 
     def counted(self, last: int) -> dict[str, Count]:

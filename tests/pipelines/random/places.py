@@ -97,6 +97,19 @@ class Topic(Place):
 
 
 @dataclass
+class Copy(Topic):
+    """Records as they came, whatever is in them."""
+
+    def target(self, world: World) -> dict[str, Any]:
+        return {**super().target(world), "format": "raw"}
+
+    def read(self, world: World) -> Iterator[Values]:
+        for message in committed(world.bootstrap, f"{world.name}-{self.label}"):
+            parts = {"key": message.key(), "value": message.value()}
+            yield {name: None if part is None else part.decode() for name, part in parts.items()}
+
+
+@dataclass
 class Table(Place):
     """In SQLite or PostgreSQL, in what SQLAlchemy knows, or in Redis: JSON in a list, or under a key each."""
 

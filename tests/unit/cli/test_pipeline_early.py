@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ottla.cli.commands.pipeline import parser
-from ottla.cli.pipelines.early import Guess, likely_name, likely_session, sql_session
+from ottla.cli.pipelines.early import Guess, likely_session, sql_session
 from ottla.pipelines.trials import settings as trials
 
 PLAIN = "name: orders-by-day\nfrom: {topic: orders}\nto: console\n"
@@ -13,7 +13,8 @@ PLAIN = "name: orders-by-day\nfrom: {topic: orders}\nto: console\n"
 
 def name_for(tmp_path: Path, text: str, *words: str, file: str = "p.yaml") -> str | None:
     (tmp_path / file).write_text(text)
-    return likely_name(parser().parse_args(["run", str(tmp_path / file), *words]))
+    guess = likely_session(parser().parse_args(["run", str(tmp_path / file), *words]))
+    return None if guess is None else guess.name
 
 
 def test_an_ordinary_pipeline_is_known_by_its_name(tmp_path: Path) -> None:
@@ -53,20 +54,30 @@ def test_so_are_options_that_change_it(tmp_path: Path, words: list[str]) -> None
 
 def test_a_python_file_and_one_that_is_not_there_tell_nothing(tmp_path: Path) -> None:
     assert name_for(tmp_path, PLAIN, file="p.py") is None
-    assert likely_name(parser().parse_args(["run", str(tmp_path / "missing.yaml")])) is None
+    assert likely_session(parser().parse_args(["run", str(tmp_path / "missing.yaml")])) is None
 
 
 def test_a_preview_and_a_test_have_their_own_sessions(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(PLAIN)
     file = str(tmp_path / "p.yaml")
     assert likely_session(parser().parse_args(["preview", file, "--master", "local[1]"])) == Guess(
-        "orders-by-day", "local[1]", {}
+        "orders-by-day", "local[1]", {}, is_lean=True
     )
-    assert likely_session(parser().parse_args(["test", file, "one case"])) == Guess("trials", None, trials.WHOLE)
+    assert likely_session(parser().parse_args(["test", file, "one case"])) == Guess(
+        "trials", None, trials.WHOLE, is_lean=True
+    )
     assert likely_session(parser().parse_args(["test", file, "--set", "spark.driver.memory=2g"])) is None
 
 
+@pytest.mark.parametrize("step", ["python: {function: a.py:f}", "stateful: {}", "filter: {classifier: {model: m}}"])
+def test_code_of_ones_own_may_need_all_of_spark(tmp_path: Path, step: str) -> None:
+    (tmp_path / "p.yaml").write_text(f"{PLAIN}steps:\n  - {step}\n")
+    guess = likely_session(parser().parse_args(["run", str(tmp_path / "p.yaml")]))
+    assert guess is not None
+    assert not guess.is_lean
+
+
 def test_sql_that_asks_for_rows_needs_spark(tmp_path: Path) -> None:
-    assert sql_session("local[1]", "Select 1 FROM t") == Guess("ottla-sql", "local[1]", {})
-    assert sql_session(None, None) == Guess("ottla-sql", None, {})
+    assert sql_session("local[1]", "Select 1 FROM t") == Guess("ottla-sql", "local[1]", {}, is_lean=True)
+    assert sql_session(None, None) == Guess("ottla-sql", None, {}, is_lean=True)
     assert sql_session(None, "SHOW TOPICS; DESCRIBE selected") is None

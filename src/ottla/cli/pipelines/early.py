@@ -19,6 +19,7 @@ from ottla.pipelines.trials import settings as trials
 
 NAME = re.compile(r"^name:[ \t]*([\w.-]+)[ \t]*$", re.MULTILINE)
 OTHER = re.compile(r"\bspark\b|\bjvm\b|\bdelta\b|\brealtime\b|s3a:")  # other settings, or more jars
+CODE = re.compile(r"\b(python|stateful|classifier|foreach_batch)\b")  # what it needs of Spark, nobody knows
 ASKS = re.compile(r"\bselect\b", re.IGNORECASE)
 FILE_BYTES_MAX = 1 << 20
 SQL_NAME = "ottla-sql"
@@ -30,6 +31,7 @@ class Guess(NamedTuple):
     name: str
     master: str | None
     settings: dict[str, str]
+    is_lean: bool
 
 
 @contextmanager
@@ -44,31 +46,32 @@ def early_java(guess: Guess | None) -> Iterator[None]:
 
 def likely_session(options: argparse.Namespace) -> Guess | None:
     """That to which the options of `pipeline` lead."""
-    name = likely_name(options)
+    text = likely_text(options)
+    name = NAME.search(text)
     if name is None:
         return None
+    is_lean = not CODE.search(text)
     if options.command == "test":
-        return Guess(trials.NAME, None, trials.WHOLE)
-    return Guess(name, options.master, {})
+        return Guess(trials.NAME, None, trials.WHOLE, is_lean)
+    return Guess(name[1], options.master, {}, is_lean)
 
 
 def sql_session(master: str | None, script: str | None) -> Guess | None:
     """A person at a prompt gets Spark in any case, a script only for rows."""
-    return Guess(SQL_NAME, master, {}) if script is None or ASKS.search(script) else None
+    return Guess(SQL_NAME, master, {}, is_lean=True) if script is None or ASKS.search(script) else None
 
 
-def likely_name(options: argparse.Namespace) -> str | None:
-    """The name of the pipeline, if it is an ordinary one."""
+def likely_text(options: argparse.Namespace) -> str:
+    """The file of the pipeline, if it is an ordinary one."""
     given = vars(options)
     files = given.get("files") or [options.file]
     file = Path(files[0])
     words = (*options.set, given.get("checkpoint") or "", given.get("connector") or "")
     if options.env or len(files) > 1 or file.suffix not in (".yaml", ".yml"):
-        return None
+        return ""
     try:
         with file.open("rb") as opened:
             text = opened.read(FILE_BYTES_MAX).decode("utf-8", "replace")
     except OSError:
-        return None
-    found = NAME.search(text)
-    return found[1] if found and not any(OTHER.search(each) for each in (text, *words)) else None
+        return ""
+    return "" if any(OTHER.search(each) for each in (text, *words)) else text

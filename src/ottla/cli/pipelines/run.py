@@ -31,6 +31,7 @@ from ottla.pipelines.running.builder import Choices
 from ottla.pipelines.running.checkpoints import begun, check_names, put_aside
 from ottla.pipelines.running.loading import Loaded
 from ottla.pipelines.running.metrics import MetricsServer
+from ottla.pipelines.running.own_code import has_own_code
 from ottla.pipelines.running.restarting import Policy, Restarts
 from ottla.pipelines.running.runner import RunOptions
 from ottla.pipelines.running.sink_factory import check_places
@@ -126,6 +127,7 @@ def start_spark(options: argparse.Namespace, display: Display, *pipelines: Pipel
             "jvm" if is_jvm else "ottla",
             (*(["delta"] if has_delta else []), *(["s3"] if has_s3 else [])),
             _joined_settings(pipelines),
+            is_lean=not any(map(has_own_code, pipelines)),
             on_step=display.step,
         )
     except SparkStartError as problem:

@@ -85,13 +85,14 @@ def chosen_cases(options: argparse.Namespace, file: CaseFile, loaded: Loaded) ->
 def trial_session(loaded: Loaded) -> Iterator[SparkSession]:
     """Raises ToolError."""
     from ottla.cli.pipelines.run import silence_pyspark  # noqa: PLC0415 (a second)
+    from ottla.pipelines.running.own_code import has_own_code  # noqa: PLC0415
     from ottla.pipelines.spark.places import SparkStartError  # noqa: PLC0415
     from ottla.pipelines.trials.trial import session_of, trial_spark  # noqa: PLC0415
 
     silence_pyspark()
     try:
-        with trial_spark(loaded.pipeline.head.spark) as spark:
-            yield session_of(spark, loaded.pipeline.head.spark)
+        with trial_spark(loaded.pipeline.head.spark, not has_own_code(loaded.pipeline)) as spark:
+            yield session_of(spark, loaded.pipeline)
     except SparkStartError as problem:
         raise ToolError(str(problem)) from None
 

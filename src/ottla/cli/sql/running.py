@@ -81,7 +81,7 @@ def _start(master: str | None) -> SparkSession:
     if master and parse_master(master).kind is Kind.CONNECT:
         raise ToolError("ottla sql does not work over Spark Connect: give another --master")
     try:
-        return start_session(SQL_NAME, master)
+        return start_session(SQL_NAME, master, is_lean=True)
     except SparkStartError as problem:
         raise ToolError(str(problem)) from None
 

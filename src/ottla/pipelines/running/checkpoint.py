@@ -15,6 +15,7 @@ from pyspark.errors import AnalysisException
 
 from ottla.pipelines.sinks.staging import local_path
 from ottla.pipelines.source.losses import SourceError
+from ottla.pipelines.spark.masters import runs_here
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -115,7 +116,8 @@ class Checkpoint:
     def _local(self, name: str) -> Path | None:
         """Where it is, in a checkpoint that is here: Spark would need a job to read it."""
         folder = local_path(self.folder)
-        return folder / name if folder is not None and folder.exists() else None
+        is_here = folder is not None and (self.spark is None or runs_here(self.spark) or folder.exists())
+        return folder / name if folder is not None and is_here else None
 
 
 def is_commit(lines: list[str]) -> bool:

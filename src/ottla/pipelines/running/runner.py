@@ -26,6 +26,9 @@ from ottla.pipelines.running.query_state import QueryState
 from ottla.pipelines.running.realtime import check_realtime, start_realtime
 from ottla.pipelines.running.topic_notes import check_same_topics, note_topics
 from ottla.pipelines.running.topics import make_topics, missing_topics
+from ottla.pipelines.sinks.staging import local_path
+from ottla.pipelines.spark.masters import runs_here
+from ottla.pipelines.spark.settings import LOCAL_CHECKPOINT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,6 +67,9 @@ class Runner:
         self._refuse_gone_topics()
         make_topics(self.pipeline)
         self.spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", str(PROGRESS_KEPT))
+        if local_path(self.options.folder) is not None and runs_here(self.spark):
+            for key, value in LOCAL_CHECKPOINT.items():
+                self.spark.conf.set(key, value)
         try:
             for begin in [self._prepare(stream) for stream in self.pipeline.queries()]:
                 self.queries.append(begin())

@@ -90,7 +90,7 @@ class DatabaseSink:
         columns = self.table.columns(rows.schema)
         self.table.check_rows(columns)
         staging = staging_for(batch, f"table-{self.table.name}")
-        wanted = newest_rows(with_deletions(storable(rows, columns), self.table), self.table)
+        wanted = newest_rows(with_deletions(storable(rows, columns), self.table), self.table, columns)
         try:
             staged = staging.pin(wanted, batch.batch_id)
         except Exception as problem:

@@ -7,22 +7,24 @@ them of one record) are told apart by their content: a repetition keeps the same
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.pipelines.sinks.batch import SinkError
-from ottla.pipelines.sinks.tables import Table
+from ottla.pipelines.sinks.tables import Kind, Table, TableColumn
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 NEWEST, ROW = "_newest", "_row"
+MERGED: tuple[Kind, ...] = ("json", "float")
 
 
-def newest_rows(rows: DataFrame, table: Table) -> DataFrame:
-    """One row of each key, without the columns that only tell the order. The columns are those that a table takes."""
+def newest_rows(rows: DataFrame, table: Table, columns: Sequence[TableColumn]) -> DataFrame:
+    """One row of each key, without the columns that only tell the order. The rows are as a table takes them."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 (this package is imported without Spark)
 
-    if table.mode != "upsert" or (table.order is None and table.newest_by is None):
+    if not has_choice(table, columns):
         return rows
     order = table.order or ()
     row = F.struct(*(F.col(_quoted(name)) for name in rows.columns if name not in order))
@@ -31,6 +33,16 @@ def newest_rows(rows: DataFrame, table: Table) -> DataFrame:
     keys = [F.col(_quoted(name)).alias(f"_key_{at}") for at, name in enumerate(table.key)]
     newest = F.max(F.struct(*places, row.alias(ROW))).alias(NEWEST)  # null is less than anything
     return rows.groupBy(*keys).agg(newest).select(f"{NEWEST}.{ROW}.*")
+
+
+def has_choice(table: Table, columns: Sequence[TableColumn]) -> bool:
+    """Whether a batch may have two rows of one key. Rows with nothing that tells their order were grouped by the key
+    (model/row_order.py): to group them again would be a shuffle for nothing. But values that Spark tells apart may be
+    one in the table, as texts of JSON, or NaN and null."""
+    if table.mode != "upsert" or (table.order is None and table.newest_by is None):
+        return False
+    merged = any(column.kind in MERGED for column in columns if column.name in table.key)
+    return bool(table.order) or table.newest_by is not None or merged
 
 
 def with_deletions(rows: DataFrame, table: Table) -> DataFrame:

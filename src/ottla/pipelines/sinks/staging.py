@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.pipelines.sinks.batch import Batch, SinkError, run_plan
+from ottla.pipelines.spark.masters import runs_here
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -179,7 +180,7 @@ class LocalStaging:
         if self.is_checked:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        if not spark.conf.get("spark.master", "").startswith("local"):  # type: ignore[union-attr]
+        if not runs_here(spark):
             probe = self.folder / f".probe-{uuid.uuid4().hex}"
             probe.touch()
             try:

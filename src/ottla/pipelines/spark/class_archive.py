@@ -22,7 +22,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ottla.base.java import Java
-from ottla.pipelines.spark.places import Installed, cache_folder
+from ottla.pipelines.spark.class_path import ClassPath
+from ottla.pipelines.spark.places import cache_folder
 
 ARCHIVES_MAX = 3  # of some 160 MB each, with those that nobody has tried yet: the oldest go
 QUIET_SECONDS = 30  # a file that was changed more recently may still be written
@@ -30,10 +31,11 @@ TRY_SECONDS_MAX = 60
 SWITCH = "OTTLA_SPARK_CLASS_ARCHIVE"  # 0 = no archives
 DISABLED = "0"
 RECORDING = "-XX:ArchiveClassesAtExit="
+CRASHING = ("-XX:ErrorFile=/dev/null", "-XX:-CreateCoredumpOnCrash")  # over half an archive; nobody must hear of it
 SILENT = ("-Xshare:auto", "-Xlog:disable", "-Xlog:all=error:stderr")  # what Java says about archives is for nobody
 
 
-def archive_options(java: Java, spark: Installed, jars: Sequence[Path] = (), *, records: bool = True) -> list[str]:
+def archive_options(java: Java, place: ClassPath, *, records: bool = True) -> list[str]:
     """Options for Java: to use the archive, or, if it `records`, to write one where there is none."""
     if os.environ.get(SWITCH) == DISABLED:
         return []
@@ -43,25 +45,18 @@ def archive_options(java: Java, spark: Installed, jars: Sequence[Path] = (), *, 
         base = base_archive(java, folder)
         if base is None:
             return []
-        options = _options(java, spark, jars, folder, base)
+        options = _options(java, place, folder, base)
     except OSError:  # a cache that cannot be written is no reason not to start
         return []
     return [option for option in options if records or not option.startswith(RECORDING)]
 
 
-def archive_name(java: Java, spark: Installed, jars: Sequence[Path]) -> str:
+def archive_name(java: Java, place: ClassPath) -> str:
     """Changes with whatever would make the archive useless."""
-    program = java.program.resolve()
+    program, spark = java.program.resolve(), place.spark
     parts = [str(program), str(program.stat().st_mtime_ns), str(spark.jars), str(spark.jars.stat().st_mtime_ns)]
-    parts += [str(path) for path in jars]
+    parts += [*map(str, place.jars), *(["lean"] if place.is_lean else [])]
     return f"spark-{spark.version}-java-{java.version}-{hashlib.sha256(':'.join(parts).encode()).hexdigest()[:12]}"
-
-
-def class_path(spark: Installed, jars: Sequence[Path]) -> str:
-    """As Spark's own launcher makes it, with a star that Java unfolds."""
-    settings = os.environ.get("SPARK_CONF_DIR") or spark.home / "conf"
-    first = sorted(spark.jars.glob("slf4j-api-*.jar"))
-    return ":".join(map(str, (*jars, settings, *first, spark.jars / "*")))
 
 
 def base_archive(java: Java, folder: Path) -> Path | None:
@@ -78,10 +73,10 @@ def base_archive(java: Java, folder: Path) -> Path | None:
     return made if made.exists() else None
 
 
-def _options(java: Java, spark: Installed, jars: Sequence[Path], folder: Path, base: Path) -> list[str]:
-    name = archive_name(java, spark, jars)
+def _options(java: Java, place: ClassPath, folder: Path, base: Path) -> list[str]:
+    name = archive_name(java, place)
     archive, unfinished = folder / f"{name}.jsa", folder / f"{name}.unfinished"
-    if archive.exists() or _adopt(unfinished, archive, java, spark, jars, base):
+    if archive.exists() or _adopt(unfinished, archive, java, place, base):
         with contextlib.suppress(OSError):
             os.utime(archive)  # the archive that was used last is removed last
             unfinished.unlink(missing_ok=True)  # of a session that ran at the same time as the first
@@ -92,17 +87,17 @@ def _options(java: Java, spark: Installed, jars: Sequence[Path], folder: Path, b
     return [*SILENT, f"-XX:SharedArchiveFile={base}", *recording]
 
 
-def _adopt(unfinished: Path, archive: Path, java: Java, spark: Installed, jars: Sequence[Path], base: Path) -> bool:
-    """Try what an earlier session has left; what cannot be used is removed."""
+def _adopt(unfinished: Path, archive: Path, java: Java, place: ClassPath, base: Path) -> bool:
+    """Try what an earlier session has left; what cannot be used is removed, unless it may still be written."""
     with contextlib.suppress(FileNotFoundError):
-        if time.time() - unfinished.stat().st_mtime < QUIET_SECONDS:
-            return False
-        sharing = ["-Xshare:on", "-XX:+VerifySharedSpaces", f"-XX:SharedArchiveFile={base}:{unfinished}"]
-        if _run([str(java.program), *sharing, "-Xlog:disable", "-cp", class_path(spark, jars), "-version"]):
+        may_grow = time.time() - unfinished.stat().st_mtime < QUIET_SECONDS
+        sharing = ["-Xshare:on", "-XX:+VerifySharedSpaces", *CRASHING, f"-XX:SharedArchiveFile={base}:{unfinished}"]
+        if _run([str(java.program), *sharing, "-Xlog:disable", "-cp", place.text(), "-version"]):
             unfinished.replace(archive)
             _remove_oldest(archive.parent)
             return True
-        unfinished.unlink()
+        if not may_grow:
+            unfinished.unlink()
     return False
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from ottla.pipelines.spark.class_archive import archive_options
+from ottla.pipelines.spark.class_path import ClassPath
 from ottla.pipelines.spark.java import find_java, option_text
 from ottla.pipelines.spark.masters import parse_master
 from ottla.pipelines.spark.places import find_spark
@@ -51,7 +52,9 @@ class ConnectServer:
         self.folder.mkdir(parents=True, exist_ok=True)
         spark, java = find_spark(), find_java()
         settings = default_settings(self._behind, self._settings, machine_memory())
-        settings["spark.driver.defaultJavaOptions"] = option_text(archive_options(java, spark, records=False))
+        settings["spark.driver.defaultJavaOptions"] = option_text(
+            archive_options(java, ClassPath(spark), records=False)
+        )
         settings |= self._settings
         settings |= {"spark.connect.grpc.binding.address": HOST, "spark.connect.grpc.binding.port": str(self.port)}
         given = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]

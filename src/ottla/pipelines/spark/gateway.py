@@ -20,7 +20,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ottla.pipelines.spark.places import Installed, SparkStartError
+from ottla.pipelines.spark.class_path import ClassPath
+from ottla.pipelines.spark.command import direct_command, script_command, script_variables
+from ottla.pipelines.spark.places import SparkStartError
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
@@ -38,20 +40,22 @@ class StartingJava:
     """On its way. `settings` are what it was started with: a session with others needs another."""
 
     def __init__(
-        self, spark: Installed, settings: Mapping[str, str], more: Mapping[str, str], errors: Path | None
+        self, place: ClassPath, settings: Mapping[str, str], more: Mapping[str, str], errors: Path | None
     ) -> None:
         """`more` goes into its environment; what it says to `errors`, or to the terminal. Raises OSError."""
         self.settings = dict(settings)
+        self.is_lean = place.is_lean
         self._folder = Path(tempfile.mkdtemp(prefix="ottla-java-"))
         self._told = self._folder / "port"
-        words = [word for key, value in self.settings.items() for word in ("--conf", f"{key}={value}")]
-        environment = {"SPARK_LAUNCHER_OPTS": LAUNCHER_OPTIONS, **os.environ}
-        environment |= {**more, **NO_DRIVER_PYTHON}
+        environment = {"SPARK_LAUNCHER_OPTS": LAUNCHER_OPTIONS, **os.environ, **more, **NO_DRIVER_PYTHON}
+        command = direct_command(place, Path(environment["JAVA_HOME"]), self.settings)
+        if command is not None:
+            environment |= script_variables(place.spark)
         environment |= {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._told)}
         with ExitStack() as open_files:
             output = None if errors is None else open_files.enter_context(errors.open("ab"))
-            self.process = subprocess.Popen(  # noqa: S603 (Spark's own script)
-                [str(spark.home / "bin" / "spark-submit"), *words, "pyspark-shell"],
+            self.process = subprocess.Popen(  # noqa: S603 (Spark's own script, or what that would run)
+                command or script_command(place.spark, self.settings),
                 stdin=subprocess.PIPE,
                 stderr=output,
                 env=environment,

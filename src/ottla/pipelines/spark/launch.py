@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,8 +48,8 @@ appender.file.strategy.max = 1
 """
 
 
-def launch(java: StartingJava, log: Path) -> SparkSession:
-    """A session in this Java. Raises SparkStartError."""
+def launch(java: StartingJava, log: Path, on_java: Callable[[], None]) -> SparkSession:
+    """A session in this Java; `on_java` is called when that is there. Raises SparkStartError."""
     from py4j.protocol import Py4JError, Py4JNetworkError  # noqa: PLC0415 (takes time; those who check a file go without)
     from pyspark.conf import SparkConf  # noqa: PLC0415
     from pyspark.core.context import SparkContext  # noqa: PLC0415
@@ -61,6 +62,7 @@ def launch(java: StartingJava, log: Path) -> SparkSession:
     errors = error_file(log)
     try:
         gateway = java.connect()
+        on_java()
         try:
             return SparkSession(SparkContext(conf=conf, gateway=gateway))
         except BaseException:
@@ -99,10 +101,18 @@ def default_log_file(name: str) -> Path:
     """In the cache folder, one for each session; the oldest are removed."""
     folder = cache_folder() / "spark" / "logs"
     folder.mkdir(parents=True, exist_ok=True)
-    for old in sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime)[:-LOGS_MAX]:
+    for old in sorted(folder.iterdir(), key=_changed)[:-LOGS_MAX]:
         old.unlink(missing_ok=True)
     safe_name = re.sub(r"[^\w.-]", "-", name)[:80]
     return folder / f"{safe_name}-{os.getpid()}.log"
+
+
+def _changed(path: Path) -> float:
+    """Another session may be removing the same file."""
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 def cause_in(text: str) -> str:

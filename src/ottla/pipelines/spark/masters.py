@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import re
 from enum import Enum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.pipelines.spark.places import SparkStartError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 LOCAL = re.compile(r"local(\[(?P<cores>\*|\d+)(,\s*(?P<failures>\d+))?\])?")
 ATTEMPTS = 4  # how often a task is tried; Spark's own number on clusters, where a local master would give up at once
@@ -77,3 +80,8 @@ def _with_hadoop(master: Master) -> Master:
     if not (os.environ.get("HADOOP_CONF_DIR") or os.environ.get("YARN_CONF_DIR")):
         raise SparkStartError("master yarn: set HADOOP_CONF_DIR to the folder with the cluster's configuration")
     return master
+
+
+def runs_here(spark: SparkSession) -> bool:
+    """Whether all of it is in this machine: its tasks see the files that we see."""
+    return str(spark.conf.get("spark.master", "")).startswith("local")

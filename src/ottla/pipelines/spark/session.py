@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ottla.base.java import Java
 from ottla.pipelines.spark.class_archive import archive_options
+from ottla.pipelines.spark.class_path import ClassPath
+from ottla.pipelines.spark.command import CLASS_PATH, is_known
 from ottla.pipelines.spark.gateway import StartingJava
 from ottla.pipelines.spark.jars import PACKAGES, find_jars
 from ottla.pipelines.spark.java import find_java, option_text
@@ -36,7 +38,7 @@ from ottla.pipelines.spark.settings import (
     default_settings,
     machine_memory,
 )
-from ottla.pipelines.spark.workers.starting import fork_server, is_ours, python_of_workers
+from ottla.pipelines.spark.workers.starting import fork_server, get_ready, is_ours, python_of_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,6 +62,8 @@ PATIENT_COMPILERS = (
 # heap is small, and the state of a stream is not in it. Java does not start with two collectors: the user's goes first.
 SMALL_CORES = 2
 SMALL_COLLECTOR = "-XX:+UseSerialGC"
+# Java looks through its whole heap each time that classes need more room than it expected, at first 21 MB.
+ROOM_FOR_CLASSES = "-XX:MetaspaceSize=256m"
 EXTRA_OPTIONS = "spark.driver.extraJavaOptions"
 
 Say = Callable[[str], None]
@@ -68,8 +72,19 @@ Say = Callable[[str], None]
 class Plan(NamedTuple):
     """All settings of a new session, and what its Java and its workers must find in the environment."""
 
+    place: ClassPath
     settings: dict[str, str]
     environment: dict[str, str]
+
+
+class Wish(NamedTuple):
+    """What was asked for."""
+
+    name: str
+    master: Master
+    packages: list[str]
+    given: dict[str, str]
+    is_lean: bool
 
 
 Connector = Literal["ottla", "jvm"]
@@ -82,11 +97,13 @@ def start_session(
     packages: Sequence[str] = (),
     settings: Mapping[str, str] | None = None,
     *,
+    is_lean: bool = False,
     quiet: bool = True,
     on_step: Say | None = None,
     log_file: Path | None = None,
 ) -> SparkSession:
-    """A session for streams. `packages`: kafka (the connector jvm brings it), delta, iceberg. Raises SparkStartError.
+    """A session for streams. `packages`: kafka (the connector jvm brings it), delta, iceberg. `is_lean`: nobody will
+    use Hive or pyspark.ml in it, so it need not have them (class_path.py). Raises SparkStartError.
 
     A Spark that runs already in this process is used as it is.
     """
@@ -101,7 +118,8 @@ def start_session(
         session = _connect(name, target, given, say)
     else:
         wanted = dict.fromkeys([*(["kafka"] if connector == "jvm" else []), *packages])
-        session = _launch(name, target, list(wanted), given, quiet, say, log_file or default_log_file(name))
+        wish = Wish(name, target, list(wanted), given, is_lean and not wanted)
+        session = _launch(wish, quiet, say, log_file or default_log_file(name))
     say(f"Spark {session.version} is ready after {time.monotonic() - started:.1f} s")
     return session
 
@@ -151,19 +169,20 @@ def _connect(name: str, master: Master, given: dict[str, str], say: Say) -> Spar
     return session
 
 
-def _launch(
-    name: str, master: Master, packages: list[str], given: dict[str, str], quiet: bool, say: Say, log: Path
-) -> SparkSession:
-    spark = find_spark()
-    plan = _planned(name, master, packages, given, spark, say, log)
+def _launch(wish: Wish, quiet: bool, say: Say, log: Path) -> SparkSession:
+    if any(not java.is_lean for java in _early_java):  # it has more than is needed, and is there
+        wish = wish._replace(is_lean=False)
+    plan = _planned(wish, find_spark(), say, log)
     # It stays set: Python workers and later sessions need the same.
     os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)  # left behind by an earlier session of Spark Connect
     os.environ.update(plan.environment)
     end_java()
-    return launch(_early(plan) or _started(spark, plan, log, quiet), log)
+    return launch(_early(plan) or _started(plan, log, quiet), log, get_ready)
 
 
-def start_early(name: str, master: str | None = None, settings: Mapping[str, str] | None = None) -> None:
+def start_early(
+    name: str, master: str | None = None, settings: Mapping[str, str] | None = None, is_lean: bool = False
+) -> None:
     """Start Java for a session that will be asked for soon with the same, on this machine alone, and with no packages.
     Python may import meanwhile. What is asked for instead gets a Java of its own, and this one ends."""
     if _early_java or is_running():
@@ -172,8 +191,8 @@ def start_early(name: str, master: str | None = None, settings: Mapping[str, str
         target, spark, log = parse_master(master), find_spark(), default_log_file(name)
         if target.kind is not Kind.LOCAL:
             return
-        plan = _planned(name, target, [], dict(settings or {}), spark, lambda _line: None, log)
-        _early_java.append(_started(spark, plan, log, quiet=True))
+        plan = _planned(Wish(name, target, [], dict(settings or {}), is_lean), spark, lambda _line: None, log)
+        _early_java.append(_started(plan, log, quiet=True))
 
 
 def end_early() -> None:
@@ -194,34 +213,35 @@ def _early(plan: Plan) -> StartingJava | None:
     return java
 
 
-def _started(spark: Installed, plan: Plan, log: Path, quiet: bool) -> StartingJava:
+def _started(plan: Plan, log: Path, quiet: bool) -> StartingJava:
     try:
-        return StartingJava(spark, plan.settings, plan.environment, error_file(log) if quiet else None)
+        return StartingJava(plan.place, plan.settings, plan.environment, error_file(log) if quiet else None)
     except OSError as problem:
         raise SparkStartError(f"Spark did not start: {problem}") from None
 
 
-def _planned(
-    name: str, master: Master, packages: list[str], given: dict[str, str], spark: Installed, say: Say, log: Path
-) -> Plan:
-    java = find_java()
+def _planned(wish: Wish, spark: Installed, say: Say, log: Path) -> Plan:
+    java, master, given = find_java(), wish.master, wish.given
     if master.kind is Kind.LOCAL:
-        fork_server()  # it gets ready while Java starts
+        fork_server()  # Java must know of it
     for remark in java.remarks:
         say(remark)
     say(f"Java {java.version} ({java.origin})")
     _check_cluster(master, given)
     chosen = default_settings(master, given, machine_memory())
     jars: list[Path] = []
-    for package in packages:
+    for package in wish.packages:
         found = find_jars(package, spark, java.program, say)
         say(found.sentence)
         jars += [path for path in found.jars if path not in jars]
         chosen |= joined(chosen, PACKAGES[package].settings)
-    chosen |= _java_settings(master, java, spark, jars, log, given.get(EXTRA_OPTIONS, ""))
-    chosen |= {**given, "spark.master": master.url, "spark.app.name": name}
+    whole = {**chosen, **given, "spark.master": master.url, "spark.app.name": wish.name}
+    near = tuple(jars) if master.kind is Kind.LOCAL else ()
+    is_lean = wish.is_lean and is_known(spark, whole) and CLASS_PATH not in given
+    place = ClassPath(spark, near, is_lean)
+    settings = {**chosen, **_java_settings(master, java, place, jars, log, given.get(EXTRA_OPTIONS, "")), **whole}
     say(f"starting Spark {spark.version} on {master.kind.value}{f' with {master.cores} cores' if master.cores else ''}")
-    return Plan(chosen, _environment(master, java))
+    return Plan(place, settings, _environment(master, java))
 
 
 def joined(chosen: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str]:
@@ -232,20 +252,20 @@ def joined(chosen: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str
 
 
 def _java_settings(
-    master: Master, java: Java, spark: Installed, jars: Sequence[Path], log: Path, extra: str
+    master: Master, java: Java, place: ClassPath, jars: Sequence[Path], log: Path, extra: str
 ) -> dict[str, str]:
     """Jars go on the class path where that is enough, and are shipped where it is not."""
-    near = list(jars) if master.kind is Kind.LOCAL else []
-    options = [*log_options(log), *PATIENT_COMPILERS, *archive_options(java, spark, near)]
+    options = [*log_options(log), *PATIENT_COMPILERS, ROOM_FOR_CLASSES, *archive_options(java, place)]
     if master.cores is not None and master.cores <= SMALL_CORES and "GC" not in extra:
         options.append(SMALL_COLLECTOR)
     found = {"spark.driver.defaultJavaOptions": option_text(options)}
-    if near:
-        found["spark.driver.extraClassPath"] = ":".join(map(str, near))
+    if place.jars:
+        found["spark.driver.extraClassPath"] = ":".join(map(str, place.jars))
     elif jars:
         found["spark.jars"] = ",".join(map(str, jars))
     if master.kind is Kind.STANDALONE and master.is_near:
-        found["spark.executor.defaultJavaOptions"] = option_text(archive_options(java, spark, records=False))
+        near = archive_options(java, ClassPath(place.spark), records=False)
+        found["spark.executor.defaultJavaOptions"] = option_text(near)
     return found
 
 

@@ -18,6 +18,7 @@ from typing import NamedTuple, Self
 
 from ottla.base.java import Java
 from ottla.pipelines.spark.class_archive import archive_options
+from ottla.pipelines.spark.class_path import ClassPath
 from ottla.pipelines.spark.java import find_java, option_text
 from ottla.pipelines.spark.places import Installed, SparkStartError, find_spark
 from ottla.pipelines.spark.processes import HOST, LOOK_SECONDS, READY_SECONDS_MAX, JavaProcess, children_of, command_of
@@ -123,7 +124,7 @@ class StandaloneCluster:
     def _start(self, process: JavaProcess, arguments: list[str]) -> None:
         # A worker that is gone is noticed by the master after this many seconds; 60 would be Spark's own number.
         options = ["-Dspark.worker.timeout=10", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
-        options += archive_options(self._java, self._spark, records=False)
+        options += archive_options(self._java, ClassPath(self._spark), records=False)
         extra = {"SPARK_DAEMON_MEMORY": MEMORY, "SPARK_DAEMON_JAVA_OPTS": option_text(options)}
         process.start(self._spark, self._java, arguments, extra)
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ottla.pipelines.steps.frame import Frame, Passage
 
 ENDS = "late_ends"
+END = "_end_ms"
 ENDS_MAX = 2000
 
 
@@ -114,10 +115,11 @@ def watch_ends(frame: Frame, end_ms: Column) -> Frame:
         return frame
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 (the rest of this file is for programs without Spark)
 
-    ends = F.histogram_numeric(end_ms.cast("double"), F.lit(ENDS_MAX)).alias(ENDS)
-    name, rows = frame.around.observe(frame.rows, [ends])
+    # As a column: inside the histogram Spark would compute it without generated code.
+    told = frame.rows.withColumn(END, end_ms.cast("double"))
+    name, rows = frame.around.observe(told, [F.histogram_numeric(F.col(END), F.lit(ENDS_MAX)).alias(ENDS)])
     last = replace(frame.passages[-1], ends=name)
-    return replace(frame, rows=rows, passages=(*frame.passages[:-1], last))
+    return replace(frame, rows=rows.drop(END), passages=(*frame.passages[:-1], last))
 
 
 def _late(passage: Passage, dropped: int, observed: Mapping[str, Any], watermark_before_ms: int) -> LateRows:

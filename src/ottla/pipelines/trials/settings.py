@@ -3,6 +3,8 @@ imported."""
 
 from __future__ import annotations
 
+from ottla.pipelines.spark.settings import LOCAL_CHECKPOINT
+
 NAME = "trials"
 JAVA = "spark.driver.extraJavaOptions"
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # the second compiler is for programs that run for hours
@@ -13,4 +15,5 @@ SETTINGS = {
     "spark.sql.maxPlanStringLength": "100",
     "spark.sql.streaming.numRecentProgressUpdates": "10000",  # every batch is counted
 }
+SETTINGS |= LOCAL_CHECKPOINT
 WHOLE = {JAVA: JAVA_OPTIONS, **SETTINGS}

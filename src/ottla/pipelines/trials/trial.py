@@ -44,6 +44,13 @@ if TYPE_CHECKING:
 IDENTITY = "trial"
 LETTER_HEADERS = {"step": "ottla.step", "reason": "ottla.reason"}
 WORKERS_MAX = 4
+OWN_STATE = ("anomalies", "order", "pattern", "python", "stateful")
+# Of a few rows: to open a database for them takes longer than all else.
+STATE_IN_MEMORY = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+    )
+}
 
 
 @dataclass
@@ -65,11 +72,11 @@ class Outcome:
 
 
 @contextmanager
-def trial_spark(settings: Mapping[str, str]) -> Iterator[SparkSession]:
+def trial_spark(settings: Mapping[str, str], is_lean: bool = False) -> Iterator[SparkSession]:
     """One Spark for all cases. One that runs already in this process is used, and left to its owner.
     Raises SparkStartError."""
     is_ours = not is_running()
-    spark = start_session(NAME, settings={**WHOLE, **settings})
+    spark = start_session(NAME, settings={**WHOLE, **settings}, is_lean=is_lean)
     try:
         yield spark
     finally:
@@ -77,13 +84,20 @@ def trial_spark(settings: Mapping[str, str]) -> Iterator[SparkSession]:
             spark.stop()
 
 
-def session_of(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:
+def session_of(spark: SparkSession, pipeline: Pipeline) -> SparkSession:
     """A session with the settings of one pipeline, on the Spark that runs."""
     session = spark.newSession()
-    for key, value in {**SETTINGS, **settings}.items():
+    memory = {} if needs_rocksdb(pipeline) else STATE_IN_MEMORY
+    for key, value in {**SETTINGS, **memory, **pipeline.head.spark}.items():
         if session.conf.isModifiable(key):
             session.conf.set(key, value)
     return session
+
+
+def needs_rocksdb(pipeline: Pipeline) -> bool:
+    """Steps that keep state of their own (transformWithState) know no other place for it."""
+    steps = [step for stream in pipeline.streams.values() for step in stream.steps]
+    return any(step.name in OWN_STATE or getattr(step.spec, "as_of", None) for step in steps)
 
 
 def run_cases(spark: SparkSession, pipeline: Pipeline, cases: Sequence[Case]) -> Iterator[Outcome]:

@@ -1,8 +1,12 @@
 """What Spark writes into a checkpoint, as read back."""
 
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from ottla.pipelines.running.checkpoint import batch_ranges, parse_ends, parse_planned
+from ottla.pipelines.running.checkpoint import Checkpoint, batch_ranges, parse_ends, parse_planned
 
 
 def test_a_planned_batch() -> None:
@@ -26,3 +30,13 @@ def test_offsets_of_other_sources_are_none() -> None:
 
 def test_a_batch_reads_from_the_last_end_to_its_own() -> None:
     assert batch_ranges({"a": {0: 5, 1: 2}}, {"a": {0: 9, 1: 2}, "b": {0: 4}}) == {"a": {0: (5, 9)}, "b": {0: (0, 4)}}
+
+
+def test_spark_on_this_machine_is_not_asked_for_a_checkpoint_that_is_not_there_yet(tmp_path: Path) -> None:
+    here: Any = SimpleNamespace(conf={"spark.master": "local[2,4]"})  # it can read nothing
+    checkpoint = Checkpoint(here, str(tmp_path / "checkpoint"))
+    assert checkpoint.query_id() is None
+    assert (checkpoint.newest_planned(), checkpoint.committed()) == (-1, -1)
+    elsewhere: Any = SimpleNamespace(conf={"spark.master": "spark://far:7077"})
+    with pytest.raises(AttributeError, match="read"):
+        Checkpoint(elsewhere, str(tmp_path / "checkpoint")).committed()

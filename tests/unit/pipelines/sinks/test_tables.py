@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from ottla.pipelines.sinks.batch import Batch, SinkError
 from ottla.pipelines.sinks.database import PostgresSink, SqliteSink, StagedRows
 from ottla.pipelines.sinks.ledger import Recorded
+from ottla.pipelines.sinks.newest import has_choice
 from ottla.pipelines.sinks.postgresql import TYPES, csv_text
 from ottla.pipelines.sinks.sqlite import SqliteSession
 from ottla.pipelines.sinks.staging import Staged
@@ -30,6 +32,17 @@ def test_a_table_is_made_from_the_columns() -> None:
     assert create_statement(Table("v", "upsert", ("page",)), COLUMNS, TYPES) == (
         'CREATE TABLE IF NOT EXISTS "v" ("page" TEXT, "views" BIGINT, "price" NUMERIC(12,3), UNIQUE ("page"))'
     )
+
+
+def test_rows_that_were_grouped_by_the_key_are_not_grouped_again() -> None:
+    grouped = Table("v", "upsert", ("page",), order=())
+    assert not has_choice(grouped, COLUMNS)
+    assert not has_choice(replace(grouped, order=None), COLUMNS)  # nobody knows an order: the last that comes counts
+    assert has_choice(replace(grouped, order=("_offset",)), COLUMNS)
+    assert has_choice(replace(grouped, newest_by="views"), COLUMNS)
+    kinds: tuple[Kind, ...] = ("json", "float")  # several of Spark's values may be one of the table's
+    for kind in kinds:
+        assert has_choice(grouped, [TableColumn("page", kind)])
 
 
 def test_upsert_changes_what_is_no_key() -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from ottla.base.java import Java
-from ottla.pipelines.spark.class_archive import ARCHIVES_MAX, archive_name, archive_options, class_path
+from ottla.pipelines.spark.class_archive import ARCHIVES_MAX, archive_name, archive_options
+from ottla.pipelines.spark.class_path import ClassPath
 from ottla.pipelines.spark.places import Installed
 
 LONG_AGO = 3600
@@ -45,38 +46,43 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def left_behind(folder: Path, java: Java, spark: Installed, content: bytes, age_seconds: float) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / f"{archive_name(java, spark, ())}.unfinished"
+    file = folder / f"{archive_name(java, ClassPath(spark))}.unfinished"
     file.write_bytes(content)
     os.utime(file, (time.time() - age_seconds,) * 2)
     return file
 
 
 def test_the_first_session_writes_an_archive(java: Java, spark: Installed, folder: Path) -> None:
-    options = archive_options(java, spark, ())
-    assert options[-1] == f"-XX:ArchiveClassesAtExit={folder / archive_name(java, spark, ())}.unfinished"
+    options = archive_options(java, ClassPath(spark))
+    assert options[-1] == f"-XX:ArchiveClassesAtExit={folder / archive_name(java, ClassPath(spark))}.unfinished"
 
 
 def test_the_next_one_uses_it(java: Java, spark: Installed, folder: Path) -> None:
     left_behind(folder, java, spark, b"good", LONG_AGO)
-    archive = folder / f"{archive_name(java, spark, ())}.jsa"
-    assert archive_options(java, spark, ())[-1].endswith(f"classes.jsa:{archive}")
+    archive = folder / f"{archive_name(java, ClassPath(spark))}.jsa"
+    assert archive_options(java, ClassPath(spark))[-1].endswith(f"classes.jsa:{archive}")
     assert [path.name for path in folder.iterdir()] == [archive.name]
 
 
 def test_what_java_cannot_use_is_removed_and_written_again(java: Java, spark: Installed, folder: Path) -> None:
     file = left_behind(folder, java, spark, b"broken", LONG_AGO)
-    assert archive_options(java, spark, ())[-1] == f"-XX:ArchiveClassesAtExit={file}"
+    assert archive_options(java, ClassPath(spark))[-1] == f"-XX:ArchiveClassesAtExit={file}"
     assert not file.exists()
 
 
+def test_one_that_is_whole_is_used_at_once(java: Java, spark: Installed, folder: Path) -> None:
+    left_behind(folder, java, spark, b"good", 0)
+    assert archive_options(java, ClassPath(spark))[-1].endswith(f"{archive_name(java, ClassPath(spark))}.jsa")
+
+
 def test_what_is_being_written_is_left_alone(java: Java, spark: Installed, folder: Path) -> None:
-    file = left_behind(folder, java, spark, b"half", 0)
-    assert not any("ArchiveClassesAtExit" in option for option in archive_options(java, spark, ()))
+    file = left_behind(folder, java, spark, b"broken: half of it", 0)
+    assert not any("ArchiveClassesAtExit" in option for option in archive_options(java, ClassPath(spark)))
     assert file.exists()
 
 
 def test_other_jars_need_another_archive(java: Java, spark: Installed, tmp_path: Path) -> None:
-    assert archive_name(java, spark, ()) != archive_name(java, spark, (tmp_path / "more.jar",))
+    assert archive_name(java, ClassPath(spark)) != archive_name(java, ClassPath(spark, (tmp_path / "more.jar",)))
 
 
 def test_old_archives_are_removed(java: Java, spark: Installed, folder: Path) -> None:
@@ -85,7 +91,7 @@ def test_old_archives_are_removed(java: Java, spark: Installed, folder: Path) ->
         (folder / f"spark-old-{number}.jsa").write_bytes(b"x")
         os.utime(folder / f"spark-old-{number}.jsa", (number, number))
     left_behind(folder, java, spark, b"good", LONG_AGO)
-    archive_options(java, spark, ())
+    archive_options(java, ClassPath(spark))
     assert len(list(folder.iterdir())) == ARCHIVES_MAX
 
 
@@ -94,14 +100,14 @@ def test_what_nobody_came_back_for_is_removed_too(java: Java, spark: Installed, 
     for number in range(5):
         (folder / f"spark-old-{number}.unfinished").write_bytes(b"x")
         os.utime(folder / f"spark-old-{number}.unfinished", (number, number))
-    archive_options(java, spark, ())
+    archive_options(java, ClassPath(spark))
     assert len(list(folder.iterdir())) == ARCHIVES_MAX
 
 
 def test_archives_can_be_switched_off(java: Java, spark: Installed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTTLA_SPARK_CLASS_ARCHIVE", "0")
-    assert archive_options(java, spark, ()) == []
+    assert archive_options(java, ClassPath(spark)) == []
 
 
 def test_the_class_path_is_that_of_sparks_launcher(spark: Installed) -> None:
-    assert class_path(spark, (Path("/a.jar"),)) == f"/a.jar:{spark.home}/conf:{spark.home}/jars/*"
+    assert ClassPath(spark, (Path("/a.jar"),)).text() == f"/a.jar:{spark.home}/conf:{spark.home}/jars/*"

@@ -52,3 +52,9 @@ def test_log_settings_are_renewed_when_they_are_not_ours() -> None:
     written = file.read_text()
     file.write_text("rootLogger.level = trace")
     assert log_settings_file().read_text() == written
+
+
+def test_a_log_that_another_session_has_just_removed_is_no_reason_not_to_start() -> None:
+    folder = default_log_file("views").parent
+    (folder / "gone.log").symlink_to(folder / "nowhere")  # listed, and not there when it is looked at
+    assert default_log_file("views").parent == folder

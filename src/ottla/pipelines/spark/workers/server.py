@@ -6,8 +6,10 @@ needs five of them before its first row. Here they are imported once, while Java
 Rules:
 1. Only a process with one thread is split: what others held would be locked for ever. With more, requests are refused,
    and whoever asked starts Python as usual. So are requests with other settings of the interpreter than ours.
-2. A child has the asker's arguments, environment, folder and standard streams, and random numbers of its own.
-3. It ends with its asker, which is told its exit code. All end with the process that has started the server: its pipe
+2. It imports when it is told to, by a byte on its standard input, or when somebody asks for a process: before that,
+   Java and the command itself need all cores.
+3. A child has the asker's arguments, environment, folder and standard streams, and random numbers of its own.
+4. It ends with its asker, which is told its exit code. All end with the process that has started the server: its pipe
    to our standard input closes then.
 """
 
@@ -68,12 +70,19 @@ def main(listener: socket.socket) -> None:
     """Serves until standard input ends; a child runs the module that was asked for. Who comes while we import waits."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in all that Spark's Java starts
     folder = os.path.dirname(listener.getsockname())
-    prepare()
+    if is_wanted(listener):
+        prepare()
     wanted = Server(listener).serve()
     if wanted is not None:
         run(wanted)
     else:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def is_wanted(listener: socket.socket) -> bool:
+    """Waits for the word to import; false if everything ends before."""
+    ready, _, _ = select.select([listener, sys.stdin], [], [])
+    return listener in ready or bool(os.read(sys.stdin.fileno(), 1))
 
 
 def prepare() -> None:
@@ -112,7 +121,7 @@ class Server:
                 _kill(child, signal.SIGTERM)  # an asker says nothing: it is gone
                 self.askers.pop(child).close()
             self._tell_ended()
-            if sys.stdin in ready:
+            if sys.stdin in ready and not os.read(sys.stdin.fileno(), 4096):
                 self._end()
                 return None
             if self.listener in ready and (wanted := self._answer()) is not None:

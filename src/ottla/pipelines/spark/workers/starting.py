@@ -1,8 +1,7 @@
 """The driver's side of the fork server: starts it, and tells Spark which Python to call.
 
 Rules:
-1. One server serves all sessions of a process, and ends with it. It is started as early as somebody knows that Spark
-   will be needed: it gets ready while Java does.
+1. One server serves all sessions of a process, and ends with it. It gets ready while Spark does, once Java has started.
 2. Only where workers run on this machine as our own children, and only on Linux, where a process can be split safely.
    Whatever fails here costs time, and nothing else.
 """
@@ -15,6 +14,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from ottla.pipelines.spark.workers import client
@@ -64,6 +64,13 @@ class ForkServer:
     def is_running(self) -> bool:
         return self.process.poll() is None
 
+    def get_ready(self) -> None:
+        """Java has started, so there is a core for it. To be told once is enough, and more does no harm."""
+        assert self.process.stdin is not None
+        with suppress(OSError):  # it is gone: workers start without it
+            self.process.stdin.write(b"+")
+            self.process.stdin.flush()
+
 
 _servers: list[ForkServer] = []  # of this process: one, or none
 
@@ -80,6 +87,12 @@ def fork_server() -> ForkServer | None:
         except OSError:
             return None
     return _servers[0]
+
+
+def get_ready() -> None:
+    """The server of this process, if it has one, imports now."""
+    for server in _servers:
+        server.get_ready()
 
 
 def python_of_workers() -> tuple[str, dict[str, str]]:
