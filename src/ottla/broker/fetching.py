@@ -118,6 +118,8 @@ class Fetch:
         if results and self.replica is not None and self.context.broker.replicas.tells_watermark:
             return self._answer_or_prepare(results)  # it does not know the high watermark yet
         release(results)
+        if self.replica is not None and self.replica.throttled_ms:
+            max_wait_ms = min(max_wait_ms, self.replica.throttled_ms)  # nobody wakes it when the throttle lets go
         self._until = self._loop.time() + max_wait_ms / 1000
         return self._wait()
 

@@ -72,6 +72,18 @@ def test_what_may_be_saved_up_is_limited():
     assert quota.must_wait(None, True)
 
 
+def test_a_high_rate_is_reached_with_reads_of_a_megabyte():
+    rate, seconds = 50_000_000, 60
+    quota, clock, _ = make(rate)
+    while clock.ms < seconds * 1000:
+        if quota.must_wait(None, True):
+            clock.ms += quota.pause_ms
+        else:
+            clock.ms += 1  # a read takes its time, too
+            quota.note(None, 1 << 20)
+    assert quota.bytes == pytest.approx(rate * seconds, rel=0.05)
+
+
 def test_a_topic_names_its_throttled_replicas():
     assert throttles(("*",), 3, 1)
     assert throttles(("0:1", "3:1"), 3, 1)

@@ -17,13 +17,14 @@ CONSUMER: Final = -1  # in the place where a follower gives its broker id
 class FetchingReplica:
     """The follower behind one Fetch request."""
 
-    __slots__ = ("broker_epoch", "broker_id", "context", "has_told", "is_allowed", "is_stale", "now_ms")
+    __slots__ = ("broker_epoch", "broker_id", "context", "has_told", "is_allowed", "is_stale", "now_ms", "throttled_ms")
 
     def __init__(self, context: Context, broker_id: int, broker_epoch: int) -> None:
         self.context = context
         self.broker_id = broker_id
         self.broker_epoch = broker_epoch
         self.has_told = False  # how far it is; reading again after a wait tells nothing new
+        self.throttled_ms = 0  # until it may have more of what it was denied
         self.is_allowed = may_replicate(context)
         known = context.broker.image.brokers.get(broker_id)
         # Of an earlier life of that broker, or of no broker at all: those of the cluster know their epoch.
@@ -37,6 +38,7 @@ class FetchingReplica:
         is_behind = quota is not None and self.broker_id not in partition.in_sync
         if quota is not None and quota.must_wait(partition, is_behind):
             max_bytes, minimum_one = 0, False
+            self.throttled_ms = quota.pause_ms
         read = partition.read_for_replica(
             self.broker_id,
             self.broker_epoch,

@@ -16,7 +16,7 @@ from ottla.quotas.copying import CopyRate
 from ottla.quotas.shares import Windows
 from ottla.replication.partition import Partition
 
-PAUSE_MS: Final = 100
+PAUSE_MS_MAX: Final = 100  # settings may change meanwhile
 
 
 class ReplicationQuota:
@@ -33,12 +33,17 @@ class ReplicationQuota:
         self._bytes_per_second = bytes_per_second
         self._is_throttled = is_throttled
         self._rate = CopyRate(windows)
-        self.pause_ms = PAUSE_MS
         self.bytes = 0  # copied under the throttle
 
     @property
     def is_on(self) -> bool:
         return self._bytes_per_second() < LONG_MAX
+
+    @property
+    def pause_ms(self) -> int:
+        """How long whoever must wait does so. Any longer, and a high rate would not be reached with reads of 1 MiB."""
+        wait_ms = self._rate.wait_ms(self._bytes_per_second(), self._clock.monotonic_ms())
+        return max(1, min(PAUSE_MS_MAX, wait_ms))
 
     def must_wait(self, partition: Partition, is_behind: bool) -> bool:
         """Whether this partition may not be copied now."""
