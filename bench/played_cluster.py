@@ -13,6 +13,7 @@ from random import Random
 from bench.played_store import PlayedEnsemble, PlayedStore
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.clock import SystemClock
+from ottla.base.names import TopicPartition
 from ottla.broker.configs.live_settings import LiveSettings
 from ottla.controller import tree
 from ottla.controller.cluster.controller import ClusterController
@@ -41,7 +42,7 @@ class Candidate:
         self.controller = ClusterController(store, clock, live, live.check_topic_configs, Random(number), self.images)
         self.membership = Membership(store, clock, live, self.controller, self.images, answers)
         self._upkeep = Upkeep(store, self.controller, self.images, self.membership.watches, lambda: live.broker, clock)
-        self._healing = Healing(store, self.controller, self.images, clock, lambda: live.broker, no_disks)
+        self._healing = Healing(store, self.controller, self.images, clock, lambda: live.broker, no_disks, no_refills)
 
     @property
     def image(self) -> MetadataImage:
@@ -167,3 +168,8 @@ async def answers(_: BrokerImage) -> bool:
 
 async def no_disks(_: int) -> None:
     """Nobody tells how full it is: nothing is healed here."""
+
+
+async def no_refills(_: int, __: object) -> frozenset[TopicPartition]:
+    """So nobody is told to have anything anew."""
+    return frozenset()

@@ -23,6 +23,7 @@ REAL_CLOCKS = {
     "time.time_ns": "a fixed time",
 }
 ALLOWED = {
+    "unit/bench/test_controller.py": {"asyncio.run"},  # what a program that measures does
     "unit/broker/test_publisher.py": {"asyncio.run"},  # which thread touches the disk is what it asks
     "unit/broker/whole_broker.py": {"asyncio.Runner"},  # a virtual loop of its own kind
     "unit/controller/test_zookeeper_client.py": {"asyncio.run"},  # a thread of the library calls the loop

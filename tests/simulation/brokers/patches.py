@@ -113,7 +113,7 @@ def patched(world: World, sockets: Sockets, disk: Disk, server: ZooKeeperServer)
         for place in (dispatch, fetching, poll_loop, feed, loading_apart):
             put(place, "uncollected", Collected())
         put(first_steps, "listen", sockets.listen)
-        put(main, "announce", lambda settings, listeners: None)
+        put(main, "announce", lambda *_: None)
         put(main, "settle_garbage_collector", lambda: None)
         put(connecting, "connect", sockets.connect)
         put(peers, "connect", sockets.connect)

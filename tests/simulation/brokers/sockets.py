@@ -51,7 +51,7 @@ class Sockets:
         loop.poller.endpoints[made.fileno()] = made  # type: ignore[assignment]
         return made
 
-    async def connect(self, host: str, port: int) -> Endpoint:
+    async def connect(self, host: str, port: int, _options: object = None) -> Endpoint:
         """In place of network.connecting.connect."""
         loop = self._current()
         source, target = self.host_of(loop), self.hosts[host]

@@ -60,6 +60,7 @@ class Client:
     def __init__(self, broker: Any, *denied: Right, listener: str = "PLAINTEXT") -> None:
         self.broker = broker
         self.listener_name = listener
+        self.client_id = "tests"
         self.client = ClientFacts("127.0.0.1", 1, listener)
         self.api_version = 0
         self.is_forwarded = False
