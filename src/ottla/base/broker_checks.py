@@ -32,13 +32,16 @@ class RequirementError(BadValueError):
 
 def check_broker_settings(settings: BrokerSettings) -> None:
     """Raises BadValueError with the first problem."""
-    for problem in broker_problems(settings):
-        raise RequirementError(problem)
+    for problem in _problems(settings):
+        raise problem
 
 
 def broker_problems(settings: BrokerSettings) -> list[str]:
-    """Values that do not go together, or are missing."""
-    found: dict[str | None, None] = {}  # in their order; several may be hindered by the same
+    """Values that do not go together, or are missing; each once, though several checks may be hindered by it."""
+    return list(dict.fromkeys(map(str, _problems(settings))))
+
+
+def _problems(settings: BrokerSettings) -> Iterator[BadValueError]:
     for find_problem in (
         _node_problem,
         _role_problem,
@@ -49,10 +52,12 @@ def broker_problems(settings: BrokerSettings) -> list[str]:
         _metrics_problem,
     ):
         try:
-            found[find_problem(settings)] = None
-        except BadValueError as bad:
-            found[str(bad)] = None
-    return [problem for problem in found if problem is not None]
+            problem = find_problem(settings)
+        except BadValueError as bad:  # a value that is wrong alone: Kafka says so without more words
+            yield bad
+        else:
+            if problem is not None:
+                yield RequirementError(problem)
 
 
 def broker_warnings(settings: BrokerSettings) -> list[str]:
