@@ -146,3 +146,33 @@ def test_progress_of_a_partition_that_waits_does_not_bring_it_back(plan):
     plan.leave_out(followed)
     plan.note_progress(followed)
     assert plan.next(0).wanted == {}
+
+
+def test_whose_records_are_on_their_way_is_not_sent_them_again_for_a_second_request(plan):
+    begin(plan)
+    behind, keeping_up, other = (plan.followed[TOPIC_ID, index] for index in range(3))
+    behind.lag = 100
+    plan.note_progress(behind)
+    plan.note_progress(keeping_up)
+    first = plan.next(0)
+    plan.note_progress(other)
+    second = plan.next(0, first)
+    assert asked(second) == [2]
+    assert second.forgotten == [behind.key]
+    plan.take_back(first)
+    third = plan.next(0)
+    assert asked(third) == [0]
+    assert third.forgotten == []
+
+
+def test_who_waits_for_the_throttle_is_not_taken_back(plan):
+    begin(plan)
+    behind = plan.followed[TOPIC_ID, 0]
+    behind.lag = 100
+    plan.note_progress(behind)
+    first = plan.next(0)
+    plan.next(0, first)
+    plan.leave_out(behind, 50)
+    plan.take_back(first)
+    assert asked(plan.next(0)) == []
+    assert asked(plan.next(50)) == [0]

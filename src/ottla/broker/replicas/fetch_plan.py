@@ -6,6 +6,7 @@ Rules:
 3. A partition that must wait (its fetch failed, its records are being flushed, the throttle is on) leaves the session
    and comes back later: it holds up nobody else.
 4. An answer about a partition counts only if no later request has asked about it anew.
+5. Whose records are on their way leaves the session for a second request: the leader would send the same ones again.
 """
 
 from __future__ import annotations
@@ -115,8 +116,8 @@ class FetchPlan:
 
     # ---- requests and answers
 
-    def next(self, now_ms: int) -> Ask | None:
-        """The next request; None if there is nobody to ask for now."""
+    def next(self, now_ms: int, under_way: Ask | None = None) -> Ask | None:
+        """The next request; None if there is nobody to ask for now. `under_way` has no answer yet."""
         for key in [key for key, until_ms in self._waiting.items() if until_ms <= now_ms]:
             self.release(key)
         if len(self._waiting) == len(self.followed):
@@ -125,7 +126,8 @@ class FetchPlan:
             self._leaving.clear()
             self._changed = {key: None for key in self.followed if key not in self._waiting}
         wanted = {key: self._ask(self.followed[key]) for key in self._changed}
-        forgotten = [key for key in self._leaving if key not in wanted]
+        leaving = self._leaving | self._on_their_way(under_way)
+        forgotten = [key for key in leaving if key not in wanted]
         for key in forgotten:
             if key in self.followed:
                 self.followed[key].is_in_session = False
@@ -135,6 +137,19 @@ class FetchPlan:
         if self._session_id != NO_SESSION:
             self._session_epoch = 1 if self._session_epoch == EPOCH_MAX else self._session_epoch + 1
         return ask
+
+    def _on_their_way(self, under_way: Ask | None) -> dict[Key, None]:
+        if under_way is None:
+            return {}
+        asked = (self.followed.get(key) for key in under_way.wanted)
+        return {each.key: None for each in asked if each is not None and each.is_in_session and each.lag > 0}
+
+    def take_back(self, answered: Ask) -> None:
+        """Who had left the session because of this request is asked about again."""
+        for key in answered.wanted:
+            followed = self.followed.get(key)
+            if followed is not None and not followed.is_in_session and key not in self._waiting:
+                self._changed[key] = None
 
     def _ask(self, followed: Followed) -> FetchPosition:
         followed.position = followed.partition.fetch_position()

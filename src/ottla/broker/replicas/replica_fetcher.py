@@ -159,7 +159,8 @@ class ReplicaFetcher:
             return
         now_ms = self._now_ms()
         self._hold_back(now_ms)
-        ask = self.plan.next(now_ms) if not self._calls or self.plan.has_news(now_ms) else None
+        under_way = self._calls[0].ask if self._calls else None
+        ask = self.plan.next(now_ms, under_way) if under_way is None or self.plan.has_news(now_ms) else None
         if ask is not None:  # the request is made here: when its task begins, the plan may be another one
             settings = self._broker.settings
             request = fetch_request(ask, self.plan, settings, self._broker.node_id, self._broker.broker_epoch)
@@ -234,6 +235,7 @@ class ReplicaFetcher:
                     if self._turn_bytes >= BYTES_PER_TURN:
                         self._turn_bytes = 0
                         await asyncio.sleep(0)
+        self.plan.take_back(call.ask)
 
     def _take_partition(self, followed: Followed, position: FetchPosition, data: PartitionData) -> None:
         partition = followed.partition
