@@ -33,12 +33,12 @@ HEAL_SECONDS_MAX = 180.0
 SETTINGS: dict[str, Any] = {"ottla.heal.after.ms": WAIT_MS, "ottla.heal.disk.max.percentage": 99}
 
 
-def run(megabytes: int, quiet_seconds: float, throttle: int) -> dict[str, Any]:
+def run(megabytes: int, quiet_seconds: float, throttle: int, batch_bytes: int) -> dict[str, Any]:
     settings = {**SETTINGS, "ottla.heal.throttle.rate": throttle}
     with Cluster(4, settings, folder=cache_folder()) as cluster:
         cluster.create_topic(TOPIC, assignment={number: [number % 3 + 1, DEAD] for number in range(COPIES)})
         cluster.create_topic("pulse", assignment={number: rotated(number) for number in range(PARTITIONS)})
-        fill(cluster.bootstrap, megabytes)
+        fill(cluster.bootstrap, megabytes, batch_bytes)
         cluster.wait_until_whole()
         before = pulse(cluster.bootstrap, quiet_seconds)
         dead = cluster.broker(DEAD)
@@ -68,8 +68,9 @@ def rotated(number: int) -> list[int]:
     return living[number % 3 :] + living[: number % 3]
 
 
-def fill(bootstrap: str, megabytes: int) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 20, **QUIET})
+def fill(bootstrap: str, megabytes: int, batch_bytes: int) -> None:
+    settings = {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 20, "batch.size": batch_bytes}
+    producer = Producer({**settings, **QUIET})
     for number in range(megabytes * 1_000_000 // RECORD_BYTES):
         while True:
             try:
@@ -110,9 +111,11 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=2000, help="on the broker that dies (default: 2000)")
     parser.add_argument("--quiet-seconds", type=float, default=15.0, help="of producing before and after")
     parser.add_argument("--throttle", type=int, default=Limits().throttle_rate, help="bytes a second")
+    parser.add_argument("--batch-bytes", type=int, default=100_000, help="of the producers' batches (default: 100000)")
     parser.add_argument("--output", type=Path, help="write the figures to a file, too")
     options = parser.parse_args()
-    text = json.dumps(run(options.megabytes, options.quiet_seconds, options.throttle), indent=2)
+    found = run(options.megabytes, options.quiet_seconds, options.throttle, options.batch_bytes)
+    text = json.dumps(found, indent=2)
     print(text)
     if options.output is not None:
         options.output.write_text(text + "\n")
