@@ -27,6 +27,7 @@ from bench.paths import cache_folder
 from bench.procfs import memory, process_tree
 from bench.raw_client import Connection, Target, create_topic, delete_topics
 from bench.worker import run_apart
+from ottla.cli.running.supervisor import KEPT_STEADY_MS
 from ottla.cli.running.up_cluster import is_free
 from ottla.testing.zookeeper import ZooKeeperProcess
 
@@ -38,6 +39,7 @@ BATCH_BYTES = 64 << 10
 FETCH_BYTES = 1 << 20
 WRITE_BYTES_MAX = 1 << 30
 KILLS = 5
+KILL_PAUSE_SECONDS = KEPT_STEADY_MS / 1000 + 1  # a broker that dies again at once is given a growing pause
 SETTLE_SECONDS = 3.0
 TIMEOUT_SECONDS = 120.0
 READY = re.compile(r"^ottla broker (\d+) ready on ", re.MULTILINE)
@@ -134,7 +136,7 @@ def measure(count: int, zookeeper: ZooKeeperProcess, seconds: float, chroot: str
         time.sleep(SETTLE_SECONDS)
         found = {"idle": memory_figures(machine), **loads(machine, seconds)}
         if count == 2:
-            times = [machine.restart_seconds() for _ in range(KILLS) if not time.sleep(1.0)]
+            times = [machine.restart_seconds() for _ in range(KILLS) if not time.sleep(KILL_PAUSE_SECONDS)]
             found["restart"] = {"median_s": statistics.median(times), "worst_s": max(times)}
         return found
 

@@ -7,6 +7,7 @@ import signal
 import pytest
 
 from ottla.cli.running.supervisor import (
+    KEPT_STEADY_MS,
     RESTARTS_MAX,
     STEADY_MS,
     STOP_MS_ALONE,
@@ -46,6 +47,13 @@ def test_a_steady_run_starts_the_count_anew() -> None:
         policy.pause_ms(0)
     policy.started(1000)
     assert policy.pause_ms(1000 + STEADY_MS) == 500
+
+
+def test_who_is_kept_waits_longer_only_if_it_cannot_run() -> None:
+    policy = Child("broker", ["true"], is_kept=True).policy
+    assert [policy.pause_ms(0) for _ in range(3)] == [100, 200, 400]
+    policy.started(1000)
+    assert policy.pause_ms(1000 + KEPT_STEADY_MS) == 100
 
 
 @pytest.mark.parametrize(("code", "how"), [(-9, "by signal 9"), (3, "with exit code 3")])

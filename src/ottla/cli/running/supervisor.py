@@ -40,6 +40,7 @@ PAUSE_MS_MAX = 10_000
 PAUSES_MAX = 20  # that differ: more would only make large numbers
 RESTARTS_MAX = 10
 STEADY_MS = 60_000  # whoever ran this long starts counting anew
+KEPT_STEADY_MS = 5_000  # … and whoever is kept: longer pauses are for what cannot run, not for what was killed twice
 STOP_MS_ALONE = 3_000  # so long the others of many go on while one of them stops
 LINE_BYTES_MAX = 64 * 1024
 TICK_SECONDS = 0.5
@@ -50,9 +51,12 @@ _SET_PARENT_DEATH_SIGNAL = 1
 class RestartPolicy:
     """When a crashed child is started again. Pure: times come in, pauses go out."""
 
-    def __init__(self, first_pause_ms: int = PAUSE_MS, restarts_max: int | None = RESTARTS_MAX) -> None:
+    def __init__(
+        self, first_pause_ms: int = PAUSE_MS, restarts_max: int | None = RESTARTS_MAX, steady_ms: int = STEADY_MS
+    ) -> None:
         self.first_pause_ms = first_pause_ms
         self.restarts_max = restarts_max  # None: for ever
+        self.steady_ms = steady_ms
         self.restarts = 0
         self.started_ms = 0
 
@@ -61,7 +65,7 @@ class RestartPolicy:
 
     def pause_ms(self, now_ms: int) -> int | None:
         """How long to wait before the next start, or None if it has crashed too often."""
-        if now_ms - self.started_ms >= STEADY_MS:
+        if now_ms - self.started_ms >= self.steady_ms:
             self.restarts = 0
         if self.restarts_max is not None and self.restarts >= self.restarts_max:
             return None
@@ -96,7 +100,7 @@ class Child:
         self.needs = needs
         self.good_codes = good_codes  # how it ends when it is asked to stop
         self.environment = environment  # on top of ours
-        self.policy = RestartPolicy(KEPT_PAUSE_MS, None) if is_kept else RestartPolicy()
+        self.policy = RestartPolicy(KEPT_PAUSE_MS, None, KEPT_STEADY_MS) if is_kept else RestartPolicy()
         self.process: subprocess.Popen[bytes] | None = None
         self.buffer = b""
         self.was_ready = False
