@@ -21,6 +21,7 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.extraJavaOptions": JAVA_OPTIONS,
     "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.maxPlanStringLength": "1000",
     "spark.log.level": "WARN",
 }
