@@ -12,6 +12,7 @@ from ottla.storage.index import POSITION_MASK
 from ottla.storage.scan import UNFINISHED, BatchScan
 from ottla.storage.segment import Segment
 
+EXACT_BYTES_MAX: Final = 64 << 10  # what stands between two entries is a good part of less
 HOPS_MAX: Final = 100  # between two entries of an index stand 4096 bytes, and one batch more
 
 
@@ -40,20 +41,20 @@ def some_batches(
 def whole_bytes(segment: Segment, position: int, batch_bytes: int, bytes_max: int) -> int:
     """How many of the next `bytes_max` bytes belong to whole batches; 0 if the first has more.
 
-    It may be a little less than there is: up to the last batch that the index knows.
+    Of many bytes it may be a little less than there is: up to the last batch that the index knows.
     """
     if batch_bytes >= bytes_max:
         return batch_bytes if batch_bytes == bytes_max else 0
     first_end = position + batch_bytes
     limit = position + bytes_max
     end = position_before(segment, limit + 1)
-    if end < first_end:
-        end = hop_to_end(segment, first_end, limit)
+    if end < first_end or bytes_max < EXACT_BYTES_MAX:
+        end = hop_to_end(segment, max(end, first_end), limit)
     return end - position
 
 
 def hop_to_end(segment: Segment, position: int, limit: int) -> int:
-    """The same without an index: small batches with a large one behind them, or a small limit.
+    """The same from one batch to the next: a small limit, or small batches with a large one behind them.
 
     The limit itself if it stays unknown: behind very many small batches there is little to lose, and what is damaged is
     found by those who check.
