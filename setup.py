@@ -40,6 +40,7 @@ COMPILED = [
     "src/ottla/protocol/headers.py",
     "src/ottla/protocol/record_columns.py",
     "src/ottla/protocol/records.py",
+    "src/ottla/storage/boundaries.py",
     "src/ottla/storage/cleaning/batches.py",
     "src/ottla/storage/cleaning/log.py",
     "src/ottla/storage/cleaning/records.py",

@@ -134,6 +134,24 @@ def test_the_limit_of_a_request_covers_all_partitions_together(peer: Peer, new_t
     assert [answer.error_code for answer in answers] == [0, 0, 0]
 
 
+def test_a_batch_that_does_not_fit_behind_another_partition_is_left_out(peer: Peer, new_topic: NewTopic) -> None:
+    """And counts for min_bytes all the same, like the rest of one that a limit ends before: nobody waits for those."""
+    topic = new_topic(partitions=2)
+    for partition in range(2):
+        for _ in range(3):
+            peer.produce(topic, BATCH, partition)
+    rows = [fetch_partition(partition, 0) for partition in range(2)]
+    limits = {"max_bytes": 3 * len(BATCH) + 500, "min_bytes": 3 * len(BATCH) + 400}
+    started = time.monotonic()
+    request = fetch_topics_request([fetch_topic(topic, rows)], **limits, max_wait_ms=5000)
+    answers = peer.ask(request, FETCH_BY_NAME).responses[0].partitions
+    assert [len(bytes(answer.records)) for answer in answers] == [3 * len(BATCH), 0]
+    size = 2 * len(BATCH) + 500
+    records = bytes(peer.fetch(topic, 0, partition_max_bytes=size, min_bytes=size, max_wait_ms=5000).records)
+    assert [header.base_offset for header in read_batches(records)] == [0, 1]
+    assert time.monotonic() - started < WAKE_SECONDS_MAX
+
+
 def test_negative_limits_are_refused_or_read_as_zero(bootstrap: str, filled: tuple[str, uuid.UUID]) -> None:
     for limits in ({"max_bytes": -1}, {"partition_max_bytes": -1}, {"max_bytes": -(2**31)}):
         with Peer(bootstrap) as peer:

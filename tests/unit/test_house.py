@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 LINES_MAX = 400
 # Files that are longer, and how long each may be. Who makes one shorter lowers its number; nobody raises one.
 LONGER = {
-    "broker/fetching.py": 500,
+    "broker/fetching.py": 490,
     "broker/logs/cleaning.py": 419,
     "controller/cluster/membership.py": 492,
     "controller/service.py": 423,

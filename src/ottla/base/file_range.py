@@ -18,13 +18,14 @@ class FileRange:
     Whoever takes the range must call release() exactly once.
     """
 
-    __slots__ = ("descriptor", "length", "owner", "position")
+    __slots__ = ("cut_bytes", "descriptor", "length", "owner", "position")
 
     def __init__(self, owner: RangeOwner, descriptor: int, position: int, length: int) -> None:
         self.owner = owner
         self.descriptor = descriptor
         self.position = position
         self.length = length
+        self.cut_bytes = 0  # that are there and were wanted, too, but are only a piece of something
 
     def __len__(self) -> int:
         return self.length

@@ -16,6 +16,7 @@ from ottla.base.compiled import is_compiled, plain_words
 from ottla.base.listeners import ALL_INTERFACES
 from ottla.base.systemd import IN_SYNC, is_listening, tell_systemd
 from ottla.broker.node import Node
+from ottla.broker.slices import in_slices
 from ottla.controller.image import MetadataImage
 from ottla.network.listener import Listener
 from ottla.replication.replica_set import ReplicaSet
@@ -24,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 IN_SYNC_LOOK_SECONDS: Final = 0.1
 IN_SYNC_AGAIN_SECONDS: Final = 10.0
+
+Name = tuple[str, int]
 
 
 def announce(node: Node, listeners: list[Listener], replicas: ReplicaSet) -> None:
@@ -47,18 +50,34 @@ def shown_address(listener: Listener) -> str:
 
 async def tell_when_in_sync(node: Node, replicas: ReplicaSet) -> None:
     """After a start: once. Whoever restarts several brokers waits for it, and `systemctl status` shows it."""
-    while not is_in_sync(node.id, node.image, replicas):
-        await asyncio.sleep(IN_SYNC_LOOK_SECONDS)
+    await in_sync(node, replicas)
     while not tell_systemd(f"STATUS=all replicas were in sync after the start\n{IN_SYNC}={node.id}"):
         await asyncio.sleep(IN_SYNC_AGAIN_SECONDS)
 
 
-def is_in_sync(broker: int, image: MetadataImage, replicas: ReplicaSet) -> bool:
-    """Whether everything that this broker holds is open, and as new as its leader has it."""
-    if replicas.recovering:
-        return False
-    states = (image.partition(topic, index) for topic, index in replicas.partitions)
-    return all(state is None or broker in state.isr for state in states)
+async def in_sync(node: Node, replicas: ReplicaSet) -> None:
+    """Wait until everything that this broker holds is open, and as new as its leader has it.
+
+    That may be very much: the next one that is late is looked for when the one before is not late any more.
+    """
+    late: Name | None = None
+    while (
+        replicas.recovering or is_late(node.id, node.image, replicas, late) or (late := await find_late(node, replicas))
+    ):
+        await asyncio.sleep(IN_SYNC_LOOK_SECONDS)
+
+
+async def find_late(node: Node, replicas: ReplicaSet) -> Name | None:
+    image = node.image
+    async for name in in_slices(list(replicas.partitions)):
+        if is_late(node.id, image, replicas, name):
+            return name
+    return None
+
+
+def is_late(broker: int, image: MetadataImage, replicas: ReplicaSet, name: Name | None) -> bool:
+    state = image.partition(*name) if name is not None and name in replicas.partitions else None
+    return state is not None and broker not in state.isr
 
 
 def warn_about_addresses(settings: BrokerSettings) -> None:

@@ -7,6 +7,7 @@ from typing import Final
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.file_range import FileRange
+from ottla.broker.context import Context
 from ottla.broker.fetch_sessions import FetchPartition
 from ottla.protocol.messages.fetch import AbortedTransaction, PartitionData
 from ottla.replication.partition import Partition
@@ -24,11 +25,43 @@ Result = tuple[FetchPartition, PartitionData]
 Unready = tuple[FileRange, Log]
 
 
+def look_up(context: Context, asked: FetchPartition) -> Partition:
+    broker = context.broker
+    topic = asked.topic
+    if not topic:
+        known = broker.image.topics_by_id.get(asked.topic_id)
+        if known is None:
+            raise KafkaError(Error.UNKNOWN_TOPIC_ID)
+        topic = known.name
+    partition = broker.replicas.get(topic, asked.index)
+    if partition is None:
+        raise broker.why_not_here(topic, asked.index)
+    if not asked.topic and partition.topic_id != asked.topic_id:
+        raise KafkaError(Error.UNKNOWN_TOPIC_ID)  # it is about to make room for a new topic of the same name
+    return partition
+
+
 def is_known(asked: FetchPartition, partition: Partition) -> bool:
     return (
         asked.sent_high_watermark == partition.high_watermark
         and asked.sent_log_start_offset == partition.log.log_start_offset
     )
+
+
+def has_missed(partitions: list[FetchPartition]) -> bool:
+    """Who waited for the high watermark that this fetch has moved may have written to a partition that we had read
+    before (a coordinator its markers, for instance): nobody would wake us for that."""
+    for asked in partitions:
+        if asked.partition is not None and asked.partition.log.end_offset > asked.fetch_offset:
+            return True
+    return False
+
+
+def left_out(asked: FetchPartition, partition: Partition, bytes_left: int, is_read_committed: bool) -> int:
+    """So many bytes are there for a consumer, but a part of one batch: they count for `min_bytes` all the same, as in
+    Kafka. Who would wait for them waits for what has come."""
+    end_offset = partition.last_stable_offset if is_read_committed else partition.high_watermark
+    return bytes_left if asked.fetch_offset < end_offset else 0
 
 
 def require_replica(partition: Partition, leader_epoch: int, api_version: int) -> None:

@@ -29,7 +29,10 @@ from ottla.broker.fetch_data import (
     aborted_in,
     after_damage,
     error_data,
+    has_missed,
     is_known,
+    left_out,
+    look_up,
     note_sent,
     or_error,
     prepare_range,
@@ -87,7 +90,8 @@ class Fetch:
         self.replica: FetchingReplica | None = None  # None: a consumer
         self.measure: FetchMeasure | None = None  # once some quota is about what is read
         self.rack = ""  # of a consumer that may be sent to another replica
-        self.found_bytes = 0
+        self.found_bytes = 0  # to be sent
+        self.ready_bytes = 0  # with those that are there, but only a piece of a batch
         self.has_error = False
         self._waiting: WaitingFetch | None = None
         self._before: FetchPartition | None = None  # the one that was looked for last
@@ -110,10 +114,10 @@ class Fetch:
         results = self._read_all()
         if self._rebuild is not None:
             return self._read_after(self._rebuild, results)
-        if self._has_moved and self.found_bytes < self.min_bytes and self._has_missed():
+        if self._has_moved and self.ready_bytes < self.min_bytes and has_missed(self.partitions):
             release(results)
             results = self._read_all()
-        if self.found_bytes >= self.min_bytes or self.has_error or max_wait_ms <= 0 or not self.partitions:
+        if self._has_enough or max_wait_ms <= 0 or not self.partitions:
             return self._answer_or_prepare(results)
         if results and self.replica is not None and self.context.broker.replicas.tells_watermark:
             return self._answer_or_prepare(results)  # it does not know the high watermark yet
@@ -134,7 +138,7 @@ class Fetch:
             with uncollected:
                 await self._hang_on_partitions(waiting, turn)
                 results = await self._read_all_in_slices(turn)
-                has_enough = self.found_bytes >= self.min_bytes or self.has_error or self._rebuild is not None
+                has_enough = self._has_enough or self._rebuild is not None
                 if has_enough or self._loop.time() >= until:
                     await self._leave_partitions(waiting, turn)
                     if not self.context.responder.is_gone and self._rebuild is None:
@@ -177,18 +181,8 @@ class Fetch:
                 asked.partition.forget(waiting)
 
     async def _read_all_in_slices(self, turn: Turn) -> list[Result]:
-        self.found_bytes = 0
-        self.has_error = False
-        self._rebuild = None
+        self._begin_reading()
         return [result async for asked in in_slices(self.partitions, turn) for result in self._read_one(asked)]
-
-    def _has_missed(self) -> bool:
-        """Who waited for the high watermark that this fetch has moved may have written to a partition that we had read
-        before (a coordinator its markers, for instance): nobody would wake us for that."""
-        for asked in self.partitions:
-            if asked.partition is not None and asked.partition.log.end_offset > asked.fetch_offset:
-                return True
-        return False
 
     def _end_earlier_waits(self) -> None:
         """A follower has news while its last fetch is held back: answers keep their order, so that one is due now."""
@@ -197,7 +191,7 @@ class Fetch:
                 earlier._waiting.wake()
 
     def _wait(self) -> Responder:
-        self._waiting = WaitingFetch(self.min_bytes - self.found_bytes, self._on_woken)
+        self._waiting = WaitingFetch(self.min_bytes - self.ready_bytes, self._on_woken)
         for asked in self.partitions:
             if asked.partition is None:
                 continue
@@ -227,7 +221,7 @@ class Fetch:
         results = self._read_all()
         if self._rebuild is not None:
             return self._read_after(self._rebuild, results)
-        if self.found_bytes < self.min_bytes and not self.has_error and self._until > self._loop.time():
+        if not self._has_enough and self._until > self._loop.time():
             release(results)  # how much became visible was only an estimate
             return self._wait()
         return self._answer_or_prepare(results)
@@ -261,10 +255,17 @@ class Fetch:
 
     # ---- reading
 
-    def _read_all(self) -> list[Result]:
-        self.found_bytes = 0
+    @property
+    def _has_enough(self) -> bool:
+        return self.ready_bytes >= self.min_bytes or self.has_error
+
+    def _begin_reading(self) -> None:
+        self.found_bytes = self.ready_bytes = 0
         self.has_error = False
         self._rebuild = None
+
+    def _read_all(self) -> list[Result]:
+        self._begin_reading()
         results: list[Result] = []
         for asked in self.partitions:
             results += self._read_one(asked)
@@ -305,10 +306,13 @@ class Fetch:
             self._rebuild = needed
             return None
         partition.traffic.reads += 1
-        if file_range is None and self.is_incremental and is_known(asked, partition):
-            return None
         if file_range is not None:
             self.found_bytes += file_range.length
+            self.ready_bytes += file_range.length + file_range.cut_bytes
+        elif 0 < self.ready_bytes < self.min_bytes:
+            self.ready_bytes += left_out(asked, partition, bytes_left, self.is_read_committed)
+        if file_range is None and self.is_incremental and is_known(asked, partition):
+            return None
         return PartitionData(
             partition_index=asked.index,
             high_watermark=partition.high_watermark,
@@ -369,6 +373,7 @@ class Fetch:
         file_range, high_watermark, log_start_offset, diverging = read
         if file_range is not None:
             self.found_bytes += file_range.length
+            self.ready_bytes += file_range.length + file_range.cut_bytes
         elif diverging is None and self.is_incremental and is_known(asked, partition):
             return None
         data = PartitionData(
@@ -406,22 +411,7 @@ class Fetch:
         self._before = asked
         partition = asked.partition
         if partition is None or partition.is_deleted:
-            partition = asked.partition = self._look_up(asked)
-        return partition
-
-    def _look_up(self, asked: FetchPartition) -> Partition:
-        broker = self.context.broker
-        topic = asked.topic
-        if not topic:
-            known = broker.image.topics_by_id.get(asked.topic_id)
-            if known is None:
-                raise KafkaError(Error.UNKNOWN_TOPIC_ID)
-            topic = known.name
-        partition = broker.replicas.get(topic, asked.index)
-        if partition is None:
-            raise broker.why_not_here(topic, asked.index)
-        if not asked.topic and partition.topic_id != asked.topic_id:
-            raise KafkaError(Error.UNKNOWN_TOPIC_ID)  # it is about to make room for a new topic of the same name
+            partition = asked.partition = look_up(self.context, asked)
         return partition
 
     # ---- answering
@@ -496,4 +486,4 @@ class Fetch:
         return response
 
     def __repr__(self) -> str:
-        return f"<Fetch {len(self.partitions)} partitions, {self.found_bytes} of {self.min_bytes} bytes>"
+        return f"<Fetch {len(self.partitions)} partitions, {self.ready_bytes} of {self.min_bytes} bytes>"

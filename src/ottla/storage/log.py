@@ -29,6 +29,7 @@ from ottla.protocol.batches import (
 )
 from ottla.protocol.compression import CODEC_NAMES, GZIP, LZ4, ZSTD, is_slow, library_level
 from ottla.storage import files
+from ottla.storage.boundaries import some_batches
 from ottla.storage.descriptors import DescriptorPool
 from ottla.storage.epoch_mending import mend_epochs
 from ottla.storage.epochs import LeaderEpochs
@@ -408,8 +409,8 @@ class Log(LogFiles):
     def read(self, offset: int, max_bytes: int, end_offset: int, minimum_one: bool) -> FileRange | None:
         """The stored bytes from the batch that contains `offset`, up to the batch that contains `end_offset`.
 
-        None if there is nothing to read there. The last batch may be cut off at `max_bytes`, as Kafka does; with
-        `minimum_one` the first one never is. The caller owns the range and must release it. RebuildNeededError: read
+        None if there is nothing to read there. Of what goes beyond `max_bytes` only whole batches are handed out, with
+        `minimum_one` at least the first. The caller owns the range and must release it. RebuildNeededError: read
         again when a worker has made the segment's indexes anew (index_rebuild.py).
         """
         if offset < self.log_start_offset or offset > self.end_offset:
@@ -435,9 +436,9 @@ class Log(LogFiles):
             segment = self.segments[place]
             position, batch_bytes = segment.find(offset)
             if position < segment.size:
-                length = min(self._limit(place, end_offset) - position, max_bytes)
-                if minimum_one and length < batch_bytes and length == max_bytes:
-                    length = batch_bytes
+                length = self._limit(place, end_offset) - position
+                if length > max_bytes:
+                    return some_batches(segment, position, batch_bytes, max_bytes, minimum_one)
                 return segment.make_range(position, length) if length > 0 else None
             place += 1  # the offsets at the end of this segment were compacted away
         return None

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from ottla.base.errors import KafkaError
 from ottla.protocol.batches import ABORT_MARKER, COMMIT_MARKER, control_record_type, read_records
 from ottla.storage import files
+from ottla.storage.boundaries import position_before
 from ottla.storage.epochs import LeaderEpochs
-from ottla.storage.index import POSITION_MASK
 from ottla.storage.producers import NO_OFFSET, Producers
 from ottla.storage.scan import CONTROL_FLAG, TRANSACTIONAL_FLAG, BatchScan
 from ottla.storage.segment import Segment
@@ -93,13 +93,6 @@ def recall_batches(segments: list[Segment], producers: Producers, end: int) -> N
         known = producers.by_id[producer_id]
         if known.epoch == producer.epoch and known.last_offset == producer.last_offset:
             known.batches = producer.batches
-
-
-def position_before(segment: Segment, position: int) -> int:
-    """The start of a batch at or before this position, as far as the index knows one."""
-    index = segment.index()
-    place = index.lookup_position(position) - 1 if position > 0 else -1
-    return index.entries[place] & POSITION_MASK if place >= 0 else 0
 
 
 def replay_producers(segments: list[Segment], producers: Producers, start: int, end: int) -> None:

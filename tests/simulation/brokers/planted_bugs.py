@@ -93,11 +93,11 @@ BUGS = [
         (
             Change(
                 MEMBERSHIP,
-                "        image = load_readable(nodes, self._images.image)\n",
+                "        loaded = await load_apart(nodes, self._images.image)\n",
                 "        for path, node in nodes.items():\n"
                 '            if path.endswith("/state"):\n'
                 "                tree.decode_partition_state(path, node.data)\n"
-                "        image = load_readable(nodes, self._images.image)\n",
+                "        loaded = await load_apart(nodes, self._images.image)\n",
             ),
         ),
         "garbage",
@@ -282,8 +282,9 @@ BUGS = [
         (
             Change(
                 FEED,
-                "            if sequence == self.sequence:\n                return []\n",
-                "            if sequence >= self.sequence - 1:\n                return []\n",
+                "        new = (delta for delta in self._deltas if delta.sequence > sequence)\n",
+                "        if sequence >= self.sequence - 1:\n            return []\n"
+                "        new = (delta for delta in self._deltas if delta.sequence > sequence)\n",
             ),
         ),
         "kill",

@@ -6,6 +6,7 @@ stands something simpler here: a segment is a bytearray, cutting it is a slice, 
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from uuid import UUID
 
@@ -16,6 +17,7 @@ from ottla.protocol.batches import read_batch_header
 from ottla.storage.descriptors import DescriptorPool
 from ottla.storage.epochs import LeaderEpochs
 from ottla.storage.flush import FlushJob
+from ottla.storage.index import OffsetIndex
 from ottla.storage.log import Log
 from ottla.storage.log_files import LogFiles
 from ottla.storage.producers import Producers
@@ -68,6 +70,10 @@ class MemorySegment(Segment):
 
     def end_of(self, place: int) -> int:
         return self.positions[place + 1] if place + 1 < len(self.positions) else self.size
+
+    def index(self) -> OffsetIndex:
+        """Asked for positions only, of which it knows all."""
+        return OffsetIndex(array("q", self.positions[1:]), 0)
 
     def cut(self, offset: int) -> None:
         """Drop the batch that holds this offset and all later ones."""

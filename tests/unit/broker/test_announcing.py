@@ -1,19 +1,21 @@
 """Telling the world that the broker serves."""
 
+import asyncio
 import logging
 import socket
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 from uuid import uuid4
 
 import pytest
 
 from ottla.base.broker_settings import load_broker_settings
 from ottla.base.systemd import tell_systemd
-from ottla.broker.announcing import address_problem, is_in_sync, warn_about_addresses
+from ottla.broker.announcing import address_problem, in_sync, warn_about_addresses
+from ottla.broker.node import Node
 from ottla.controller.image import MetadataImage, PartitionImage, TopicImage
-from ottla.replication.replica_set import ReplicaSet
+from virtual_time import run
 
 
 @pytest.fixture
@@ -77,13 +79,53 @@ def test_systemd_is_told_where_it_listens(tmp_path: Path, monkeypatch: pytest.Mo
     tell_systemd("READY=1")
 
 
+def image_of(isrs: list[tuple[int, ...]]) -> MetadataImage:
+    parts = tuple(PartitionImage(1, 0, isr, (1, 2)) for isr in isrs)
+    return MetadataImage().with_topics([TopicImage("t", uuid4(), parts)])
+
+
 def test_a_broker_is_in_sync_when_all_that_it_holds_is_open_and_in_the_isr() -> None:
-    parts = (PartitionImage(1, 0, (1, 2), (1, 2)), PartitionImage(1, 0, (1,), (1, 2)))
-    image = MetadataImage().with_topics([TopicImage("t", uuid4(), parts)])
-    held = SimpleNamespace(recovering=set(), partitions={("t", 0): None, ("gone", 0): None})
-    assert is_in_sync(2, image, cast("ReplicaSet", held))
-    held.partitions["t", 1] = None
-    assert is_in_sync(1, image, cast("ReplicaSet", held))
-    assert not is_in_sync(2, image, cast("ReplicaSet", held))
-    held.recovering.add("t-2")
-    assert not is_in_sync(1, image, cast("ReplicaSet", held))
+    async def scene() -> None:
+        node = SimpleNamespace(id=2, image=image_of([(1, 2), (1,), (1,)]))
+        held: Any = SimpleNamespace(recovering={"t-1"}, partitions={("t", 0): None, ("gone", 0): None})
+        waiting = asyncio.ensure_future(in_sync(cast("Node", node), held))
+        await asyncio.sleep(1)
+        assert not waiting.done(), "not everything is open"
+        held.recovering.clear()
+        held.partitions |= {("t", 1): None, ("t", 2): None}
+        for image in (node.image, image_of([(1, 2), (1, 2), (1,)]), image_of([(1,), (1, 2), (1,)])):
+            node.image = image
+            await asyncio.sleep(1)
+            assert not waiting.done(), "one is late, and now another"
+        del held.partitions["t", 0]
+        await asyncio.sleep(1)
+        assert not waiting.done()
+        node.image = image_of([(1,), (1, 2), (1, 2)])
+        await asyncio.sleep(1)
+        assert waiting.done(), "what is held by others only does not count"
+
+    run(scene())
+
+
+def test_who_waits_for_one_of_many_partitions_does_not_look_at_all_of_them_all_the_time() -> None:
+    count, looks = 20_000, 0
+
+    class CountingImage:
+        def partition(self, topic: str, index: int) -> PartitionImage:
+            nonlocal looks
+            looks += 1
+            return PartitionImage(1, 0, (1,) if index in late else (1, 2), (1, 2))
+
+    async def scene() -> None:
+        node: Any = SimpleNamespace(id=2, image=CountingImage())
+        held: Any = SimpleNamespace(
+            recovering=set(), partitions=dict.fromkeys(("t", number) for number in range(count))
+        )
+        waiting = asyncio.ensure_future(in_sync(node, held))
+        await asyncio.sleep(60)
+        assert looks < count + 1_000
+        late.clear()
+        await asyncio.wait_for(waiting, 1)
+
+    late = {count - 1}
+    run(scene())

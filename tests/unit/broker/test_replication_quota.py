@@ -36,48 +36,51 @@ def make(rate, is_throttled=True, windows=DEFAULT):
 
 def test_more_than_the_rate_makes_who_is_behind_wait():
     quota, clock, _ = make(1000)
-    assert not quota.must_wait(None, True)
+    assert quota.wait_ms(None, True) == 0
     quota.note(None, 1500)
-    assert quota.must_wait(None, True)
-    clock.ms = 1400
-    assert quota.must_wait(None, True)
+    assert quota.wait_ms(None, True) == 100, "settings may change meanwhile"
+    clock.ms = 1460
+    assert quota.wait_ms(None, True) == 41
+    clock.ms = 1499
+    assert quota.wait_ms(None, True) == 2
     clock.ms = 1500
-    assert not quota.must_wait(None, True)
+    assert quota.wait_ms(None, True) == 0
 
 
 def test_replicas_that_keep_up_never_wait():
     quota, _, _ = make(1000)
     quota.note(None, 10**9)
-    assert not quota.must_wait(None, False)
+    assert not quota.wait_ms(None, False)
 
 
 def test_without_a_rate_or_without_throttled_replicas_nobody_waits():
     for quota in (make(LONG_MAX)[0], make(1000, is_throttled=False)[0]):
         quota.note(None, 10**9)
-        assert not quota.must_wait(None, True)
+        assert not quota.wait_ms(None, True)
 
 
 def test_a_rate_that_is_taken_away_ends_the_wait():
     quota, _, limit = make(1)
     quota.note(None, 10**9)
-    assert quota.must_wait(None, True)
+    assert quota.wait_ms(None, True)
     limit.rate = LONG_MAX
-    assert not quota.must_wait(None, True)
+    assert not quota.wait_ms(None, True)
 
 
 def test_what_may_be_saved_up_is_limited():
     quota, clock, _ = make(1000)
     clock.ms = 3_600_000
     quota.note(None, 2500)
-    assert quota.must_wait(None, True)
+    assert quota.wait_ms(None, True)
 
 
 def test_a_high_rate_is_reached_with_reads_of_a_megabyte():
     rate, seconds = 50_000_000, 60
     quota, clock, _ = make(rate)
     while clock.ms < seconds * 1000:
-        if quota.must_wait(None, True):
-            clock.ms += quota.pause_ms
+        wait_ms = quota.wait_ms(None, True)
+        if wait_ms:
+            clock.ms += wait_ms
         else:
             clock.ms += 1  # a read takes its time, too
             quota.note(None, 1 << 20)
@@ -95,7 +98,7 @@ def copied_until(quota, clock, end_ms, step_ms=100, piece=100):
     """What somebody copies who takes a piece whenever he may."""
     copied = 0
     while clock.ms < end_ms:
-        while not quota.must_wait(None, True):
+        while not quota.wait_ms(None, True):
             quota.note(None, piece)
             copied += piece
         clock.ms += step_ms
@@ -114,9 +117,9 @@ def test_what_was_copied_too_much_is_forgotten_when_its_window_has_left(num):
     quota, clock, _ = make(1, windows=Windows(num, 1000))
     quota.note(None, 10**9)
     clock.ms = num * 1000 - 1
-    assert quota.must_wait(None, True)
+    assert quota.wait_ms(None, True)
     clock.ms += 1
-    assert not quota.must_wait(None, True)
+    assert not quota.wait_ms(None, True)
 
 
 @pytest.mark.parametrize(("num", "saved"), [(2, 1_000), (11, 5_000)])
@@ -137,9 +140,9 @@ def test_replicas_in_sync_use_up_nothing_of_the_rate():
     """Charged for what a fast producer has them copy, whoever catches up would never do so."""
     quota, _, _ = make(1000)
     quota.note(None, 10**9, is_behind=False)
-    assert not quota.must_wait(None, True)
+    assert not quota.wait_ms(None, True)
     quota.note(None, 10**9, is_behind=True)
-    assert quota.must_wait(None, True)
+    assert quota.wait_ms(None, True)
 
 
 # ---- the settings
@@ -161,7 +164,7 @@ def test_windows_of_replication_are_as_many_and_as_long_as_they_are_set(name):
         clock = quota._clock = Clock()
         at_once = copied_until(quota, clock, 1)
         quota.note(None, 10**9)
-        while quota.must_wait(None, True):
+        while quota.wait_ms(None, True):
             clock.ms += 100
         made.append((at_once, clock.ms))
     assert made == [(1_100, 11_000), (3_100, 6_000)]

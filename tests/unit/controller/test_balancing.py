@@ -236,11 +236,13 @@ def test_the_next_controller_takes_the_throttle_back() -> None:
 
 def test_why_nothing_is_begun() -> None:
     image = MetadataImage(features=OF_NEW_CLUSTERS).with_brokers({1: broker(1), 2: broker(2)})
-    assert hindrance(image, Liveness(), frozenset(), 0) is None
-    assert "maintenance" in str(hindrance(image, Liveness(), frozenset({2}), 0))
-    assert "healed" in str(hindrance(image, Liveness(), frozenset(), 3))
+    both = frozenset({1, 2})
+    assert hindrance(image, both, Liveness(), frozenset(), 0) is None
+    assert hindrance(image, both | {3, 4}, Liveness(), frozenset(), 0) == "broker 3, 4 is away"
+    assert "maintenance" in str(hindrance(image, both, Liveness(), frozenset({2}), 0))
+    assert "healed" in str(hindrance(image, both, Liveness(), frozenset(), 3))
     old = image.with_features({"ottla.version": 1}, 1)
-    assert "not every broker" in str(hindrance(old, Liveness(), frozenset(), 0))
+    assert "not every broker" in str(hindrance(old, both, Liveness(), frozenset(), 0))
 
 
 def test_the_journal_is_read_as_it_was_written_and_knows_its_hour() -> None:

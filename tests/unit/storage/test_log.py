@@ -126,15 +126,16 @@ def test_reading_outside_of_the_log_is_refused(tmp_path: Path) -> None:
     assert log.read(5, 100, 5, True) is None
 
 
-def test_max_bytes_may_cut_the_last_batch_but_not_the_first(tmp_path: Path) -> None:
+def test_max_bytes_cut_no_batch_and_leave_the_first(tmp_path: Path) -> None:
     log = new_log(tmp_path)
     for _ in range(3):
         log.append(batch_of(), 0, NOW_MS)
     size = len(batch_of())
 
     assert len(read_bytes(log, 0, 10)) == size
-    assert len(read_bytes(log, 0, 10, minimum_one=False)) == 10
-    assert len(read_bytes(log, 0, size + 5)) == size + 5
+    assert log.read(0, 10, 3, False) is None
+    assert len(read_bytes(log, 0, size + 5)) == size
+    assert len(read_bytes(log, 0, 2 * size)) == 2 * size
     assert len(read_bytes(log, 1, 10_000)) == 2 * size
     assert log.read(0, 0, 3, False) is None
     assert len(read_bytes(log, 0, 0)) == size

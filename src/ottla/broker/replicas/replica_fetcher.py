@@ -170,8 +170,9 @@ class ReplicaFetcher:
         """Who waits for the throttle goes on waiting while it is used up: else each pause would end with a fetch."""
         quota = self._broker.quota
         for followed in self.plan.due(now_ms):
-            if quota.must_wait(followed.partition, followed.lag > 0):
-                self.plan.leave_out(followed, now_ms + quota.pause_ms)
+            wait_ms = quota.wait_ms(followed.partition, followed.lag > 0)
+            if wait_ms:
+                self.plan.leave_out(followed, now_ms + wait_ms)
 
     def _may_send(self) -> bool:
         """One fetch at a time; a second one to tell the leader of news while it holds the first one back."""
@@ -253,8 +254,8 @@ class ReplicaFetcher:
             self.plan.note_progress(followed)
         if partition.is_flushing:
             self._wait_for_flush(followed)
-        elif self._broker.quota.must_wait(partition, followed.lag > 0):
-            self.plan.leave_out(followed, self._now_ms() + self._broker.quota.pause_ms)
+        elif wait_ms := self._broker.quota.wait_ms(partition, followed.lag > 0):
+            self.plan.leave_out(followed, self._now_ms() + wait_ms)
 
     def _take_data(self, followed: Followed, position: FetchPosition, data: PartitionData) -> None:
         partition = followed.partition

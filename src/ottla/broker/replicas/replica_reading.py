@@ -36,9 +36,10 @@ class FetchingReplica:
             raise KafkaError(Error.NOT_LEADER_OR_FOLLOWER, f"Broker {self.broker_id} has another epoch")
         quota = self.context.broker.leader_quota
         is_behind = quota is not None and self.broker_id not in partition.in_sync
-        if quota is not None and quota.must_wait(partition, is_behind):
+        throttled_ms = quota.wait_ms(partition, is_behind) if quota is not None else 0
+        if throttled_ms:
             max_bytes, minimum_one = 0, False
-            self.throttled_ms = quota.pause_ms
+            self.throttled_ms = throttled_ms
         read = partition.read_for_replica(
             self.broker_id,
             self.broker_epoch,

@@ -16,7 +16,7 @@ from ottla.quotas.copying import CopyRate
 from ottla.quotas.shares import Windows
 from ottla.replication.partition import Partition
 
-PAUSE_MS_MAX: Final = 100  # settings may change meanwhile
+WAIT_MS_MAX: Final = 100  # settings may change meanwhile
 
 
 class ReplicationQuota:
@@ -39,17 +39,14 @@ class ReplicationQuota:
     def is_on(self) -> bool:
         return self._bytes_per_second() < LONG_MAX
 
-    @property
-    def pause_ms(self) -> int:
-        """How long whoever must wait does so. Any longer, and a high rate would not be reached with reads of 1 MiB."""
-        wait_ms = self._rate.wait_ms(self._bytes_per_second(), self._clock.monotonic_ms())
-        return max(1, min(PAUSE_MS_MAX, wait_ms))
+    def wait_ms(self, partition: Partition, is_behind: bool) -> int:
+        """How long this partition may not be copied; 0: it may be now.
 
-    def must_wait(self, partition: Partition, is_behind: bool) -> bool:
-        """Whether this partition may not be copied now."""
+        Not longer than it must: a high rate would not be reached with reads of 1 MiB.
+        """
         if not is_behind or not self.is_on or not self._is_throttled(partition):
-            return False
-        return self._rate.wait_ms(self._bytes_per_second(), self._clock.monotonic_ms()) > 0
+            return 0
+        return min(WAIT_MS_MAX, self._rate.wait_ms(self._bytes_per_second(), self._clock.monotonic_ms()))
 
     def note(self, partition: Partition, size: int, is_behind: bool = True) -> None:
         """So many bytes of a partition were copied.

@@ -116,6 +116,7 @@ class Balancing(JournalDriver[Journal]):
         status = self._healing.status if self._healing is not None else None
         reason = hindrance(
             image,
+            self._controller.index.holders,
             self._controller.liveness,
             brokers_in_maintenance(image, self._clock.now_ms()),
             status.moves if status is not None else 0,

@@ -21,7 +21,7 @@ from ottla.controller import tree
 from ottla.controller.decisions import ottla_version
 from ottla.controller.decisions.balancing.journal import Journal
 from ottla.controller.decisions.changes import without
-from ottla.controller.decisions.healing.situation import Disks, holders, numbers
+from ottla.controller.decisions.healing.situation import Disks, numbers
 from ottla.controller.decisions.healing.steps import is_under_way
 from ottla.controller.decisions.healing.throttling import slowed, write_configs
 from ottla.controller.decisions.journals import HealMove, JournalNode
@@ -55,11 +55,13 @@ class Begun(NamedTuple):
     leaders: int = 0  # partitions that only get another leader
 
 
-def hindrance(image: MetadataImage, liveness: Liveness, in_maintenance: frozenset[int], healing: int) -> str | None:
-    """Why nothing is begun now, in words."""
+def hindrance(
+    image: MetadataImage, holders: frozenset[int], liveness: Liveness, in_maintenance: frozenset[int], healing: int
+) -> str | None:
+    """Why nothing is begun now, in words; `holders` have replicas, so they should be there."""
     if ottla_version.level(image) < ottla_version.SELF_OPERATION:
         return "not every broker of the cluster can do it (ottla features)"
-    away = holders(image) - image.brokers.keys()
+    away = holders - image.brokers.keys()
     if away:
         return f"broker {numbers(away)} is away"
     busy = (in_maintenance | frozenset(liveness.shutting_down)) & image.brokers.keys()

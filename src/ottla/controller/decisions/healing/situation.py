@@ -58,15 +58,6 @@ def is_on(image: MetadataImage, limits: Limits) -> bool:
     return limits.after_ms >= 0 and ottla_version.level(image) >= ottla_version.SELF_OPERATION
 
 
-def holders(image: MetadataImage) -> frozenset[int]:
-    """Brokers that hold anything; whoever has an index (broker_index.py) need not look at all partitions."""
-    found: set[int] = set()
-    for topic in image.topics.values():
-        for partition in topic.partitions:
-            found.update(partition.replicas)
-    return frozenset(found)
-
-
 def row_of(partition: PartitionImage) -> tuple[int, ...]:
     """Who holds a partition, or will when its move has ended."""
     return without(partition.replicas, partition.removing_replicas)
