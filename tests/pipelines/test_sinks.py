@@ -265,14 +265,16 @@ def test_encodings(spark: SparkSession, tmp_path: Path) -> None:
 
 def test_text_in_csv_is_what_every_reader_of_csv_reads(spark: SparkSession, query: str, tmp_path: Path) -> None:
     texts = ['say "hi"', " two blanks ", "back\\", '\\"', "a,b", "a\nb", '"', "", None]
-    rows = spark.createDataFrame([(n, text, "end") for n, text in enumerate(texts)], "n int, text string, last string")
+    made = [(n, text, [n]) for n, text in enumerate(texts)]
+    rows = spark.createDataFrame(made, "n int, text string, list array<int>")
     lines = [str(row["value"]) for row in Encoding("csv").apply(rows.coalesce(1)).collect()]
     read = [next(csv.reader([line])) if "\n" not in line else next(csv.reader(line.splitlines(True))) for line in lines]
     assert [row[1] for row in read] == [text or "" for text in texts]
     FilesSink(str(tmp_path / "out"), "csv").write(rows.coalesce(1), Batch(query, 0, str(tmp_path / "p")))
     (file,) = (tmp_path / "out").rglob("*.csv")
     with file.open(newline="") as stream:
-        assert [row["text"] for row in csv.DictReader(stream)] == [text or "" for text in texts]
+        found = [(row["text"], row["list"]) for row in csv.DictReader(stream)]
+    assert found == [(text or "", f"[{n}]") for n, text in enumerate(texts)]
     alone = Encoding("csv", columns=("text",)).apply(rows.filter("text IS NULL")).first()
     assert alone is not None
     assert alone["value"] == ""

@@ -86,7 +86,7 @@ class Encoding:
             name = _one_of(names)
             return as_bytes(_column(name), types[name])
         if form == "csv":
-            plain = [_csv_column(name, types[name]) for name in names]
+            plain = [csv_column(name, types[name]) for name in names]
             line = F.to_csv(F.struct(*plain), {**TIME_OPTIONS, **CSV_TEXT_OPTIONS})
             return line if len(names) > 1 else F.when(_column(names[0]).isNull(), F.lit("")).otherwise(line)
         text = F.to_json(F.struct(*(finite(_column(name), types[name]).alias(name) for name in names)), JSON_OPTIONS)
@@ -211,7 +211,7 @@ def as_bytes(column: Column, kind: DataType) -> Column:
     return text.cast("binary")
 
 
-def _csv_column(name: str, kind: DataType) -> Column:
+def csv_column(name: str, kind: DataType) -> Column:
     """CSV has no nesting: it is written as JSON text; binary as base64."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
