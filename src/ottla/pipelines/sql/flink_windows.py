@@ -24,6 +24,7 @@ UNITS: Final = ("SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MILLISECOND")
 NOT_KNOWN: Final = ("CUMULATE", "WINDOW_TIME", "TUMBLE_ROWTIME", "HOP_ROWTIME", "SESSION_ROWTIME")
 WINDOW_COLUMNS: Final = {"WINDOW_START": "start", "WINDOW_END": "end"}
 BEHIND_GROUPS: Final = ("HAVING", "ORDER")
+OF_ALL: Final = "ORDER OF ALL"  # behind a UNION: columns of the result
 CLAUSE_ENDS: Final = ("HAVING", "LIMIT", "WINDOW")
 SET_OPERATORS: Final = ("UNION", "EXCEPT", "INTERSECT", "MINUS")
 ARGUMENTS: Final = {
@@ -67,11 +68,12 @@ class _Translation:
     def run(self, begin: int, end: int) -> str:
         """One query, up to its closing bracket: SELECT by SELECT, for each has windows of its own."""
         pieces: list[str] = []
-        for first, after in self._selects(begin, end):
-            pieces += self._one_select(first, after)
+        selects = self._selects(begin, end)
+        for first, after in selects:
+            pieces += self._one_select(first, after, OF_ALL if len(selects) > 1 else "ORDER")
         return " ".join(piece for piece in pieces if piece)
 
-    def _one_select(self, begin: int, end: int) -> list[str]:
+    def _one_select(self, begin: int, end: int, order: str) -> list[str]:
         pieces: list[str] = []
         window = self._window_of_groups(begin, end)
         clause, depth = "", 0
@@ -82,7 +84,7 @@ class _Translation:
                 raise _at(token, SqlError(f"uses {token.word}, which Spark does not have"))
             is_by = token.word in ("GROUP", "ORDER") and self._at(place + 1).word == "BY"
             if depth == 0 and (is_by or token.word in CLAUSE_ENDS):
-                clause = token.word
+                clause = order if token.word == "ORDER" else token.word
             text, place = self._piece(place, window, clause, pieces)
             depth += (text == "(") - (text == ")")
             pieces.append(text)
@@ -112,6 +114,8 @@ class _Translation:
         token = self.tokens[place]
         if before and before[-1] == ".":  # t.window_start
             del before[-2:]
+        if clause == OF_ALL:
+            return token.text, place + 1
         if clause in BEHIND_GROUPS:
             return f"{_of_group(window)}.{WINDOW_COLUMNS[token.word]}", place + 1
         if clause != "GROUP":

@@ -99,11 +99,12 @@ def squeezed(text: str) -> str:
             (
                 "SELECT window_start FROM TUMBLE(TABLE b, DESCRIPTOR(at), INTERVAL '1' DAY) GROUP BY window_start"
                 " UNION ALL SELECT window_start FROM TUMBLE(TABLE c, DESCRIPTOR(ts), INTERVAL '1' HOUR)"
-                " GROUP BY window_start"
+                " GROUP BY window_start ORDER BY window_start"
             ),
             (
                 "SELECT window(at, '1 day').start AS window_start FROM b GROUP BY window(at, '1 day')"
                 " UNION ALL SELECT window(ts, '1 hour').start AS window_start FROM c GROUP BY window(ts, '1 hour')"
+                " ORDER BY window_start"
             ),
         ),
         (
