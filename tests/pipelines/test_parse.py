@@ -54,7 +54,8 @@ BAD_JSON = {
     b'{"id":1,"where":"zzz"}': 'field `where`: "zzz" is no struct<city:string,zip:int>',
     b'{"id":1,"where":{"city":"a","zip":"q"}}': 'field `where.zip`: "q" is no int',
     b'{"id":1,"tags":["a"]}': 'field `tags`: "["a"]" is no array<int>',
-    b'{"id":1,"at":"12:30"}': 'field `at`: "12:30" is no timestamp '
+    b'{"id":1,"at":"12:30"}': 'field `at`: "12:30" is no timestamp',
+    b'{"id":1,"at":1700000000}': 'field `at`: "1700000000" is no timestamp '
     "(number of seconds or milliseconds? say timestamp_format)",
     b'{"id":1,"since":{"at":"x"}}': "field `since`: a timestamp in it cannot be read",
     b'{"id":1,"price":1e999}': "field `price`: the number is too large for double",

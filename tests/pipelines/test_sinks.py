@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import pickle
 import uuid
 from dataclasses import replace
@@ -18,6 +19,7 @@ from ottla.pipelines.sinks.console import ConsoleSink
 from ottla.pipelines.sinks.encoding import Encoding
 from ottla.pipelines.sinks.files import FilesSink
 from ottla.pipelines.sinks.topic import AtLeastOnceTopic, ExactlyOnceTopic, exactly_once_topic
+from ottla.pipelines.steps.tables import file_table
 from pipelines.sink_helpers import NOON, committed, difficult, new_topic, values
 
 if TYPE_CHECKING:
@@ -245,7 +247,7 @@ def test_encodings(spark: SparkSession, tmp_path: Path) -> None:
         return bytes(encoding.apply(rows).select(F.col("value").cast("binary")).first()["value"])
 
     assert value(Encoding("csv", columns=("id", "text", "at", "tags"))) == (
-        b'1,plain,2026-03-01T12:00:00.250000Z,"[\\"a\\",\\"b\\"]"'
+        b'1,plain,2026-03-01T12:00:00.250000Z,"[""a"",""b""]"'
     )
     assert value(Encoding("text", columns=("text",))) == b"plain"
     schema = tmp_path / "row.avsc"
@@ -259,6 +261,25 @@ def test_encodings(spark: SparkSession, tmp_path: Path) -> None:
     both = Encoding(key=("id", "text")).apply(rows).select(F.col("key").cast("string")).first()
     assert both is not None
     assert both["key"] == '{"id":1,"text":"plain"}'
+
+
+def test_text_in_csv_is_what_every_reader_of_csv_reads(spark: SparkSession, query: str, tmp_path: Path) -> None:
+    texts = ['say "hi"', " two blanks ", "back\\", '\\"', "a,b", "a\nb", '"', "", None]
+    made = [(n, text, [n]) for n, text in enumerate(texts)]
+    rows = spark.createDataFrame(made, "n int, text string, list array<int>")
+    lines = [str(row["value"]) for row in Encoding("csv").apply(rows.coalesce(1)).collect()]
+    read = [next(csv.reader([line])) if "\n" not in line else next(csv.reader(line.splitlines(True))) for line in lines]
+    assert [row[1] for row in read] == [text or "" for text in texts]
+    FilesSink(str(tmp_path / "out"), "csv").write(rows.coalesce(1), Batch(query, 0, str(tmp_path / "p")))
+    (file,) = (tmp_path / "out").rglob("*.csv")
+    with file.open(newline="") as stream:
+        found = [(row["text"], row["list"]) for row in csv.DictReader(stream)]
+    assert found == [(text or "", f"[{n}]") for n, text in enumerate(texts)]
+    alone = Encoding("csv", columns=("text",)).apply(rows.filter("text IS NULL")).first()
+    assert alone is not None
+    assert alone["value"] == ""
+    table = file_table(spark, str(file.parent), file.name)
+    assert [row["text"] for row in table.orderBy("n").collect()] == [text or None for text in texts]
 
 
 def murmur2(data: bytes) -> int:

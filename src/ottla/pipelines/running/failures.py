@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from pyspark.errors import AnalysisException
+
 from ottla.pipelines.model.problems import Path, Problem
 
 LINE_LENGTH_MAX = 400
@@ -29,6 +31,8 @@ CURES = (
 def plain_failure(error: BaseException, path: Path) -> Problem:
     """One line: the innermost cause that a person can do something about."""
     text = str(error)
+    if isinstance(error, AnalysisException):  # the plan follows, with all options of the sources in it
+        text = text.strip().partition("\n")[0]
     return Problem(path, first_cause(text), next((cure for word, cure in CURES if word in text), ""))
 
 
@@ -46,5 +50,5 @@ def first_cause(text: str) -> str:
 
 
 def _shortened(line: str) -> str:
-    line = re.sub(r"^\[[\w.]+\] ", "", line.strip()).split(" SQLSTATE")[0]
+    line = re.sub(r"^\[[\w.]+\] ", "", line.strip()).split(" SQLSTATE")[0].rstrip(";")
     return line if len(line) <= LINE_LENGTH_MAX else f"{line[:LINE_LENGTH_MAX]}..."

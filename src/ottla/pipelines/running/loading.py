@@ -93,7 +93,7 @@ def changed_document(values: Any, changes: Changes | None) -> Any:
     """`every`, `spark.sql.shuffle.partitions` or `streams.views.from.topic` as keys; the document itself stays."""
     for key, value in (changes or {}).items():
         if isinstance(values, Mapping):
-            values = _with(values, change_path(key), value)
+            values = _with(values, change_path(key), value, key)
     return values
 
 
@@ -129,21 +129,21 @@ def _check_spark_settings(loaded: Loaded, changes: Changes) -> None:
         raise PipelineError([Problem(("spark", key), reason) for key, reason in found], loaded.file, loaded.lines)
 
 
-def _with(values: Any, path: Path, value: object) -> Any:
+def _with(values: Any, path: Path, value: object, key: str) -> Any:
     """A copy in which the value stands at the path; a name that is written with dots and dashes elsewhere is met."""
     changed = copy(values)
     first = path[0]
     if isinstance(changed, list):
         if not isinstance(first, int) or not 1 <= first <= len(changed):
             raise PipelineError(
-                [Problem((), f"a change leads nowhere: there is no {first} in a list of {len(changed)}")]
+                [Problem((), f"the change {key} leads nowhere: there is no {first} in a list of {len(changed)}")]
             )
-        changed[first - 1] = _with(changed[first - 1], path[1:], value) if path[1:] else value
+        changed[first - 1] = _with(changed[first - 1], path[1:], value, key) if path[1:] else value
         return changed
     if not isinstance(changed, dict):
-        raise PipelineError([Problem((), f"a change leads nowhere: there is nothing that could have a {first!r}")])
-    key = next((name for name in changed if _plain(name) == _plain(first)), str(first))
-    changed[key] = _with(changed.get(key, {}), path[1:], value) if path[1:] else value
+        raise PipelineError([Problem((), f"the change {key} leads nowhere: nothing could have a {first!r}")])
+    name = next((name for name in changed if _plain(name) == _plain(first)), str(first))
+    changed[name] = _with(changed.get(name, {}), path[1:], value, key) if path[1:] else value
     return changed
 
 

@@ -34,6 +34,9 @@ def plain_words(error: AnalysisException) -> tuple[str, str]:
         proposal = str(parameters.get("proposal", "")).replace("`", "").split(", ")
         known = ", ".join(each for each in proposal if not each.startswith("_"))  # hidden columns are ours alone
         return f"there is no column {name!r}", f"there are: {known}" if known else "there are no columns at all"
+    if condition == "UNRESOLVED_ROUTINE":
+        name = str(parameters.get("routineName", "?")).replace("`", "")
+        return f"there is no function {name!r}", "those of Spark's SQL can be used"
     message = str(error).strip().splitlines()[0]  # that of a text that cannot be parsed begins with an empty line
     if message.startswith("["):
         message = message.split("] ", 1)[-1]

@@ -25,6 +25,8 @@ Format = Literal["json", "csv", "text", "avro", "protobuf", "raw"]
 TIMESTAMP = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
 TIME_OPTIONS = {"timestampFormat": TIMESTAMP, "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", "timeZone": "UTC"}
 JSON_OPTIONS = {**TIME_OPTIONS, "ignoreNullFields": "false"}
+# As RFC 4180 and `parse` have it: Spark writes \" for a quote, and takes the blanks around a text away.
+CSV_TEXT_OPTIONS = {"escape": '"', "ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
 # Of rows that are records already. Not topic and partition: those of a record that was read say where it came from.
 TAKEN_OVER = ("key", "headers", "timestamp")
 RECORD_TYPES = {
@@ -84,8 +86,9 @@ class Encoding:
             name = _one_of(names)
             return as_bytes(_column(name), types[name])
         if form == "csv":
-            plain = [_csv_column(name, types[name]) for name in names]
-            return F.to_csv(F.struct(*plain), TIME_OPTIONS)
+            plain = [csv_column(name, types[name]) for name in names]
+            line = F.to_csv(F.struct(*plain), {**TIME_OPTIONS, **CSV_TEXT_OPTIONS})
+            return line if len(names) > 1 else F.when(_column(names[0]).isNull(), F.lit("")).otherwise(line)
         text = F.to_json(F.struct(*(finite(_column(name), types[name]).alias(name) for name in names)), JSON_OPTIONS)
         if self.subject is None:
             return text
@@ -208,7 +211,7 @@ def as_bytes(column: Column, kind: DataType) -> Column:
     return text.cast("binary")
 
 
-def _csv_column(name: str, kind: DataType) -> Column:
+def csv_column(name: str, kind: DataType) -> Column:
     """CSV has no nesting: it is written as JSON text; binary as base64."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 

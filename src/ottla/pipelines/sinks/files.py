@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ottla.pipelines.sinks.batch import Batch, ForeachBatch, SinkError, run_plan
+from ottla.pipelines.sinks.encoding import CSV_TEXT_OPTIONS, csv_column
 from ottla.pipelines.sinks.ledger import Question, Recorded, is_written
 from ottla.pipelines.sinks.remote_notes import CLAIM, claim, read_notes, write_note
 from ottla.pipelines.sinks.staging import add_file, local_path
@@ -38,7 +39,7 @@ TIME_OPTIONS = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "timeZone"
 FORMAT_OPTIONS: dict[str, dict[str, str]] = {
     "parquet": {},
     "json": {**TIME_OPTIONS, "ignoreNullFields": "false"},
-    "csv": {**TIME_OPTIONS, "header": "true", "escape": '"'},
+    "csv": {**TIME_OPTIONS, **CSV_TEXT_OPTIONS, "header": "true"},
 }
 BEYOND = ("..",)
 
@@ -128,6 +129,8 @@ class FilesSink:
             raise SinkError(f"{target} is there already, of another query: give each query its folder") from problem
 
     def _write(self, rows: DataFrame, path: str, mode: str) -> None:
+        if self.format == "csv":
+            rows = rows.select(*(csv_column(field.name, field.dataType) for field in rows.schema.fields))
         writer = rows.write.mode(mode).options(**{**FORMAT_OPTIONS[self.format], **self.options})
         if self.partition_by:
             writer = writer.partitionBy(*self.partition_by)

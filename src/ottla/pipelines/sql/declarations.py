@@ -138,6 +138,9 @@ class Reader:
         options = self.options() if self.skip("WITH") else {}
         if "event_time" in options and "event_time" in details:
             raise SqlError("says the time of its rows twice: with WATERMARK and with event_time")
+        match details.get("key"):
+            case (str(key),) if key in columns:
+                details["in_record_key"] = key
         table = declared(name, columns, options, **details)
         _check(table)
         return table
@@ -159,6 +162,8 @@ class Reader:
         name, begin = self.name(), self.position
         if name.lower() in {known.lower() for known in columns}:
             raise SqlError(f"has the column {name!r} twice")
+        if self.peek().word == "AS":
+            raise SqlError(f"computes the column {name!r}: leave it out, and compute it in the SELECT")
         try:
             kind = self._type()
             parse_type(kind)
@@ -172,6 +177,12 @@ class Reader:
         if self.skip("PRIMARY", "KEY"):
             details["key"] = (name,)
             self.skip("NOT", "ENFORCED")
+        elif self.skip("KEY"):
+            details["in_record_key"] = name
+        if self.peek().word == "METADATA":
+            raise SqlError(f"has METADATA: leave it out, {', '.join(RECORD_COLUMNS)} can be selected as they are")
+        if self.skip("COMMENT") and self.take().kind != "string":
+            raise SqlError("has a COMMENT that is no text")
 
     def _type(self) -> str:
         """The text of a type up to the comma or bracket that ends the column, in the words of our schemas."""
@@ -228,7 +239,10 @@ def _check(table: Table) -> None:
     if time and known and time not in known and time not in RECORD_COLUMNS:
         raise SqlError(f"has the time {table.event_time!r}, which is none of its columns")
     if time in known and known[time] != "timestamp":
-        raise SqlError(f"has the time {table.event_time!r}, which is {known[time]} and not timestamp")
+        raise SqlError(
+            f"has the time {table.event_time!r}, which is {known[time]} and not timestamp: declare it TIMESTAMP, "
+            "and say timestamp_format = 'epoch milliseconds' if it is a number"
+        )
     try:
         parse_duration(table.delay)
     except WrongValueError as wrong:

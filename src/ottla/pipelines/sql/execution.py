@@ -16,10 +16,12 @@ import time
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
 from ottla.pipelines.model.pipeline import Pipeline, TopicSource
@@ -31,12 +33,12 @@ from ottla.pipelines.running.problem_location import plain_words
 from ottla.pipelines.running.starting import find_ranges
 from ottla.pipelines.source.losses import SourceError
 from ottla.pipelines.sql.documents import RESULT
-from ottla.pipelines.steps.frame import FATE, REASON
+from ottla.pipelines.steps.frame import ALIVE, FATE, ORIGIN, REASON
 from ottla.pipelines.steps.sql import Sql
-from ottla.pipelines.steps.sql_query import STREAM, rewrite_query
+from ottla.pipelines.steps.sql_query import STREAM, Query, rewrite_query
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 ROWS_AT_ONCE = 1000
@@ -49,6 +51,12 @@ TASK_RECORDS = 100_000
 LIMITED_RECORDS = 10_000
 TASKS_MAX = 500
 COLLECTED_ROWS_MAX = 10_000
+
+CURES = {  # for what Spark cannot do over what comes
+    "Window function is not supported": ": leave EMIT CHANGES out, or use the step top of a pipeline",
+    "Streaming query is not allowed in subquery": ": join the tables instead",
+    "Sorting is not supported": ": leave ORDER BY or EMIT CHANGES out",
+}
 
 Rows = Sequence[Sequence[Any]]
 
@@ -135,7 +143,9 @@ class RunningQuery:
         except (PipelineError, SourceError, QueryFailedError) as problem:
             end = problem
         except AnalysisException as problem:
-            end = QueryFailedError("; ".join(filter(None, plain_words(problem))), problem)
+            words = "; ".join(filter(None, plain_words(problem)))
+            cure = next((cure for text, cure in CURES.items() if text in words), "")
+            end = QueryFailedError(f"{words}{cure}", problem)
         except (PySparkException, Py4JError, OSError) as problem:
             end = QueryFailedError(first_cause(str(problem)), problem)
         except Exception as problem:  # noqa: BLE001 (whoever waits for rows must hear of it)
@@ -193,14 +203,25 @@ class HistoryQuery(RunningQuery):
         observed = rows._jdf.queryExecution().observedMetrics()
         figures = [_figures(observed.get(name)) for name in builder.observations]
         self.losses = count_losses(figures)
+        if self.rows_max is None and any(self.losses[:2]) and self._reads_twice():
+            self.losses = _counted_once(builder)
         if self.losses.unreadable:
             self.losses = self.losses._replace(example=_example(builder))
 
     def _reads_stream(self) -> bool:
         """Not if all its tables have a primary key: those are counted by the step itself."""
+        return STREAM in self._query().tables.values()
+
+    def _reads_twice(self) -> bool:
+        """What sorts is read before, too, to see how the values lie; what stands there twice is read for each."""
+        query = self._query()
+        tables = list(query.tables.values())
+        return len(set(tables)) < len(tables) or any(piece.upper() == "ORDER" for piece in query.pieces)
+
+    def _query(self) -> Query:
         step = self.pipeline.streams[RESULT].steps[0].spec
         assert isinstance(step, Sql)
-        return STREAM in rewrite_query(step.query, [*step.streams, *step.newest_of]).tables.values()
+        return rewrite_query(step.query, [*step.streams, *step.newest_of])
 
     def _interrupt(self) -> None:
         self.spark.sparkContext.cancelAllJobs()
@@ -245,7 +266,8 @@ class ChangesQuery(RunningQuery):
             try:
                 return writer.option("checkpointLocation", f"{folder}/{mode}").start()
             except AnalysisException as refused:
-                problem = refused if problem is None or mode == "append" else problem
+                is_telling = mode == "append" and not (problem and "Sorting is not supported" in str(problem))
+                problem = refused if problem is None or is_telling else problem
         assert problem is not None
         raise problem
 
@@ -302,6 +324,20 @@ def _figures(observed: Any) -> dict[str, Any]:
         return {}
     row = observed.get()
     return {name: row.getAs(name) for name in row.schema().fieldNames()}
+
+
+def _counted_once(builder: Builder) -> Losses:
+    """Each record of a topic once, however often the query has read it."""
+    lost = [
+        rows.filter(F.col(FATE) != ALIVE).select(*ORIGIN[:3], (F.col(FATE) < ALIVE).alias("is_dead"))
+        for rows, _ in builder.marked
+        if ORIGIN[2] in rows.columns
+    ]
+    if not lost:
+        return Losses()
+    once = reduce(DataFrame.unionByName, lost).dropDuplicates(list(ORIGIN[:3]))
+    counts = {row["is_dead"]: row["count"] for row in once.groupBy("is_dead").count().collect()}
+    return Losses(counts.get(True, 0), counts.get(False, 0))
 
 
 def _example(builder: Builder) -> str:

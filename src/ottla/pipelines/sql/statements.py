@@ -17,11 +17,27 @@ from typing import Literal, NamedTuple
 
 from ottla.pipelines.sql.declarations import Reader
 from ottla.pipelines.sql.flink_windows import in_sparks_words
+from ottla.pipelines.sql.other_words import CREATED, INTO_TOPIC, STATEMENTS, check_words
 from ottla.pipelines.sql.tables import Table
 from ottla.pipelines.steps.sql_tokens import PIECES, SqlError, Token, tokenize
 
 SHOWN = ("TABLES", "TOPICS", "PIPELINES")
-BEGINNINGS = ("SELECT", "WITH", "CREATE", "DROP", "SHOW", "DESCRIBE", "DESC", "EXPLAIN", "SET", "HELP", "QUIT", "EXIT")
+OTHERS_SHOWN = {"STREAMS": "TABLES", "QUERIES": "PIPELINES", "JOBS": "PIPELINES"}  # as ksqlDB and Flink call them
+BEGINNINGS = (
+    "SELECT",
+    "WITH",
+    "CREATE",
+    "DROP",
+    "SHOW",
+    "LIST",
+    "DESCRIBE",
+    "DESC",
+    "EXPLAIN",
+    "SET",
+    "HELP",
+    "QUIT",
+    "EXIT",
+)
 
 Shown = Literal["TABLES", "TOPICS", "PIPELINES"]
 
@@ -146,6 +162,8 @@ def _read(reader: Reader) -> Statement:
     first = reader.peek().word
     if first in ("SELECT", "WITH"):
         return _select(reader.text, reader.tokens)
+    if first in STATEMENTS:
+        raise SqlError(f"begins with {first}: {STATEMENTS[first]}")
     if first not in BEGINNINGS:
         raise SqlError(f"begins with {reader.peek().text!r}; known: {', '.join(BEGINNINGS)}")
     reader.take()
@@ -159,12 +177,17 @@ def _read(reader: Reader) -> Statement:
 
 
 def _short(first: str, reader: Reader) -> Statement:
-    if first == "SHOW":
-        what = reader.word_of(*SHOWN)
+    if first in ("SHOW", "LIST"):
+        other = OTHERS_SHOWN.get(reader.peek().word)
+        what = reader.word_of(*SHOWN) if other is None else other
+        reader.place += other is not None
         return Show(what)  # type: ignore[arg-type]
     if first in ("DESCRIBE", "DESC"):
-        reader.skip("TABLE")
-        return Describe(reader.name())
+        if reader.peek(1).name:  # not a table of this name
+            reader.skip("TABLE") or reader.skip("EXTENDED")
+        name = reader.name()
+        reader.skip("EXTENDED")
+        return Describe(name)
     if first == "DROP":
         reader.word_of("TABLE", "STREAM")
         if_exists = reader.skip("IF", "EXISTS")
@@ -178,28 +201,37 @@ def _select(text: str, tokens: list[Token]) -> Select:
     """What stands behind EMIT CHANGES is ours; Spark sees what stands before."""
     if not tokens or tokens[0].word not in ("SELECT", "WITH"):
         raise SqlError("needs a SELECT")
+    check_words(tokens)
     start = tokens[0].start
     words = [token.word for token in tokens]
     place = next((at for at in range(1, len(words)) if words[at - 1 : at + 1] == ["EMIT", "CHANGES"]), None)
     if place is None:
         return Select(in_sparks_words(text[start:]), start)
-    tail = tokens[place + 1 :]
+    tail, end = tokens[place + 1 :], place - 1
     rows_max: int | None = None
+    if not tail and words[end - 2 : end - 1] == ["LIMIT"]:  # LIMIT n EMIT CHANGES
+        end -= 2
+        tail = tokens[end : end + 2]
     if tail:
         is_limit = len(tail) == 2 and tail[0].word == "LIMIT" and tail[1].text.isdecimal()
         if not is_limit:
             raise _at(tail[0], SqlError(f"has {tail[0].text!r} behind EMIT CHANGES, where only LIMIT n may stand"))
         rows_max = int(tail[1].text)
-    return Select(in_sparks_words(text[start : tokens[place - 1].start]), start, True, rows_max)
+    return Select(in_sparks_words(text[start : tokens[end].start]), start, True, rows_max)
 
 
 def _create(reader: Reader) -> Statement:
     or_replace = reader.skip("OR", "REPLACE")
+    other = CREATED.get(reader.peek().word)
+    if other is not None:
+        raise SqlError(f"creates a {reader.peek().word}: {other}")
     kind = reader.word_of("TABLE", "STREAM", "PIPELINE")
     if kind == "PIPELINE":
         return _pipeline(reader, or_replace)
     if_not_exists = reader.skip("IF", "NOT", "EXISTS")
     table = reader.table()
+    if reader.peek().word in ("AS", "LIKE"):
+        raise SqlError(f"has {reader.peek().word} behind a table, which is a topic that is there: {INTO_TOPIC}")
     reader.expect_end()
     return CreateTable(table, or_replace, if_not_exists)
 

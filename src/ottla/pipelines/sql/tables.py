@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from ottla.pipelines.sql.other_words import FORMAT_CURES, option_cure
 from ottla.pipelines.steps.sql_tokens import SqlError
 
 RECORD_COLUMNS = {
@@ -27,8 +28,9 @@ PARSE_OPTIONS = (
 # As people of Flink and ksqlDB write them.
 OTHER_NAMES = {
     "kafka_topic": "topic", "value_format": "format", "value_delimiter": "delimiter", "timestamp": "event_time",
-    "scan.startup.mode": "starting",
+    "scan.startup.mode": "starting", "value.format": "format",
 }  # fmt: skip
+OTHER_FORMATS = {"delimited": "csv", "raw": "text"}
 OPTIONS = ("topic", "format", "schema", "event_time", "watermark", "starting", "unreadable", "strict", "connector")
 
 
@@ -43,6 +45,7 @@ class Table:
     schema_file: str | None = None
     required: tuple[str, ...] = ()
     key: tuple[str, ...] = ()
+    in_record_key: str | None = None  # the column that the record's key has, where the value has it not
     event_time: str | None = None
     delay: str = DELAY
     starting: str | None = None  # of what comes: earliest, latest, a time
@@ -61,10 +64,13 @@ def declared(name: str, columns: Mapping[str, str], options: Mapping[str, str], 
     given = {OTHER_NAMES.get(key, key): value for key, value in options.items()}
     for key in given:
         if key not in OPTIONS and key not in PARSE_OPTIONS:
-            raise SqlError(f"has the option {key!r} in WITH, which is not known; known: {', '.join(_known())}")
+            cure = option_cure(key) or f"which is not known; known: {', '.join(_known())}"
+            raise SqlError(f"has the option {key!r} in WITH, {cure}")
     kind = given.get("format", "json").lower()
+    kind = OTHER_FORMATS.get(kind, kind)
     if kind not in FORMATS:
-        raise SqlError(f"has format {kind!r}; known: {', '.join(FORMATS)}")
+        cure = FORMAT_CURES.get(kind) or f"known: {', '.join(FORMATS)}"
+        raise SqlError(f"has format {kind!r}; {cure}")
     if given.get("connector", "kafka") not in CONNECTORS:
         raise SqlError(f"has connector {given['connector']!r}: tables are topics, leave it out")
     if given.get("unreadable", "fail") not in ("fail", "skip"):
@@ -93,21 +99,32 @@ def stream_of(table: Table, mentioned: Collection[str] = ()) -> dict[str, object
     wanted = [
         name for name in RECORD_COLUMNS if name not in own and (name in mentioned or name == (time or "").lower())
     ]
+    kept = wanted if table.in_record_key is None or "rowkey" in own else list(dict.fromkeys([*wanted, "rowkey"]))
     steps: list[object] = []
-    if wanted:
-        steps.append({"derive": {name: RECORD_COLUMNS[name] for name in wanted}})
+    if kept:
+        steps.append({"derive": {name: RECORD_COLUMNS[name] for name in kept}})
     parse: dict[str, object] = {"format": table.format}
     if table.schema_file or table.columns:
         parse["schema"] = table.schema_file or dict(table.columns)
-    parse |= {"keep": wanted} if wanted else {}
+    parse |= {"keep": kept} if kept else {}
     parse |= {"required": list(table.required)} if table.required else {}
     steps.append({"parse": {**parse, "tombstone": "filter", **table.parsing}})
+    steps += _key_steps(table, kept, wanted)
     if time and not table.key:
         steps.append({"watermark": {"time": _as_declared(time, table, wanted), "delay": table.delay}})
     source: dict[str, object] = {"topic": table.topic}
     if table.starting:
         source["starting"] = table.starting
     return {"from": source, "steps": steps}
+
+
+def _key_steps(table: Table, kept: list[str], wanted: list[str]) -> list[object]:
+    """ksqlDB and Flink's upsert-kafka have the key of a table in the key of its records, and often only there."""
+    name = table.in_record_key
+    if name is None or "rowkey" not in kept:
+        return []
+    found = f"coalesce(`{name}`, try_cast(rowkey AS {table.columns[name]}))"
+    return [{"derive": {name: found}}, *([] if "rowkey" in wanted else [{"drop": "rowkey"}])]
 
 
 def _as_declared(time: str, table: Table, wanted: list[str]) -> str:

@@ -73,7 +73,9 @@ def tokenize(text: str) -> list[Token]:
     while position < len(text):
         match = PIECES.match(text, position)
         if match is None:
-            raise _at(position, SqlError(f"has {text[position]!r} at character {position + 1}, which is no SQL"))
+            raise _at(position, _unknown(text[position], position))
+        if match[0] == "/" and text.startswith("/*", position):
+            raise _at(position, SqlError("has a comment that is never closed"))
         _check_piece(match)
         if match.lastgroup not in ("blank", "comment"):
             tokens.append(Token(match.lastgroup, match[0], position))  # type: ignore[arg-type]
@@ -82,6 +84,12 @@ def tokenize(text: str) -> list[Token]:
         raise SqlError(f"has more than {TOKENS_MAX} parts")
     _check_brackets(tokens)
     return tokens
+
+
+def _unknown(character: str, position: int) -> SqlError:
+    if character in "'\"`":
+        return SqlError(f"has a quote ({character}) that is never closed")
+    return SqlError(f"has {character!r} at character {position + 1}, which is no SQL")
 
 
 def _at(position: int, problem: SqlError) -> SqlError:

@@ -35,7 +35,7 @@ def file_table(spark: SparkSession, folder: str, file: str) -> DataFrame:
     path = file if "://" in file else str(Path(folder, file))
     try:
         if kind == "csv":
-            return spark.read.csv(path, header=True, inferSchema=True)
+            return spark.read.csv(path, header=True, inferSchema=True, escape='"', multiLine=True)
         if kind in ("json", "jsonl", "ndjson"):
             return spark.read.json(path)
         if kind == "parquet":

@@ -9,7 +9,7 @@ import pytest
 from ottla.pipelines.model.fields import Duration
 from ottla.pipelines.model.pipeline import TopicSource
 from ottla.pipelines.model.problems import PipelineError
-from ottla.pipelines.running.loading import change_path, load_pipeline, parse_change
+from ottla.pipelines.running.loading import change_path, changed_document, load_pipeline, parse_change
 
 YAML = """\
 name: p
@@ -115,3 +115,8 @@ def test_a_file_may_import_what_lies_beside_it(tmp_path: Path) -> None:
     file(tmp_path, "WHERE = 'x > 1'\n", "beside_the_pipeline.py")
     text = PYTHON.replace('"x > 1"', "WHERE").replace("import pipeline", "import pipeline").strip()
     assert load_pipeline(file(tmp_path, f"from beside_the_pipeline import WHERE\n{text}\n")).pipeline.name == "p"
+
+
+def test_a_change_that_leads_nowhere_is_named() -> None:
+    with pytest.raises(PipelineError, match=r"the change to\.2\.topic leads nowhere: there is no 2 in a list of 1"):
+        changed_document({"to": [{"topic": "a"}]}, {"to.2.topic": "b"})

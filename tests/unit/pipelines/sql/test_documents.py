@@ -51,6 +51,15 @@ def test_other_tables_are_streams_and_those_with_a_key_are_the_newest_rows() -> 
     assert "JOIN page_views AS `page-views`" in step["query"]
 
 
+def test_a_key_that_only_the_record_has_is_read_from_there() -> None:
+    table = Table("users", "users", columns={"id": "bigint", "n": "int"}, key=("id",), in_record_key="id")
+    steps = stream_of(table)["steps"]
+    assert isinstance(steps, list)
+    assert steps[0] == {"derive": {"rowkey": "cast(key AS string)"}}
+    assert steps[2:] == [{"derive": {"id": "coalesce(`id`, try_cast(rowkey AS bigint))"}}, {"drop": "rowkey"}]
+    assert {"drop": "rowkey"} not in stream_of(table, ["rowkey"])["steps"]  # type: ignore[operator]
+
+
 def test_tables_with_a_key_alone() -> None:
     made = document("SELECT * FROM customers")
     assert made["streams"]["result"]["from"] == "customers"

@@ -64,6 +64,56 @@ def squeezed(text: str) -> str:
                 " GROUP BY window(at, '1 day')) WHERE n > 2 ORDER BY window_start"
             ),
         ),
+        (
+            "SELECT * FROM TABLE(HOP(TABLE b, DESCRIPTOR(at), INTERVAL '5' MINUTES, INTERVAL '10' MINUTES)) AS x",
+            (
+                "SELECT * FROM (SELECT *, window(at, '10 minute', '5 minute').start AS window_start,"
+                " window(at, '10 minute', '5 minute').end AS window_end FROM b) AS x"
+            ),
+        ),
+        (
+            (
+                "SELECT count(*) FROM TUMBLE(DATA => TABLE b, SIZE => INTERVAL '1' DAY, TIMECOL => DESCRIPTOR(at))"
+                " GROUP BY window_start HAVING window_end > x ORDER BY window_start"
+            ),
+            ("SELECT count(*) FROM b GROUP BY window(at, '1 day') HAVING window.end > x ORDER BY window.start"),
+        ),
+        (
+            (
+                "SELECT count(*) FROM t GROUP BY TUMBLE(ts, INTERVAL '1' HOUR)"
+                " ORDER BY TUMBLE_START(ts, INTERVAL '1' HOUR)"
+            ),
+            "SELECT count(*) FROM t GROUP BY window(ts, '1 hour') ORDER BY window.start",
+        ),
+        (
+            (
+                "SELECT rank() OVER (ORDER BY window_start), window_end FROM TUMBLE(TABLE b, DESCRIPTOR(at),"
+                " INTERVAL '1' DAY) GROUP BY window_start, window_end"
+            ),
+            (
+                "SELECT rank() OVER (ORDER BY window(at, '1 day').start), window(at, '1 day').end AS window_end"
+                " FROM b GROUP BY window(at, '1 day')"
+            ),
+        ),
+        (
+            (
+                "SELECT window_start FROM TUMBLE(TABLE b, DESCRIPTOR(at), INTERVAL '1' DAY) GROUP BY window_start"
+                " UNION ALL SELECT window_start FROM TUMBLE(TABLE c, DESCRIPTOR(ts), INTERVAL '1' HOUR)"
+                " GROUP BY window_start ORDER BY window_start"
+            ),
+            (
+                "SELECT window(at, '1 day').start AS window_start FROM b GROUP BY window(at, '1 day')"
+                " UNION ALL SELECT window(ts, '1 hour').start AS window_start FROM c GROUP BY window(ts, '1 hour')"
+                " ORDER BY window_start"
+            ),
+        ),
+        (
+            (
+                "SELECT b.k, count(*) FROM SESSION(TABLE b PARTITION BY k, DESCRIPTOR(at), INTERVAL '5' MINUTES)"
+                " GROUP BY b.k, window_start, window_end"
+            ),
+            "SELECT b.k, count(*) FROM b GROUP BY b.k, session_window(at, '5 minute')",
+        ),
     ],
 )
 def test_windows_of_flink_are_windows_of_spark(flink: str, spark: str) -> None:
@@ -79,7 +129,13 @@ def test_windows_of_flink_are_windows_of_spark(flink: str, spark: str) -> None:
         ("SELECT 1 FROM t GROUP BY HOP(ts, INTERVAL '1' HOUR)", "a HOP with 1 intervals"),
         ("SELECT 1 FROM t GROUP BY TUMBLE(ts, INTERVAL '1:30' MINUTE TO SECOND)", "write INTERVAL"),
         ("SELECT 1 FROM TABLE(TUMBLE(TABLE t, ts, INTERVAL '1' HOUR))", r"without DESCRIPTOR\(time column\)"),
-        ("SELECT 1 FROM TABLE(SESSION(TABLE t PARTITION BY k, DESCRIPTOR(a), INTERVAL '1' HOUR))", "PARTITION BY"),
+        ("SELECT 1 FROM TABLE(SESSION(TABLE t PARTITION BY k, DESCRIPTOR(a), INTERVAL '1' HOUR))", "not grouped"),
+        ("SELECT 1 FROM TUMBLE(TABLE t PARTITION BY k, DESCRIPTOR(a), INTERVAL '1' HOUR)", "only SESSION"),
+        ("SELECT 1 FROM TUMBLE(DATA => TABLE t, TIMECOL => DESCRIPTOR(a))", "SIZE => …"),
+        (
+            "SELECT k FROM SESSION(TABLE t, DESCRIPTOR(a), INTERVAL '1' HOUR) GROUP BY k, window_start, window_end",
+            r"write SESSION\(TABLE t PARTITION BY k, …\)",
+        ),
     ],
 )
 def test_what_is_only_half_understood_is_refused(text: str, words: str) -> None:

@@ -63,7 +63,13 @@ def test_a_statement_knows_where_it_begins() -> None:
         (" with a as (select 1) select * from a", Select("with a as (select 1) select * from a", 1)),
         ("SELECT * FROM a EMIT CHANGES", Select("SELECT * FROM a ", 0, True)),
         ("select * from a emit changes limit 5", Select("select * from a ", 0, True, 5)),
+        ("SELECT * FROM a LIMIT 5 EMIT CHANGES", Select("SELECT * FROM a ", 0, True, 5)),
         ("SELECT emit FROM changes", Select("SELECT emit FROM changes")),
+        ("LIST STREAMS", Show("TABLES")),
+        ("SHOW QUERIES", Show("PIPELINES")),
+        ("DESCRIBE EXTENDED t", Describe("t")),
+        ("DESCRIBE t EXTENDED", Describe("t")),
+        ("DESCRIBE extended", Describe("extended")),
         ("EXPLAIN SELECT 1", Explain(Select("SELECT 1", 8))),
         ("SHOW topics", Show("TOPICS")),
         ("DESC `page-views`", Describe("page-views")),
@@ -112,9 +118,12 @@ def test_a_table_as_ksqldb_has_it() -> None:
         "WITH (kafka_topic='u', value_format='CSV')"
     )
     columns = {"id": "string", "name": "string"}
-    assert read == CreateTable(Table("users", "u", "csv", columns, key=("id",)), or_replace=True)
+    assert read == CreateTable(Table("users", "u", "csv", columns, key=("id",), in_record_key="id"), or_replace=True)
     assert read_statement("CREATE STREAM IF NOT EXISTS s WITH (timestamp='ROWTIME')") == CreateTable(
         Table("s", "s", event_time="ROWTIME"), if_not_exists=True
+    )
+    assert read_statement("CREATE STREAM s (k INT KEY COMMENT 'number', v INT)") == CreateTable(
+        Table("s", "s", columns={"k": "int", "v": "int"}, in_record_key="k")
     )
 
 
@@ -139,7 +148,9 @@ def test_a_pipeline_into_a_topic_or_a_table() -> None:
         ("SHOW\n FISH", "'FISH' where TABLES or TOPICS or PIPELINES should stand", 6),
         ("SHOW", "nothing where TABLES", 4),
         ("SHOW TABLES now", "'now' where it should end", 12),
-        ("SELECT 'open", "which is no SQL", 7),
+        ("SELECT 'open", "has a quote (') that is never closed", 7),
+        ("SELECT a FROM t /* open", "has a comment that is never closed", 16),
+        ("SELECT ?", "has '?' at character 8, which is no SQL", 7),
         ("SELECT (1", "never closed", 7),
         ("SELECT 1 FROM a EMIT CHANGES WHERE x", "only LIMIT n", 29),
         ("EXPLAIN DROP", "needs a SELECT", 8),
@@ -155,6 +166,24 @@ def test_a_pipeline_into_a_topic_or_a_table() -> None:
         ("CREATE TABLE t (a INT, WATERMARK FOR a AS b)", "another column than a", None),
         ("CREATE PIPELINE p AS SELECT 1 FROM o", "does not say where to", None),
         ("CREATE PIPELINE p AS SELECT 1 FROM o INTO TABLE t", "in which database", None),
+        ("INSERT INTO a SELECT * FROM b", "write CREATE PIPELINE name AS SELECT … INTO TOPIC name", 0),
+        ("CREATE STREAM a AS SELECT * FROM b", "write CREATE PIPELINE name AS SELECT … INTO TOPIC name", 16),
+        ("CREATE VIEW v AS SELECT 1 FROM o", "write WITH name AS", 7),
+        ("CREATE TABLE t (a INT, p AS PROCTIME())", "compute it in the SELECT", None),
+        ("CREATE TABLE t (a TIMESTAMP METADATA FROM 'timestamp')", "rowtime, rowkey", 28),
+        ("CREATE TABLE t WITH ('properties.bootstrap.servers' = 'a:1')", "ottla sql --bootstrap-server", None),
+        ("CREATE TABLE t WITH ('json.ignore-parse-errors' = 'true')", "unreadable = 'skip'", None),
+        ("CREATE TABLE t WITH (format = 'avro-confluent')", "encoding = 'confluent'", None),
+        ("CREATE TABLE t (a BIGINT) WITH (timestamp = 'a')", "timestamp_format = 'epoch milliseconds'", None),
+        ("SELECT json_value(a, '$.b') FROM t", "write get_json_object(text, '$.name')", 7),
+        (
+            "SELECT k, count(*) FROM t WINDOW HOPPING (SIZE 30 SECONDS, ADVANCE BY 10 SECONDS, GRACE PERIOD 1 DAY)",
+            "write GROUP BY …, window(rowtime, '30 seconds', '10 seconds'),",
+            26,
+        ),
+        ("SELECT 1 FROM t WINDOW SESSION (1 HOURS)", "write GROUP BY …, session_window(rowtime, '1 hours'),", 16),
+        ("SELECT 1 FROM a JOIN b WITHIN 1 HOUR ON x", "BETWEEN a.time - INTERVAL 1 HOUR", 23),
+        ("SELECT 1 FROM a JOIN b FOR SYSTEM_TIME AS OF a.t", "as_of of a pipeline", 23),
         ("DROP DATABASE x", "where TABLE or STREAM should stand", 5),
         ("SET x = (", "never closed", 8),
         ("-- nothing", "is empty", None),

@@ -96,7 +96,7 @@ class JsonReader:
         for entry in self.schema.fields:
             raw, made = self.raw(entry.name), F.col(quoted(entry.name))
             if isinstance(entry.dataType, T.TimestampType | T.DateType):
-                hint = self.times.words(entry.name)
+                hint = self.times.words(entry.name, raw)
                 yield made.isNull() & raw.isNotNull(), no_such_value(entry.name, raw, type_name(entry.dataType), hint)
             elif _has_times(entry.dataType):
                 yield (

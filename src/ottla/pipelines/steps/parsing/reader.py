@@ -69,5 +69,6 @@ def first_of(choices: Sequence[Fault], otherwise: Column | None = None) -> Colum
     return found
 
 
-def no_such_value(name: str, text: Column, kind: str, hint: str = "") -> Column:
-    return F.concat(F.lit(f"field `{name}`: "), shown(text), F.lit(f" is no {kind}{hint}"))
+def no_such_value(name: str, text: Column, kind: str, hint: Column | None = None) -> Column:
+    words = [F.lit(f"field `{name}`: "), shown(text), F.lit(f" is no {kind}")]
+    return F.concat(*words, *([] if hint is None else [hint]))

@@ -125,7 +125,7 @@ def wrong_types(schema: T.StructType, times: Times) -> Iterator[Fault]:
         if isinstance(entry.dataType, T.StringType):
             continue
         raw, made = read_field(entry.name), F.col(quoted(entry.name))
-        hint = times.words(entry.name) if isinstance(entry.dataType, T.TimestampType | T.DateType) else ""
+        hint = times.words(entry.name, raw) if isinstance(entry.dataType, T.TimestampType | T.DateType) else None
         is_wrong = made.isNull() & raw.isNotNull() & (raw != "")
         yield is_wrong, no_such_value(entry.name, raw, type_name(entry.dataType), hint)
 

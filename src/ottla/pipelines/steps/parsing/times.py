@@ -22,6 +22,7 @@ EPOCHS = {
     "epoch milliseconds": 1_000,
     "epoch microseconds": 1,
 }
+NUMBER = r"^-?[0-9]+([.][0-9]+)?$"
 HTTPDATE = "dd/MMM/yyyy:HH:mm:ss Z"
 NAMES = {
     "httpdate": HTTPDATE,
@@ -44,10 +45,13 @@ class Times:
     def of(self, name: str) -> str:
         return known_name(self.by_field.get(name, self.everywhere))
 
-    def words(self, name: str) -> str:
+    def words(self, name: str, raw: Column) -> Column:
         """For the reason of a record that dies."""
         chosen = self.of(name)
-        return " (number of seconds or milliseconds? say timestamp_format)" if chosen == ISO else f" ({chosen})"
+        if chosen != ISO:
+            return F.lit(f" ({chosen})")
+        hint = F.lit(" (number of seconds or milliseconds? say timestamp_format)")
+        return F.when(raw.rlike(NUMBER), hint).otherwise("")
 
 
 def known_name(text: str) -> str:

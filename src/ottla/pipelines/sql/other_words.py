@@ -1,0 +1,138 @@
+"""What people of Flink SQL and ksqlDB type that is said otherwise here: each is refused with what to write instead.
+
+Only words that mean nothing in Spark's SQL stand here: what Spark understands goes to Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final
+
+from ottla.pipelines.steps.sql_tokens import END, SqlError, Token
+
+INTO_TOPIC: Final = "write CREATE PIPELINE name AS SELECT … INTO TOPIC name"
+STATEMENTS: Final = {
+    "INSERT": f"{INTO_TOPIC}; single records are written with ottla produce",
+    "PRINT": "write SELECT * FROM topic, or use ottla consume",
+    "TERMINATE": "use ottla pipeline stop NAME",
+    "PAUSE": "use ottla pipeline stop NAME",
+    "RESUME": "use ottla pipeline run FILE",
+    "STOP": "use ottla pipeline stop NAME",
+    "USE": "there is one cluster and no catalog: leave it out",
+    "ALTER": "write CREATE OR REPLACE TABLE; topics are changed with ottla topics",
+    "DELETE": "records of a topic are not changed; ottla records delete removes the oldest",
+    "UPDATE": "records of a topic are not changed: the newest record of a key counts in a table with a PRIMARY KEY",
+    "MERGE": "records of a topic are not changed: the newest record of a key counts in a table with a PRIMARY KEY",
+    "VALUES": "write SELECT … FROM topic",
+    "RUN": "use ottla sql -f FILE",
+    "SOURCE": "use ottla sql -f FILE",
+    "DEFINE": "variables are not known: write the value",
+    "BEGIN": "each statement is for itself: leave it out",
+    "EXECUTE": f"{INTO_TOPIC}, one for each",
+    "LOAD": "tables are topics: leave it out",
+}
+CREATED: Final = {
+    "VIEW": "write WITH name AS (SELECT …) SELECT … FROM name, or CREATE PIPELINE name AS SELECT … INTO TOPIC name",
+    "TEMPORARY": "a table is always for this session: write CREATE TABLE",
+    "SOURCE": "write CREATE TABLE or CREATE STREAM",
+    "FUNCTION": "functions of your own are the step python of a pipeline",
+    "TYPE": "write the type itself, STRUCT<…>",
+    "CATALOG": "there is one cluster and no catalog: leave it out",
+    "DATABASE": "there is one cluster and no catalog: leave it out",
+    "TOPIC": "use ottla topics create",
+    "CONNECTOR": "a pipeline reads and writes: CREATE PIPELINE",
+}
+FUNCTIONS: Final = {
+    **dict.fromkeys(("JSON_VALUE", "JSON_QUERY", "EXTRACTJSONFIELD"), "get_json_object(text, '$.name')"),
+    "JSON_EXISTS": "get_json_object(text, '$.name') IS NOT NULL",
+    **dict.fromkeys(
+        ("TIMESTAMPTOSTRING", "FORMAT_TIMESTAMP", "DATETOSTRING", "FORMAT_DATE"),
+        "date_format(time, 'yyyy-MM-dd HH:mm')",
+    ),
+    **dict.fromkeys(("STRINGTOTIMESTAMP", "PARSE_TIMESTAMP"), "to_timestamp(text, 'yyyy-MM-dd HH:mm')"),
+    **dict.fromkeys(("STRINGTODATE", "PARSE_DATE"), "to_date(text, 'yyyy-MM-dd')"),
+    "LATEST_BY_OFFSET": "max_by(column, rowtime)",
+    "EARLIEST_BY_OFFSET": "min_by(column, rowtime)",
+    "COUNT_DISTINCT": "count(DISTINCT column)",
+    **dict.fromkeys(("PROCTIME", "CURRENT_ROW_TIMESTAMP"), "now(), or rowtime: when the record was written"),
+    "AS_VALUE": "the column itself",
+    "ARRAY_LENGTH": "array_size(list)",
+}
+FORMAT_CURES: Final = {
+    "avro-confluent": "write format = 'avro', encoding = 'confluent', schemas = 'folder with the writers' schemas'",
+    "json_sr": "write format = 'json', encoding = 'confluent'",
+    "protobuf_nosr": "write format = 'protobuf'",
+    "debezium-json": "that is the step parse of a pipeline, format: debezium",
+}
+LEAVE_OUT: Final = {
+    "properties.bootstrap.servers": "but there is one cluster: leave it out (ottla sql --bootstrap-server)",
+    **dict.fromkeys(
+        ("partitions", "replicas"), "but tables are topics that are there: leave it out (ottla topics create)"
+    ),
+    **dict.fromkeys(
+        ("key_format", "key.format", "key.fields", "value.fields-include"),
+        "but the key of a record is text, the column rowkey: leave it out",
+    ),
+    "json.timestamp-format.standard": "but both ways to write times are read: leave it out",
+    "json.fail-on-missing-field": "instead write NOT NULL behind the columns",
+}
+KSQLDB_WINDOWS: Final = ("TUMBLING", "HOPPING", "SESSION")
+
+
+def option_cure(key: str) -> str:
+    """What to do with this option of WITH (…); nothing, if nobody has it."""
+    if key in LEAVE_OUT:
+        return LEAVE_OUT[key]
+    if key.endswith(".ignore-parse-errors"):
+        return "instead write unreadable = 'skip'"
+    if key.startswith("properties."):
+        return "but the client is that of the session: leave it out (ottla sql --command-config FILE)"
+    return ""
+
+
+def check_words(tokens: Sequence[Token]) -> None:
+    """Of a SELECT. Raises SqlError."""
+    for place, token in enumerate(tokens):
+        problem = _problem(tokens, place)
+        if problem:
+            wrong = SqlError(problem)
+            wrong.at = token.start
+            raise wrong
+
+
+def _problem(tokens: Sequence[Token], place: int) -> str:
+    words = [token.word for token in tokens[place : place + 4]]
+    after = tokens[place + 1] if place + 1 < len(tokens) else END
+    if words[0] in FUNCTIONS and after.is_symbol("("):
+        return f"calls {words[0]}(): write {FUNCTIONS[words[0]]}"
+    if words[0] == "WINDOW" and words[1:2] and words[1] in KSQLDB_WINDOWS:
+        return f"has a WINDOW of ksqlDB: write {_window(tokens[place + 1 :])}"
+    if words == ["FOR", "SYSTEM_TIME", "AS", "OF"]:
+        return (
+            "has FOR SYSTEM_TIME AS OF: leave it out to join a table with a PRIMARY KEY as it is now; "
+            "what was valid at the time of a row is the step join with as_of of a pipeline"
+        )
+    if words[0] == "MATCH_RECOGNIZE":
+        return "has MATCH_RECOGNIZE: that is the step pattern of a pipeline"
+    if words[:2] == ["EMIT", "FINAL"]:
+        return "has EMIT FINAL: write CREATE PIPELINE, which tells windows once, when a watermark has closed them"
+    if words[0] == "WITHIN" and after.kind == "number":
+        return "has WITHIN: write ON … AND b.time BETWEEN a.time - INTERVAL 1 HOUR AND a.time + INTERVAL 1 HOUR"
+    return ""
+
+
+def _window(tokens: Sequence[Token]) -> str:
+    """(SIZE 30 SECONDS, ADVANCE BY 10 SECONDS, …), SESSION (60 SECONDS) as Spark's functions, times as they stand."""
+    lengths: list[str] = []
+    for token, unit in pairwise(tokens):
+        if token.is_symbol(")"):
+            break
+        if token.kind == "number":
+            lengths.append(f"'{token.text} {unit.text.lower()}'")
+    kept = ", ".join(lengths[: 2 if tokens[0].word == "HOPPING" else 1])
+    function = "session_window" if tokens[0].word == "SESSION" else "window"
+    return (
+        f"GROUP BY …, {function}(rowtime, {kept}), with {function}.start and {function}.end in the SELECT "
+        "(rowtime, or the column that is the time of a row)"
+    )
