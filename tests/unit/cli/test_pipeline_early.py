@@ -64,7 +64,7 @@ def test_a_preview_and_a_test_have_their_own_sessions(tmp_path: Path) -> None:
         "orders-by-day", "local[1]", {}, is_lean=True
     )
     assert likely_session(parser().parse_args(["test", file, "one case"])) == Guess(
-        "trials", None, trials.WHOLE, is_lean=True
+        "trials", None, trials.WHOLE, is_lean=True, work="trials"
     )
     assert likely_session(parser().parse_args(["test", file, "--set", "spark.driver.memory=2g"])) is None
 
@@ -75,6 +75,7 @@ def test_code_of_ones_own_may_need_all_of_spark(tmp_path: Path, step: str) -> No
     guess = likely_session(parser().parse_args(["run", str(tmp_path / "p.yaml")]))
     assert guess is not None
     assert not guess.is_lean
+    assert guess.work == "streams"
 
 
 def test_sql_that_asks_for_rows_needs_spark(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from ottla.pipelines.spark.class_archive import Work
 from ottla.pipelines.spark.session import end_early, start_early
 from ottla.pipelines.trials import settings as trials
 
@@ -32,6 +33,7 @@ class Guess(NamedTuple):
     master: str | None
     settings: dict[str, str]
     is_lean: bool
+    work: Work = "queries"
 
 
 @contextmanager
@@ -52,8 +54,8 @@ def likely_session(options: argparse.Namespace) -> Guess | None:
         return None
     is_lean = not CODE.search(text)
     if options.command == "test":
-        return Guess(trials.NAME, None, trials.WHOLE, is_lean)
-    return Guess(name[1], options.master, {}, is_lean)
+        return Guess(trials.NAME, None, trials.WHOLE, is_lean, "trials")
+    return Guess(name[1], options.master, {}, is_lean, "streams" if options.command == "run" else "queries")
 
 
 def sql_session(master: str | None, script: str | None) -> Guess | None:

@@ -40,6 +40,7 @@ from ottla.pipelines.running.status import AlreadyRunningError, RunFolder, new_s
 from ottla.pipelines.running.topic_check import check_topics
 from ottla.pipelines.sinks.batch import SinkError
 from ottla.pipelines.source.losses import SourceError
+from ottla.pipelines.spark.class_archive import Work
 from ottla.pipelines.spark.launch import abandon_java
 from ottla.pipelines.spark.places import SparkStartError
 from ottla.pipelines.spark.session import start_session
@@ -96,7 +97,7 @@ class SharedSpark:
 
     def session(self) -> SparkSession:
         if self._session is None:
-            self._session = start_spark(self.options, self.display, *self.pipelines)
+            self._session = start_spark(self.options, self.display, *self.pipelines, work="streams")
         return self._session
 
     def drop_dead(self) -> None:
@@ -109,7 +110,9 @@ class SharedSpark:
             _stop_spark(self._session)
 
 
-def start_spark(options: argparse.Namespace, display: Display, *pipelines: Pipeline) -> SparkSession:
+def start_spark(
+    options: argparse.Namespace, display: Display, *pipelines: Pipeline, work: Work = "queries"
+) -> SparkSession:
     """One session for all. Raises ToolError."""
     streams = [stream for pipeline in pipelines for stream in pipeline.streams.values()]
     sources = [stream.origin for stream in streams if isinstance(stream.origin, TopicSource)]
@@ -128,6 +131,7 @@ def start_spark(options: argparse.Namespace, display: Display, *pipelines: Pipel
             (*(["delta"] if has_delta else []), *(["s3"] if has_s3 else [])),
             _joined_settings(pipelines),
             is_lean=not any(map(has_own_code, pipelines)),
+            work=work,
             on_step=display.step,
         )
     except SparkStartError as problem:

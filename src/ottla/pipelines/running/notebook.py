@@ -40,7 +40,7 @@ def start(pipeline: Pipeline, spark: SparkSession, folder: str | None, once: boo
 
 def run(pipeline: Pipeline, spark: SparkSession | None, folder: str | None, once: bool) -> None:
     """Prints a line a batch and the table of steps. Raises PipelineError, SparkStartError, RuntimeError of a query."""
-    own = None if spark else start_session(pipeline.name, settings=pipeline.head.spark, on_step=print)
+    own = None if spark else start_session(pipeline.name, settings=pipeline.head.spark, work="streams", on_step=print)
     session = spark or own
     assert session is not None
     try:

@@ -4,11 +4,13 @@ Most of the time that Spark takes to start goes into reading thousands of classe
 a file when it ends, in the form in which it holds them in memory, and map that file when it starts the next time.
 
 Rules:
-1. An archive belongs to one Java, one Spark and one class path: all of them are in its name.
-2. It is written by the first session, after its work, when Java ends; nobody waits for it. If that Java is killed, the
-   next session tries again.
+1. An archive belongs to one Java, one Spark, one class path and one kind of work: all of them are in its name.
+2. It is written by the first session that finds none for its work, after that work, when Java ends; nobody waits for
+   it. If that Java is killed, the next session tries again.
 3. A file under its final name has been mapped once by a Java that was told to fail if it could not.
-4. Without an archive everything works as well, but slower.
+4. Streams load nearly all that others load, but not the other way round: their archive serves everybody, and once it
+   is there the others go. Java cannot add to an archive that it uses, so the first stream goes without that of others.
+5. Without an archive everything works as well, but slower.
 """
 
 from __future__ import annotations
@@ -20,11 +22,14 @@ import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from ottla.base.java import Java
 from ottla.pipelines.spark.class_path import ClassPath
 from ottla.pipelines.spark.places import cache_folder
 
+Work = Literal["streams", "trials", "queries"]
+WIDEST_FIRST: tuple[Work, ...] = ("streams", "trials", "queries")
 ARCHIVES_MAX = 3  # of some 160 MB each, with those that nobody has tried yet: the oldest go
 QUIET_SECONDS = 30  # a file that was changed more recently may still be written
 TRY_SECONDS_MAX = 60
@@ -35,8 +40,9 @@ CRASHING = ("-XX:ErrorFile=/dev/null", "-XX:-CreateCoredumpOnCrash")  # over hal
 SILENT = ("-Xshare:auto", "-Xlog:disable", "-Xlog:all=error:stderr")  # what Java says about archives is for nobody
 
 
-def archive_options(java: Java, place: ClassPath, *, records: bool = True) -> list[str]:
-    """Options for Java: to use the archive, or, if it `records`, to write one where there is none."""
+def archive_options(java: Java, place: ClassPath, work: Work = "queries", *, records: bool = True) -> list[str]:
+    """Options for Java: to use an archive that has what the work needs, or, if it `records`, to write one where there
+    is none."""
     if os.environ.get(SWITCH) == DISABLED:
         return []
     folder = cache_folder() / "classes"
@@ -45,18 +51,18 @@ def archive_options(java: Java, place: ClassPath, *, records: bool = True) -> li
         base = base_archive(java, folder)
         if base is None:
             return []
-        options = _options(java, place, folder, base)
+        return _options(java, place, work, folder, base, records)
     except OSError:  # a cache that cannot be written is no reason not to start
         return []
-    return [option for option in options if records or not option.startswith(RECORDING)]
 
 
-def archive_name(java: Java, place: ClassPath) -> str:
+def archive_name(java: Java, place: ClassPath, work: Work = "queries") -> str:
     """Changes with whatever would make the archive useless."""
     program, spark = java.program.resolve(), place.spark
     parts = [str(program), str(program.stat().st_mtime_ns), str(spark.jars), str(spark.jars.stat().st_mtime_ns)]
     parts += [*map(str, place.jars), *(["lean"] if place.is_lean else [])]
-    return f"spark-{spark.version}-java-{java.version}-{hashlib.sha256(':'.join(parts).encode()).hexdigest()[:12]}"
+    mark = hashlib.sha256(":".join(parts).encode()).hexdigest()[:12]
+    return f"spark-{spark.version}-java-{java.version}-{mark}-{work}"
 
 
 def base_archive(java: Java, folder: Path) -> Path | None:
@@ -73,18 +79,26 @@ def base_archive(java: Java, folder: Path) -> Path | None:
     return made if made.exists() else None
 
 
-def _options(java: Java, place: ClassPath, folder: Path, base: Path) -> list[str]:
-    name = archive_name(java, place)
-    archive, unfinished = folder / f"{name}.jsa", folder / f"{name}.unfinished"
-    if archive.exists() or _adopt(unfinished, archive, java, place, base):
-        with contextlib.suppress(OSError):
-            os.utime(archive)  # the archive that was used last is removed last
-            unfinished.unlink(missing_ok=True)  # of a session that ran at the same time as the first
-        return [*SILENT, f"-XX:SharedArchiveFile={base}:{archive}"]
-    recording = [] if unfinished.exists() else [f"{RECORDING}{unfinished}"]
-    if recording:
+def _options(java: Java, place: ClassPath, work: Work, folder: Path, base: Path, records: bool) -> list[str]:
+    files = [folder / f"{archive_name(java, place, each)}.jsa" for each in WIDEST_FIRST]
+    own = WIDEST_FIRST.index(work)
+    for number, archive in enumerate(files[: own + 1]):
+        if archive.exists() or _adopt(_unfinished(archive), archive, java, place, base):
+            with contextlib.suppress(OSError):
+                os.utime(archive)  # the archive that was used last is removed last
+                # Nobody asks for these any more; an unfinished one is of a session that ran at the same time.
+                for path in (*files[number + 1 :], *map(_unfinished, files[number:])):
+                    path.unlink(missing_ok=True)
+            return [*SILENT, f"-XX:SharedArchiveFile={base}:{archive}"]
+    if records and not _unfinished(files[own]).exists():
         _remove_oldest(folder)
-    return [*SILENT, f"-XX:SharedArchiveFile={base}", *recording]
+        return [*SILENT, f"-XX:SharedArchiveFile={base}", f"{RECORDING}{_unfinished(files[own])}"]
+    narrower = [archive for archive in files[own + 1 :] if archive.exists()]
+    return [*SILENT, f"-XX:SharedArchiveFile={':'.join(map(str, (base, *narrower[:1])))}"]
+
+
+def _unfinished(archive: Path) -> Path:
+    return archive.with_suffix(".unfinished")
 
 
 def _adopt(unfinished: Path, archive: Path, java: Java, place: ClassPath, base: Path) -> bool:

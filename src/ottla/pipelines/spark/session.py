@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ottla.base.java import Java
-from ottla.pipelines.spark.class_archive import archive_options
+from ottla.pipelines.spark.class_archive import Work, archive_options
 from ottla.pipelines.spark.class_path import ClassPath
 from ottla.pipelines.spark.command import CLASS_PATH, is_known
 from ottla.pipelines.spark.gateway import StartingJava
@@ -85,6 +85,7 @@ class Wish(NamedTuple):
     packages: list[str]
     given: dict[str, str]
     is_lean: bool
+    work: Work
 
 
 Connector = Literal["ottla", "jvm"]
@@ -98,12 +99,14 @@ def start_session(
     settings: Mapping[str, str] | None = None,
     *,
     is_lean: bool = False,
+    work: Work = "queries",
     quiet: bool = True,
     on_step: Say | None = None,
     log_file: Path | None = None,
 ) -> SparkSession:
     """A session for streams. `packages`: kafka (the connector jvm brings it), delta, iceberg. `is_lean`: nobody will
-    use Hive or pyspark.ml in it, so it need not have them (class_path.py). Raises SparkStartError.
+    use Hive or pyspark.ml in it, so it need not have them (class_path.py). `work`: what it will do, for which an
+    archive of classes is kept (class_archive.py). Raises SparkStartError.
 
     A Spark that runs already in this process is used as it is.
     """
@@ -118,7 +121,7 @@ def start_session(
         session = _connect(name, target, given, say)
     else:
         wanted = dict.fromkeys([*(["kafka"] if connector == "jvm" else []), *packages])
-        wish = Wish(name, target, list(wanted), given, is_lean and not wanted)
+        wish = Wish(name, target, list(wanted), given, is_lean and not wanted, work)
         session = _launch(wish, quiet, say, log_file or default_log_file(name))
     say(f"Spark {session.version} is ready after {time.monotonic() - started:.1f} s")
     return session
@@ -181,7 +184,11 @@ def _launch(wish: Wish, quiet: bool, say: Say, log: Path) -> SparkSession:
 
 
 def start_early(
-    name: str, master: str | None = None, settings: Mapping[str, str] | None = None, is_lean: bool = False
+    name: str,
+    master: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    is_lean: bool = False,
+    work: Work = "queries",
 ) -> None:
     """Start Java for a session that will be asked for soon with the same, on this machine alone, and with no packages.
     Python may import meanwhile. What is asked for instead gets a Java of its own, and this one ends."""
@@ -191,7 +198,8 @@ def start_early(
         target, spark, log = parse_master(master), find_spark(), default_log_file(name)
         if target.kind is not Kind.LOCAL:
             return
-        plan = _planned(Wish(name, target, [], dict(settings or {}), is_lean), spark, lambda _line: None, log)
+        wish = Wish(name, target, [], dict(settings or {}), is_lean, work)
+        plan = _planned(wish, spark, lambda _line: None, log)
         _early_java.append(_started(plan, log, quiet=True))
 
 
@@ -239,7 +247,8 @@ def _planned(wish: Wish, spark: Installed, say: Say, log: Path) -> Plan:
     near = tuple(jars) if master.kind is Kind.LOCAL else ()
     is_lean = wish.is_lean and is_known(spark, whole) and CLASS_PATH not in given
     place = ClassPath(spark, near, is_lean)
-    settings = {**chosen, **_java_settings(master, java, place, jars, log, given.get(EXTRA_OPTIONS, "")), **whole}
+    options = [*log_options(log), *archive_options(java, place, wish.work)]
+    settings = {**chosen, **_java_settings(wish, java, place, jars, options), **whole}
     say(f"starting Spark {spark.version} on {master.kind.value}{f' with {master.cores} cores' if master.cores else ''}")
     return Plan(place, settings, _environment(master, java))
 
@@ -252,10 +261,11 @@ def joined(chosen: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str
 
 
 def _java_settings(
-    master: Master, java: Java, place: ClassPath, jars: Sequence[Path], log: Path, extra: str
+    wish: Wish, java: Java, place: ClassPath, jars: Sequence[Path], more: Sequence[str]
 ) -> dict[str, str]:
     """Jars go on the class path where that is enough, and are shipped where it is not."""
-    options = [*log_options(log), *PATIENT_COMPILERS, ROOM_FOR_CLASSES, *archive_options(java, place)]
+    master, extra = wish.master, wish.given.get(EXTRA_OPTIONS, "")
+    options = [*PATIENT_COMPILERS, ROOM_FOR_CLASSES, *more]
     if master.cores is not None and master.cores <= SMALL_CORES and "GC" not in extra:
         options.append(SMALL_COLLECTOR)
     found = {"spark.driver.defaultJavaOptions": option_text(options)}

@@ -199,10 +199,10 @@ class Frame:
         marking = [each for each in self.passages if (each.marks or each.kills) and not each.observation]
         if not marking and not self.needs_count:
             return self
-        figures = [F.count(F.lit(1)).alias("in"), F.count_if(F.col(FATE) == ALIVE).alias("out")]
+        figures = [F.count(F.lit(1)).alias("in"), _count_of(ALIVE).alias("out")]
         for passage in marking:
-            figures.append(F.count_if(F.col(FATE) == passage.mark).alias(f"filtered_{passage.mark}"))
-            figures.append(F.count_if(F.col(FATE) == -passage.mark).alias(f"dead_{passage.mark}"))
+            figures.append(_count_of(passage.mark).alias(f"filtered_{passage.mark}"))
+            figures.append(_count_of(-passage.mark).alias(f"dead_{passage.mark}"))
         self.around.collect_marked(self.rows, marking)
         name, rows = self.around.observe(self.rows, figures)
         passages = tuple(_counted(passage, name, self.observations) for passage in self.passages)
@@ -284,6 +284,11 @@ def source_frame(rows: DataFrame, around: Surroundings, stream: str = "") -> Fra
     origin = {name: F.col(name.removeprefix("_")) for name in ORIGIN if name.removeprefix("_") in there}
     # Every call is a plan that Spark analyses anew, as long as it has become: one for all of them.
     return Frame(rows.withColumns(origin | _unmarked()), around, source=stream)
+
+
+def _count_of(fate: int) -> Column:
+    """For `count_if` Spark would write a column more into every row, with what the comparison gave."""
+    return F.count(F.when(F.col(FATE) == fate, F.lit(True)))
 
 
 def _unmarked() -> dict[str, Column]:

@@ -76,7 +76,7 @@ def trial_spark(settings: Mapping[str, str], is_lean: bool = False) -> Iterator[
     """One Spark for all cases. One that runs already in this process is used, and left to its owner.
     Raises SparkStartError."""
     is_ours = not is_running()
-    spark = start_session(NAME, settings={**WHOLE, **settings}, is_lean=is_lean)
+    spark = start_session(NAME, settings={**WHOLE, **settings}, is_lean=is_lean, work="trials")
     try:
         yield spark
     finally:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ottla.base.java import Java
-from ottla.pipelines.spark.class_archive import ARCHIVES_MAX, archive_name, archive_options
+from ottla.pipelines.spark.class_archive import ARCHIVES_MAX, WIDEST_FIRST, Work, archive_name, archive_options
 from ottla.pipelines.spark.class_path import ClassPath
 from ottla.pipelines.spark.places import Installed
 
@@ -44,9 +44,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache" / "ottla" / "classes"
 
 
-def left_behind(folder: Path, java: Java, spark: Installed, content: bytes, age_seconds: float) -> Path:
+def left_behind(
+    folder: Path, java: Java, spark: Installed, content: bytes, age_seconds: float, work: Work = "queries"
+) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / f"{archive_name(java, ClassPath(spark))}.unfinished"
+    file = folder / f"{archive_name(java, ClassPath(spark), work)}.unfinished"
     file.write_bytes(content)
     os.utime(file, (time.time() - age_seconds,) * 2)
     return file
@@ -79,6 +81,46 @@ def test_what_is_being_written_is_left_alone(java: Java, spark: Installed, folde
     file = left_behind(folder, java, spark, b"broken: half of it", 0)
     assert not any("ArchiveClassesAtExit" in option for option in archive_options(java, ClassPath(spark)))
     assert file.exists()
+
+
+def used(options: list[str]) -> str:
+    """The archive besides Java's own, or nothing."""
+    return next(option for option in options if "SharedArchiveFile" in option).partition("classes.jsa")[2].lstrip(":")
+
+
+def test_streams_are_not_content_with_what_queries_have_loaded(java: Java, spark: Installed, folder: Path) -> None:
+    left_behind(folder, java, spark, b"good", LONG_AGO)
+    archive_options(java, ClassPath(spark))
+    options = archive_options(java, ClassPath(spark), "streams")
+    assert options[-1].endswith(f"{archive_name(java, ClassPath(spark), 'streams')}.unfinished")
+    assert used(options) == ""  # Java would refuse to write one
+
+
+def test_what_streams_have_loaded_serves_everybody(java: Java, spark: Installed, folder: Path) -> None:
+    for work in WIDEST_FIRST:
+        left_behind(folder, java, spark, b"good", LONG_AGO, work)
+    archive = folder / f"{archive_name(java, ClassPath(spark), 'streams')}.jsa"
+    for work in reversed(WIDEST_FIRST):
+        assert used(archive_options(java, ClassPath(spark), work)) == str(archive)
+    assert list(folder.iterdir()) == [archive]
+
+
+def test_while_another_writes_that_of_streams_any_is_better_than_none(
+    java: Java, spark: Installed, folder: Path
+) -> None:
+    left_behind(folder, java, spark, b"good", LONG_AGO)
+    archive_options(java, ClassPath(spark))
+    writing = left_behind(folder, java, spark, b"broken: half of it", 0, "streams")
+    options = archive_options(java, ClassPath(spark), "streams")
+    assert used(options) == str(folder / f"{archive_name(java, ClassPath(spark))}.jsa")
+    assert not any("ArchiveClassesAtExit" in option for option in options)
+    assert writing.exists()
+
+
+def test_who_does_not_record_takes_what_is_there(java: Java, spark: Installed, folder: Path) -> None:
+    assert used(archive_options(java, ClassPath(spark), records=False)) == ""
+    left_behind(folder, java, spark, b"good", LONG_AGO, "trials")
+    assert used(archive_options(java, ClassPath(spark), records=False)).endswith("trials.jsa")
 
 
 def test_other_jars_need_another_archive(java: Java, spark: Installed, tmp_path: Path) -> None:
