@@ -47,6 +47,7 @@ def handle(request: OffsetCommitRequest, context: Context) -> Any:
             context,
             request.group_id,
             lambda machine, reply_to, now_ms: machine.commit(request, reply_to, now_ms, version),
+            is_gathered=True,
         )
     except KafkaError as error:
         answers = Answers()
