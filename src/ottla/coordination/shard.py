@@ -172,9 +172,10 @@ class Shard(Generic[M]):
             self._is_releasing = False
 
     def _deliver(self, decision: Decision) -> None:
-        for reply in decision.replies:
-            tell(reply.to, reply.response)
-        self._settle(decision, Error.NONE)
+        for to, response in decision.replies:
+            tell(to, response)
+        if decision.event is not None:
+            self._settle(decision, Error.NONE)
 
     def _settle_refused(self, decision: Decision, error: Error) -> None:
         """Nothing was written: whoever waits is told so."""

@@ -23,12 +23,11 @@ _pack_key_head: Final = Struct(">hh").pack  # kind, length of the group
 _pack_length: Final = Struct(">h").pack
 _pack_partition: Final = Struct(">i").pack
 _pack_value_head: Final = Struct(">hqib").pack  # version, offset, leader epoch, length of the metadata plus one
-_pack_value_end: Final = Struct(">qb").pack  # time of the commit, no tagged fields
-_pack_value_end_with_id: Final = Struct(">q3b16s").pack  # the same, and one of them: its number, its size, the topic id
+_pack_time: Final = Struct(">q").pack
+_pack_bare_value: Final = Struct(">hqibq").pack  # without metadata the time of the commit follows at once
 _unpack_key_head: Final = Struct(">hh").unpack_from
-_unpack_length: Final = Struct(">h").unpack_from
 _unpack_partition: Final = Struct(">i").unpack_from
-_unpack_value_head: Final = Struct(">hqib").unpack_from
+_unpack_bare_value: Final = Struct(">hqibq").unpack_from
 _unpack_time: Final = Struct(">q").unpack_from
 
 KEY_HEAD_BYTES: Final = 4
@@ -100,13 +99,14 @@ def commit_record(
             message,
             OFFSET_COMMIT_VERSION,
         )
-    value: bytes = _pack_value_head(OFFSET_COMMIT_VERSION, offset, leader_epoch, len(text) + 1) + text
-    number: Any = topic_id.int
-    if number == 0:
-        value += _pack_value_end(commit_ms, 0)
+    if text:
+        head: bytes = _pack_value_head(OFFSET_COMMIT_VERSION, offset, leader_epoch, len(text) + 1) + text
+        head += _pack_time(commit_ms)
     else:
-        value += _pack_value_end_with_id(commit_ms, 1, 0, 16, number.to_bytes(16, "big"))
-    record: Record = _new_tuple(Record, (offset_key(group, topic, partition), value))
+        head = _pack_bare_value(OFFSET_COMMIT_VERSION, offset, leader_epoch, 1, commit_ms)
+    number: Any = topic_id.int
+    end: bytes = VALUE_END if number == 0 else ID_HEAD + number.to_bytes(16, "big")
+    record: Record = _new_tuple(Record, (offset_key(group, topic, partition), head + end))
     return record
 
 
@@ -130,9 +130,9 @@ def read_usual_commit(key: bytes, value: bytes) -> OffsetOfRecord | None:
     topic_end = len(key) - 4
     if kind != OFFSET_COMMIT or group_bytes < 0 or topic_at > topic_end:
         return None
-    if _unpack_length(key, topic_at - 2)[0] != topic_end - topic_at:
+    if key[topic_at - 2] << 8 | key[topic_at - 1] != topic_end - topic_at:
         return None
-    version, offset, leader_epoch, length = _unpack_value_head(value)
+    version, offset, leader_epoch, length, commit_ms = _unpack_bare_value(value)
     time_at = VALUE_HEAD_BYTES + length - 1
     if version != OFFSET_COMMIT_VERSION or length < 1 or not _ends_as_usual(value, time_at + 8):
         return None
@@ -144,7 +144,7 @@ def read_usual_commit(key: bytes, value: bytes) -> OffsetOfRecord | None:
             offset,
             leader_epoch,
             value[VALUE_HEAD_BYTES:time_at].decode() if length > 1 else "",
-            _unpack_time(value, time_at)[0],
+            commit_ms if length == 1 else _unpack_time(value, time_at)[0],
         )
     except UnicodeDecodeError:
         return None
