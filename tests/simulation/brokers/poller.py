@@ -81,7 +81,7 @@ class NodePoller:
         stirred = list(self._stirred)
         if len(stirred) > 1:
             self._world.random.shuffle(stirred)
-        # A round with few sockets tells nobody of others, and nothing would be gathered: every second one tells of more.
+        # With few sockets nobody would see others wait, and nothing be gathered: every second round tells of more.
         self._rounds += 1
         self.waiting = len(stirred) + self._rounds % 2
         for descriptor in stirred:
