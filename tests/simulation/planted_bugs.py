@@ -21,8 +21,8 @@ BUGS = [
         "answers before records are committed",
         "classic_members",
         "coordination/shard.py",
-        "            self._waiting.append((last_offset, self._now_ms(), decision))\n            self._release()\n",
-        "            self._deliver(decision)\n",
+        "            self._waiting.append((offset, now_ms, decision))\n        self._apply(decisions)\n",
+        "        self._apply(decisions)\n        for decision in decisions:\n            self._deliver(decision)\n",
     ),
     in_one_place(
         "markers are sent before prepare is committed",
@@ -58,8 +58,8 @@ BUGS = [
         "offsets of a transaction count at once",
         "exactly_once",
         "groups/machine.py",
-        "        elif stamp is not None:\n            self.offsets.commit_pending",
-        "        elif stamp is not None and False:\n            self.offsets.commit_pending",
+        "        if stamp is not None:\n            self.offsets.commit_pending",
+        "        if stamp is not None and False:\n            self.offsets.commit_pending",
     ),
     in_one_place(
         "offsets of an aborted transaction count",

@@ -60,6 +60,7 @@ class Served:
         self.max_version = api.max_version
         self.lowest_spoken = PRODUCE_SINCE if api.key == PRODUCE else api.min_version
         self.request = api.request
+        self.response = api.response
         self.overlaps = row.overlaps
         self.handle_long = row.handle_long or self.handle
         self.encodes_apart = row.handle_long is not None
@@ -172,13 +173,16 @@ class Dispatcher:
 
     def _take(self, served: Served, answer: Any, responder: Responder) -> None:
         """What a handler has returned is the answer, or will come to it."""
-        if served.is_eager:
+        if answer is responder:
+            assert responder.is_done or responder.is_kept, f"{served.api.name} forgets its request"
+        elif type(answer) is served.response:  # as most are: whether something is a coroutine takes time to find out
+            responder.answer(answer)
+        elif served.is_eager:
             responder.run_eagerly(answer)
         elif served.is_async or (not served.overlaps and asyncio.iscoroutine(answer)):
             responder.run(answer)
         else:
-            responder.settle(answer)
-            assert responder.is_done or responder.is_kept, f"{served.api.name} forgets its request"
+            responder.answer(answer)
 
     def _on_token(self, connection: Connection, frame: memoryview) -> bool:
         """A frame that is no request, but a token of a login."""

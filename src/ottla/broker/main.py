@@ -218,6 +218,7 @@ class Broker:
         parts, node = assembly.parts, assembly.parts.node
         served = [row for row in APIS if cluster is not None or not row.is_between_brokers]
         dispatcher = Dispatcher(parts, served, unsupported_version, self._poller)
+        parts.coordinators.groups.crowd = self._poller
         connections = self._open_connections(parts, dispatcher)
         listeners = [
             Listener(listener.name, listener.host, listener.port, connections, bound)

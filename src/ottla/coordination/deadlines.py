@@ -33,6 +33,10 @@ class Deadlines(Generic[Key]):
     def get(self, key: Key) -> int | None:
         return self._at_ms.get(key)
 
+    def soonest_ms(self) -> int | None:
+        """No deadline comes before this; whoever looks then, with due(), may find that all have been moved."""
+        return self._heap[0][0] if self._heap else None
+
     def next_ms(self) -> int | None:
         """The earliest deadline."""
         while self._heap:

@@ -15,9 +15,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from ottla.base import tasks
 from ottla.base.clock import Clock
@@ -37,7 +38,17 @@ M = TypeVar("M", bound=Machine)
 
 PIECE_BYTES = 1 << 20
 LOADS_AT_ONCE = 2
+RECORDS_AT_ONCE = 256  # under a millisecond
 PAUSE_MS = 200  # between two looks whether there are enough replicas again
+GATHER_SECONDS_MAX = 0.004  # while more and more requests wait for their turn
+
+
+class Crowd(Protocol):
+    """The poller, as who gathers sees it."""
+
+    @property
+    def waiting(self) -> int:
+        """How many requests are known to wait for their turn, at least."""
 
 
 class SteadyClock:
@@ -82,22 +93,30 @@ class Runtime(Generic[M]):
         self.must_check_leadership: Callable[[], bool] | None = None  # whether nobody should trust what we know for now
         self._was_checking = False  # because of that
         self.on_settled: Callable[[Shard[M]], None] = lambda _: None  # for what a machine wants done outside the log
+        self.crowd: Crowd | None = None  # without it nothing is gathered
+        self._gathering: list[Shard[M]] = []  # those that have gathered something
+        self._gathering_since = 0.0
 
     def now_ms(self) -> int:
         return self._clock.now_ms()
 
     # ---- finding
 
-    def shard(self, key: str) -> Shard[M]:
-        """The shard that this key belongs to, ready to be asked; raises what clients are told otherwise."""
+    def shard(self, key: str, to_gather: bool = False) -> Shard[M]:
+        """The shard that this key belongs to, ready to be asked; raises what clients are told otherwise.
+
+        `to_gather`: for a decision that does not depend on what others are gathered for, and can be gathered itself.
+        """
         if self.partition_count == 0:
             raise KafkaError(Error.COORDINATOR_NOT_AVAILABLE)
-        return self.shard_at(partition_for(key, self.partition_count))
+        return self.shard_at(partition_for(key, self.partition_count), to_gather)
 
-    def shard_at(self, index: int) -> Shard[M]:
+    def shard_at(self, index: int, to_gather: bool = False) -> Shard[M]:
         if not self._may_trust():
             raise KafkaError(Error.COORDINATOR_LOAD_IN_PROGRESS)
         shard = self._shards.get(index)
+        if shard is not None and not to_gather and shard.has_gathered:
+            tasks.tell(shard.flush)
         if shard is not None and shard.is_ours:
             return shard
         partition = self._replicas.get(self.topic, index)
@@ -133,9 +152,11 @@ class Runtime(Generic[M]):
 
     def loaded(self) -> list[Shard[M]]:
         """The shards that are at work now."""
+        self._flush()
         return list(self._shards.values())
 
     def loaded_at(self, index: int) -> Shard[M] | None:
+        self._flush()
         return self._shards.get(index)
 
     def run(self, shard: Shard[M], decision: Decision) -> None:
@@ -143,6 +164,38 @@ class Runtime(Generic[M]):
         try:
             shard.run(decision)
         finally:
+            self._arm(shard)
+
+    # ---- gathering
+
+    def gather(self, shard: Shard[M], decision: Decision) -> None:
+        """As run(). While others wait for their turn it is written with what they bring, else at once."""
+        crowd = self.crowd
+        is_alone = crowd is None or (crowd.waiting == 0 and not shard.has_gathered)
+        if is_alone or not decision.records:
+            self.run(shard, decision)
+            return
+        if not self._gathering:
+            loop = asyncio.get_running_loop()
+            self._gathering_since = loop.time()
+            loop.call_soon(self._flush_soon)
+        if not shard.has_gathered:
+            self._gathering.append(shard)
+        shard.gather(decision)
+
+    def _flush_soon(self) -> None:
+        """The round of the poller is over. If it could not serve all, the next one brings more of the same."""
+        loop = asyncio.get_running_loop()
+        is_crowded = self.crowd is not None and self.crowd.waiting > 0
+        if is_crowded and loop.time() - self._gathering_since < GATHER_SECONDS_MAX:
+            loop.call_soon(self._flush_soon)
+        else:
+            self._flush()
+
+    def _flush(self) -> None:
+        gathering, self._gathering = self._gathering, []
+        for shard in gathering:
+            tasks.tell(shard.flush)
             self._arm(shard)
 
     # ---- loading
@@ -300,6 +353,7 @@ def replay_piece(piece: FileRange, machine: Machine, offset: int) -> int:
     data = memoryview(os.pread(piece.descriptor, piece.length, piece.position))
     position = 0
     next_offset = offset
+    left = RECORDS_AT_ONCE
     while len(data) - position >= HEADER_BYTES:
         header = read_batch_header(data, position)
         batch = data[position : position + header.batch_bytes]
@@ -312,6 +366,10 @@ def replay_piece(piece: FileRange, machine: Machine, offset: int) -> int:
                     machine.apply_marker(stamp, control_record_type(record.key) == COMMIT_MARKER)
             elif record.key is not None:
                 machine.apply(record.key, record.value, stamp)
+            left -= 1
+            if left == 0:  # compiled code gives way to nobody by itself, and the event loop would stand still
+                left = RECORDS_AT_ONCE
+                time.sleep(0)
         next_offset = header.next_offset
         position += header.batch_bytes
     return next_offset

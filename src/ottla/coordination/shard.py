@@ -4,6 +4,9 @@ The order is always: decide, append, apply, and, when the high watermark has pas
 answered in the order of their records; one without records is answered at once, or, if it only reads, after all that
 was appended before it.
 
+Many small decisions that come together may be gathered: they are appended as one batch, in their order, and applied and
+answered as if each had come alone. Until then nobody else may decide anything here: the machine does not know of them.
+
 Should the machine not take in what was written, it is not what the log says any more: the shard is given up, and
 whoever asks next has it loaded anew. A mistake in a decision harms nobody but who asked.
 
@@ -24,7 +27,7 @@ from typing import Final, Generic, TypeVar
 from ottla.base.errors import Error, KafkaError
 from ottla.base.tasks import tell
 from ottla.coordination.machine import Decision, Machine, Record, Stamp
-from ottla.protocol.batches import build_batch
+from ottla.protocol.batches import HEADER_BYTES, build_batch
 from ottla.protocol.records import Record as StoredRecord
 from ottla.replication.partition import Partition
 from ottla.replication.waiting import WaitingProduce
@@ -32,6 +35,9 @@ from ottla.replication.waiting import WaitingProduce
 logger = logging.getLogger(__name__)
 
 FOREVER_MS: Final = 10**15
+GATHERED_BYTES_MAX: Final = 256 << 10
+RECORD_BYTES_MORE: Final = 32  # what a record takes beside its key and its value, at most
+_new_tuple: Final = tuple.__new__  # a NamedTuple's own way takes four times as long
 
 M = TypeVar("M", bound=Machine)
 Refuse = Callable[[object, Error], object]
@@ -62,6 +68,8 @@ class Shard(Generic[M]):
         self._is_sound = True  # the machine is what the log says
         self._waiting: deque[tuple[int, int, Decision]] = deque()  # last offset, since when
         self._is_releasing = False
+        self._gathered: list[Decision] = []  # to be appended together
+        self._gathered_bytes = 0
 
     @property
     def is_ours(self) -> bool:
@@ -71,25 +79,62 @@ class Shard(Generic[M]):
 
     def run(self, decision: Decision) -> None:
         """Make a decision of the machine happen."""
+        if self._gathered:
+            tell(self.flush)
         if decision.records:
-            try:
-                last_offset = self._append(decision.records, decision.stamp)
-            except KafkaError as error:
-                self._settle_refused(decision, error.error)
-                return
-            self._apply(decision, last_offset)
-            self._waiting.append((last_offset, self._now_ms(), decision))
-            self._release()
+            self._write([decision], decision.records, decision.stamp)
         elif decision.is_read and self._waiting:
             self._waiting.append((self._waiting[-1][0], self._now_ms(), decision))
         else:
             self._deliver(decision)
 
-    def _apply(self, decision: Decision, last_offset: int) -> None:
+    @property
+    def has_gathered(self) -> bool:
+        return bool(self._gathered)
+
+    def gather(self, decision: Decision) -> None:
+        """Make it happen with the next flush(). It has records, and nothing but them: no event, no transaction."""
+        assert decision.records, f"{decision} writes nothing"
+        assert decision.stamp is None, f"{decision} is part of a transaction"
+        assert decision.event is None, f"{decision} is not all"
+        size_bytes = 0
+        for key, value in decision.records:
+            size_bytes += len(key) + (len(value) if value is not None else 0) + RECORD_BYTES_MORE
+        bytes_max = min(self.partition.log.settings.max_message_bytes - HEADER_BYTES, GATHERED_BYTES_MAX)
+        if self._gathered and self._gathered_bytes + size_bytes > bytes_max:
+            tell(self.flush)
+        self._gathered.append(decision)
+        self._gathered_bytes += size_bytes
+
+    def flush(self) -> None:
+        """Make happen what was gathered."""
+        gathered, self._gathered, self._gathered_bytes = self._gathered, [], 0
+        if gathered:
+            self._write(gathered, [record for decision in gathered for record in decision.records], None)
+
+    def _write(self, decisions: list[Decision], records: list[Record], stamp: Stamp | None) -> None:
+        """Append the records of these decisions, all or none, and apply them."""
         try:
-            assert not self._waiting or last_offset > self._waiting[-1][0], f"{self} goes back to {last_offset}"
-            for record in decision.records:
-                self.machine.apply(record.key, record.value, decision.stamp)
+            last_offset = self._append(records, stamp)
+        except KafkaError as error:
+            logger.info("%s could not be written to: %s", self.partition.name, error.error.name)
+            for decision in decisions:
+                self._settle_refused(decision, error.error)
+            return
+        now_ms = self._now_ms()
+        offset = last_offset - len(records)
+        assert not self._waiting or offset >= self._waiting[-1][0], f"{self} goes back to {last_offset}"
+        for decision in decisions:
+            offset += len(decision.records)
+            self._waiting.append((offset, now_ms, decision))
+        self._apply(decisions)
+        self._release()
+
+    def _apply(self, decisions: list[Decision]) -> None:
+        try:
+            for decision in decisions:
+                for key, value in decision.records:
+                    self.machine.apply(key, value, decision.stamp)
         except Exception:
             self._is_sound = False
             self.abandon()
@@ -99,7 +144,7 @@ class Shard(Generic[M]):
         if not self.is_ours:  # also if we lead again: the log has changed, this machine has not
             raise KafkaError(Error.NOT_LEADER_OR_FOLLOWER)
         now_ms = self._now_ms()
-        stored = [StoredRecord(-1, now_ms, record.key, record.value) for record in records]
+        stored: list[StoredRecord] = [_new_tuple(StoredRecord, (-1, now_ms, key, value, ())) for key, value in records]
         batch = build_batch(
             stored,
             codec=self._codec,
@@ -127,13 +172,13 @@ class Shard(Generic[M]):
             self._is_releasing = False
 
     def _deliver(self, decision: Decision) -> None:
-        for reply in decision.replies:
-            tell(reply.to, reply.response)
-        self._settle(decision, Error.NONE)
+        for to, response in decision.replies:
+            tell(to, response)
+        if decision.event is not None:
+            self._settle(decision, Error.NONE)
 
     def _settle_refused(self, decision: Decision, error: Error) -> None:
         """Nothing was written: whoever waits is told so."""
-        logger.info("%s could not be written to: %s", self.partition.name, error.name)
         for reply in decision.replies:
             tell(reply.to, self._refuse(reply.response, error))
         self._settle(decision, error)
@@ -183,8 +228,9 @@ class Shard(Generic[M]):
 
     def abandon(self) -> None:
         """Leadership is lost: everybody asks the new coordinator."""
-        waiting, self._waiting = self._waiting, deque()
-        for _, _, decision in waiting:
+        abandoned = [decision for _, _, decision in self._waiting] + self._gathered
+        self._waiting, self._gathered, self._gathered_bytes = deque(), [], 0
+        for decision in abandoned:
             for reply in decision.replies:
                 tell(reply.to, self._refuse(reply.response, Error.NOT_COORDINATOR))
         for reply in self.machine.resign():

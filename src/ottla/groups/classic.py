@@ -26,8 +26,8 @@ from ottla.groups.classic_answers import (
     refused_sync,
     synced,
 )
-from ottla.groups.classic_group import ClassicGroup, Member, State
-from ottla.groups.classic_rebalance import Rebalancing, Timer
+from ottla.groups.classic_group import ClassicGroup, Member, State, Timer
+from ottla.groups.classic_rebalance import Rebalancing
 from ottla.groups.records import group_record
 from ottla.protocol.messages.groups import (
     HeartbeatRequest,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.base.errors import Error
 from ottla.groups.classic_group import ClassicGroup, Member
@@ -15,6 +15,7 @@ from ottla.protocol.messages.groups import (
 )
 
 NO_GENERATION = -1
+NONE: Final = Error.NONE  # looked up once: an enumeration takes its time to find its members
 
 
 class Client(NamedTuple):
@@ -32,8 +33,8 @@ def check_member(group: ClassicGroup, member_id: str, instance_id: str | None) -
         known = group.member_of_instance.get(instance_id)
         if known is None:
             return Error.UNKNOWN_MEMBER_ID
-        return Error.NONE if known == member_id else Error.FENCED_INSTANCE_ID
-    return Error.NONE if member_id in group.members else Error.UNKNOWN_MEMBER_ID
+        return NONE if known == member_id else Error.FENCED_INSTANCE_ID
+    return NONE if member_id in group.members else Error.UNKNOWN_MEMBER_ID
 
 
 def joined(group: ClassicGroup, member_id: str, *, with_members: bool) -> JoinGroupResponse:

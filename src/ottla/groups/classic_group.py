@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
+from typing import NamedTuple
 
 from ottla.coordination.machine import ReplyTo
 from ottla.protocol.messages.groups import JoinGroupRequestProtocol, JoinGroupResponseMember
@@ -33,6 +34,14 @@ LEADS_TO = {
     State.STABLE: {State.PREPARING_REBALANCE},
 }
 CAN_REBALANCE = {State.EMPTY, State.COMPLETING_REBALANCE, State.STABLE}
+
+
+class Timer(NamedTuple):
+    """What runs out: "session" and "announced" of a member, "join" and "sync" of a group."""
+
+    kind: str
+    group_id: str
+    member_id: str = ""
 
 
 class Member:
@@ -59,6 +68,7 @@ class Member:
         self.is_new = False  # its first join is not answered yet: it does not know its id and cannot heartbeat
         self.join_reply: ReplyTo = None
         self.sync_reply: ReplyTo = None
+        self.session: Timer | None = None  # kept, because every heartbeat and every commit needs it
 
     @property
     def is_waiting(self) -> bool:
@@ -121,7 +131,7 @@ class ClassicGroup:
         assert member_id not in self.members, f"{member_id} is in {self} already"
         old_id = self.member_of_instance[instance_id]
         member = self.members.pop(old_id)
-        member.member_id = member_id
+        member.member_id, member.session = member_id, None
         self.members[member_id] = member
         self.member_of_instance[instance_id] = member_id
         self.unsynced.discard(old_id)

@@ -6,24 +6,14 @@ how long, when a generation starts, who is taken to be gone, and what all who wa
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from ottla.base.errors import Error
 from ottla.base.tasks import tell
 from ottla.coordination.deadlines import Deadlines
 from ottla.coordination.machine import Decision, Reply
 from ottla.groups.classic_answers import joined, refused_join, refused_sync
-from ottla.groups.classic_group import CAN_REBALANCE, ClassicGroup, Member, State
+from ottla.groups.classic_group import CAN_REBALANCE, ClassicGroup, Member, State, Timer
 from ottla.groups.records import group_record
 from ottla.groups.settings import GroupSettings
-
-
-class Timer(NamedTuple):
-    """What runs out: "session" and "announced" of a member, "join" and "sync" of a group."""
-
-    kind: str
-    group_id: str
-    member_id: str = ""
 
 
 class Rebalancing:
@@ -188,7 +178,10 @@ class Rebalancing:
                 self._expect(group, member, now_ms, member.session_timeout_ms)
 
     def _expect(self, group: ClassicGroup, member: Member, now_ms: int, within_ms: int) -> None:
-        self.deadlines.set(Timer("session", group.group_id, member.member_id), now_ms + within_ms)
+        timer = member.session
+        if timer is None:
+            timer = member.session = Timer("session", group.group_id, member.member_id)
+        self.deadlines.set(timer, now_ms + within_ms)
 
     def _set(self, timer: Timer, at_ms: int) -> None:
         self.deadlines.set(timer, at_ms)

@@ -20,6 +20,7 @@ from ottla.groups.consumer_plan import FindTopics
 from ottla.groups.consumer_records import forget_group
 from ottla.groups.mixed import DOWNGRADES, Downgraded, MixedGroups, downgrade, upgrade, upgrade_problem
 from ottla.groups.offset_machine import OffsetMachine
+from ottla.groups.offset_records import OffsetOfRecord, offset_of, read_usual_commit
 from ottla.groups.records import GROUP_METADATA, OFFSET_COMMIT, group_tombstone, read_record, restore_group
 from ottla.groups.settings import GroupSettings
 from ottla.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
@@ -180,12 +181,19 @@ class GroupMachine(OffsetMachine):
     # ---- the log
 
     def apply(self, key: bytes, value: bytes | None, stamp: Stamp | None) -> None:
+        usual = read_usual_commit(key, value) if value is not None else None
+        if usual is not None:
+            self._apply_commit(usual, stamp)
+            return
         found = read_record(key, value)
         if found is None:
             return
         kind, key_message, value_message = found
         if kind in (LEGACY_OFFSET_COMMIT, OFFSET_COMMIT):
-            self._apply_offset(key_message, value_message, stamp)
+            if value_message is None:
+                self.offsets.forget(key_message.group, key_message.topic, key_message.partition)
+            else:
+                self._apply_commit(offset_of(key_message, value_message), stamp)
         elif kind == GROUP_METADATA:
             self._apply_group(key_message.group, value_message)
         else:
@@ -193,16 +201,14 @@ class GroupMachine(OffsetMachine):
             if value_message is not None:
                 self.groups.pop(key_message.group_id, None)  # until now it was only a name with offsets
 
-    def _apply_offset(self, key: Any, value: Any | None, stamp: Stamp | None) -> None:
-        group: str = key.group
-        if value is None:
-            self.offsets.forget(group, key.topic, key.partition)
-        elif stamp is not None:
-            self.offsets.commit_pending(stamp.producer_id, group, key.topic, key.partition, value)
+    def _apply_commit(self, found: OffsetOfRecord, stamp: Stamp | None) -> None:
+        if stamp is not None:
+            self.offsets.commit_pending(stamp.producer_id, found)
         else:
-            self.offsets.commit(group, key.topic, key.partition, value)
-        if value is not None and group not in self.groups and group not in self.consumer.groups:
-            self.groups[group] = ClassicGroup(group, value.commit_timestamp)
+            self.offsets.commit(found)
+        group = found.group
+        if group not in self.groups and group not in self.consumer.groups:
+            self.groups[group] = ClassicGroup(group, found.commit_ms)
 
     def _apply_group(self, group_id: str, value: Any | None) -> None:
         """While it lives here, a group knows itself better than its record does."""
@@ -239,8 +245,12 @@ class GroupMachine(OffsetMachine):
     # ---- time
 
     def next_wakeup_ms(self) -> int | None:
-        times = (self.classic.deadlines.next_ms(), self.consumer.deadlines.next_ms(), self._expiry_due_ms)
-        return min((at_ms for at_ms in times if at_ms is not None), default=None)
+        """Asked after every request: a session that was prolonged meanwhile is put right when it seems to end."""
+        soonest_ms = self._expiry_due_ms
+        for at_ms in (self.classic.deadlines.soonest_ms(), self.consumer.deadlines.soonest_ms()):
+            if at_ms is not None and (soonest_ms is None or at_ms < soonest_ms):
+                soonest_ms = at_ms
+        return soonest_ms
 
     def tick(self, now_ms: int) -> list[Decision]:
         decisions = self.classic.tick(now_ms) + self.consumer.tick(now_ms)

@@ -1,4 +1,4 @@
-"""The records of `__consumer_offsets`: from the machine's words to bytes and back."""
+"""The records of `__consumer_offsets`: from the machine's words to bytes and back. Offsets: see offset_records.py."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from ottla.protocol.messages.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
     MemberMetadata,
-    OffsetCommitKey,
-    OffsetCommitValue,
 )
 from ottla.protocol.messages.groups import JoinGroupRequestProtocol
 
@@ -55,11 +53,6 @@ def read_kind(data: bytes) -> int:
         raise ProtocolError("a record of __consumer_offsets is too short to say what it is")
     kind: int = _KIND.unpack_from(data)[0]
     return kind
-
-
-def offset_record(group: str, topic: str, partition: int, value: OffsetCommitValue | None) -> Record:
-    key = OffsetCommitKey(group=group, topic=topic, partition=partition)
-    return make_record(OFFSET_COMMIT, key, value, OFFSET_COMMIT_VERSION)
 
 
 def group_record(group: ClassicGroup, assignments: dict[str, bytes]) -> Record:

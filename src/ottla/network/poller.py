@@ -63,6 +63,7 @@ class Poller:
         self._watched: dict[int, Watched] = {}
         self._to_flush: list[Watched] = []
         self._hope = 0  # how many of the last waits for a request were short, of CERTAIN; so the next one may be, too
+        self.waiting = 0  # sockets that wait for their turn, in this round or, if it is a full one, in the next
         self.answered_ns = 0  # when epoll's last answer came
         self.busy_ns = 0  # all time that was not spent waiting
         self.recent_ns = 0  # the longest round since somebody set this to 0
@@ -111,7 +112,9 @@ class Poller:
         watched = self._watched
         flush_at = FLUSH_AT
         requests = 0
+        self.waiting = len(events) + (len(events) == EVENTS_MAX)
         for descriptor, event in events:
+            self.waiting -= 1
             connection = watched.get(descriptor)
             if connection is not None:
                 requests |= event & READABLE

@@ -23,6 +23,9 @@ RECORD_ERRORS_MAX: Final = 1000  # Kafka lists every bad record; this keeps an a
 RECORD_ERRORS_SHOWN: Final = 3
 NO_TIMESTAMP: Final = -1
 INT64_MAX: Final = 2**63 - 1
+NO_ATTRIBUTES: Final = b"\0"
+NULL_LENGTH: Final = b"\1"
+KEPT_VARINTS: Final = 1024
 
 
 class InvalidRecords(KafkaError):  # noqa: N818 - it tells about records, and every KafkaError is an error
@@ -306,16 +309,16 @@ class RecordReader:
 
 def write_record(out: bytearray, record: Record, offset_delta: int, timestamp_delta: int) -> None:
     """Append one record in wire format."""
-    body = bytearray(1)  # attributes
-    write_varint(body, timestamp_delta)
-    write_varint(body, offset_delta)
-    write_nullable(body, record.key)
-    write_nullable(body, record.value)
-    write_varint(body, len(record.headers))
-    for name, value in record.headers:
-        write_nullable(body, name.encode("utf-8", "surrogateescape"))
-        write_nullable(body, value)
-    write_varint(out, len(body))
+    parts = [NO_ATTRIBUTES, varint(timestamp_delta), varint(offset_delta)]
+    add_nullable(parts, record.key)
+    add_nullable(parts, record.value)
+    headers = record.headers
+    parts.append(varint(len(headers)))
+    for name, value in headers:
+        add_nullable(parts, name.encode("utf-8", "surrogateescape"))
+        add_nullable(parts, value)
+    body = b"".join(parts)
+    out += varint(len(body))
     out += body
 
 
@@ -328,13 +331,34 @@ def write_varint(out: bytearray, value: int) -> None:
     out.append(rest)
 
 
-def write_nullable(out: bytearray, value: bytes | None) -> None:
-    """Append bytes with their length in front; None has length -1."""
+def varint(value: int) -> bytes:
+    """The same by itself. Most are lengths and places in a batch: those are kept."""
+    if 0 <= value < KEPT_VARINTS:
+        return _varints[value]
+    out = bytearray()
+    write_varint(out, value)
+    return bytes(out)
+
+
+def add_nullable(parts: list[bytes], value: bytes | None) -> None:
+    """Add bytes with their length in front; None has length -1."""
     if value is None:
-        out.append(1)
+        parts.append(NULL_LENGTH)
     else:
-        write_varint(out, len(value))
-        out += value
+        parts.append(varint(len(value)))
+        parts.append(value)
+
+
+def _small_varints() -> list[bytes]:
+    kept = []
+    for value in range(KEPT_VARINTS):
+        out = bytearray()
+        write_varint(out, value)
+        kept.append(bytes(out))
+    return kept
+
+
+_varints: Final = _small_varints()
 
 
 def malformed(problem: str) -> KafkaError:

@@ -189,11 +189,23 @@ BUGS = [
         (
             Change(
                 SHARD,
-                "        for _, _, decision in waiting:\n            for reply in decision.replies:\n",
-                "        for _, _, decision in ():\n            for reply in decision.replies:\n",
+                "        for decision in abandoned:\n            for reply in decision.replies:\n",
+                "        for decision in ():\n            for reply in decision.replies:\n",
             ),
         ),
         "kill",
+    ),
+    PlantedBug(
+        "commits that were gathered are answered and not written",
+        (
+            Change(
+                SHARD,
+                "        if gathered:\n            self._write(",
+                "        for decision in gathered:\n            self._deliver(decision)\n"
+                "        if False:\n            self._write(",
+            ),
+        ),
+        "clients",
     ),
     PlantedBug(
         "deadlines of groups are not kept after the first",

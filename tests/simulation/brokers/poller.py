@@ -26,6 +26,7 @@ class NodePoller:
         self._readers: dict[int, tuple[Callable[..., Any], tuple[Any, ...]]] = {}
         self._stirred: dict[int, None] = {}  # descriptors that something has happened to
         self._to_flush: list[Any] = []
+        self.waiting = self._rounds = 0  # sockets that wait for their turn in this round
         self.answered_ns = self.busy_ns = self.recent_ns = self.longest_ns = self.slow_count = 0
 
     @property
@@ -80,9 +81,14 @@ class NodePoller:
         stirred = list(self._stirred)
         if len(stirred) > 1:
             self._world.random.shuffle(stirred)
+        # With few sockets nobody would see others wait, and nothing be gathered: every second round tells of more.
+        self._rounds += 1
+        self.waiting = len(stirred) + self._rounds % 2
         for descriptor in stirred:
+            self.waiting -= 1
             if descriptor in self._stirred:
                 self._serve(descriptor)
+        self.waiting = 0
         self._flush()
 
     def _serve(self, descriptor: int) -> None:

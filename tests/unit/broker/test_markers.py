@@ -15,7 +15,7 @@ from ottla.base.topic_settings import TopicSettings
 from ottla.broker.coordinators.markers import MarkerWriter, Place
 from ottla.broker.coordinators.verification_guards import VerificationGuards
 from ottla.groups.machine import GroupMachine
-from ottla.groups.offsets import Committed, committed_value
+from ottla.groups.offset_records import OffsetOfRecord
 from ottla.groups.settings import GroupSettings
 from ottla.protocol.batches import Record, build_batch
 from ottla.replication.role import Role
@@ -53,8 +53,7 @@ class Stand:
         self.messengers = Messengers()
         self.guards = VerificationGuards()
         self.group = GroupMachine(GroupSettings(), lambda *_: frozenset(), lambda: None)  # type: ignore[arg-type,return-value]
-        value = committed_value(Committed(5, -1, "", NOW_MS))
-        self.group.offsets.commit_pending(PRODUCER, "g", "t", 0, value)
+        self.group.offsets.commit_pending(PRODUCER, OffsetOfRecord("g", "t", 0, 5, -1, "", NOW_MS))
         self.groups: Any = replicas.runtime("__consumer_offsets", lambda: self.group)
         self.transactions: Any = replicas.runtime(
             "__transaction_state", lambda: TransactionMachine(TransactionSettings())

@@ -17,7 +17,7 @@ from ottla.coordination.machine import Decision, Reply
 from ottla.coordination.runtime import Runtime
 from ottla.groups.classic_answers import Client
 from ottla.groups.machine import GroupMachine
-from ottla.groups.records import offset_record
+from ottla.groups.offset_records import offset_tombstone
 from ottla.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -323,7 +323,7 @@ def test_a_machine_that_cannot_take_in_what_was_written_is_loaded_anew(replicas:
         shard = stand.runtime.shard(GROUP)
         shard.machine = Forgetful()  # type: ignore[assignment]
         with pytest.raises(ValueError, match="a bug"):
-            stand.runtime.run(shard, Decision([offset_record(GROUP, "t", 0, None)]))
+            stand.runtime.run(shard, Decision([offset_tombstone(GROUP, "t", 0)]))
         assert stand.heard == ["NOT_COORDINATOR"]
         assert stand.problem() is Error.COORDINATOR_LOAD_IN_PROGRESS
         replicate(stand.partition)

@@ -182,12 +182,17 @@ class Coordinators:
         group_id: str,
         decide: Callable[[GroupMachine, ReplyTo, int], Decision],
         shape: Shape | None = None,
+        is_gathered: bool = False,
     ) -> Responder:
         """Let the group's machine decide; the handler returns what this returns."""
-        shard = self.groups.shard(group_id)
+        shard = self.groups.shard(group_id, is_gathered)
         responder = context.responder
         reply_to = responder.answer if shape is None else lambda response: responder.answer(shape(response))
-        self.groups.run(shard, decide(shard.machine, reply_to, self.groups.now_ms()))
+        decision = decide(shard.machine, reply_to, self.groups.now_ms())
+        if is_gathered:
+            self.groups.gather(shard, decision)
+        else:
+            self.groups.run(shard, decision)
         return responder.keep()
 
     # ---- settings and the end

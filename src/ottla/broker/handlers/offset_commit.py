@@ -31,6 +31,10 @@ from ottla.protocol.messages.group_offsets import (
 )
 
 IDS_SINCE: Final = 10
+NONE: Final = Error.NONE  # these are looked up once: an enumeration takes its time to find its members
+READ: Final = Operation.READ
+GROUP: Final = ResourceType.GROUP
+TOPIC: Final = ResourceType.TOPIC
 
 Row = tuple[OffsetCommitRequestTopic, OffsetCommitRequestPartition]
 
@@ -47,6 +51,7 @@ def handle(request: OffsetCommitRequest, context: Context) -> Any:
             context,
             request.group_id,
             lambda machine, reply_to, now_ms: machine.commit(request, reply_to, now_ms, version),
+            is_gathered=True,
         )
     except KafkaError as error:
         answers = Answers()
@@ -58,14 +63,14 @@ def handle(request: OffsetCommitRequest, context: Context) -> Any:
 def is_usual(request: OffsetCommitRequest, context: Context) -> bool:
     """Few partitions but some, of different topics that exist, and whose offsets this client may commit."""
     topics = request.topics
-    may_group = context.may(Operation.READ, ResourceType.GROUP, request.group_id)
+    may_group = context.may(READ, GROUP, request.group_id)
     if not topics or len(topics) > PIECE_ROWS or not may_group:
         return False
     rows_left = PIECE_ROWS
     for topic in topics:
         error, count = check_topic(topic, context)
         rows_left -= len(topic.partitions)
-        if error is not Error.NONE or rows_left < 0 or not topic.partitions:
+        if error is not NONE or rows_left < 0 or not topic.partitions:
             return False
         for row in topic.partitions:
             if not 0 <= row.partition_index < count:
@@ -94,12 +99,12 @@ async def commit_in_slices(request: OffsetCommitRequest, context: Context) -> Of
 
 async def sort_out(request: OffsetCommitRequest, context: Context, answers: Answers, turn: Turn) -> list[Row]:
     """What can be committed, with names and ids of the topics; what cannot is answered."""
-    may_group = context.may(Operation.READ, ResourceType.GROUP, request.group_id)
+    may_group = context.may(READ, GROUP, request.group_id)
     allowed: list[Row] = []
     async for topic in in_slices(request.topics, turn):
         error, count = check_topic(topic, context) if may_group else (Error.GROUP_AUTHORIZATION_FAILED, 0)
         async for row in in_slices(topic.partitions, turn):
-            if error is not Error.NONE:
+            if error is not NONE:
                 answers.add(topic, row.partition_index, error)
             elif 0 <= row.partition_index < count:
                 allowed.append((topic, row))
@@ -111,17 +116,15 @@ async def sort_out(request: OffsetCommitRequest, context: Context, answers: Answ
 def check_topic(topic: OffsetCommitRequestTopic, context: Context) -> tuple[Error, int]:
     """Why nothing of this topic can be committed, or how many partitions it has; fills in its name and its id."""
     image = context.broker.image
-    if context.api_version >= IDS_SINCE:
-        known = image.topics_by_id.get(topic.topic_id)
-        unknown = Error.UNKNOWN_TOPIC_ID
-    else:
-        known = image.topics.get(topic.name)
-        unknown = Error.UNKNOWN_TOPIC_OR_PARTITION
+    has_id = context.api_version >= IDS_SINCE
+    known = image.topics_by_id.get(topic.topic_id) if has_id else image.topics.get(topic.name)
     if known is not None:
         topic.name, topic.topic_id = known.name, known.topic_id
-    if topic.name and not context.may(Operation.READ, ResourceType.TOPIC, topic.name):
+    if topic.name and not context.may(READ, TOPIC, topic.name):
         return Error.TOPIC_AUTHORIZATION_FAILED, 0
-    return (unknown, 0) if known is None else (Error.NONE, len(known.partitions))
+    if known is None:
+        return Error.UNKNOWN_TOPIC_ID if has_id else Error.UNKNOWN_TOPIC_OR_PARTITION, 0
+    return NONE, len(known.partitions)
 
 
 def start_commit(request: OffsetCommitRequest, rows: Sequence[Row], context: Context) -> Future[Any]:

@@ -1,0 +1,82 @@
+"""The record of a committed offset as it is laid out by hand, held against what the message classes make of it."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from ottla.groups.offset_records import (
+    OffsetOfRecord,
+    commit_record,
+    offset_of,
+    offset_tombstone,
+    read_usual_commit,
+)
+from ottla.groups.records import OFFSET_COMMIT, OFFSET_COMMIT_VERSION, make_record, read_record
+from ottla.protocol.messages.group_records import OffsetCommitKey, OffsetCommitValue
+from ottla.protocol.schema import ZERO_UUID
+
+TEXTS = some.text(some.characters(exclude_categories=["Cs"]), max_size=150)
+INT32 = some.integers(-(2**31), 2**31 - 1)
+INT64 = some.integers(-(2**63), 2**63 - 1)
+IDS = some.one_of(some.just(ZERO_UUID), some.just(UUID(int=0)), some.uuids())
+USUAL = commit_record("group", "topic", 3, 42, 7, "note", 1_700_000_000_000, UUID(int=9))
+
+
+def numbers(found: OffsetOfRecord | None) -> tuple[object, ...]:
+    assert found is not None
+    return tuple(getattr(found, name) for name in sorted(OffsetOfRecord.__slots__))
+
+
+@given(TEXTS, TEXTS, INT32, INT64, INT32, TEXTS, INT64, IDS)
+def test_it_is_written_and_read_as_the_message_classes_do(
+    group: str, topic: str, partition: int, offset: int, epoch: int, metadata: str, time_ms: int, topic_id: UUID
+) -> None:
+    value = OffsetCommitValue(
+        offset=offset, leader_epoch=epoch, metadata=metadata, commit_timestamp=time_ms, topic_id=topic_id
+    )
+    key = OffsetCommitKey(group=group, topic=topic, partition=partition)
+    written = commit_record(group, topic, partition, offset, epoch, metadata, time_ms, topic_id)
+    assert written == make_record(OFFSET_COMMIT, key, value, OFFSET_COMMIT_VERSION)
+    assert written.value is not None
+    found = read_usual_commit(written.key, written.value)
+    if len(metadata.encode()) <= 126:
+        assert numbers(found) == numbers(offset_of(key, value))
+    else:
+        assert found is None
+    assert offset_tombstone(group, topic, partition) == make_record(OFFSET_COMMIT, key, None)
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3])
+def test_other_versions_are_left_to_the_message_classes(version: int) -> None:
+    value = OffsetCommitValue(offset=5, leader_epoch=-1, metadata="", commit_timestamp=8)
+    old = make_record(OFFSET_COMMIT, OffsetCommitKey(group="g", topic="t", partition=0), value, version)
+    assert old.value is not None
+    assert read_usual_commit(old.key, old.value) is None
+    found = read_record(old.key, old.value)
+    assert found is not None
+    assert offset_of(*found[1:]).offset == 5
+
+
+@given(some.data())
+def test_whatever_is_damaged_is_left_to_the_message_classes_or_means_the_same_to_them(data: some.DataObject) -> None:
+    """A byte changed, or some missing or more: it never reads what they would not."""
+    assert USUAL.value is not None
+    key, value = bytearray(USUAL.key), bytearray(USUAL.value)
+    for part in (key, value):
+        change = data.draw(some.sampled_from(["none", "byte", "cut", "more"]))
+        if change == "byte":
+            part[data.draw(some.integers(0, len(part) - 1))] = data.draw(some.integers(0, 255))
+        elif change == "cut":
+            del part[data.draw(some.integers(0, len(part) - 1)) :]
+        elif change == "more":
+            part.extend(data.draw(some.binary(min_size=1, max_size=3)))
+    found = read_usual_commit(bytes(key), bytes(value))
+    if found is not None:
+        read = read_record(bytes(key), bytes(value))
+        assert read is not None
+        assert read[0] == OFFSET_COMMIT
+        assert numbers(found) == numbers(offset_of(*read[1:]))
