@@ -1,7 +1,7 @@
 """Is a topic still the one that a query knows? One that was deleted and made anew has the same name and another id.
 
-The ids are noted beside the checkpoint when a query starts, on any file system. What the query has written exactly once
-is gone with a topic that it wrote to. Of a topic that it reads the source itself notices it, in the middle of a run,
+The ids are noted beside the checkpoint when a query starts, on any file system. What the query has written is gone with
+a topic that it wrote to, also where it may write a row twice. Of a topic that it reads the source itself notices it, in the middle of a run,
 too, if its own notes are on a path (source/topic_ids.py); for checkpoints elsewhere it is asked here.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 
 from ottla.pipelines.model.pipeline import Pipeline, Stream, TopicSource
-from ottla.pipelines.model.sinks import TopicSink, is_repeated
+from ottla.pipelines.model.sinks import TopicSink
 from ottla.pipelines.running.belonging import StreamName, refuse_other_topic
 from ottla.pipelines.running.checkpoint import FRESH, CheckpointError
 from ottla.pipelines.running.notes import read_note, write_note
@@ -59,11 +59,11 @@ def topic_ids(pipeline: Pipeline, source: TopicSource) -> Ids:
 
 
 def _topics(pipeline: Pipeline, stream: Stream, has_sources: bool) -> list[TopicSource]:
-    """Those that it writes exactly once, as if they were read; and those that it reads, if they are wanted."""
+    """Those that it writes to, as if they were read; and those that it reads, if they are wanted."""
     found = [
         TopicSource(topic=[sink.topic], bootstrap_servers=sink.bootstrap_servers)
         for sink in stream.sinks
-        if isinstance(sink, TopicSink) and not is_repeated(sink)
+        if isinstance(sink, TopicSink)
     ]
     if has_sources:
         found += [each.origin for each in pipeline.ancestry(stream) if isinstance(each.origin, TopicSource)]
