@@ -93,6 +93,12 @@ def reserve(descriptor: int, position: int, length: int) -> None:
         raise OSError(code, os.strerror(code))
 
 
+def free_bytes(descriptor: int) -> int:
+    """What the disk of this file has left for us."""
+    found = os.fstatvfs(descriptor)
+    return found.f_bavail * found.f_frsize
+
+
 def create_empty(path: str) -> None:
     close(open_file(path, CREATE_FLAGS, FILE_MODE))
 
