@@ -146,7 +146,7 @@ class Poller:
                 self._call(connection, event)
                 if len(self._to_flush) >= flush_at:
                     self._flush()
-                is_late = left > 0 and time.monotonic_ns() > late_ns
+                is_late = left & 3 == 1 and time.monotonic_ns() > late_ns  # a look at the clock costs, too
         if self._to_flush:
             self._flush()
         return requests != 0

@@ -156,8 +156,9 @@ def test_a_round_ends_in_time_and_the_next_one_begins_with_those_who_waited(
         poller.select(None)
         lengths.append(len(served) - before)
     assert served[:40] == list(range(10)) * 4, "everybody has his turn before anybody has a second one"
-    assert max(lengths) * 1_000_000 <= TURN_NS + 1_000_000
-    assert poller.longest_ns <= TURN_NS + 1_000_000
+    longest_ns = TURN_NS + 4 * 1_000_000  # the clock is looked at after every fourth
+    assert max(lengths) * 1_000_000 <= longest_ns
+    assert poller.longest_ns <= longest_ns
 
 
 def test_who_closes_while_his_event_waits_is_not_called_and_neither_is_who_gets_his_number(
