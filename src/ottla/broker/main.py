@@ -65,6 +65,7 @@ from ottla.controller.stores.embedded import EmbeddedStore
 from ottla.controller.stores.store import StoreError
 from ottla.network.listener import ConnectionSet, Listener
 from ottla.network.poller import Poller
+from ottla.network.receiver import Receiver
 from ottla.network.tls_handshake import Handshakes, OutgoingTls
 from ottla.replication.replica_set import ReplicaSet
 from ottla.storage.errors import LogDirError
@@ -198,7 +199,8 @@ class Broker:
         """All of them go through TLS and the login that their listener asks for."""
         limits = connection_limits(self._file_settings)
         tls = self._tls.listeners if self._tls is not None else {}
-        connections = ConnectionSet(limits, dispatcher, self._poller, tls, self._handshakes)
+        receiver = Receiver(asyncio.get_running_loop(), self._poller)
+        connections = ConnectionSet(limits, dispatcher, self._poller, tls, self._handshakes, receiver)
         images = parts.node.images
         parts.logins = open_logins(self._file_settings, os.environ, self._clock, self._workers, images, parts.tokens)
         parts.logins.audit, connections.on_refused = parts.audit, parts.logins.on_refused

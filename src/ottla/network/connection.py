@@ -52,6 +52,12 @@ class Rounds(Protocol):
     def unwatch(self, descriptor: int) -> None: ...
 
 
+class Aside(Protocol):
+    """Who receives large frames beside the loop (receiver.py)."""
+
+    def takes(self, recipient: Connection, view: memoryview) -> bool: ...
+
+
 class Cancellable(Protocol):
     """A request that waits for something and would wait in vain once its connection is closed."""
 
@@ -125,6 +131,7 @@ class Connection:
         on_closed: Callable[[Connection], None],
         client: ClientFacts,
         frame_bytes_max: int,
+        aside: Aside | None = None,
     ) -> None:
         self.transport = transport
         self.descriptor = descriptor
@@ -146,6 +153,8 @@ class Connection:
         self.expected = 0  # size of the last large frame: the next one probably has it too
         self.is_reading = True
         self.is_waiting = False  # the first frame in `own` may not start before earlier replies are out
+        self.aside = aside
+        self.is_aside = False  # another thread fills `own` and uses the transport: neither may be given away meanwhile
         # sending
         self.pending: deque[PendingReply] = deque()
         self.alone: PendingReply | None = None  # beside this one nothing may start
@@ -165,6 +174,10 @@ class Connection:
         if self.is_closed or not self.is_reading:
             return
         view = self._receive_buffer()
+        if self.expected > SHARED_BYTES and self.aside is not None and self.aside.takes(self, view):
+            self.is_aside = True
+            self._update_reading()
+            return
         try:
             received = self.transport.receive_into(view)
         except BlockingIOError:
@@ -179,6 +192,22 @@ class Connection:
         self.last_active_tick = -1
         self.received_bytes += received
         self._consume(self.have + received)
+
+    def on_received(self, received: int, error: OSError | None) -> None:
+        """What came of receiving beside the loop: so many bytes, 0 at the end, less if there was nothing."""
+        self.is_aside = False
+        if self.is_closed:
+            self._give_back()
+        elif error is not None:
+            self.abandon(error.strerror or "connection lost")
+        elif received == 0:
+            self.abandon("closed by the client")
+        elif received < 0:
+            self._update_reading()
+        else:
+            self.last_active_tick = -1
+            self.received_bytes += received
+            self._consume(self.have + received)
 
     def _receive_buffer(self) -> memoryview:
         """Where the next bytes go: behind what is there, and not past the end of a large frame."""
@@ -285,7 +314,7 @@ class Connection:
         """Read on, unless frames are waiting already or the client does not take its answers."""
         if self.is_closed:
             return
-        should_read = not self.is_waiting and self._has_room()
+        should_read = not self.is_waiting and not self.is_aside and self._has_room()
         if should_read != self.is_reading:
             self.is_reading = should_read
             self.poller.interest(self.descriptor, should_read, self.is_writing)
@@ -450,10 +479,8 @@ class Connection:
         self.is_closed = True
         self.close_reason = reason
         self.poller.unwatch(self.descriptor)
-        self.transport.close()
-        if self.own is not None:
-            self.buffers.give(self.own)
-            self.own = None
+        if not self.is_aside:
+            self._give_back()
         for chunk in self.out:
             if isinstance(chunk, FileRange):
                 chunk.release()
@@ -473,10 +500,16 @@ class Connection:
         self.watchers.clear()
         self.on_closed(self)
 
+    def _give_back(self) -> None:
+        self.transport.close()
+        if self.own is not None:
+            self.buffers.give(self.own)
+            self.own = None
+
     @property
     def is_idle(self) -> bool:
         """Nothing is being received, answered or sent."""
-        return not self.pending and not self.out and self.have == 0
+        return not self.pending and not self.out and self.have == 0 and not self.is_aside
 
     def __repr__(self) -> str:
         state = "closed" if self.is_closed else "waiting" if self.is_waiting else "open"

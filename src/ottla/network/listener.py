@@ -14,6 +14,7 @@ from ottla.network.buffers import Buffers
 from ottla.network.connection import ClientFacts, Connection, FrameHandler, Rounds
 from ottla.network.limits import ConnectionLimits, RateLimit
 from ottla.network.poller import Poller
+from ottla.network.receiver import Receiver
 from ottla.network.tls_handshake import Handshake, Handshakes, ListenerTls
 from ottla.network.tls_transport import TlsRounds, TlsTransport
 from ottla.network.traffic import ListenerTraffic
@@ -44,13 +45,15 @@ class ConnectionSet:
         poller: Poller,
         tls: Mapping[str, ListenerTls] = _NO_TLS,
         handshakes: Handshakes | None = None,
+        receiver: Receiver | None = None,
     ) -> None:
-        """`tls` has the listeners that speak it, by their names."""
+        """`tls` has the listeners that speak it, by their names; without a receiver the loop receives everything."""
         self.limits = limits
         self.tls = tls
         self._handshakes = handshakes or Handshakes()
         self._refusals = LogLimiter(REFUSAL_SECONDS)
         self.poller = poller
+        self._receiver = receiver
         self.loop = asyncio.get_running_loop()
         self.buffers = Buffers()
         self.connections: set[Connection] = set()
@@ -116,6 +119,7 @@ class ConnectionSet:
             self._on_closed,
             ClientFacts(host, port, listener_name),
             self.limits.frame_bytes_max,
+            self._receiver if tls is None else None,
         )
         self.connections.add(connection)
         self.traffic_of(listener_name).opened += 1
@@ -256,6 +260,8 @@ class ConnectionSet:
         for connection in list(self.connections):
             connection.abandon("the broker is shutting down")
         self._handshakes.close()
+        if self._receiver is not None:
+            self._receiver.close()
 
     def __repr__(self) -> str:
         return f"<ConnectionSet {len(self.connections)} open>"

@@ -27,6 +27,7 @@ SPIN_NS = 250_000
 SLEPT_NS = 350_000  # a request that came so soon would have come within SPIN_NS if we had stayed awake for it
 CERTAIN = 256  # `_hope` if every wait was a short one
 WORTH_SPINNING = 205  # four of five
+TURN_NS = 4_000_000  # so long connections are served before timers and everybody else have their turn
 FLUSH_AT = 16  # connections; more in one go would let the clients idle until all of them are served
 
 
@@ -62,6 +63,7 @@ class Poller:
         self._keys: dict[FileObject, selectors.SelectorKey] = {}
         self._watched: dict[int, Watched] = {}
         self._to_flush: list[Watched] = []
+        self._put_off: list[tuple[int, int]] = []  # events of the last round that there was no time for
         self._hope = 0  # how many of the last waits for a request were short, of CERTAIN; so the next one may be, too
         self.waiting = 0  # sockets that wait for their turn, in this round or, if it is a full one, in the next
         self.answered_ns = 0  # when epoll's last answer came
@@ -99,6 +101,8 @@ class Poller:
     def unwatch(self, descriptor: int) -> None:
         if self._watched.pop(descriptor, None) is not None:
             self._epoll.unregister(descriptor)
+            if self._put_off:  # the next socket may get the same number
+                self._put_off = [event for event in self._put_off if event[0] != descriptor]
 
     # ---- what asyncio asks for
 
@@ -106,33 +110,48 @@ class Poller:
         if self._to_flush:
             self._flush()
         asked_ns = self._note_iteration()
+        ready: list[tuple[selectors.SelectorKey, int]] = []
+        events, self._put_off = self._put_off, []
+        if events:
+            self.answered_ns = asked_ns
+            self._serve(events, ready)
+            return ready
         events = self._wait(timeout, asked_ns)
         self.answered_ns = answered_ns = time.monotonic_ns()
-        ready: list[tuple[selectors.SelectorKey, int]] = []
+        if self._serve(events, ready):  # room to send, or what a worker has to say, tells nothing about the next one
+            self._learn(answered_ns - asked_ns < SLEPT_NS)
+        return ready
+
+    def _serve(self, events: list[tuple[int, int]], ready: list[tuple[selectors.SelectorKey, int]]) -> bool:
+        """Call the connections among these, as many as there is time for, and note what asyncio itself waits for.
+
+        The result is whether there were requests.
+        """
         watched = self._watched
         flush_at = FLUSH_AT
         requests = 0
         self.waiting = len(events) + (len(events) == EVENTS_MAX)
+        late_ns = self.answered_ns + TURN_NS
+        is_late = False
         for descriptor, event in events:
             self.waiting -= 1
             connection = watched.get(descriptor)
-            if connection is not None:
+            if connection is None:
+                key = self._keys.get(descriptor)
+                if key is not None:
+                    ready.append((key, _events(event) & key.events))
+            elif is_late:
+                self._put_off.append((descriptor, event))
+                self.waiting += 1
+            else:
                 requests |= event & READABLE
                 self._call(connection, event)
                 if len(self._to_flush) >= flush_at:
                     self._flush()
-            else:
-                key = self._keys.get(descriptor)
-                if key is not None:
-                    mask = (selectors.EVENT_WRITE if event & ~select.EPOLLIN else 0) | (
-                        selectors.EVENT_READ if event & ~select.EPOLLOUT else 0
-                    )
-                    ready.append((key, mask & key.events))
+                is_late = self.waiting & 3 == 1 and time.monotonic_ns() > late_ns  # a look at the clock costs, too
         if self._to_flush:
             self._flush()
-        if requests:  # room to send, or what a worker has to say, tells nothing about the next request
-            self._learn(answered_ns - asked_ns < SLEPT_NS)
-        return ready
+        return requests != 0
 
     def _call(self, connection: Watched, event: int) -> None:
         try:
@@ -230,3 +249,8 @@ def _descriptor(fileobj: FileObject) -> int:
 def _mask(events: int) -> int:
     mask = select.EPOLLIN if events & selectors.EVENT_READ else 0
     return mask | (select.EPOLLOUT if events & selectors.EVENT_WRITE else 0)
+
+
+def _events(mask: int) -> int:
+    writable = selectors.EVENT_WRITE if mask & ~select.EPOLLIN else 0
+    return writable | (selectors.EVENT_READ if mask & ~select.EPOLLOUT else 0)

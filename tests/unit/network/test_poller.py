@@ -8,7 +8,7 @@ from typing import Protocol
 
 import pytest
 
-from ottla.network.poller import SPIN_NS, Poller
+from ottla.network.poller import SPIN_NS, TURN_NS, Poller
 
 ASK_NS = 1_000  # what it takes to ask epoll once
 CLIENT = 99
@@ -107,3 +107,67 @@ def test_a_request_that_only_waking_up_made_late_counts_as_a_short_wait(play: Pl
 def test_a_client_that_reads_a_large_answer_is_no_sign_of_requests_to_come(play: Play) -> None:
     play([50], 100, select.EPOLLOUT)
     assert play([50], 100, select.EPOLLOUT).asked_awake == 0
+
+
+class Slow:
+    """A connection whose requests take their time."""
+
+    def __init__(self, epoll: ScriptedEpoll, served: list[int], number: int, taken_ns: int) -> None:
+        self.epoll, self.served, self.number, self.taken_ns = epoll, served, number, taken_ns
+        self.reason = ""
+
+    def on_readable(self) -> None:
+        self.served.append(self.number)
+        self.epoll.now_ns += self.taken_ns
+
+    def on_writable(self) -> None: ...
+
+    def flush(self) -> None: ...
+
+    def abandon(self, reason: str) -> None:
+        self.reason = reason
+
+
+@pytest.fixture
+def crowd(monkeypatch: pytest.MonkeyPatch) -> tuple[Poller, list[int], list[Slow]]:
+    """Ten connections that always have a request of a millisecond; whom it served, in which order."""
+    epoll = ScriptedEpoll()
+    events = [(number, select.EPOLLIN) for number in range(10)]
+    monkeypatch.setattr(epoll, "poll", lambda *_: list(events))
+    monkeypatch.setattr(epoll, "unregister", lambda number: events.remove((number, select.EPOLLIN)), raising=False)
+    poller = Poller()
+    poller.close()
+    poller._epoll = epoll  # type: ignore[assignment]
+    monkeypatch.setattr(time, "monotonic_ns", lambda: epoll.now_ns)
+    served: list[int] = []
+    connections = [Slow(epoll, served, number, 1_000_000) for number in range(10)]
+    for connection in connections:
+        poller.watch(connection.number, connection)
+    return poller, served, connections
+
+
+def test_a_round_ends_in_time_and_the_next_one_begins_with_those_who_waited(
+    crowd: tuple[Poller, list[int], list[Slow]],
+) -> None:
+    poller, served, _ = crowd
+    lengths = []
+    while len(served) < 40:
+        before = len(served)
+        poller.select(None)
+        lengths.append(len(served) - before)
+    assert served[:40] == list(range(10)) * 4, "everybody has his turn before anybody has a second one"
+    longest_ns = TURN_NS + 4 * 1_000_000  # the clock is looked at after every fourth
+    assert max(lengths) * 1_000_000 <= longest_ns
+    assert poller.longest_ns <= longest_ns
+
+
+def test_who_closes_while_his_event_waits_is_not_called_and_neither_is_who_gets_his_number(
+    crowd: tuple[Poller, list[int], list[Slow]],
+) -> None:
+    poller, served, _ = crowd
+    poller.select(None)
+    waits = served[-1] + 1
+    poller.unwatch(waits)
+    assert not poller._put_off or all(number != waits for number, _ in poller._put_off)
+    poller.select(None)
+    assert waits not in served
