@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import os
 import shutil
 from collections.abc import Iterator
-from typing import Any
 
 OFFSET_DIGITS = 20
 LOG_SUFFIX = ".log"
@@ -67,36 +65,20 @@ def write_whole(descriptor: int, data: bytes | bytearray | memoryview, position:
         view = view[written:]
 
 
-@functools.cache
-def _fallocate() -> Any:
-    import ctypes  # noqa: PLC0415 (few need it, and it takes its time to load)
-
-    found = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
-    if found is not None:
-        found.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
-    return found
-
-
-def reserve(descriptor: int, position: int, length: int) -> None:
-    """Set room on the disk aside for a file that will grow; its length stays what it is.
+def reserve(descriptor: int, size: int) -> None:
+    """Set room on the disk aside for a file that will grow to this size; its length stays what it is.
 
     Where the system or the file system cannot do that, nothing happens: the file then takes its room as it grows.
     """
-    import ctypes  # noqa: PLC0415
+    import ctypes  # noqa: PLC0415 (few need it, and it takes its time to load)
 
-    fallocate = _fallocate()
+    fallocate = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
     if fallocate is None:
         return
-    failed = fallocate(descriptor, FALLOC_KEEP_SIZE, position, length) != 0
+    failed = fallocate(descriptor, FALLOC_KEEP_SIZE, ctypes.c_int64(0), ctypes.c_int64(size)) != 0
     code = ctypes.get_errno()
     if failed and code not in (errno.EOPNOTSUPP, errno.ENOSYS):
         raise OSError(code, os.strerror(code))
-
-
-def free_bytes(descriptor: int) -> int:
-    """What the disk of this file has left for us."""
-    found = os.fstatvfs(descriptor)
-    return found.f_bavail * found.f_frsize
 
 
 def create_empty(path: str) -> None:

@@ -34,7 +34,6 @@ from ottla.storage.descriptors import DescriptorPool
 from ottla.storage.epoch_mending import mend_epochs
 from ottla.storage.epochs import LeaderEpochs
 from ottla.storage.errors import RecompressionNeededError
-from ottla.storage.growth import look_at_growth
 from ottla.storage.index import RELATIVE_OFFSET_MAX
 from ottla.storage.log_files import LogFiles
 from ottla.storage.page_cache import range_is_cached
@@ -282,11 +281,8 @@ class Log(LogFiles):
 
     def _write_run(self, records: memoryview, run: list[BatchHeader]) -> None:
         assert run[0].base_offset >= self.end_offset, f"{self} cannot go on at {run[0].base_offset}"
-        segment = self._active
         try:
-            if segment.size >= segment.look_at:
-                look_at_growth(segment, self._segment_bytes)
-            position = segment.append_run(records)
+            position = self._active.append_run(records)
         except OSError as error:
             raise self.write_failed(error) from error
         place = 0
@@ -350,8 +346,6 @@ class Log(LogFiles):
             segment = self._active
             if self._must_roll(segment, header, last_offset, now_ms):
                 segment = self.roll(now_ms)
-            if segment.size >= segment.look_at:
-                look_at_growth(segment, self._segment_bytes)
             segment.append(batch, header.base_offset, last_offset, header.max_timestamp, self._index_interval_bytes)
         except OSError as error:
             raise self.write_failed(error) from error

@@ -24,7 +24,6 @@ from ottla.storage.descriptors import DescriptorPool
 from ottla.storage.dropping import DropJob
 from ottla.storage.epochs import LeaderEpochs
 from ottla.storage.flush import FlushJob
-from ottla.storage.growth import has_room_left
 from ottla.storage.index import POSITION_MASK
 from ottla.storage.partition_metadata import FILE_NAME as PARTITION_METADATA
 from ottla.storage.producers import Producers
@@ -246,7 +245,7 @@ class LogFiles:
         if old.size == 0 and old.base_offset == self.end_offset:
             return old
         self._prepare_snapshot()
-        if self._settings.preallocate or has_room_left(old):
+        if self._settings.preallocate:
             old.open_descriptor()
             old.cut_torn_bytes()  # gives the room back that it did not need
         segment = create_segment(
@@ -524,9 +523,6 @@ class LogFiles:
         self.finish_drops()
         try:
             self._active.seal_indexes()
-            if has_room_left(self._active):
-                self._active.open_descriptor()
-                self._active.cut_torn_bytes()
         except OSError as error:
             raise self.write_failed(error) from error
         self.write_producer_snapshot()

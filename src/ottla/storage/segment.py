@@ -19,7 +19,6 @@ from ottla.base.file_range import FileRange
 from ottla.protocol.batches import HEADER_BYTES, LENGTH_PREFIX_BYTES, MAGIC
 from ottla.storage import files
 from ottla.storage.descriptors import DescriptorPool
-from ottla.storage.growth import LOOK_BYTES, NEVER
 from ottla.storage.index import (
     OFFSET_ENTRY_BYTES,
     PENDING_ENTRIES_MAX,
@@ -82,15 +81,11 @@ class Segment:
         "is_used",
         "last_append_offset",
         "last_append_position",
-        "look_at",
-        "looked_ns",
-        "looked_size",
         "max_timestamp",
         "max_timestamp_offset",
         "next_base_offset",
         "references",
         "roll_jitter_ms",
-        "room_end",
         "size",
         "verified_from",
         "verified_ranges",
@@ -118,10 +113,6 @@ class Segment:
         self.bytes_since_index = 0
         self.last_append_offset = UNKNOWN
         self.last_append_position = 0
-        self.look_at = size + LOOK_BYTES  # from which size on its growth is looked at (growth.py)
-        self.looked_size = size
-        self.looked_ns = 0
-        self.room_end = 0  # up to here there is room on the disk
         self._pool = pool
         self._reported_position = UNKNOWN  # of a bad batch, so that it is told only once
         self._index: OffsetIndex | None = None
@@ -252,7 +243,6 @@ class Segment:
         """Drop what a failed write may have left past the end."""
         if self.descriptor >= 0:
             files.truncate(self.descriptor, self.size)
-            self.room_end = 0  # it was past the end, too
 
     def _add_index_entries(self, last_offset: int, position: int) -> None:
         index = self.index()
@@ -552,8 +542,7 @@ def create_segment(
         for suffix in (files.LOG_SUFFIX, files.INDEX_SUFFIX, files.TIME_INDEX_SUFFIX):
             with files.opened(segment.path(suffix), files.CREATE_FLAGS | os.O_TRUNC) as descriptor:
                 if reserved_bytes and suffix == files.LOG_SUFFIX:
-                    files.reserve(descriptor, 0, reserved_bytes)
-                    segment.look_at = NEVER
+                    files.reserve(descriptor, reserved_bytes)
         files.remove_if_there(segment.path(files.TRANSACTION_INDEX_SUFFIX))
     except OSError:
         remove_empty_segment(segment)
