@@ -1,8 +1,9 @@
 """Is a topic still the one that a query knows? One that was deleted and made anew has the same name and another id.
 
 The ids are noted beside the checkpoint when a query starts, on any file system. What the query has written is gone with
-a topic that it wrote to, also where it may write a row twice. Of a topic that it reads the source itself notices it, in the middle of a run,
-too, if its own notes are on a path (source/topic_ids.py); for checkpoints elsewhere it is asked here.
+a topic that it wrote to, also where it may write a row twice. Of a topic that it reads the source itself notices it, in
+the middle of a run, too, if its own notes are on a path (source/topic_ids.py); for checkpoints elsewhere it is asked
+here.
 """
 
 from __future__ import annotations
