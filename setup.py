@@ -67,6 +67,7 @@ COMPILED = [
     "src/ottla/network/answer_frames.py",
     "src/ottla/network/buffers.py",
     "src/ottla/network/calls_under_way.py",
+    "src/ottla/network/client_facts.py",
     "src/ottla/network/connection.py",
     "src/ottla/network/peer.py",
     "src/ottla/network/poller.py",

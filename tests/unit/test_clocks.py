@@ -27,6 +27,7 @@ ALLOWED = {
     "unit/broker/test_publisher.py": {"asyncio.run"},  # which thread touches the disk is what it asks
     "unit/broker/whole_broker.py": {"asyncio.Runner"},  # a virtual loop of its own kind
     "unit/controller/test_zookeeper_client.py": {"asyncio.run"},  # a thread of the library calls the loop
+    "unit/network/test_receiver.py": {"asyncio.SelectorEventLoop", "asyncio.new_event_loop"},  # a thread calls the loop
     "unit/pipelines/spark/test_class_archive.py": {"time.time"},  # the age of files
     "unit/registry/test_several_nodes.py": {"asyncio.run"},  # a socket that a thread waits for
     "unit/testing/test_links.py": {"time.sleep", "time.monotonic"},  # sockets and threads

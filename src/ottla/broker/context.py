@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ottla.base.security import Operation, ResourceType
 from ottla.base.tasks import tell
 from ottla.broker.responder import Responder
-from ottla.network.connection import ClientFacts
+from ottla.network.client_facts import ClientFacts
 from ottla.protocol.apis import ALL_APIS
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import Final
 from uuid import UUID
 
 from ottla.base.errors import Error, KafkaError
-from ottla.network.connection import ClientFacts
+from ottla.network.client_facts import ClientFacts
 from ottla.replication.partition import Partition
 
 NO_SESSION: Final = 0

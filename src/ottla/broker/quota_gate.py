@@ -28,7 +28,8 @@ from ottla.broker.node import Node
 from ottla.broker.topic_sharing import RATE_KEYS, TopicSharing
 from ottla.controller.image import MetadataImage
 from ottla.controller.quota_nodes import quota_entity
-from ottla.network.connection import ClientFacts, Connection
+from ottla.network.client_facts import ClientFacts
+from ottla.network.connection import Connection
 from ottla.quotas.charging import Charge
 from ottla.quotas.connecting import ConnectionRates
 from ottla.quotas.entities import PRODUCER_BYTES, PRODUCER_MESSAGES, of_user

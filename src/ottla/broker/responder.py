@@ -25,7 +25,8 @@ from ottla.base import tasks
 from ottla.base.eager import Ended, begin
 from ottla.metrics.counters import BrokerCounters
 from ottla.metrics.requests import RequestMeter
-from ottla.network.connection import Cancellable, Connection, PendingReply
+from ottla.network.client_facts import Cancellable
+from ottla.network.connection import Connection, PendingReply
 from ottla.protocol.apis import ALL_APIS
 from ottla.protocol.codec import Encoded, EncodedBody
 from ottla.protocol.headers import encode_response_frame

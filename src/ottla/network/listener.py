@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from ottla.base import tasks
 from ottla.base.log_limiter import LogLimiter
 from ottla.network.buffers import Buffers
-from ottla.network.connection import ClientFacts, Connection, FrameHandler, Rounds
+from ottla.network.client_facts import ClientFacts
+from ottla.network.connection import Connection, FrameHandler, Rounds
 from ottla.network.limits import ConnectionLimits, RateLimit
 from ottla.network.poller import Poller
 from ottla.network.receiver import Receiver

@@ -45,6 +45,12 @@ class Recipient(Protocol):
     def abandon(self, reason: str) -> None: ...
 
 
+class Aside(Protocol):
+    """Who receives large frames beside the loop, as a connection sees it."""
+
+    def takes(self, recipient: Recipient, view: memoryview) -> bool: ...
+
+
 class _Piece:
     """What one connection is to receive, and what came of it."""
 

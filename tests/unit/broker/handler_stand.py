@@ -13,7 +13,7 @@ from ottla.broker.metadata_topics import MetadataTopics
 from ottla.controller.image import Endpoint, MetadataImage
 from ottla.controller.service import ControllerService
 from ottla.controller.stores.embedded import EmbeddedStore
-from ottla.network.connection import ClientFacts
+from ottla.network.client_facts import ClientFacts
 from ottla.protocol.codec import EncodedBody, decode_whole
 from ottla.protocol.messages.metadata import MetadataResponse
 from unit.broker.nodes import node

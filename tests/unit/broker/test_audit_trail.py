@@ -22,7 +22,8 @@ from ottla.broker.dispatch import Dispatcher
 from ottla.broker.responder import Answering, Responder
 from ottla.metrics.audit import AuditCounters
 from ottla.network.buffers import Buffers
-from ottla.network.connection import ClientFacts, Connection
+from ottla.network.client_facts import ClientFacts
+from ottla.network.connection import Connection
 from ottla.network.poller import Poller
 from ottla.security.authorizer import Authorizer
 from unit.broker.nodes import node, parts

@@ -18,7 +18,8 @@ from ottla.broker.security.listener_rules import listener_rules
 from ottla.broker.security.logins import LOGIN_MS_MAX, Logins
 from ottla.broker.served_api import ServedApi
 from ottla.network.buffers import Buffers
-from ottla.network.connection import ClientFacts, Connection
+from ottla.network.client_facts import ClientFacts
+from ottla.network.connection import Connection
 from ottla.network.poller import Poller
 from ottla.network.traffic import ListenerTraffic
 from ottla.protocol.codec import decode_whole, encode

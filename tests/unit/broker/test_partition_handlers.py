@@ -27,7 +27,7 @@ from ottla.broker.new_leaders import (
 )
 from ottla.broker.served_api import ServedApi
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage, PartitionImage, TopicImage
-from ottla.network.connection import ClientFacts
+from ottla.network.client_facts import ClientFacts
 from ottla.network.peer import SOFTWARE_NAME
 from ottla.protocol.apis import ALL_APIS
 from ottla.protocol.batches import Record, build_batch

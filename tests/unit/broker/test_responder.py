@@ -14,7 +14,8 @@ from ottla.broker.dispatch import LARGE_FRAME_BYTES, Dispatcher
 from ottla.broker.responder import Responder
 from ottla.broker.served_api import ServedApi
 from ottla.network.buffers import Buffers
-from ottla.network.connection import ClientFacts, Connection
+from ottla.network.client_facts import ClientFacts
+from ottla.network.connection import Connection
 from ottla.network.poller import Poller
 from ottla.protocol.codec import encode
 from ottla.protocol.headers import encode_request_header

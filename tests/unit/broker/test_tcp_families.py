@@ -9,7 +9,7 @@ from ottla.broker.monitoring import tcp_families as module
 from ottla.broker.monitoring.tcp_families import SLICE, WORST_MAX, tcp_families
 from ottla.metrics.prometheus import Family, render_families
 from ottla.metrics.tcp_info import TcpInfo
-from ottla.network.connection import ClientFacts
+from ottla.network.client_facts import ClientFacts
 
 GOOD = TcpInfo(0, 0, 2_000, 0, 10, 1_000)
 

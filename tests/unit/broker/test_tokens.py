@@ -24,7 +24,7 @@ from ottla.broker.security.scram_credentials import ImageCredentials
 from ottla.broker.security.tokens import Tokens, may_ask_for_tokens, remove_expired
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import MetadataImage
-from ottla.network.connection import ClientFacts
+from ottla.network.client_facts import ClientFacts
 from ottla.protocol.messages.delegation_tokens import (
     CreateDelegationTokenRequest,
     CreateDelegationTokenResponse,

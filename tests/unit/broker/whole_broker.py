@@ -31,7 +31,8 @@ from ottla.controller.image import MetadataImage
 from ottla.controller.service import ControllerService
 from ottla.controller.stores.embedded import EmbeddedStore
 from ottla.network.buffers import Buffers
-from ottla.network.connection import ClientFacts, Connection
+from ottla.network.client_facts import ClientFacts
+from ottla.network.connection import Connection
 from ottla.network.poller import Poller
 from ottla.protocol.codec import encode
 from ottla.protocol.headers import encode_request_header

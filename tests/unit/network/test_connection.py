@@ -7,7 +7,8 @@ import pytest
 from ottla.base.file_range import FileRange
 from ottla.network import connection as module
 from ottla.network.buffers import SHARED_BYTES, Buffers
-from ottla.network.connection import ClientFacts, Connection
+from ottla.network.client_facts import ClientFacts
+from ottla.network.connection import Connection
 from ottla.protocol.codec import Encoded
 from unit.network.scripted import NotingPoller, ScriptedTransport
 

@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 import pytest
 
 from ottla.network.buffers import SHARED_BYTES, Buffers
-from ottla.network.connection import ClientFacts, Connection
+from ottla.network.client_facts import ClientFacts
+from ottla.network.connection import Connection
 from ottla.network.limits import ConnectionLimits
 from ottla.network.listener import ConnectionSet, Listener
 from ottla.network.poller import Poller

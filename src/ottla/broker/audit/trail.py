@@ -30,7 +30,7 @@ from ottla.protocol.apis import ALL_APIS
 if TYPE_CHECKING:
     from ottla.broker.context import Context
     from ottla.broker.node import Node
-    from ottla.network.connection import ClientFacts
+    from ottla.network.client_facts import ClientFacts
 
 logger = logging.getLogger(__name__)
 

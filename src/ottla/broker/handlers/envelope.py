@@ -15,7 +15,7 @@ from ottla.broker.cluster.forwarding import decode_host, decode_principal, says_
 from ottla.broker.context import Context
 from ottla.broker.long_messages import LONG_BYTES, free, in_worker, is_long
 from ottla.broker.responder import InnerResponder
-from ottla.network.connection import ClientFacts
+from ottla.network.client_facts import ClientFacts
 from ottla.protocol.apis import APIS
 from ottla.protocol.codec import ProtocolError, decode
 from ottla.protocol.headers import decode_request_header

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from ottla.metrics.prometheus import Family, Sample
 from ottla.metrics.tcp_info import TcpInfo, read_tcp_info
 from ottla.metrics.unsupported_requests import shown
-from ottla.network.connection import ClientFacts
+from ottla.network.client_facts import ClientFacts
 from ottla.network.listener import ConnectionSet
 
 SLICE: Final = 200  # connections between two moments in which others go on: less than a millisecond

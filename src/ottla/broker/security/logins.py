@@ -21,7 +21,8 @@ from ottla.base.clock import Clock
 from ottla.base.errors import Error
 from ottla.base.security import ANONYMOUS
 from ottla.base.tasks import tell
-from ottla.network.connection import ClientFacts, Connection
+from ottla.network.client_facts import ClientFacts
+from ottla.network.connection import Connection
 from ottla.network.traffic import ListenerTraffic
 from ottla.protocol.messages.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 from ottla.security.sasl.login import Login, MakeExchange, Stage
