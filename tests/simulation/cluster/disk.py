@@ -14,6 +14,7 @@ from ottla.base.file_range import FileRange
 from ottla.base.names import TopicPartition
 from ottla.base.topic_settings import TopicSettings
 from ottla.protocol.batches import read_batch_header
+from ottla.storage import boundaries
 from ottla.storage.descriptors import DescriptorPool
 from ottla.storage.epochs import LeaderEpochs
 from ottla.storage.flush import FlushJob
@@ -94,6 +95,17 @@ class MemorySegment(Segment):
     def batches(self, first: int = 0) -> list[bytes]:
         """Copies of the batches, from the one in this place on."""
         return [bytes(self.data[self.positions[n] : self.end_of(n)]) for n in range(first, len(self.positions))]
+
+
+hop_over_file = boundaries.hop_to_end
+
+
+def hop_to_end(segment: Segment, position: int, limit: int) -> int:
+    """A MemorySegment has no file with headers to hop over, and need not: its index has told all that fits."""
+    return position if isinstance(segment, MemorySegment) else hop_over_file(segment, position, limit)
+
+
+boundaries.hop_to_end = hop_to_end
 
 
 class MemoryEpochs(LeaderEpochs):
