@@ -21,8 +21,9 @@ BUGS = [
         "answers before records are committed",
         "classic_members",
         "coordination/shard.py",
-        "            self._waiting.append((offset, now_ms, decision))\n        self._apply(decisions)\n",
-        "        self._apply(decisions)\n        for decision in decisions:\n            self._deliver(decision)\n",
+        "            self._waiting.append((offset, now_ms, decision))\n        self._apply(decisions, goes_on)\n",
+        "        self._apply(decisions, goes_on)\n"
+        "        for decision in decisions:\n            self._deliver(decision)\n",
     ),
     in_one_place(
         "markers are sent before prepare is committed",

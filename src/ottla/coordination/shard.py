@@ -123,15 +123,17 @@ class Shard(Generic[M]):
             return
         now_ms = self._now_ms()
         offset = last_offset - len(records)
-        assert not self._waiting or offset >= self._waiting[-1][0], f"{self} goes back to {last_offset}"
+        goes_on = not self._waiting or offset >= self._waiting[-1][0]
         for decision in decisions:
             offset += len(decision.records)
             self._waiting.append((offset, now_ms, decision))
-        self._apply(decisions)
+        self._apply(decisions, goes_on)
         self._release()
 
-    def _apply(self, decisions: list[Decision]) -> None:
+    def _apply(self, decisions: list[Decision], goes_on: bool) -> None:
+        """Whatever goes wrong here, the log has them: then the machine is not what the log says."""
         try:
+            assert goes_on, f"{self} goes back to offsets that others wait for"
             for decision in decisions:
                 for key, value in decision.records:
                     self.machine.apply(key, value, decision.stamp)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -33,13 +33,6 @@ from unit.coordination.stand import ME, OTHER, Replicas, lead, lose, replicate
 
 TOPIC = "__consumer_offsets"
 GROUP = "g"
-
-
-@pytest.fixture
-def replicas(tmp_path: Path) -> Iterator[Replicas]:
-    made = Replicas(tmp_path)
-    yield made
-    made.close()
 
 
 class Crowd:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -30,13 +29,6 @@ from unit.coordination.stand import ME, OTHER, Replicas, lead, lose, replicate
 
 TOPIC = "__consumer_offsets"
 GROUP = "g"
-
-
-@pytest.fixture
-def replicas(tmp_path: Path) -> Iterator[Replicas]:
-    made = Replicas(tmp_path)
-    yield made
-    made.close()
 
 
 class Stand:
