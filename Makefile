@@ -11,6 +11,10 @@ SHARED := --dist loadfile --no-loadscope-reorder
 TWO := -n 2 $(SHARED)
 # Tests with brokers wait for half of their time, for a session that ends, say: then others have the processors.
 FOUR := -n 4 $(SHARED)
+# A machine that stands still for seconds fails a test with real processes now and then: such a test gets a second try,
+# and the report names it. One that hangs is ended after five minutes; where it hangs inside a library's C, its whole
+# process ends with all stacks printed.
+REAL := --reruns 1 -rfER --timeout 300 -o faulthandler_timeout=330 -o faulthandler_exit_on_timeout=true
 
 .PHONY: install run test check unit pure conformance cluster pipelines browser pages clients faults bench wheels clean
 
@@ -67,22 +71,21 @@ unit: install
 pure: install
 	OTTLA_PURE=1 $(BIN)/pytest $(addprefix tests/unit/,protocol storage network replication broker) tests/dialogues tests/simulation $(TWO)
 
-# From here on with real processes. A machine that stands still for seconds fails one of them now and then: such a test
-# gets a second try, and the report names it. Long rounds (make faults), units and simulations get none.
+# From here on with real processes. Long rounds (make faults), units and simulations get no second try.
 conformance: install
-	$(BIN)/pytest tests/conformance tests/faults $(FOUR) --reruns 1 -rfER
+	$(BIN)/pytest tests/conformance tests/faults $(FOUR) $(REAL)
 
 # A real ZooKeeper and three real brokers: one round of each fault. The long rounds are in `make faults`.
 cluster: install
-	$(BIN)/pytest tests/cluster $(FOUR) --reruns 1 -rfER
+	$(BIN)/pytest tests/cluster $(FOUR) $(REAL)
 
 # Real Spark against a real broker. Both wait a lot: two sessions of Spark side by side are done much sooner than one.
 pipelines: install
-	$(BIN)/pytest tests/pipelines $(TWO) --reruns 1 -rfER
+	$(BIN)/pytest tests/pipelines $(TWO) $(REAL)
 
 # The console in a real browser (Debian's chromium), with real brokers.
 browser: install
-	$(BIN)/pytest tests/browser $(TWO) --reruns 1 -rfER
+	$(BIN)/pytest tests/browser $(TWO) $(REAL)
 
 clients: install
 	$(BIN)/pytest tests/conformance -m other_languages

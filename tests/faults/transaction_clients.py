@@ -13,6 +13,7 @@ from conformance.peer import Peer
 from conformance.raw import ConnectionClosedError
 from conformance.transaction_calls import Producer, TransactionCalls
 from faults.loads import LIBRDKAFKA
+from faults.worker import within
 
 OUTPUT, SOURCE, GROUP = "output", "source", "copiers"
 PARTITIONS = 3
@@ -67,7 +68,8 @@ class ConfluentTransactions:
         try:
             if self._moves_group:
                 place = [TopicPartition(SOURCE, 0, number)]
-                self._retry(self._producer.send_offsets_to_transaction, place, self._metadata, 30.0)
+                send = self._producer.send_offsets_to_transaction
+                within(2 * PATIENCE_SECONDS, self._retry, send, place, self._metadata, 30.0)
             if is_commit:
                 self._retry(self._producer.commit_transaction, 30.0)
                 return True

@@ -182,35 +182,14 @@ class Copier(Worker):
             producer.begin_transaction()
             for message in messages:
                 producer.produce(OUTPUT, message.value() or b"", partition=message.partition() or 0)
-            self.send_offsets(producer, offsets, consumer.consumer_group_metadata())
+            metadata = consumer.consumer_group_metadata()
+            within(STEP_SECONDS_MAX, retry, producer.send_offsets_to_transaction, offsets, metadata, STEP_SECONDS_MAX)
         except KafkaException as problem:
             return self.abort(producer) if problem.args[0].txn_requires_abort() else "unknown"
         except TimeoutError as problem:
             self.note("problem", str(problem))
             return "unknown"
         return self.end(producer, is_commit=self.random.random() < 0.9)
-
-    def send_offsets(self, producer: Producer, offsets: list[TopicPartition], metadata: Any) -> None:
-        """In a thread that can be done without: librdkafka minds no time here, and waits for ever for a coordinator
-        that has left the cluster (its issues 5456 and 5511). The next producer ends what this one has begun.
-        """
-        outcome: queue.SimpleQueue[KafkaException | None] = queue.SimpleQueue()
-
-        def send() -> None:
-            try:
-                retry(producer.send_offsets_to_transaction, offsets, metadata, STEP_SECONDS_MAX)
-            except KafkaException as problem:
-                outcome.put(problem)
-            else:
-                outcome.put(None)
-
-        threading.Thread(target=send, daemon=True).start()
-        try:
-            problem = outcome.get(timeout=STEP_SECONDS_MAX)
-        except queue.Empty:
-            raise TimeoutError("send_offsets_to_transaction() does not return") from None
-        if problem is not None:
-            raise problem
 
 
 class GroupReader(Worker):
@@ -308,6 +287,29 @@ def retry(call: Any, *arguments: Any) -> None:
             if not problem.args[0].retriable():
                 raise
             time.sleep(0.02)
+
+
+def within(seconds_max: float, call: Any, *arguments: Any) -> None:
+    """In a thread that can be done without: librdkafka minds no time in send_offsets_to_transaction(), and waits for
+    ever for a coordinator that has left the cluster (its issues 5456 and 5511). A next producer ends what was begun.
+    """
+    outcome: queue.SimpleQueue[KafkaException | None] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            call(*arguments)
+        except KafkaException as problem:
+            outcome.put(problem)
+        else:
+            outcome.put(None)
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        problem = outcome.get(timeout=seconds_max)
+    except queue.Empty:
+        raise TimeoutError(f"librdkafka does not return within {seconds_max:g} s") from None
+    if problem is not None:
+        raise problem
 
 
 KINDS = {kind.__name__: kind for kind in (TransactionalWriter, Teller, Copier, GroupReader, Follower)}
