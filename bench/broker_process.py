@@ -39,6 +39,7 @@ class BrokerProcess(ABC):
         self.host = host
         self.settings = settings or {}  # on top of the defaults
         self.startup_s = 0.0
+        self.idle_topics: dict[str, int] = {}  # what a section has left behind for the next one: name, partitions
         self.port = free_port()
         self.folder = runs_folder() / f"{self.system}-{self.port}"
         self.data_folder = self.folder / "data"

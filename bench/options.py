@@ -27,7 +27,7 @@ SECTIONS = (
     "offsets",
     "spark",
 )
-ONCE = frozenset(("partitions", "restart", "recovery", "offsets", "spark"))  # these take minutes each
+ONCE = frozenset(("cold", "scale", "partitions", "restart", "recovery", "groups", "offsets", "spark"))  # minutes
 SYSTEMS = ("kafka", "ottla")
 WRITE_BYTES_MAX = 4_000_000_000
 MEMORY_SHARE = 12  # the kernel writes dirty pages back beyond a tenth of the memory, and soon makes writers wait for it
@@ -52,7 +52,7 @@ class Options:
     cold_bytes: int
     partition_counts: tuple[int, ...]
     connection_counts: tuple[int, ...]
-    restart_topics: int  # of ten partitions each
+    restart_partitions: int
     recovery_bytes: int
     offset_groups: int  # of a hundred offsets each
     output: Path
@@ -74,7 +74,7 @@ class Options:
 def read_options(arguments: list[str] | None = None) -> Options:
     parsed = _parser().parse_args(arguments)
     quick = parsed.quick
-    seconds = parsed.seconds or (1.0 if quick else 2.0)
+    seconds = parsed.seconds or (1.0 if quick else 1.5)
     return Options(
         sections=_chosen(parsed.only, SECTIONS),
         systems=_systems(parsed),
@@ -91,8 +91,8 @@ def read_options(arguments: list[str] | None = None) -> Options:
         cold_bytes=(256 if quick else 2048) << 20,
         partition_counts=(10, 1000) if quick else (10, 1000, 10_000),
         connection_counts=(1, 100) if quick else (1, 100, 1000),
-        restart_topics=100 if quick else 1000,
-        recovery_bytes=1_000_000_000 if quick else 10_000_000_000,
+        restart_partitions=1000 if quick else 10_000,
+        recovery_bytes=1_000_000_000 if quick else 4_000_000_000,
         offset_groups=1000 if quick else 10_000,
         output=parsed.output or cache_folder() / "results" / time.strftime("%Y%m%d-%H%M%S"),
         source=parsed.source,
@@ -107,7 +107,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--rounds", type=_positive, help="how often each system is measured (3; quick: 1); long sections once"
     )
-    parser.add_argument("--seconds", type=float, help="length of one measurement (2; quick: 1)")
+    parser.add_argument("--seconds", type=float, help="length of one measurement (1.5; quick: 1)")
     parser.add_argument(
         "--quick", action="store_true", help="a few minutes: short, one round, at most 1,000 partitions"
     )

@@ -15,7 +15,7 @@ from bench.page_cache import PageCache
 from bench.procfs import memory
 from bench.progress import Progress
 from bench.results import Results
-from bench.sections import GROUPS, LOADS, RUN, physical, warm_up
+from bench.sections import GROUPS, LOADS, NEED_NO_WARM_UP, RUN, physical, warm_up
 
 BROKERS: dict[str, type[BrokerProcess]] = {"kafka": KafkaProcess, "ottla": OttlaProcess}
 SETTLE_SECONDS = 1.0
@@ -79,7 +79,7 @@ class Run:
         is_warm = is_loaded = False
         with broker:
             while waiting and broker.is_alive:
-                if not is_warm and waiting[0] != "startup":
+                if not is_warm and waiting[0] not in NEED_NO_WARM_UP:
                     warm_up.run(self._context(broker))
                     is_warm = True
                 section = waiting.pop(0)

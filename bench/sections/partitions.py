@@ -6,7 +6,8 @@ from bench.procfs import wait_until_quiet
 from bench.raw_client import new_topic_name
 
 BUSY_PARTITIONS = 10
-TOPIC_PARTITIONS_MAX = 1000
+TOPIC_PARTITIONS = 10
+TOPICS_AT_ONCE = 100
 WARMUP_SECONDS = 1.0
 
 
@@ -16,7 +17,7 @@ def run(context: Context) -> None:
             _cost_beside_connections(context, busy, count)
         existing = BUSY_PARTITIONS
         for count in context.options.partition_counts:
-            _add_partitions(context, count - existing)
+            add_partitions(context, count - existing)
             existing = count
             _cost(context, busy, count)
 
@@ -28,12 +29,14 @@ def _cost_beside_connections(context: Context, busy: str, count: int) -> None:
         context.keep(f"{kind}_connections_{count}", figures)
 
 
-def _add_partitions(context: Context, count: int) -> None:
+def add_partitions(context: Context, count: int) -> None:
+    """By ten, with one record in each; `idle_topics` of the broker names them."""
+    if count < TOPIC_PARTITIONS:
+        return
     context.progress.say(f"creates {count} partitions")
-    while count > 0:
-        size = min(count, TOPIC_PARTITIONS_MAX)
-        context.apart(many.create_partitions, {new_topic_name("idle"): size})
-        count -= size
+    topics = {new_topic_name("idle"): TOPIC_PARTITIONS for _ in range(count // TOPIC_PARTITIONS)}
+    context.apart(many.make_partitions, topics, TOPICS_AT_ONCE)
+    context.broker.idle_topics |= topics
     wait_until_quiet(context.target.pid, context.options.quiet_s_max)
 
 

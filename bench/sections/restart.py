@@ -2,22 +2,20 @@
 
 from bench.context import Context
 from bench.loads import many, serving
-from bench.procfs import memory, wait_until_quiet
+from bench.procfs import memory
 from bench.raw_client import new_topic_name
+from bench.sections.partitions import add_partitions
 
-TOPICS_AT_ONCE = 100
-TOPIC_PARTITIONS = 10
 START_SECONDS_MAX = 300.0
 METADATA_VERSIONS = {"old": 4, "new": 12}
 METADATA_TIMES = 21
 
 
 def run(context: Context) -> None:
-    topics = {new_topic_name("many"): TOPIC_PARTITIONS for _ in range(context.options.restart_topics)}
     small = new_topic_name("small")
-    context.progress.say(f"creates {len(topics) * TOPIC_PARTITIONS} partitions")
-    context.apart(many.make_partitions, topics | {small: 1}, TOPICS_AT_ONCE)
-    wait_until_quiet(context.target.pid, context.options.quiet_s_max)
+    context.apart(many.make_partitions, {small: 1}, 1)
+    topics = context.broker.idle_topics  # nearly all, where `partitions` came before
+    add_partitions(context, context.options.restart_partitions - sum(topics.values()))
     for name, version in METADATA_VERSIONS.items():
         context.measure(f"metadata_{name}", serving.ask_metadata, version, METADATA_TIMES)
     for name, by_force in (("clean", False), ("killed", True)):

@@ -10,7 +10,7 @@ FILL_SECONDS_MAX = 120.0
 
 def run(context: Context) -> None:
     options = context.options
-    wanted = 1_000_000 if options.is_quick else 4_000_000
+    wanted = 1_000_000 if options.is_quick else 2_000_000
     with context.topic("spark", PARTITIONS, fill_cache=True) as topic:
         context.progress.say("writes what Spark will read")
         amount = ("none", FILL_SECONDS_MAX, wanted * RECORD_BYTES)
