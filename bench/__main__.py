@@ -1,6 +1,5 @@
 """Entry of `python -m bench`."""
 
-import resource
 import shutil
 import signal
 import sys
@@ -13,6 +12,7 @@ from bench.paths import DOCS
 from bench.report import terminal_table, write_report
 from bench.results import Results
 from bench.run import Run, results_path
+from ottla.broker.file_limits import raise_file_limit
 
 
 def main() -> int:
@@ -30,7 +30,7 @@ def main() -> int:
 def _measure(options: Options) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):  # SIGINT too: a shell may have started us with it ignored
         signal.signal(number, _interrupt)
-    _raise_file_limit()
+    raise_file_limit()  # inherited: for the brokers, and for a thousand connections of our own
     run = Run(options)
     print(f"results go to {options.output}", flush=True)
     try:
@@ -58,12 +58,6 @@ def _report(results: Results, options: Options) -> None:
         print(f"wrote {page}")
     if not options.source:
         print(f"raw figures: {results_path(options.output)}")
-
-
-def _raise_file_limit() -> None:
-    """For the brokers, which inherit it, and for a thousand connections of our own."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

@@ -10,7 +10,6 @@ partitions: 20,000 in one broker, 50 MB/s flowing, a start after a clean stop an
 
 import argparse
 import json
-import resource
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +29,7 @@ from bench.paths import cache_folder
 from bench.procfs import memory, wait_until_quiet
 from bench.raw_client import create_topic, create_topics, produce_one
 from bench.worker import run_apart
+from ottla.broker.file_limits import raise_file_limit
 
 TOPIC = "numbered"
 TIMEOUT_S = 3600.0
@@ -58,8 +58,7 @@ def main() -> int:
     parser.add_argument("--no-kafka", action="store_true", help="ottla alone")
     parser.add_argument("--output", type=Path, help="write the figures to a file, too")
     options = parser.parse_args()
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # inherited: a descriptor a connection, on both sides
+    raise_file_limit()  # inherited: one a connection, on both sides; Apache Kafka opens three a partition
     found = {name: parts[name](options) for name in options.part or parts}
     text = json.dumps(found, indent=1)
     print(text)
