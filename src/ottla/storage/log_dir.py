@@ -98,7 +98,7 @@ class LogDir:
         self._first_use = threading.Lock()
         self.coming: set[TopicPartition] = set()  # new logs whose folder is being made
         self.logs: dict[TopicPartition, Log] = {}
-        self.found: list[FoundLog] = []
+        self.found: dict[TopicPartition, FoundLog] = {}  # on the disk, not open yet
         self.high_watermarks: dict[TopicPartition, int] = {}
         self.known_cleaned_offsets: dict[TopicPartition, int] = {}  # as the last run left them
         self.futures: list[tuple[TopicPartition, str]] = []  # copies that a move to this folder had not finished
@@ -128,7 +128,7 @@ class LogDir:
                 start_offset = start_offsets.get(partition, 0)
                 recovery_point = recovery_points.get(partition, 0)
                 folder = f"{self.path}/{name}"
-                self.found.append(FoundLog(partition, folder, is_clean, recovery_point, start_offset))
+                self.found[partition] = FoundLog(partition, folder, is_clean, recovery_point, start_offset)
 
     def begin_use(self) -> None:
         """Take the mark of a clean shutdown away before anything is changed: a crash from here on is a crash."""
@@ -156,20 +156,21 @@ class LogDir:
     def cleaned_offsets(self) -> dict[TopicPartition, int]:
         """Up to where logs are compacted; those that never were are left out."""
         known = self.known_cleaned_offsets
-        offsets = {found.partition: known[found.partition] for found in self.found if found.partition in known}
+        offsets = {partition: known[partition] for partition in self.found if partition in known}
         offsets.update(
             (partition, log.cleaned_offset) for partition, log in self.logs.items() if log.cleaned_offset >= 0
         )
         return offsets
 
     def recovery_points(self) -> dict[TopicPartition, int]:
-        points = {found.partition: found.recovery_point for found in self.found}
+        points = {partition: found.recovery_point for partition, found in self.found.items()}
         points.update((partition, log.recovery_point) for partition, log in self.logs.items())
         return points
 
     def start_offsets(self) -> dict[TopicPartition, int]:
         """Where logs start that start inside of a segment; the others start where their first segment does."""
-        offsets = {found.partition: found.log_start_offset for found in self.found if found.log_start_offset}
+        found = self.found.items()
+        offsets = {partition: each.log_start_offset for partition, each in found if each.log_start_offset}
         offsets.update(self.arriving)
         for partition, log in self.logs.items():
             if log.log_start_offset > log.segments[0].base_offset:
@@ -177,7 +178,7 @@ class LogDir:
         return offsets
 
     def replicated_offsets(self, high_watermarks: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        opening = {found.partition: self.high_watermarks.get(found.partition, 0) for found in self.found}
+        opening = {partition: self.high_watermarks.get(partition, 0) for partition in self.found}
         return opening | {name: high_watermarks[name] for name in self.logs if name in high_watermarks}
 
     def doom(self, log: Log, now_ms: int) -> DoomedFolder:

@@ -162,7 +162,7 @@ class LogDirs:
 
     def forget_failed(self, log_dir: LogDir) -> list[TopicPartition]:
         """Close what a failed folder held, and say which partitions that were; nothing on its disk is touched."""
-        names = [*log_dir.logs, *(found.partition for found in log_dir.found)]
+        names = [*log_dir.logs, *log_dir.found]
         for log in log_dir.logs.values():
             log.abandon()
         log_dir.logs.clear()
@@ -178,7 +178,7 @@ class LogDirs:
     @property
     def found(self) -> list[FoundLog]:
         """The partitions on disk that are not open yet."""
-        return [found for log_dir in self.dirs for found in log_dir.found]
+        return [found for log_dir in self.dirs for found in log_dir.found.values()]
 
     @property
     def needs_recovery(self) -> list[FoundLog]:
@@ -206,7 +206,7 @@ class LogDirs:
 
     def adopt(self, found: FoundLog, log: Log) -> None:
         log_dir = self._dir_of(found.directory)
-        log_dir.found.remove(found)
+        del log_dir.found[found.partition]
         self._own(log_dir, log)
 
     def _own(self, log_dir: LogDir, log: Log) -> None:
@@ -217,13 +217,13 @@ class LogDirs:
         """Give the folder of a partition that nobody asks for Kafka's name for strays, and forget it."""
         place = f"{os.path.dirname(found.directory)}/{renamed_folder(found.partition, STRAY_SUFFIX)}"
         files.rename(found.directory, place)
-        self._dir_of(found.directory).found.remove(found)
+        del self._dir_of(found.directory).found[found.partition]
         return place
 
     def drop(self, found: FoundLog) -> None:
         """Remove a copy of a partition that another folder has as well."""
         log_dir = self._dir_of(found.directory)
-        log_dir.found.remove(found)
+        del log_dir.found[found.partition]
         run_doomed(log_dir.doom_folder(found.partition, found.directory, 0))
 
     def load(self, topic_settings_for: Callable[[str], TopicSettings], threads: int = 2) -> dict[TopicPartition, Log]:
@@ -234,11 +234,12 @@ class LogDirs:
             if topic not in by_topic:
                 by_topic[topic] = topic_settings_for(topic)
         for log_dir in self.dirs:
-            if any(not found.is_clean for found in log_dir.found):
+            found_logs = list(log_dir.found.values())
+            if any(not found.is_clean for found in found_logs):
                 with ThreadPoolExecutor(threads, thread_name_prefix="recovery") as executor:
-                    logs = list(executor.map(lambda f: self.open_log(f, by_topic[f.partition.topic]), log_dir.found))
+                    logs = list(executor.map(lambda f: self.open_log(f, by_topic[f.partition.topic]), found_logs))
             else:
-                logs = [self.open_log(found, by_topic[found.partition.topic]) for found in log_dir.found]
+                logs = [self.open_log(found, by_topic[found.partition.topic]) for found in found_logs]
             log_dir.found.clear()
             for log in logs:
                 self._own(log_dir, log)

@@ -13,12 +13,13 @@ import pytest
 
 import virtual_time
 from ottla.base.names import TopicPartition
-from ottla.broker.logs.log_loading import LogLoading, Unclean, measure
+from ottla.broker.logs.log_loading import TINY_AT_ONCE, TINY_BYTES_MAX, LogLoading, Unclean, measure, next_to_recover
 from ottla.controller.image import MetadataImage, PartitionImage, TopicImage
 from ottla.storage.log_dir import FoundLog
 from unit.broker.nodes import node
 
 TOPIC = TopicImage("topic", UUID(int=1), ())
+NOT_TINY = TINY_BYTES_MAX + 1
 
 
 def loading_with(threads: int = 1) -> LogLoading:
@@ -36,13 +37,19 @@ def found(folder: Path, number: int, sizes: dict[int, int], recovery_point: int 
     return FoundLog(TopicPartition("topic", number), str(directory), False, recovery_point, 0)
 
 
+def unclean(number: int, unread_bytes: int) -> Unclean:
+    each = Unclean([FoundLog(TopicPartition("topic", number), "", False, 0, 0)], TOPIC)
+    each.unread_bytes = unread_bytes
+    return each
+
+
 def test_what_lies_before_the_recovery_point_is_not_read(tmp_path: Path) -> None:
     sizes = {0: 100, 10: 200, 20: 400}
-    unclean = [Unclean([found(tmp_path, n, sizes, point)], TOPIC) for n, point in enumerate((0, 15, 20, 99))]
+    logs = [Unclean([found(tmp_path, n, sizes, point)], TOPIC) for n, point in enumerate((0, 15, 20, 99))]
 
-    measure(unclean)
+    measure(logs)
 
-    assert [each.unread_bytes for each in unclean] == [700, 600, 400, 400]
+    assert [each.unread_bytes for each in logs] == [700, 600, 400, 400]
 
 
 def test_a_folder_that_is_gone_is_left_to_whoever_opens_it(tmp_path: Path) -> None:
@@ -58,12 +65,12 @@ def test_one_thread_takes_the_smallest_and_another_the_largest() -> None:
 
     async def run() -> None:
         loading = loading_with()
-        queue = deque(Unclean([FoundLog(TopicPartition("topic", n), "", False, 0, 0)], TOPIC) for n in range(6))
+        queue = deque(unclean(number, NOT_TINY) for number in range(6))
 
-        async def recover(copies: list[FoundLog], _topic: TopicImage) -> None:
+        async def recover(some: list[Unclean]) -> None:
             task = asyncio.current_task()
             assert task is not None
-            order.append((task.get_name(), copies[0].partition.partition))
+            order.extend((task.get_name(), each.copies[0].partition.partition) for each in some)
             await asyncio.sleep(0)
 
         loading._recover = recover  # type: ignore[method-assign]
@@ -77,16 +84,46 @@ def test_one_thread_takes_the_smallest_and_another_the_largest() -> None:
     assert [number for name, number in order if name == "large"] == [5, 4, 3]
 
 
+def test_logs_with_next_to_nothing_to_read_are_taken_together() -> None:
+    queue = deque([*(unclean(number, 10) for number in range(TINY_AT_ONCE + 2)), unclean(-1, NOT_TINY)])
+    taken = [next_to_recover(queue, takes_smallest=takes_smallest) for takes_smallest in (False, True, False)]
+    assert [len(some) for some in taken] == [1, TINY_AT_ONCE, 2]
+    assert not queue
+    assert taken[0][0].unread_bytes == NOT_TINY
+
+
+def test_a_log_that_cannot_be_opened_keeps_no_other_from_being_served() -> None:
+    served: list[int] = []
+    given_up: list[tuple[int, str]] = []
+
+    def open_log(found: FoundLog) -> Any:
+        if found.partition.partition == 1:
+            raise OSError("no")
+        return SimpleNamespace(number=found.partition.partition)
+
+    async def run() -> None:
+        loading: Any = loading_with()
+        loading._open = open_log
+        loading._serve = lambda opened, _topic: served.append(opened[0][1].number)
+        loading._give_up = lambda each, error: given_up.append((each.copies[0].partition.partition, str(error)))
+        await loading._recover([unclean(number, 10) for number in range(3)])
+
+    virtual_time.run(run())
+
+    assert served == [0, 2]
+    assert given_up == [(1, "no")]
+
+
 def test_each_folder_has_its_own_threads(tmp_path: Path) -> None:
     at_work: dict[str, int] = {}
     most: dict[str, int] = {}
-    unclean = []
+    logs = []
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-        unclean += [Unclean([found(tmp_path / name, number, {0: 10})], TOPIC) for number in range(5)]
+        logs += [Unclean([found(tmp_path / name, number, {0: NOT_TINY})], TOPIC) for number in range(5)]
 
-    async def recover(copies: list[FoundLog], _topic: TopicImage) -> None:
-        folder = Path(copies[0].directory).parent.name
+    async def recover(some: list[Unclean]) -> None:
+        folder = Path(some[0].copies[0].directory).parent.name
         at_work[folder] = at_work.get(folder, 0) + 1
         most[folder] = max(most.get(folder, 0), at_work[folder])
         await asyncio.sleep(0)
@@ -95,7 +132,7 @@ def test_each_folder_has_its_own_threads(tmp_path: Path) -> None:
     async def run() -> None:
         loading = loading_with(threads=2)
         loading._recover = recover  # type: ignore[method-assign]
-        await loading._start_recovery(unclean)
+        await loading._start_recovery(logs)
         await asyncio.gather(*loading._tasks)
 
     virtual_time.run(run())
@@ -106,15 +143,15 @@ def test_each_folder_has_its_own_threads(tmp_path: Path) -> None:
 def test_a_stop_ends_the_wait_and_what_has_not_begun(tmp_path: Path) -> None:
     begun: list[int] = []
 
-    async def recover(copies: list[FoundLog], _topic: TopicImage) -> None:
-        begun.append(copies[0].partition.partition)
+    async def recover(some: list[Unclean]) -> None:
+        begun.extend(each.copies[0].partition.partition for each in some)
         stopping.set()
         await asyncio.Event().wait()
 
     async def run() -> None:
         loading = loading_with(threads=1)
         loading._recover = recover  # type: ignore[method-assign]
-        await loading._start_recovery([Unclean([found(tmp_path, number, {0: 10})], TOPIC) for number in range(5)])
+        await loading._start_recovery([Unclean([found(tmp_path, number, {0: NOT_TINY})], TOPIC) for number in range(5)])
         async with asyncio.timeout(1):
             await loading._wait_a_little(stopping)
         await asyncio.gather(*loading._tasks, return_exceptions=True)

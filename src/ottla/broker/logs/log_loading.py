@@ -4,7 +4,8 @@ Cleanly closed logs open without being read, so they are opened before the first
 log is recovered in a worker thread; a partition serves as soon as its own recovery is done, whatever the others do.
 
 Of the threads that recover a folder one takes the smallest log that is left, the others the largest: most partitions
-are back at once, and the large ones do not come last.
+are back at once, and the large ones do not come last. Logs with next to nothing to read are taken many at a time:
+handing each of them to a thread and back would cost more than opening it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ottla.base.names import TopicPartition
 from ottla.broker.node import Node
 from ottla.broker.publisher import Publisher
 from ottla.broker.replicas.roles import role_of
+from ottla.broker.slices import in_slices
 from ottla.controller import tree
 from ottla.controller.image import MetadataImage, PartitionImage, TopicImage
 from ottla.replication.replica_set import ReplicaSet
@@ -38,6 +40,8 @@ SLICE_SECONDS = 0.004
 PATIENCE_SECONDS = 2.0  # so long the start waits for recoveries, so that a small broker comes back whole
 LARGE_PATIENCE_SECONDS = 0.2  # and so long for the last of them when only large ones are left
 SMALL_BYTES_MAX = 64 << 20  # to read: a few hundredths of a second
+TINY_BYTES_MAX = 64 << 10
+TINY_AT_ONCE = 64
 
 
 class Unclean:
@@ -47,6 +51,10 @@ class Unclean:
         self.copies = copies
         self.topic = topic
         self.unread_bytes = 0
+
+    @property
+    def is_tiny(self) -> bool:
+        return self.unread_bytes <= TINY_BYTES_MAX
 
     @property
     def is_small(self) -> bool:
@@ -208,9 +216,15 @@ class LogLoading:
 
     async def _recover_all(self, queue: deque[Unclean], *, takes_smallest: bool) -> None:
         while queue:
-            each = queue.popleft() if takes_smallest else queue.pop()
+            await self._recover(next_to_recover(queue, takes_smallest=takes_smallest))
+
+    async def _recover(self, some: list[Unclean]) -> None:
+        opened = await asyncio.get_running_loop().run_in_executor(self._node.workers, self._open_all, some)
+        async for each, logs in in_slices(zip(some, opened, strict=True)):
             try:
-                await self._recover(each.copies, each.topic)
+                if isinstance(logs, Exception):
+                    raise logs
+                self._serve(list(zip(each.copies, logs, strict=True)), each.topic)
             except (OSError, KafkaError, LogDirError) as error:
                 self._give_up(each, error)
             finally:
@@ -218,20 +232,25 @@ class LogLoading:
                 if self._small_left == 0:
                     self._small_done.set()
 
-    async def _recover(self, copies: list[FoundLog], topic: TopicImage) -> None:
-        opened: list[tuple[FoundLog, Log]] = []
-        for found in copies:
-            log = await asyncio.get_running_loop().run_in_executor(self._node.workers, self._open, found)
-            if self._log_dirs.has_failed(found.directory):
+    def _open_all(self, some: list[Unclean]) -> list[list[Log] | Exception]:
+        """In a worker: what could not be opened is told by its error, and keeps nobody else from being opened."""
+        opened: list[list[Log] | Exception] = []
+        for each in some:
+            try:
+                opened.append([self._open(found) for found in each.copies])
+            except (OSError, KafkaError, LogDirError) as error:
+                opened.append(error)
+        return opened
+
+    def _serve(self, opened: list[tuple[FoundLog, Log]], topic: TopicImage) -> None:
+        partition = opened[0][0].partition
+        self._replicas.recovering.discard(partition)
+        if any(self._log_dirs.has_failed(found.directory) for found, _ in opened):
+            for _, log in opened:
                 log.abandon()
-                self._replicas.recovering.discard(found.partition)
-                return
-            opened.append((found, log))
-        self._replicas.recovering.discard(copies[0].partition)
-        self._publisher.failed.discard(copies[0].partition)
-        if len(opened) > 1:
-            opened = [self._keep_best(opened, topic)]
-        self._take(*opened[0], topic)
+            return
+        self._publisher.failed.discard(partition)
+        self._take(*(self._keep_best(opened, topic) if len(opened) > 1 else opened[0]), topic)
 
     def _keep_best(self, opened: list[tuple[FoundLog, Log]], topic: TopicImage) -> tuple[FoundLog, Log]:
         """A move between folders was interrupted when both had the whole log, or a folder that had failed is back.
@@ -281,6 +300,15 @@ class LogLoading:
         """Kafka's way with folders that it has no use for: they get a name of their own and are left to a person."""
         place = self._log_dirs.set_aside(found)
         logger.warning("%s is not used: %s. It was moved to %s", found.directory, why, place)
+
+
+def next_to_recover(queue: deque[Unclean], *, takes_smallest: bool) -> list[Unclean]:
+    """The next log, or some that are opened in less time than it takes to hand them over."""
+    take = queue.popleft if takes_smallest else queue.pop
+    taken = [take()]
+    while queue and taken[-1].is_tiny and queue[0 if takes_smallest else -1].is_tiny and len(taken) < TINY_AT_ONCE:
+        taken.append(take())
+    return taken
 
 
 def measure(unclean: list[Unclean]) -> None:
