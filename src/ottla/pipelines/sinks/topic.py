@@ -17,7 +17,7 @@ from ottla.client.errors import ClientError
 from ottla.client.java_properties import translate
 from ottla.pipelines.sinks.at_least_once import Report, publish_rows
 from ottla.pipelines.sinks.batch import Batch, ForeachBatch, SinkError
-from ottla.pipelines.sinks.encoding import Encoding
+from ottla.pipelines.sinks.encoding import Encoding, partition_number
 from ottla.pipelines.sinks.kerberos import NOT_EXACTLY_ONCE, needs_kafka_python, topic_setting
 from ottla.pipelines.sinks.ledger import Question, Recorded, is_written
 from ottla.pipelines.sinks.markers import (
@@ -296,8 +296,10 @@ def producible(rows: DataFrame) -> DataFrame:
 
     names = set(rows.columns)
     check_columns(rows.columns)
-    types = {"key": "binary", "value": "binary", "headers": HEADERS_TYPE, "topic": "string", "partition": "int"}
+    types = {"key": "binary", "value": "binary", "headers": HEADERS_TYPE, "topic": "string"}
     columns = [F.col(f"`{name}`").cast(kind).alias(name) for name, kind in types.items() if name in names]
+    if "partition" in names:
+        columns.append(partition_number("partition").alias("partition"))
     if "timestamp" in names:
         columns.append(F.unix_millis(F.col("timestamp").cast("timestamp")).alias("timestamp_ms"))
     return rows.select(*columns)

@@ -30,6 +30,7 @@ from ottla.pipelines.running.accounting import dead_in
 from ottla.pipelines.running.builder import Builder, Choices
 from ottla.pipelines.running.failures import first_cause
 from ottla.pipelines.running.problem_location import plain_words
+from ottla.pipelines.running.progress import is_batch
 from ottla.pipelines.running.starting import find_ranges
 from ottla.pipelines.source.losses import SourceError
 from ottla.pipelines.sql.documents import RESULT
@@ -46,6 +47,7 @@ WAIT_S = 0.2  # rows are shown at least that often
 QUEUED_MAX = 16
 TABLE_ROWS_MAX = 1000  # of a table that is shown as a whole
 POLL_S = 0.3
+BATCH_END_S_MAX = 5.0  # for the batch at work, whose losses are to be told
 TASK_OPTION = "maxRecordsPerPartition"
 TASK_RECORDS = 100_000
 LIMITED_RECORDS = 10_000
@@ -234,7 +236,8 @@ class ChangesQuery(RunningQuery):
         super().__init__(spark, pipeline)
         self.modes = ("complete", "append", "update") if is_whole else ("update", "append")
         self.query: StreamingQuery | None = None
-        self.told = -1  # the newest batch whose figures were counted
+        self.shown = -1  # the newest batch that gave rows
+        self.told = -1  # the newest one whose figures were counted
 
     def _run(self) -> None:
         builder = Builder(self.spark, self.pipeline, choices=Choices())
@@ -246,6 +249,7 @@ class ChangesQuery(RunningQuery):
                 while not self.query.awaitTermination(POLL_S):  # type: ignore[arg-type]
                     self._count(self.query)
                     if self._is_cancelled.is_set():
+                        self._await_figures(self.query)
                         break
                 self._count(self.query)
             finally:
@@ -256,7 +260,8 @@ class ChangesQuery(RunningQuery):
         problem: AnalysisException | None = None
         for mode in self.modes:
 
-            def show(batch: DataFrame, _number: int, is_whole: bool = mode == "complete") -> None:
+            def show(batch: DataFrame, number: int, is_whole: bool = mode == "complete") -> None:
+                self.shown = number
                 try:
                     self._show(batch, is_whole)
                 except _Cancelled:
@@ -278,9 +283,18 @@ class ChangesQuery(RunningQuery):
         rows = batch.limit(TABLE_ROWS_MAX + 1).collect()
         self._put(Batch(batch.columns, rows[:TABLE_ROWS_MAX], True, len(rows) > TABLE_ROWS_MAX))
 
+    def _await_figures(self, query: StreamingQuery) -> None:
+        """Rows of a batch are here before Spark tells what else became of its records."""
+        deadline = time.monotonic() + BATCH_END_S_MAX
+        while self.told < self.shown and time.monotonic() < deadline:
+            if query.awaitTermination(POLL_S / 3):  # type: ignore[arg-type]
+                return
+            self._count(query)
+
     def _count(self, query: StreamingQuery) -> None:
         for progress in query.recentProgress:
-            if progress["batchId"] <= self.told:
+            # Spark also reports that there was nothing to do, with the number of the batch to come.
+            if progress["batchId"] <= self.told or not is_batch(progress):
                 continue
             self.told = progress["batchId"]
             found = count_losses([dict(row.asDict()) for row in progress["observedMetrics"].values()])
@@ -290,8 +304,7 @@ class ChangesQuery(RunningQuery):
             )
 
     def _interrupt(self) -> None:
-        if self.query is not None:
-            self.query.stop()
+        """It looks itself, and stops behind the batch at work."""
 
 
 def records_per_task(records: int, is_limited: bool) -> int:
