@@ -147,6 +147,9 @@ def test_a_row_goes_to_the_partition_that_it_names_or_to_none(command: Command, 
     done = command.run()
     assert done.code == 0, done.errors
     found = {message.json["id"]: message.partition for message in read_all(command.bootstrap, f"{command.name}-out")}
+    assert done.warnings == [
+        f"main: topic {command.name}-out has refused 3 rows; topic {command.name}-dead has the reasons"
+    ]
     assert sorted(found) == [0, 1, 2, 6]
     assert (found[0], found[1], found[6]) == (0, 1, 1)
     letters = read_all(command.bootstrap, f"{command.name}-dead")

@@ -86,13 +86,14 @@ def note_work(spark: SparkSession) -> None:
 def note_classes(arguments: Sequence[str], classes: int) -> None:
     """`arguments` are those of a Java that has loaded so many classes."""
     with contextlib.suppress(OSError, ValueError):  # it is only about the speed of the next start
-        recorded = next((Path(each.removeprefix(RECORDING)) for each in arguments if each.startswith(RECORDING)), None)
-        if recorded is not None:
-            _note(recorded).write_text(str(classes))
-            return
+        written = next((each.removeprefix(RECORDING) for each in arguments if each.startswith(RECORDING)), "")
         used = next((each.rpartition(":")[2] for each in arguments if each.startswith(USING)), "")
-        if used.endswith(f"-{WIDEST_FIRST[0]}.jsa") and _is_poor(_note(Path(used)), classes):
-            Path(used).unlink(missing_ok=True)
+        archive = Path(written or used)
+        if archive.stem.endswith(f"-{WIDEST_FIRST[0]}"):
+            if written or not _note(archive).exists():
+                _note(archive).write_text(str(classes))
+            elif _is_poor(_note(archive), classes):
+                archive.unlink(missing_ok=True)
 
 
 def _note(archive: Path) -> Path:
@@ -100,9 +101,6 @@ def _note(archive: Path) -> Path:
 
 
 def _is_poor(note: Path, classes: int) -> bool:
-    """Also one of which nobody has noted anything."""
-    if not note.exists():
-        return True
     is_old = time.time() - note.stat().st_mtime >= REMADE_SECONDS_MIN
     return is_old and classes > POOR * int(note.read_text())
 

@@ -55,10 +55,20 @@ TASKS_MAX = 500
 COLLECTED_ROWS_MAX = 10_000
 
 CURES = {  # for what Spark cannot do over what comes
-    "Window function is not supported": ": leave EMIT CHANGES out, or use the step top of a pipeline",
-    "Streaming query is not allowed in subquery": ": join the tables instead",
-    "Sorting is not supported": ": leave ORDER BY or EMIT CHANGES out",
+    "Window function is not supported": "leave EMIT CHANGES out, or use the step top of a pipeline",
+    "Streaming query is not allowed in subquery": "join the tables instead, or leave EMIT CHANGES out",
+    "Sorting is not supported": "leave ORDER BY or EMIT CHANGES out",
+    "Distinct aggregations": "write size(collect_set(column)), or leave EMIT CHANGES out",
+    "without watermark on streaming": (
+        "declare event_time in the table and group by a window of it, or leave EMIT CHANGES out"
+    ),
+    "without a watermark in the join keys": (
+        "declare event_time in both tables and bound one time by the other in ON, or leave EMIT CHANGES out"
+    ),
+    "Except on a streaming": "leave EMIT CHANGES out",
+    "Intersect of streaming": "leave EMIT CHANGES out",
 }
+ABOUT_MODES = ("Invalid streaming output mode", "only in Append output mode")
 
 Rows = Sequence[Sequence[Any]]
 
@@ -145,9 +155,7 @@ class RunningQuery:
         except (PipelineError, SourceError, QueryFailedError) as problem:
             end = problem
         except AnalysisException as problem:
-            words = "; ".join(filter(None, plain_words(problem)))
-            cure = next((cure for text, cure in CURES.items() if text in words), "")
-            end = QueryFailedError(f"{words}{cure}", problem)
+            end = QueryFailedError(with_cure("; ".join(filter(None, plain_words(problem)))), problem)
         except (PySparkException, Py4JError, OSError) as problem:
             end = QueryFailedError(first_cause(str(problem)), problem)
         except Exception as problem:  # noqa: BLE001 (whoever waits for rows must hear of it)
@@ -256,8 +264,9 @@ class ChangesQuery(RunningQuery):
                 self.query.stop()
 
     def _started(self, rows: DataFrame, folder: str) -> StreamingQuery:
-        """Which kinds of output a query can have only Spark knows: the first that it takes."""
-        problem: AnalysisException | None = None
+        """Which kinds of output a query can have only Spark knows: the first that it takes. If there is none, what is
+        wrong in any of them tells more than that one does not fit; of these, what append lacks."""
+        problems: dict[str, AnalysisException] = {}
         for mode in self.modes:
 
             def show(batch: DataFrame, number: int, is_whole: bool = mode == "complete") -> None:
@@ -271,10 +280,9 @@ class ChangesQuery(RunningQuery):
             try:
                 return writer.option("checkpointLocation", f"{folder}/{mode}").start()
             except AnalysisException as refused:
-                is_telling = mode == "append" and not (problem and "Sorting is not supported" in str(problem))
-                problem = refused if problem is None or is_telling else problem
-        assert problem is not None
-        raise problem
+                problems[mode] = refused
+        telling = (each for each in problems.values() if not any(words in str(each) for words in ABOUT_MODES))
+        raise next(telling, problems["append"])
 
     def _show(self, batch: DataFrame, is_whole: bool) -> None:
         if not is_whole:
@@ -305,6 +313,11 @@ class ChangesQuery(RunningQuery):
 
     def _interrupt(self) -> None:
         """It looks itself, and stops behind the batch at work."""
+
+
+def with_cure(words: str) -> str:
+    """What Spark says of a query over what comes, and what can be done."""
+    return next((f"{words}: {cure}" for text, cure in CURES.items() if text in words), words)
 
 
 def records_per_task(records: int, is_limited: bool) -> int:
