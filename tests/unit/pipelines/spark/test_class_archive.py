@@ -126,7 +126,7 @@ def test_that_of_a_stream_which_did_no_batch_is_not_kept(java: Java, spark: Inst
 
 
 @pytest.mark.parametrize(
-    ("classes", "age_seconds", "stays"), [(21_000, LONG_AGO, 1), (23_000, 0, 1), (23_000, LONG_AGO, 0)]
+    ("classes", "age_seconds", "stays"), [(20_700, LONG_AGO, 1), (21_100, 0, 1), (21_100, LONG_AGO, 0)]
 )
 def test_one_that_lacks_many_classes_is_made_anew_after_a_while(
     java: Java, spark: Installed, folder: Path, classes: int, age_seconds: float, stays: int
