@@ -268,7 +268,6 @@ def test_a_query_becomes_a_pipeline_file_that_runs(prompt: Prompt, monkeypatch: 
 
 
 def test_a_limit_of_changes_tells_what_was_lost_on_the_way(prompt: Prompt) -> None:
-    """Also behind a pause, in which Spark reports batches that did nothing."""
     prompt.write("orders", [b"oops", ORDERS[0], None, ORDERS[1]], partitions=1)
     table = "CREATE TABLE o (id BIGINT, amount DOUBLE) WITH (topic = 'orders$');"
     done = prompt.run(f"{table} SELECT id FROM o EMIT CHANGES LIMIT 1", "--from", "earliest")
