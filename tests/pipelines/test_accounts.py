@@ -77,3 +77,27 @@ def test_a_run_in_which_too_many_die_has_failed(command: Command) -> None:  # no
     assert words in command.refused("--set", "max_dead=5 %")
     produce(command.bootstrap, topic, ["broken"])
     assert command.run("--set", "max_dead=100 %").code == 0
+
+
+EXPLODED = """\
+name: {name}
+bootstrap.servers: {bootstrap}
+from: {topic: {name}-in}
+steps:
+  - parse: {format: json, schema: {n: int, tags: "array<string>"}}
+  - explode: {column: tags, into: tag}
+  - filter: "tag <> 'no'"
+to: {sqlite: rows.db, table: rows}
+"""
+
+
+def test_a_record_that_gives_no_row_is_not_kept(command: Command) -> None:  # noqa: F811
+    command.write(EXPLODED)
+    topic = command.make_topic()
+    tags = [["a", "b"], [], None, ["no"], ["a"]]
+    produce(command.bootstrap, topic, [{"n": n, "tags": each} for n, each in enumerate(tags)])
+    done = command.run()
+    assert done.code == 0, done.errors
+    explode, kept = done.steps["main explode"], done.steps["main filter"]
+    assert (explode["came"], explode["kept"], explode["filtered"], explode["made"]) == (5, 3, 2, 4)
+    assert (kept["came"], kept["kept"], kept["filtered"]) == (4, 3, 1)

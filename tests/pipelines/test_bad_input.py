@@ -125,6 +125,55 @@ def test_a_very_large_record_goes_through_or_dies_alone(command: Command) -> Non
     assert rows == [(1, None), (2, TEN_MEGABYTES + 4), (3, None)]
 
 
+CHOSEN = """\
+name: {name}
+bootstrap.servers: {bootstrap}
+dead_letters: LETTERS
+from: {topic: "{name}-in"}
+steps:
+  - parse: {format: json, schema: {id: long, place: KIND}}
+to: {topic: "{name}-out", partition: place, partitions: 2}
+"""
+
+
+@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
+def test_a_row_goes_to_the_partition_that_it_names_or_to_none(command: Command, delivery: str) -> None:  # noqa: F811
+    text = CHOSEN.replace("partitions: 2", f"partitions: 2, delivery: {delivery}")
+    command.write(text.replace("LETTERS", '"{name}-dead"').replace("KIND", "long"))
+    topic = command.make_topic()
+    places = [0, 1, None, -1, 2, 3_000_000_000, 1]
+    values = [json.dumps({"id": number, "place": place}).encode() for number, place in enumerate(places)]
+    send(command.bootstrap, topic, [(None, value) for value in values])
+    done = command.run()
+    assert done.code == 0, done.errors
+    found = {message.json["id"]: message.partition for message in read_all(command.bootstrap, f"{command.name}-out")}
+    assert done.warnings == [
+        f"main: topic {command.name}-out has refused 3 rows; topic {command.name}-dead has the reasons"
+    ]
+    assert sorted(found) == [0, 1, 2, 6]
+    assert (found[0], found[1], found[6]) == (0, 1, 1)
+    letters = read_all(command.bootstrap, f"{command.name}-dead")
+    assert sorted(letter.headers["ottla.reason"] for letter in letters) == [
+        f"partition {place} is none of topic {command.name}-out, which has 2" for place in (-1, 2, 3_000_000_000)
+    ]
+
+    command.write(text.replace("LETTERS", "false").replace("KIND", "long"))
+    send(command.bootstrap, topic, [(None, b'{"id": 8, "place": 3000000000}')])
+    line = command.refused()
+    assert f"partition 3000000000 is none of topic {command.name}-out, which has 2: correct it" in line
+    assert len(read_all(command.bootstrap, f"{command.name}-out")) == 4
+
+
+def test_a_partition_that_is_no_number_is_told(command: Command) -> None:  # noqa: F811
+    command.write(CHOSEN.replace("LETTERS", "false").replace("KIND", "string"))
+    topic = command.make_topic()
+    send(command.bootstrap, topic, [(None, b'{"id": 1, "place": "1"}')])
+    assert command.run().code == 0
+    assert [message.partition for message in read_all(command.bootstrap, f"{command.name}-out")] == [1]
+    send(command.bootstrap, topic, [(None, b'{"id": 2, "place": "left"}')])
+    assert "column place: 'left' is no number of a partition" in command.refused()
+
+
 def raise_limit(bootstrap: str, topic: str) -> None:
     from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource  # noqa: PLC0415
 

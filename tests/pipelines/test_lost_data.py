@@ -113,6 +113,7 @@ def test_lost_records_end_the_run_or_are_told(
     line = command.refused()
     assert words in line
     assert "fail_on_data_loss: false" in line
+    assert "failOnDataLoss" not in line  # that is how Spark's own programs say it
     assert numbers(command) == list(range(10))  # nothing is half done
 
     done = command.run("--set", "from.fail_on_data_loss=false")

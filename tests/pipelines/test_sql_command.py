@@ -265,3 +265,29 @@ def test_a_query_becomes_a_pipeline_file_that_runs(prompt: Prompt, monkeypatch: 
     assert "there is no column 'nope'" in prompt.refused(
         "CREATE PIPELINE p AS SELECT nope FROM orders$ INTO TOPIC `out$`"
     )
+
+
+def test_a_limit_of_changes_tells_what_was_lost_on_the_way(prompt: Prompt) -> None:
+    prompt.write("orders", [b"oops", ORDERS[0], None, ORDERS[1]], partitions=1)
+    table = "CREATE TABLE o (id BIGINT, amount DOUBLE) WITH (topic = 'orders$');"
+    done = prompt.run(f"{table} SELECT id FROM o EMIT CHANGES LIMIT 1", "--from", "earliest")
+    assert (done.code, done.rows) == (1, [{"id": 1}])
+    assert done.errors == [
+        "1 record could not be read and is in no row",
+        "1 tombstone (no value) is in no row",
+    ]
+
+
+def test_a_star_leaves_out_what_the_record_says_where_it_is_named_beside_it(prompt: Prompt) -> None:
+    prompt.write("orders", ORDERS[:1], partitions=1)
+    prompt.write("paid", [{"order": 1}], partitions=1)
+    table = "CREATE TABLE o (id BIGINT, amount DOUBLE) WITH (topic = 'orders$');"
+    table += "CREATE TABLE p (`order` BIGINT) WITH (topic = 'paid$');"
+    assert list(prompt.rows(f"{table} SELECT ROWTIME, * FROM o")[0]) == ["ROWTIME", "id", "amount"]
+    assert list(prompt.rows(f"{table} SELECT o.*, o.rowoffset FROM o")[0]) == ["id", "amount", "rowoffset"]
+    row = prompt.rows(f"{table} SELECT ROWTIME, ROWOFFSET, * FROM o EMIT CHANGES LIMIT 1", "--from", "earliest")[0]
+    assert list(row) == ["ROWTIME", "ROWOFFSET", "id", "amount"]
+    joined = "SELECT o.rowoffset, o.*, p.rowkey, p.* FROM o JOIN p ON o.id = p.`order`"
+    assert list(prompt.rows(f"{table} {joined}")[0]) == ["rowoffset", "id", "amount", "rowkey", "order"]
+    inner = "SELECT rowkey, * FROM (SELECT *, id + 1 AS next FROM o)"
+    assert list(prompt.rows(f"{table} {inner}")[0]) == ["rowkey", "id", "amount", "next"]

@@ -54,7 +54,7 @@ class Parser(argparse.ArgumentParser):
         for word in message.partition("(choose")[0].replace("'", " ").split():
             name = word.partition("=")[0]
             guess = closest(name, options if name.startswith("-") else commands)
-            if guess:
+            if guess and guess != name:  # the same: an option of another command
                 return f" (did you mean {guess}?)"
         return ""
 

@@ -46,7 +46,7 @@ from ottla.pipelines.sql.documents import (
     tables_in,
     without_limit,
 )
-from ottla.pipelines.sql.execution import ChangesQuery, HistoryQuery, QueryFailedError, RunningQuery
+from ottla.pipelines.sql.execution import ChangesQuery, HistoryQuery, QueryFailedError, RunningQuery, with_cure
 from ottla.pipelines.sql.tables import RECORD_TYPES, Table
 from ottla.pipelines.steps.sql_query import Query
 from ottla.pipelines.steps.sql_tokens import SqlError
@@ -199,7 +199,7 @@ class Session:
             raise StatementError(str(problem), self._place(query, select, problem.problem)) from None
         except PipelineError as wrong:
             at = self._place(query, select, wrong.__cause__)
-            raise StatementError("; ".join(_words(wrong)), at) from None
+            raise StatementError(with_cure("; ".join(_words(wrong))), at) from None
         self._tell_losses(running, list(tables.values()))
 
     def _tables(self, select: s.Select) -> tuple[Query, dict[str, Table]]:

@@ -35,6 +35,7 @@ from ottla.pipelines.sinks.external_offsets import kept_offsets
 from ottla.pipelines.sinks.ledger import Remembering
 from ottla.pipelines.sinks.staging import staging_for
 from ottla.pipelines.sinks.tables import DELETED
+from ottla.pipelines.sinks.topic import TopicSink
 from ottla.pipelines.steps.frame import Frame
 
 if TYPE_CHECKING:
@@ -108,6 +109,14 @@ class Delivery:
         paths = [each.path for each in staging_for(batch, PINNED_FOLDER).pin(rows, batch_id).files]
         spark = rows.sparkSession
         return spark.read.schema(rows.schema).parquet(*paths) if paths else spark.createDataFrame([], rows.schema)
+
+    def refusals(self) -> Iterator[str]:
+        """What topics would not take since the last look; no step has counted it."""
+        for route in self.routes:
+            sink = route.sink
+            if isinstance(sink, TopicSink) and (count := sink.take_refused()):
+                rows = "1 row" if count == 1 else f"{count} rows"
+                yield f"{sink.place} has refused {rows}; topic {sink.dead_letters} has the reasons"
 
     def memories(self) -> Iterator[Memory]:
         """What the sinks remember, as far as they do. Raises SinkError where one cannot be asked."""

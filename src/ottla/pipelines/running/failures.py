@@ -7,14 +7,16 @@ import re
 from pyspark.errors import AnalysisException
 
 from ottla.pipelines.model.problems import Path, Problem
+from ottla.pipelines.source.losses import CURE as SPARKS_CURE
 
 LINE_LENGTH_MAX = 400
 OWN = ("SinkError", "SourceError", "DataLossError", "RuntimeError")  # their words say it all
+RAISED = "[USER_RAISED_EXCEPTION] "  # by a column of ours
 CALLED = "An error occurred while calling"  # Py4J's own words; those of Java follow
 PYTHON_ERROR = re.compile(r"^(?:[\w.]*\.)?(\w*(?:Error|Exception|Loss|Missing)\w*): (.+)$", re.MULTILINE)
 FRAMES = re.compile(r"^\s+(at |File |\^|\.\.\. \d+ more)")
 CURES = (
-    ("failOnDataLoss", "records are gone before they were read: set fail_on_data_loss: false to go on without them"),
+    ("failOnDataLoss", "if that was meant, set fail_on_data_loss: false to go on with what is there, or run --fresh"),
     ("UnknownTopicOrPartition", "create the topic, or correct its name"),
     ("CHECKPOINT", "the checkpoint belongs to another version of this pipeline: run with --fresh to begin a new one"),
     (
@@ -33,7 +35,9 @@ def plain_failure(error: BaseException, path: Path) -> Problem:
     text = str(error)
     if isinstance(error, AnalysisException):  # the plan follows, with all options of the sources in it
         text = text.strip().partition("\n")[0]
-    return Problem(path, first_cause(text), next((cure for word, cure in CURES if word in text), ""))
+    cure = next((cure for word, cure in CURES if word in text), "")
+    said = text.replace(f". {SPARKS_CURE}", "")  # the cure is told in the words of a pipeline's file
+    return Problem(path, first_cause(said), cure)
 
 
 def first_cause(text: str) -> str:
@@ -41,7 +45,7 @@ def first_cause(text: str) -> str:
     found = PYTHON_ERROR.findall(text)
     if found:
         name, words = found[-1]
-        return _shortened(words if name in OWN else f"{name}: {words}")
+        return _shortened(words if name in OWN or words.startswith(RAISED) else f"{name}: {words}")
     lines = [line for line in text.splitlines() if line.strip() and not FRAMES.match(line)]
     if len(lines) > 1 and lines[0].startswith(CALLED):
         del lines[0]

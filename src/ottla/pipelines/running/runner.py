@@ -22,11 +22,13 @@ from ottla.pipelines.running.delivery import Delivery, for_frame
 from ottla.pipelines.running.failures import plain_failure
 from ottla.pipelines.running.followed_query import FollowedQuery
 from ottla.pipelines.running.laid_aside import aside_folder
+from ottla.pipelines.running.progress import is_batch
 from ottla.pipelines.running.query_state import QueryState
 from ottla.pipelines.running.realtime import check_realtime, start_realtime
 from ottla.pipelines.running.topic_notes import check_same_topics, note_topics
 from ottla.pipelines.running.topics import make_topics, missing_topics
 from ottla.pipelines.sinks.staging import local_path
+from ottla.pipelines.spark.class_archive import note_work
 from ottla.pipelines.spark.masters import runs_here
 from ottla.pipelines.spark.settings import LOCAL_CHECKPOINT
 
@@ -58,6 +60,7 @@ class Runner:
         self.spark = spark
         self.options = options
         self.queries: list[FollowedQuery | BatchQuery] = []
+        self.has_worked = False  # a batch has ended well
 
     def __repr__(self) -> str:
         return f"Runner({self.pipeline.name}, {len(self.queries)} queries)"
@@ -78,7 +81,11 @@ class Runner:
             raise
 
     def poll(self) -> list[QueryState]:
-        return [query.poll() for query in self.queries]
+        states = [query.poll() for query in self.queries]
+        if not self.has_worked and any(is_batch(report) for state in states for report in state.progress):
+            self.has_worked = True
+            note_work(self.spark)
+        return states
 
     @property
     def is_active(self) -> bool:
@@ -145,7 +152,9 @@ class Runner:
                 beginning.committed,
             )
             account = Account(frame.passages, frame.sources)
-            query = FollowedQuery(self.pipeline, stream, start, account, beginning.kept, letters)
+            query = FollowedQuery(
+                self.pipeline, stream, start, account, beginning.kept, letters, refusals=delivery.refusals
+            )
             query.warnings += [f"{stream.name}: {change}" for change in changes]
             query.wait_for_sources(SOURCES_SECONDS_MAX)
             return query

@@ -34,7 +34,7 @@ RECORD_TYPES = {
     "value": "binary",
     "headers": "array<struct<key:string,value:binary>>",
     "topic": "string",
-    "partition": "int",
+    "partition": "bigint",
     "timestamp": "timestamp",
 }
 
@@ -115,7 +115,7 @@ class Encoding:
         if self.topic_column:
             made["topic"] = _column(self.topic_column).cast("string")
         if self.partition:
-            made["partition"] = _column(self.partition).cast("int")
+            made["partition"] = partition_number(self.partition)
         if self.time:
             made["timestamp"] = _column(self.time).cast("timestamp")
         return [column.alias(name) for name, column in made.items()]
@@ -187,6 +187,16 @@ def finite(column: Column, kind: DataType) -> Column:
     assert isinstance(kind, StructType)
     inside = [finite(column.getField(each.name), each.dataType).alias(each.name) for each in kind.fields]
     return F.when(column.isNotNull(), F.struct(*inside))
+
+
+def partition_number(name: str) -> Column:
+    """Whether there is such a partition is seen where rows are sent; what is no number must not become one."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    column = _column(name)
+    number, text = column.try_cast("bigint"), column.cast("string")
+    words = F.concat(F.lit(f"column {name}: '"), text, F.lit("' is no number of a partition: correct it"))
+    return F.when(column.isNotNull() & number.isNull(), F.raise_error(words)).otherwise(number)
 
 
 def header(name: str, kind: DataType) -> Column:

@@ -75,7 +75,8 @@ def _of_table(sink: DatabaseSink, own: Collection[str], has_others: bool) -> Rem
 def _of_topic(sink: ExactlyOnceTopic, own: Collection[str]) -> Removal:
     count = sink.record_count()
     if count:
-        text = f"has {count} records: delete them (ottla records delete, ottla topics delete), {ONCE_MORE}"
+        found = f"has up to {count} records (markers of transactions are counted, too)"
+        text = f"{found}: delete them (ottla records delete, ottla topics delete), {ONCE_MORE}"
         return Removal(sink.place, text, is_refused=True)
     return Removal(sink.place, "is empty: forget what was written there", remove=partial(sink.forget, own))
 

@@ -19,6 +19,8 @@ WAITING_ROWS_MAX = 200_000
 POLL_SECONDS = 0.005  # nothing wakes the poll when records are sent without reports
 RECORD_OVERHEAD_BYTES = 128  # of a batch with one record: its header, lengths, timestamp
 EXCERPT_BYTES = 4096
+REQUEST_SECONDS = 30.0
+NOTHING_MORE: Mapping[str, str] = {}
 ANY_PARTITION = -1  # librdkafka chooses, by the key if there is one
 # Keys find the partition that a Java producer would choose; batches are as large as a topic takes by default.
 PRODUCER_SETTINGS: dict[str, Any] = {
@@ -57,6 +59,7 @@ class Sending:
         self._queued = 0
         self._waiting: deque[tuple[int, int]] = deque()  # (messages queued up to here, bytes)
         self._waiting_bytes = 0
+        self._partitions: dict[str, int] = {}  # of the topics that rows with a partition go to
 
     def __repr__(self) -> str:
         return f"Sending({self.target.topic}, {self.rows} rows, {self.refused} refused)"
@@ -83,6 +86,8 @@ class Sending:
 
     def _send_slice(self, piece: Any) -> None:
         columns = Columns.of(piece)
+        if columns.partitions is not None:
+            columns = self._without_unknown_partitions(columns, columns.partitions)
         if largest(piece, columns) + RECORD_OVERHEAD_BYTES > self.target.record_bytes_max:
             columns = self._without_oversized(columns)
         if columns.headers is None and columns.timestamps is None:
@@ -123,21 +128,45 @@ class Sending:
                 self._queued += 1
                 return
 
+    def _without_unknown_partitions(self, columns: Columns, partitions: list[int | None]) -> Columns:
+        """librdkafka takes -1 for "any", and says of others only that they are unknown."""
+        wanted = [True] * len(partitions)
+        for index, partition in enumerate(partitions):
+            topic = columns.topic(index, self.target.topic)
+            count = self._partition_count(topic)
+            if partition is None or (partition >= 0 and (partition < count or not count)):
+                continue
+            wanted[index] = False
+            reason = f"partition {partition} is none of topic {topic}, which has {count}"
+            self._refuse(columns, index, reason, "correct it")
+        return columns if all(wanted) else columns.only(wanted)
+
+    def _partition_count(self, topic: str) -> int:
+        """0 of a topic that is not there, or not yet: whoever sends to it hears of that."""
+        if topic not in self._partitions:
+            described = self.producer.list_topics(topic, REQUEST_SECONDS)  # none: kafka-python looks by itself
+            found = described.topics.get(topic) if described is not None else None
+            self._partitions[topic] = len(found.partitions) if found else 0
+        return self._partitions[topic]
+
     def _without_oversized(self, columns: Columns) -> Columns:
         limit = self.target.record_bytes_max - RECORD_OVERHEAD_BYTES
         sizes = columns.sizes()
         for index, size in enumerate(sizes):
             if size > limit:
-                self._refuse(columns, index, size)
+                topic = columns.topic(index, self.target.topic)
+                reason = f"record of {size} bytes is larger than topic {topic} takes ({self.target.record_bytes_max})"
+                self._refuse(columns, index, reason, "raise max.message.bytes of the topic", {"ottla.bytes": str(size)})
         return columns.only([size <= limit for size in sizes])
 
-    def _refuse(self, columns: Columns, index: int, size: int) -> None:
-        topic = self.target.topic if columns.topics is None else columns.topics[index] or self.target.topic
-        reason = f"record of {size} bytes is larger than topic {topic} takes ({self.target.record_bytes_max})"
+    def _refuse(
+        self, columns: Columns, index: int, reason: str, cure: str, more: Mapping[str, str] = NOTHING_MORE
+    ) -> None:
         if self.target.dead_letters is None:
-            raise SinkError(f"{reason}: raise max.message.bytes of the topic, or name a dead-letter topic")
+            raise SinkError(f"{reason}: {cure}, or name a dead-letter topic")
         value, key = columns.values[index], None if columns.keys is None else columns.keys[index]
-        headers = {"ottla.reason": reason, "ottla.topic": topic, "ottla.bytes": str(size)}
+        topic = columns.topic(index, self.target.topic)
+        headers = {"ottla.reason": reason, "ottla.topic": topic, **more}
         self._produce(
             self.target.dead_letters,
             value=None if value is None else value[:EXCERPT_BYTES],
@@ -163,6 +192,9 @@ class Columns(NamedTuple):
             piece.column("value").to_pylist(),
             *(_column(piece, name) for name in ("key", "topic", "partition", "timestamp_ms", "headers")),
         )
+
+    def topic(self, index: int, default: str) -> str:
+        return default if self.topics is None else self.topics[index] or default
 
     def sizes(self) -> list[int]:
         keys = self.keys or [None] * len(self.values)
@@ -197,7 +229,7 @@ class Columns(NamedTuple):
         present = {name: column for name, column in optional.items() if column is not None}
         for index, value in enumerate(self.values):
             row: dict[str, Any] = {"value": value}
-            row["topic"] = default_topic if self.topics is None else self.topics[index] or default_topic
+            row["topic"] = self.topic(index, default_topic)
             row |= {name: column[index] for name, column in present.items() if column[index] is not None}
             if self.headers is not None and self.headers[index]:
                 row["headers"] = [(each["key"], each["value"]) for each in self.headers[index] or ()]

@@ -17,7 +17,7 @@ from ottla.client.errors import ClientError
 from ottla.client.java_properties import translate
 from ottla.pipelines.sinks.at_least_once import Report, publish_rows
 from ottla.pipelines.sinks.batch import Batch, ForeachBatch, SinkError
-from ottla.pipelines.sinks.encoding import Encoding
+from ottla.pipelines.sinks.encoding import Encoding, partition_number
 from ottla.pipelines.sinks.kerberos import NOT_EXACTLY_ONCE, needs_kafka_python, topic_setting
 from ottla.pipelines.sinks.ledger import Question, Recorded, is_written
 from ottla.pipelines.sinks.markers import (
@@ -70,6 +70,7 @@ class TopicSink:
     options: Mapping[str, str] = field(default_factory=dict)
     encoding: Encoding | None = None
     dead_letters: str | None = None
+    _refused: list[int] = field(default_factory=list, repr=False, compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
         if not self.topic or not self.bootstrap_servers:
@@ -90,6 +91,17 @@ class TopicSink:
     def encoded(self, rows: DataFrame) -> DataFrame:
         return producible(rows if self.encoding is None else self.encoding.apply(rows))
 
+    def note_refused(self, published: Published) -> None:
+        if published.refused:
+            self._refused.append(published.refused)
+
+    def take_refused(self) -> int:
+        """How many rows the topic would not take since the last look: they are dead letters."""
+        count = 0
+        while self._refused:
+            count += self._refused.pop()
+        return count
+
     def target(self) -> Target:
         return Target(self.topic, topic_record_bytes_max(self.client(), self.topic), self.dead_letters)
 
@@ -104,7 +116,7 @@ class AtLeastOnceTopic(TopicSink):
         return {**self.__dict__, "_targets": []}
 
     def write(self, rows: DataFrame, batch: Batch) -> None:
-        self.publish(rows, batch)
+        self.note_refused(self.publish(rows, batch))
 
     def publish(self, rows: DataFrame, batch: Batch) -> Published:  # noqa: ARG002 (batches make no difference here)
         if not self._targets:
@@ -174,7 +186,7 @@ class ExactlyOnceTopic(TopicSink):
             reader.close()
 
     def write(self, rows: DataFrame, batch: Batch) -> None:
-        self.publish(rows, batch)
+        self.note_refused(self.publish(rows, batch))
 
     def publish(self, rows: DataFrame, batch: Batch) -> Published:
         """Pin, publish what is not published yet, release."""
@@ -296,8 +308,10 @@ def producible(rows: DataFrame) -> DataFrame:
 
     names = set(rows.columns)
     check_columns(rows.columns)
-    types = {"key": "binary", "value": "binary", "headers": HEADERS_TYPE, "topic": "string", "partition": "int"}
+    types = {"key": "binary", "value": "binary", "headers": HEADERS_TYPE, "topic": "string"}
     columns = [F.col(f"`{name}`").cast(kind).alias(name) for name, kind in types.items() if name in names]
+    if "partition" in names:
+        columns.append(partition_number("partition").alias("partition"))
     if "timestamp" in names:
         columns.append(F.unix_millis(F.col("timestamp").cast("timestamp")).alias("timestamp_ms"))
     return rows.select(*columns)

@@ -10,7 +10,10 @@ Rules:
 3. A file under its final name has been mapped once by a Java that was told to fail if it could not.
 4. Streams load nearly all that others load, but not the other way round: their archive serves everybody, and once it
    is there the others go. Java cannot add to an archive that it uses, so the first stream goes without that of others.
-5. Without an archive everything works as well, but slower.
+5. So it is kept only of a stream whose first batch has ended well: `note_work` then writes down beside it how many
+   classes Java had loaded. A stream that has loaded many more (the first one had no state, say) makes it go, at most
+   once an hour, and the next one writes another.
+6. Without an archive everything works as well, but slower.
 """
 
 from __future__ import annotations
@@ -22,20 +25,28 @@ import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ottla.base.java import Java
 from ottla.pipelines.spark.class_path import ClassPath
 from ottla.pipelines.spark.places import cache_folder
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Work = Literal["streams", "trials", "queries"]
 WIDEST_FIRST: tuple[Work, ...] = ("streams", "trials", "queries")
 ARCHIVES_MAX = 3  # of some 160 MB each, with those that nobody has tried yet: the oldest go
 QUIET_SECONDS = 30  # a file that was changed more recently may still be written
 TRY_SECONDS_MAX = 60
+# So many times the classes that it was made of: it lacks too many. A stream with state loads 6 % more than one without;
+# one that does the same again seems to load 3 % fewer.
+POOR = 1.04
+REMADE_SECONDS_MIN = 3600
 SWITCH = "OTTLA_SPARK_CLASS_ARCHIVE"  # 0 = no archives
 DISABLED = "0"
 RECORDING = "-XX:ArchiveClassesAtExit="
+USING = "-XX:SharedArchiveFile="
 CRASHING = ("-XX:ErrorFile=/dev/null", "-XX:-CreateCoredumpOnCrash")  # over half an archive; nobody must hear of it
 SILENT = ("-Xshare:auto", "-Xlog:disable", "-Xlog:all=error:stderr")  # what Java says about archives is for nobody
 
@@ -65,6 +76,37 @@ def archive_name(java: Java, place: ClassPath, work: Work = "queries") -> str:
     return f"spark-{spark.version}-java-{java.version}-{mark}-{work}"
 
 
+def note_work(spark: SparkSession) -> None:
+    """A stream has done its first batch in it."""
+    java = getattr(spark, "_jvm", None)
+    if java is not None:  # not far away, behind Spark Connect
+        factory = java.java.lang.management.ManagementFactory
+        arguments = [str(each) for each in factory.getRuntimeMXBean().getInputArguments()]
+        note_classes(arguments, int(factory.getClassLoadingMXBean().getTotalLoadedClassCount()))
+
+
+def note_classes(arguments: Sequence[str], classes: int) -> None:
+    """`arguments` are those of a Java that has loaded so many classes."""
+    with contextlib.suppress(OSError, ValueError):  # it is only about the speed of the next start
+        written = next((each.removeprefix(RECORDING) for each in arguments if each.startswith(RECORDING)), "")
+        used = next((each.rpartition(":")[2] for each in arguments if each.startswith(USING)), "")
+        archive = Path(written or used)
+        if archive.stem.endswith(f"-{WIDEST_FIRST[0]}"):
+            if written or not _note(archive).exists():
+                _note(archive).write_text(str(classes))
+            elif _is_poor(_note(archive), classes):
+                archive.unlink(missing_ok=True)
+
+
+def _note(archive: Path) -> Path:
+    return archive.with_suffix(".classes")
+
+
+def _is_poor(note: Path, classes: int) -> bool:
+    is_old = time.time() - note.stat().st_mtime >= REMADE_SECONDS_MIN
+    return is_old and classes > POOR * int(note.read_text())
+
+
 def base_archive(java: Java, folder: Path) -> Path | None:
     """The archive of Java's own classes, on which ours builds; runtimes that come without one get one from us."""
     own = java.library / "server" / "classes.jsa"
@@ -73,7 +115,7 @@ def base_archive(java: Java, folder: Path) -> Path | None:
     made = folder / f"java-{java.version}-{hashlib.sha256(str(own).encode()).hexdigest()[:12]}.jsa"
     if not made.exists():
         unfinished = made.with_suffix(f".{os.getpid()}")
-        _run([str(java.program), "-Xshare:dump", "-Xlog:disable", f"-XX:SharedArchiveFile={unfinished}"])
+        _run([str(java.program), "-Xshare:dump", "-Xlog:disable", f"{USING}{unfinished}"])
         with contextlib.suppress(FileNotFoundError):
             unfinished.replace(made)
     return made if made.exists() else None
@@ -83,30 +125,32 @@ def _options(java: Java, place: ClassPath, work: Work, folder: Path, base: Path,
     files = [folder / f"{archive_name(java, place, each)}.jsa" for each in WIDEST_FIRST]
     own = WIDEST_FIRST.index(work)
     for number, archive in enumerate(files[: own + 1]):
-        if archive.exists() or _adopt(_unfinished(archive), archive, java, place, base):
+        is_proven = number > 0 or _note(archive).exists()
+        if archive.exists() or _adopt(_unfinished(archive), archive, java, place, base, is_proven):
             with contextlib.suppress(OSError):
                 os.utime(archive)  # the archive that was used last is removed last
                 # Nobody asks for these any more; an unfinished one is of a session that ran at the same time.
                 for path in (*files[number + 1 :], *map(_unfinished, files[number:])):
                     path.unlink(missing_ok=True)
-            return [*SILENT, f"-XX:SharedArchiveFile={base}:{archive}"]
+            return [*SILENT, f"{USING}{base}:{archive}"]
     if records and not _unfinished(files[own]).exists():
         _remove_oldest(folder)
-        return [*SILENT, f"-XX:SharedArchiveFile={base}", f"{RECORDING}{_unfinished(files[own])}"]
+        _note(files[own]).unlink(missing_ok=True)  # of an archive that is gone
+        return [*SILENT, f"{USING}{base}", f"{RECORDING}{_unfinished(files[own])}"]
     narrower = [archive for archive in files[own + 1 :] if archive.exists()]
-    return [*SILENT, f"-XX:SharedArchiveFile={':'.join(map(str, (base, *narrower[:1])))}"]
+    return [*SILENT, f"{USING}{':'.join(map(str, (base, *narrower[:1])))}"]
 
 
 def _unfinished(archive: Path) -> Path:
     return archive.with_suffix(".unfinished")
 
 
-def _adopt(unfinished: Path, archive: Path, java: Java, place: ClassPath, base: Path) -> bool:
+def _adopt(unfinished: Path, archive: Path, java: Java, place: ClassPath, base: Path, is_proven: bool) -> bool:
     """Try what an earlier session has left; what cannot be used is removed, unless it may still be written."""
     with contextlib.suppress(FileNotFoundError):
         may_grow = time.time() - unfinished.stat().st_mtime < QUIET_SECONDS
-        sharing = ["-Xshare:on", "-XX:+VerifySharedSpaces", *CRASHING, f"-XX:SharedArchiveFile={base}:{unfinished}"]
-        if _run([str(java.program), *sharing, "-Xlog:disable", "-cp", place.text(), "-version"]):
+        sharing = ["-Xshare:on", "-XX:+VerifySharedSpaces", *CRASHING, f"{USING}{base}:{unfinished}"]
+        if is_proven and _run([str(java.program), *sharing, "-Xlog:disable", "-cp", place.text(), "-version"]):
             unfinished.replace(archive)
             _remove_oldest(archive.parent)
             return True
@@ -116,10 +160,11 @@ def _adopt(unfinished: Path, archive: Path, java: Java, place: ClassPath, base: 
 
 
 def _remove_oldest(folder: Path) -> None:
-    changed = {path: path.stat().st_mtime for path in folder.glob("spark-*")}
+    changed = {path: path.stat().st_mtime for path in folder.glob("spark-*") if path != _note(path)}
     for path in sorted(changed, key=changed.__getitem__)[:-ARCHIVES_MAX]:
         if time.time() - changed[path] >= QUIET_SECONDS:
             path.unlink(missing_ok=True)
+            _note(path).unlink(missing_ok=True)
 
 
 def _run(command: Sequence[str]) -> bool:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ottla.pipelines.sql.stars import without_doubles
 from ottla.pipelines.sql.tables import Table, stream_of
 from ottla.pipelines.steps.sql_query import STREAM, Query, rewrite_query
 from ottla.pipelines.steps.sql_tokens import PIECES, SqlError, tokenize
@@ -28,7 +29,7 @@ class Head:
 
 def tables_in(text: str, known: Collection[str]) -> tuple[Query, list[str]]:
     """The query, and the tables that it reads, in small letters. Raises SqlError."""
-    query = rewrite_query(text, list(known))
+    query = without_doubles(rewrite_query(text, list(known)))
     names = list(dict.fromkeys(query.tables.values()))
     if STREAM in names and STREAM not in {name.lower() for name in known}:
         raise SqlError(f"reads {STREAM}, which is no table and no topic")

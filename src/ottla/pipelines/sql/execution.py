@@ -30,6 +30,7 @@ from ottla.pipelines.running.accounting import dead_in
 from ottla.pipelines.running.builder import Builder, Choices
 from ottla.pipelines.running.failures import first_cause
 from ottla.pipelines.running.problem_location import plain_words
+from ottla.pipelines.running.progress import is_batch
 from ottla.pipelines.running.starting import find_ranges
 from ottla.pipelines.source.losses import SourceError
 from ottla.pipelines.sql.documents import RESULT
@@ -46,6 +47,7 @@ WAIT_S = 0.2  # rows are shown at least that often
 QUEUED_MAX = 16
 TABLE_ROWS_MAX = 1000  # of a table that is shown as a whole
 POLL_S = 0.3
+BATCH_END_S_MAX = 5.0  # for the batch at work, whose losses are to be told
 TASK_OPTION = "maxRecordsPerPartition"
 TASK_RECORDS = 100_000
 LIMITED_RECORDS = 10_000
@@ -53,10 +55,20 @@ TASKS_MAX = 500
 COLLECTED_ROWS_MAX = 10_000
 
 CURES = {  # for what Spark cannot do over what comes
-    "Window function is not supported": ": leave EMIT CHANGES out, or use the step top of a pipeline",
-    "Streaming query is not allowed in subquery": ": join the tables instead",
-    "Sorting is not supported": ": leave ORDER BY or EMIT CHANGES out",
+    "Window function is not supported": "leave EMIT CHANGES out, or use the step top of a pipeline",
+    "Streaming query is not allowed in subquery": "join the tables instead, or leave EMIT CHANGES out",
+    "Sorting is not supported": "leave ORDER BY or EMIT CHANGES out",
+    "Distinct aggregations": "write size(collect_set(column)), or leave EMIT CHANGES out",
+    "without watermark on streaming": (
+        "declare event_time in the table and group by a window of it, or leave EMIT CHANGES out"
+    ),
+    "without a watermark in the join keys": (
+        "declare event_time in both tables and bound one time by the other in ON, or leave EMIT CHANGES out"
+    ),
+    "Except on a streaming": "leave EMIT CHANGES out",
+    "Intersect of streaming": "leave EMIT CHANGES out",
 }
+ABOUT_MODES = ("Invalid streaming output mode", "only in Append output mode")
 
 Rows = Sequence[Sequence[Any]]
 
@@ -143,9 +155,7 @@ class RunningQuery:
         except (PipelineError, SourceError, QueryFailedError) as problem:
             end = problem
         except AnalysisException as problem:
-            words = "; ".join(filter(None, plain_words(problem)))
-            cure = next((cure for text, cure in CURES.items() if text in words), "")
-            end = QueryFailedError(f"{words}{cure}", problem)
+            end = QueryFailedError(with_cure("; ".join(filter(None, plain_words(problem)))), problem)
         except (PySparkException, Py4JError, OSError) as problem:
             end = QueryFailedError(first_cause(str(problem)), problem)
         except Exception as problem:  # noqa: BLE001 (whoever waits for rows must hear of it)
@@ -234,7 +244,8 @@ class ChangesQuery(RunningQuery):
         super().__init__(spark, pipeline)
         self.modes = ("complete", "append", "update") if is_whole else ("update", "append")
         self.query: StreamingQuery | None = None
-        self.told = -1  # the newest batch whose figures were counted
+        self.shown = -1  # the newest batch that gave rows
+        self.told = -1  # the newest one whose figures were counted
 
     def _run(self) -> None:
         builder = Builder(self.spark, self.pipeline, choices=Choices())
@@ -246,17 +257,20 @@ class ChangesQuery(RunningQuery):
                 while not self.query.awaitTermination(POLL_S):  # type: ignore[arg-type]
                     self._count(self.query)
                     if self._is_cancelled.is_set():
+                        self._await_figures(self.query)
                         break
                 self._count(self.query)
             finally:
                 self.query.stop()
 
     def _started(self, rows: DataFrame, folder: str) -> StreamingQuery:
-        """Which kinds of output a query can have only Spark knows: the first that it takes."""
-        problem: AnalysisException | None = None
+        """Which kinds of output a query can have only Spark knows: the first that it takes. If there is none, what is
+        wrong in any of them tells more than that one does not fit; of these, what append lacks."""
+        problems: dict[str, AnalysisException] = {}
         for mode in self.modes:
 
-            def show(batch: DataFrame, _number: int, is_whole: bool = mode == "complete") -> None:
+            def show(batch: DataFrame, number: int, is_whole: bool = mode == "complete") -> None:
+                self.shown = number
                 try:
                     self._show(batch, is_whole)
                 except _Cancelled:
@@ -266,10 +280,9 @@ class ChangesQuery(RunningQuery):
             try:
                 return writer.option("checkpointLocation", f"{folder}/{mode}").start()
             except AnalysisException as refused:
-                is_telling = mode == "append" and not (problem and "Sorting is not supported" in str(problem))
-                problem = refused if problem is None or is_telling else problem
-        assert problem is not None
-        raise problem
+                problems[mode] = refused
+        telling = (each for each in problems.values() if not any(words in str(each) for words in ABOUT_MODES))
+        raise next(telling, problems["append"])
 
     def _show(self, batch: DataFrame, is_whole: bool) -> None:
         if not is_whole:
@@ -278,9 +291,18 @@ class ChangesQuery(RunningQuery):
         rows = batch.limit(TABLE_ROWS_MAX + 1).collect()
         self._put(Batch(batch.columns, rows[:TABLE_ROWS_MAX], True, len(rows) > TABLE_ROWS_MAX))
 
+    def _await_figures(self, query: StreamingQuery) -> None:
+        """Rows of a batch are here before Spark tells what else became of its records."""
+        deadline = time.monotonic() + BATCH_END_S_MAX
+        while self.told < self.shown and time.monotonic() < deadline:
+            if query.awaitTermination(POLL_S / 3):  # type: ignore[arg-type]
+                return
+            self._count(query)
+
     def _count(self, query: StreamingQuery) -> None:
         for progress in query.recentProgress:
-            if progress["batchId"] <= self.told:
+            # Spark also reports that there was nothing to do, with the number of the batch to come.
+            if progress["batchId"] <= self.told or not is_batch(progress):
                 continue
             self.told = progress["batchId"]
             found = count_losses([dict(row.asDict()) for row in progress["observedMetrics"].values()])
@@ -290,8 +312,12 @@ class ChangesQuery(RunningQuery):
             )
 
     def _interrupt(self) -> None:
-        if self.query is not None:
-            self.query.stop()
+        """It looks itself, and stops behind the batch at work."""
+
+
+def with_cure(words: str) -> str:
+    """What Spark says of a query over what comes, and what can be done."""
+    return next((f"{words}: {cure}" for text, cure in CURES.items() if text in words), words)
 
 
 def records_per_task(records: int, is_limited: bool) -> int:

@@ -43,6 +43,7 @@ CREATED: Final = {
     "TOPIC": "use ottla topics create",
     "CONNECTOR": "a pipeline reads and writes: CREATE PIPELINE",
 }
+OF_VALUES: Final = "FILTER (WHERE column IS NOT NULL) (with rowtime if a group is in several partitions)"
 FUNCTIONS: Final = {
     **dict.fromkeys(("JSON_VALUE", "JSON_QUERY", "EXTRACTJSONFIELD"), "get_json_object(text, '$.name')"),
     "JSON_EXISTS": "get_json_object(text, '$.name') IS NOT NULL",
@@ -52,9 +53,9 @@ FUNCTIONS: Final = {
     ),
     **dict.fromkeys(("STRINGTOTIMESTAMP", "PARSE_TIMESTAMP"), "to_timestamp(text, 'yyyy-MM-dd HH:mm')"),
     **dict.fromkeys(("STRINGTODATE", "PARSE_DATE"), "to_date(text, 'yyyy-MM-dd')"),
-    "LATEST_BY_OFFSET": "max_by(column, rowtime)",
-    "EARLIEST_BY_OFFSET": "min_by(column, rowtime)",
-    "COUNT_DISTINCT": "count(DISTINCT column)",
+    "LATEST_BY_OFFSET": f"max_by(column, rowoffset) {OF_VALUES}",
+    "EARLIEST_BY_OFFSET": f"min_by(column, rowoffset) {OF_VALUES}",
+    "COUNT_DISTINCT": "count(DISTINCT column), or with EMIT CHANGES size(collect_set(column))",
     **dict.fromkeys(("PROCTIME", "CURRENT_ROW_TIMESTAMP"), "now(), or rowtime: when the record was written"),
     "AS_VALUE": "the column itself",
     "ARRAY_LENGTH": "array_size(list)",
@@ -62,7 +63,7 @@ FUNCTIONS: Final = {
 FORMAT_CURES: Final = {
     "avro-confluent": "write format = 'avro', encoding = 'confluent', schemas = 'folder with the writers' schemas'",
     "json_sr": "write format = 'json', encoding = 'confluent'",
-    "protobuf_nosr": "write format = 'protobuf'",
+    "protobuf_nosr": "write format = 'protobuf', schema = 'file.proto', message = 'package.Message', without columns",
     "debezium-json": "that is the step parse of a pipeline, format: debezium",
 }
 LEAVE_OUT: Final = {
@@ -131,8 +132,10 @@ def _window(tokens: Sequence[Token]) -> str:
         if token.kind == "number":
             lengths.append(f"'{token.text} {unit.text.lower()}'")
     kept = ", ".join(lengths[: 2 if tokens[0].word == "HOPPING" else 1])
-    function = "session_window" if tokens[0].word == "SESSION" else "window"
+    is_session = tokens[0].word == "SESSION"
+    function = "session_window" if is_session else "window"
+    watermark = "; with EMIT CHANGES it must be the event_time of the table" if is_session else ""
     return (
         f"GROUP BY …, {function}(rowtime, {kept}), with {function}.start and {function}.end in the SELECT "
-        "(rowtime, or the column that is the time of a row)"
+        f"(rowtime, or the column that is the time of a row{watermark})"
     )

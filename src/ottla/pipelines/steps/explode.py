@@ -40,6 +40,8 @@ class Explode:
         clash = {name.lower() for name in new} & {name.lower() for name in others}
         if clash or len(set(new)) < len(new):
             raise StepError(f"there would be two columns {min(clash or set(new))!r}", "give `into` or `key`", "into")
+        if not self.keep_empty:
+            frame = frame.taking_part(F.size(quoted(self.column)) > 0)  # the others give no row: filtered
         made = self._made().alias(AT, *(name for name in new if name != self.position))
         rows = frame.rows.select(*map(quoted, others), *frame.hidden, made)
         position: list[Column | str] = [F.col(AT).alias(self.position)] if self.position else []

@@ -1,5 +1,6 @@
 """Columns become calls of a producer, in order, and nothing goes where it does not fit."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -35,13 +36,16 @@ class Noting:
         self.calls.append((topic, message))
         self._queue(1)
 
+    def list_topics(self, topic: str, seconds: float) -> Any:
+        return SimpleNamespace(topics={topic: SimpleNamespace(partitions={0: None, 1: None})})
+
     def _queue(self, count: int) -> None:
         self.waiting += count
         self.most_waiting = max(self.most_waiting, self.waiting)
 
 
 def rows(**columns: list[Any]) -> pa.RecordBatch:
-    kinds = {"value": pa.binary(), "key": pa.binary(), "topic": pa.string(), "partition": pa.int32()}
+    kinds = {"value": pa.binary(), "key": pa.binary(), "topic": pa.string(), "partition": pa.int64()}
     return pa.RecordBatch.from_pydict({name: pa.array(column, kinds.get(name)) for name, column in columns.items()})
 
 
@@ -101,6 +105,16 @@ def test_a_record_that_is_too_large_goes_to_the_dead_letters_and_the_others_on()
     assert len(letter["value"]) == 4096
     assert dict(letter["headers"])["ottla.topic"] == b"t"
     assert [call["value"] for topic, call in producer.calls if topic == "t"] == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("partition", [-1, 2, 3_000_000_000])
+def test_a_partition_that_the_topic_has_not_is_told_with_the_number_of_those_that_it_has(partition: int) -> None:
+    batch = rows(value=[b"1", b"2", b"3"], partition=[1, partition, None])
+    with pytest.raises(SinkError, match=f"partition {partition} is none of topic t, which has 2: correct it"):
+        send(batch)
+    producer = send(batch, Target("t", 1000, "dead"))
+    assert [call["value"] for topic, call in producer.calls if topic == "t"] == [b"1", b"3"]
+    assert [call["value"] for topic, call in producer.calls if topic == "dead"] == [b"2"]
 
 
 def test_what_waits_is_bounded_in_bytes() -> None:

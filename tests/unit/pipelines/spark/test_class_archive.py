@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from ottla.base.java import Java
-from ottla.pipelines.spark.class_archive import ARCHIVES_MAX, WIDEST_FIRST, Work, archive_name, archive_options
+from ottla.pipelines.spark.class_archive import (
+    ARCHIVES_MAX,
+    WIDEST_FIRST,
+    Work,
+    archive_name,
+    archive_options,
+    note_classes,
+)
 from ottla.pipelines.spark.class_path import ClassPath
 from ottla.pipelines.spark.places import Installed
 
@@ -51,6 +58,8 @@ def left_behind(
     file = folder / f"{archive_name(java, ClassPath(spark), work)}.unfinished"
     file.write_bytes(content)
     os.utime(file, (time.time() - age_seconds,) * 2)
+    if work == "streams":
+        note_classes([f"-XX:ArchiveClassesAtExit={file}"], 20_000)
     return file
 
 
@@ -102,7 +111,35 @@ def test_what_streams_have_loaded_serves_everybody(java: Java, spark: Installed,
     archive = folder / f"{archive_name(java, ClassPath(spark), 'streams')}.jsa"
     for work in reversed(WIDEST_FIRST):
         assert used(archive_options(java, ClassPath(spark), work)) == str(archive)
-    assert list(folder.iterdir()) == [archive]
+    assert sorted(folder.iterdir()) == [archive.with_suffix(".classes"), archive]
+
+
+def test_that_of_a_stream_which_did_no_batch_is_not_kept(java: Java, spark: Installed, folder: Path) -> None:
+    file = left_behind(folder, java, spark, b"good", LONG_AGO, "streams")
+    file.with_suffix(".classes").unlink()
+    assert used(archive_options(java, ClassPath(spark))) == ""
+    assert not file.exists()
+    left_behind(folder, java, spark, b"good", LONG_AGO, "streams")  # the note is of an archive that is gone
+    file.unlink()
+    assert archive_options(java, ClassPath(spark), "streams")[-1].endswith(".unfinished")
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("classes", "age_seconds", "stays"), [(20_700, LONG_AGO, 1), (21_100, 0, 1), (21_100, LONG_AGO, 0)]
+)
+def test_one_that_lacks_many_classes_is_made_anew_after_a_while(
+    java: Java, spark: Installed, folder: Path, classes: int, age_seconds: float, stays: int
+) -> None:
+    left_behind(folder, java, spark, b"good", LONG_AGO, "streams")
+    arguments = archive_options(java, ClassPath(spark), "streams")
+    (note,) = folder.glob("*.classes")
+    os.utime(note, (time.time() - age_seconds,) * 2)
+    note_classes(arguments, classes)
+    assert len(list(folder.glob("*.jsa"))) == stays
+    assert any("ArchiveClassesAtExit" in each for each in archive_options(java, ClassPath(spark), "streams")) != bool(
+        stays
+    )
 
 
 def test_while_another_writes_that_of_streams_any_is_better_than_none(
