@@ -20,6 +20,7 @@ from ottla.base.errors import Error
 from ottla.coordination.machine import Decision, Reply
 from ottla.groups.classic_answers import Client
 from ottla.groups.machine import GroupMachine
+from ottla.groups.offsets import committed
 from ottla.groups.records import read_record
 from ottla.groups.settings import GroupSettings
 from ottla.protocol.messages.group_offsets import (
@@ -147,8 +148,8 @@ class ClassicStage(Stage):
 
     def show_offsets(self) -> None:
         for topic, partitions in self.machine.offsets.topics(GROUP).items():
-            for partition, commit in partitions.items():
-                self.hear(f"{topic}-{partition}={commit.offset}")
+            for partition, kept in partitions.items():
+                self.hear(f"{topic}-{partition}={committed(kept).offset}")
 
     def delete(self) -> None:
         records, error, _ = self.machine.delete_group(GROUP)

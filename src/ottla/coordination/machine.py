@@ -22,11 +22,12 @@ as seen, is lost when its records are refused.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from ottla.base.errors import Error
 
 PIECE_RECORDS = 1_000
+RECORD_BYTES_MORE: Final = 32  # what a record takes beside its key and its value, at most
 
 ReplyTo = Any  # whom a reply goes to: opaque to machines, a parked request for the broker, a number in a simulation
 

@@ -93,6 +93,7 @@ class Runtime(Generic[M]):
         self.must_check_leadership: Callable[[], bool] | None = None  # whether nobody should trust what we know for now
         self._was_checking = False  # because of that
         self.on_settled: Callable[[Shard[M]], None] = lambda _: None  # for what a machine wants done outside the log
+        self.on_taken: Callable[[Shard[M]], None] = lambda _: None  # a shard is loaded, and nobody has asked it yet
         self.crowd: Crowd | None = None  # without it nothing is gathered
         self._gathering: list[Shard[M]] = []  # those that have gathered something
         self._gathering_since = 0.0
@@ -224,7 +225,7 @@ class Runtime(Generic[M]):
             self._take(index, partition, self._make_machine())
             return
         since = partition.leading_since
-        task = tasks.start(self._load(index, partition, since), f"loading {partition.name}")
+        task = tasks.start(self._load(index, partition, since, self._make_machine()), f"loading {partition.name}")
         self._loading[index] = task
         task.add_done_callback(lambda _: self._on_load_ended(index, partition, since))
 
@@ -234,8 +235,7 @@ class Runtime(Generic[M]):
         if not self._is_closed and (partition.is_deleted or partition.leading_since != since):
             self.look_at(index)
 
-    async def _load(self, index: int, partition: Partition, since: int) -> None:
-        machine = self._make_machine()
+    async def _load(self, index: int, partition: Partition, since: int, machine: M) -> None:
         started_ms = self._clock.now_ms()
         offset = partition.log.log_start_offset
         try:
@@ -273,6 +273,7 @@ class Runtime(Generic[M]):
         for decision in machine.loaded(self._clock.now_ms()):
             shard.run(decision)
         self.on_settled(shard)
+        self.on_taken(shard)
         self._arm(shard)
 
     def _drop(self, index: int) -> None:

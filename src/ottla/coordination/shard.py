@@ -26,7 +26,7 @@ from typing import Final, Generic, TypeVar
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.tasks import tell
-from ottla.coordination.machine import Decision, Machine, Record, Stamp
+from ottla.coordination.machine import RECORD_BYTES_MORE, Decision, Machine, Record, Stamp
 from ottla.protocol.batches import HEADER_BYTES, build_batch
 from ottla.protocol.records import Record as StoredRecord
 from ottla.replication.partition import Partition
@@ -35,8 +35,7 @@ from ottla.replication.waiting import WaitingProduce
 logger = logging.getLogger(__name__)
 
 FOREVER_MS: Final = 10**15
-GATHERED_BYTES_MAX: Final = 256 << 10
-RECORD_BYTES_MORE: Final = 32  # what a record takes beside its key and its value, at most
+BATCH_BYTES_MAX: Final = 256 << 10
 _new_tuple: Final = tuple.__new__  # a NamedTuple's own way takes four times as long
 
 M = TypeVar("M", bound=Machine)
@@ -89,6 +88,11 @@ class Shard(Generic[M]):
             self._deliver(decision)
 
     @property
+    def batch_bytes_max(self) -> int:
+        """How large the records that are written together may be."""
+        return min(self.partition.log.settings.max_message_bytes - HEADER_BYTES, BATCH_BYTES_MAX)
+
+    @property
     def has_gathered(self) -> bool:
         return bool(self._gathered)
 
@@ -100,8 +104,7 @@ class Shard(Generic[M]):
         size_bytes = 0
         for key, value in decision.records:
             size_bytes += len(key) + (len(value) if value is not None else 0) + RECORD_BYTES_MORE
-        bytes_max = min(self.partition.log.settings.max_message_bytes - HEADER_BYTES, GATHERED_BYTES_MAX)
-        if self._gathered and self._gathered_bytes + size_bytes > bytes_max:
+        if self._gathered and self._gathered_bytes + size_bytes > self.batch_bytes_max:
             tell(self.flush)
         self._gathered.append(decision)
         self._gathered_bytes += size_bytes

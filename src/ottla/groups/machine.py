@@ -19,7 +19,7 @@ from ottla.groups.consumer_group import JOINING, ConsumerGroup, ConsumerMember
 from ottla.groups.consumer_plan import FindTopics
 from ottla.groups.consumer_records import forget_group
 from ottla.groups.mixed import DOWNGRADES, Downgraded, MixedGroups, downgrade, upgrade, upgrade_problem
-from ottla.groups.offset_machine import OffsetMachine
+from ottla.groups.offset_machine import FORGOTTEN_AT_ONCE, OffsetMachine
 from ottla.groups.offset_records import OffsetOfRecord, offset_of, read_usual_commit
 from ottla.groups.records import GROUP_METADATA, OFFSET_COMMIT, group_tombstone, read_record, restore_group
 from ottla.groups.settings import GroupSettings
@@ -36,7 +36,6 @@ from ottla.protocol.messages.groups import (
 
 LEGACY_OFFSET_COMMIT = 0
 CLASSIC = "classic"
-FORGOTTEN_AT_ONCE = 100
 
 
 class GroupMachine(OffsetMachine):

@@ -5,13 +5,13 @@ Who may commit: members, in their generation or epoch; anybody else only while t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Iterator
 from itertools import islice
 from typing import Final
 from uuid import UUID
 
 from ottla.base.errors import Error
-from ottla.coordination.machine import Decision, Record, Reply, ReplyTo, Stamp, in_pieces
+from ottla.coordination.machine import RECORD_BYTES_MORE, Decision, Record, Reply, ReplyTo, Stamp, in_pieces
 from ottla.groups.classic import ClassicGroups
 from ottla.groups.classic_answers import check_member
 from ottla.groups.classic_group import ClassicGroup, State
@@ -20,7 +20,7 @@ from ottla.groups.consumer_group import ConsumerGroup
 from ottla.groups.consumer_plan import FindTopics
 from ottla.groups.consumer_records import forget_group
 from ottla.groups.offset_records import commit_record, offset_tombstone
-from ottla.groups.offsets import Committed, Offsets
+from ottla.groups.offsets import Committed, Offsets, committed
 from ottla.groups.records import group_tombstone
 from ottla.groups.settings import GroupSettings
 from ottla.groups.subscription import subscribed_topics
@@ -43,6 +43,8 @@ from ottla.protocol.messages.transaction_steps import (
 )
 
 NONE: Final = Error.NONE  # looked up once: an enumeration takes its time to find its members
+FORGOTTEN_AT_ONCE: Final = 200
+LOOKED_AT_AT_ONCE: Final = 1_000  # groups
 COMPLETING_REBALANCE: Final = State.COMPLETING_REBALANCE
 _new: Final = object.__new__
 _new_tuple: Final = tuple.__new__  # a NamedTuple's own way takes four times as long
@@ -59,6 +61,7 @@ class OffsetMachine:
         self.offsets = Offsets()
         self.classic = ClassicGroups(self.groups, settings)
         self.consumer = ConsumerGroups(settings, find_topics)
+        self.made_at = 0  # after how many changes to topics; whoever counts them says so
 
     @property
     def settings(self) -> GroupSettings:
@@ -202,9 +205,29 @@ class OffsetMachine:
             or self.offsets.is_pending(group_id, topic, partition)
         ]
 
-    def topics_deleted(self, names: set[str]) -> list[Decision]:
-        """Offsets of a topic go with it: a new topic of the same name begins at its own beginning."""
-        return in_pieces([offset_tombstone(*place) for place in sorted(self.offsets.places_in(names))])
+    def topics_deleted(self, names: Container[str], bytes_max: int) -> Iterator[Decision]:
+        """Offsets of a topic go with it: a new topic of the same name begins at its own beginning.
+
+        There may be a million, so these are decisions to be run one after the other, each of a fraction of a
+        millisecond, and with no more records than `bytes_max`: others may have their turn in between. One without
+        records has looked at many groups in vain.
+        """
+        records: list[Record] = []
+        size_bytes = 0
+        for looked_at, (group_id, topics) in enumerate(self.offsets.all_groups(), 1):
+            for topic in [topic for topic in topics if topic in names]:
+                for partition in list(topics.get(topic, ())):
+                    record = offset_tombstone(group_id, topic, partition)
+                    record_bytes = len(record.key) + RECORD_BYTES_MORE
+                    if len(records) == FORGOTTEN_AT_ONCE or size_bytes + record_bytes > bytes_max:
+                        yield Decision(records)
+                        records, size_bytes = [], 0
+                    records.append(record)
+                    size_bytes += record_bytes
+            if looked_at % LOOKED_AT_AT_ONCE == 0:
+                yield Decision(records)
+                records, size_bytes = [], 0
+        yield Decision(records)
 
     def some_forgotten(self, group_id: str, at_most: int) -> tuple[list[Record], bool]:
         """Of what a group has committed, or is about to; and whether that is all of it."""
@@ -238,8 +261,8 @@ class OffsetMachine:
             offset_tombstone(group.group_id, topic, partition)
             for topic, partitions in topics.items()
             if topic not in subscribed
-            for partition, commit in partitions.items()
-            if now_ms - commit.commit_ms >= self.settings.offsets_retention_ms
+            for partition, kept in partitions.items()
+            if now_ms - committed(kept).commit_ms >= self.settings.offsets_retention_ms
             and not self.offsets.is_pending(group.group_id, topic, partition)
         ]
         if not group.members and len(records) == sum(map(len, topics.values())) and records:
@@ -256,8 +279,8 @@ class OffsetMachine:
             offset_tombstone(group.group_id, topic, partition)
             for topic, partitions in self.offsets.topics(group.group_id).items()
             if topic not in (subscribed or ())
-            for partition, commit in partitions.items()
-            if self._has_expired(group, commit, now_ms)
+            for partition, kept in partitions.items()
+            if self._has_expired(group, committed(kept), now_ms)
             and not self.offsets.is_pending(group.group_id, topic, partition)
         ]
 

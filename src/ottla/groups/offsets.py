@@ -7,11 +7,15 @@ commit of the same partition wins over an earlier transactional one: what counts
 from __future__ import annotations
 
 from collections.abc import Iterator
+from struct import Struct
 from typing import Final, NamedTuple
 
 from ottla.groups.offset_records import NO_EXPIRY, OffsetOfRecord
 
 _new_tuple: Final = tuple.__new__  # a NamedTuple's own way takes four times as long
+_pack: Final = Struct("<qiqqq").pack  # offset, leader epoch, times of the commit and of its expiry, order
+_unpack: Final = Struct("<qiqqq").unpack_from
+KEPT_BYTES: Final = 36  # without metadata
 
 
 class Committed(NamedTuple):
@@ -25,7 +29,11 @@ class Committed(NamedTuple):
     order: int = 0  # its place among all commits of this partition of the log
 
 
-Topics = dict[str, dict[int, Committed]]
+Kept = bytes
+"""A Committed as it is kept. There may be millions: objects that the garbage collector has to look at, again and again,
+would have it stop everybody for 50 ms; and these take half of the memory."""
+
+Topics = dict[str, dict[int, Kept]]
 Place = tuple[str, str, int]
 """Group, topic, partition."""
 
@@ -43,7 +51,8 @@ class Offsets:
     def get(self, group: str, topic: str, partition: int) -> Committed | None:
         topics = self._groups.get(group)
         partitions = topics.get(topic) if topics is not None else None
-        return partitions.get(partition) if partitions is not None else None
+        kept = partitions.get(partition) if partitions is not None else None
+        return committed(kept) if kept is not None else None
 
     def topics(self, group: str) -> Topics:
         return self._groups.get(group, {})
@@ -57,26 +66,24 @@ class Offsets:
     def has_any(self, group: str) -> bool:
         return bool(self._groups.get(group)) or any(group in groups for groups in self._pending.values())
 
-    def places_in(self, names: set[str]) -> set[Place]:
-        """All that is committed of these topics, or about to be."""
-        return {
-            (group, name, partition)
-            for groups in self._maps()
-            for group, topics in groups.items()
-            for name in names
-            if name in topics
-            for partition in topics[name]
-        }
+    def all_groups(self) -> Iterator[tuple[str, Topics]]:
+        """All that is committed, or about to be, by group. Whoever goes through it may forget or commit meanwhile.
+
+        What is about to be comes first: when its transaction ends it may move to where nobody has looked yet, but not
+        the other way.
+        """
+        for groups in [*self._pending.values(), self._groups]:
+            for group in list(groups):
+                topics = groups.get(group)
+                if topics is not None:
+                    yield group, topics
 
     def places_of(self, group: str) -> Iterator[Place]:
         """All that a group has committed, or is about to: then a place may come again."""
-        for groups in self._maps():
+        for groups in [self._groups, *self._pending.values()]:
             for topic, partitions in groups.get(group, {}).items():
                 for partition in partitions:
                     yield group, topic, partition
-
-    def _maps(self) -> list[dict[str, Topics]]:
-        return [self._groups, *self._pending.values()]
 
     # ---- writing, in the order of the log
 
@@ -105,26 +112,32 @@ class Offsets:
 
     def _commit_all(self, group: str, topics: Topics) -> None:
         for topic, partitions in topics.items():
-            for partition, commit in partitions.items():
+            for partition, kept in partitions.items():
                 newest = self.get(group, topic, partition)
-                if newest is None or newest.order < commit.order:
-                    self._keep(self._groups, group, topic, partition, commit)
+                if newest is None or newest.order < committed(kept).order:
+                    self._keep(self._groups, group, topic, partition, kept)
 
-    def _stamped(self, found: OffsetOfRecord) -> Committed:
+    def _stamped(self, found: OffsetOfRecord) -> Kept:
         self._order += 1
-        numbers = (found.offset, found.leader_epoch, found.metadata, found.commit_ms, found.expire_ms, self._order)
-        committed: Committed = _new_tuple(Committed, numbers)
-        return committed
+        kept: bytes = _pack(found.offset, found.leader_epoch, found.commit_ms, found.expire_ms, self._order)
+        return kept + found.metadata.encode() if found.metadata else kept
 
     @staticmethod
-    def _keep(groups: dict[str, Topics], group: str, topic: str, partition: int, commit: Committed) -> None:
+    def _keep(groups: dict[str, Topics], group: str, topic: str, partition: int, kept: Kept) -> None:
         topics = groups.get(group)
         if topics is None:
             topics = groups[group] = {}
         partitions = topics.get(topic)
         if partitions is None:
             partitions = topics[topic] = {}
-        partitions[partition] = commit
+        partitions[partition] = kept
 
     def __repr__(self) -> str:
         return f"<Offsets of {len(self._groups)} groups, {len(self._pending)} open transactions>"
+
+
+def committed(kept: Kept) -> Committed:
+    offset, leader_epoch, commit_ms, expire_ms, order = _unpack(kept)
+    metadata = kept[KEPT_BYTES:].decode() if len(kept) > KEPT_BYTES else ""
+    found: Committed = _new_tuple(Committed, (offset, leader_epoch, metadata, commit_ms, expire_ms, order))
+    return found

@@ -168,3 +168,17 @@ def a_wish(world: World, partitions: int, brokers: int) -> Asked:
         (ElectLeadersRequest(topic_partitions=None, timeout_ms=2_000), ElectLeadersResponse, 2),
     ]
     return world.random.choice(wishes)
+
+
+def a_move_of_coordinators(world: World) -> list[Asked]:
+    """Another replica becomes the preferred one of a partition of the offsets topic, and then its leader."""
+    moved = ReassignablePartition(
+        partition_index=world.random.randrange(2), replicas=world.random.sample(range(1, 4), 3)
+    )
+    reassign = AlterPartitionReassignmentsRequest(
+        timeout_ms=2_000, topics=[ReassignableTopic(name="__consumer_offsets", partitions=[moved])]
+    )
+    return [
+        (reassign, AlterPartitionReassignmentsResponse, 0),
+        (ElectLeadersRequest(topic_partitions=None, timeout_ms=2_000), ElectLeadersResponse, 2),
+    ]

@@ -9,7 +9,14 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from tests.simulation.brokers.admin import BusyVisitor, HastyVisitor, Visitor, a_question, a_wish
+from tests.simulation.brokers.admin import (
+    BusyVisitor,
+    HastyVisitor,
+    Visitor,
+    a_move_of_coordinators,
+    a_question,
+    a_wish,
+)
 from tests.simulation.brokers.cluster import CLIENTS, SESSION_MS, BrokerHost, Cluster
 from tests.simulation.brokers.logins import WRONG, Intruder, PasswordSetter
 from tests.simulation.brokers.network import Way
@@ -266,6 +273,15 @@ def visit(life: Life) -> None:
         kind(cluster, name, asked).start()
 
 
+def move_coordinators(life: Life) -> None:
+    """Somebody else is to lead a partition of the offsets topic, without anybody being hurt."""
+    world = life.world
+    world.tell("a group coordinator moves")
+    for number, asked in enumerate(a_move_of_coordinators(world)):
+        visitor = Visitor(life.cluster, f"c{world.rounds}.{number}", asked)
+        world.after(0.3 * number, visitor.start)
+
+
 def vanish(life: Life) -> None:
     """Clients lose their connections while they wait."""
     for client in (*life.workers(), *life.consumers):
@@ -312,6 +328,7 @@ class Theme(NamedTuple):
     heals: bool = False  # a broker dies for good, and the others get what it held
     folders: int = 1  # of each broker; with more of them one fails for good, and another one gets what it held
     is_secured: bool = False  # everybody has to log in, also the brokers at each other
+    renews: bool = False  # topics are deleted and made anew all the time, and their offsets are forgotten slowly
 
 
 PROCESSES: Final = (kill_someone, kill_before_a_write, stop_someone)
@@ -342,5 +359,6 @@ THEMES: Final[dict[str, Theme]] = {
         (*LOGINS, *LOGINS, mistype_password, mistype_password, *PROCESSES, *NETWORK, pause, lose_session, vanish),
         is_secured=True,
     ),
+    "renewal": Theme(0, (slow_network, move_coordinators, move_coordinators), is_harmless=True, renews=True),
     "mixed": Theme(6, (*PROCESSES, *NETWORK, pause, lose_session, step_clock, visit, vanish)),
 }

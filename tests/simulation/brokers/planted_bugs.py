@@ -24,6 +24,7 @@ MEMBERSHIP = "controller/cluster/membership.py"
 FEED = "controller/cluster/feed.py"
 LOGINS = "broker/security/logins.py"
 HEALING = "controller/decisions/healing"
+DELETED_TOPICS = "broker/coordinators/deleted_topics.py"
 
 BUGS = [
     PlantedBug(
@@ -441,6 +442,27 @@ BUGS = [
             ),
         ),
         "healing",
+    ),
+    PlantedBug(
+        "offsets of a deleted topic are still being forgotten when it is made anew",
+        (Change(DELETED_TOPICS, "                tasks.tell(self._finish, forgetting)\n", "                pass\n"),),
+        "renewal",
+    ),
+    PlantedBug(
+        "offsets of a deleted topic stay when it is made anew",
+        (
+            Change(
+                DELETED_TOPICS,
+                "                tasks.tell(self._finish, forgetting)\n",
+                "                self._under_way.remove(forgetting)\n",
+            ),
+        ),
+        "renewal",
+    ),
+    PlantedBug(
+        "a coordinator that leads next does not forget the rest of what was committed for a deleted topic",
+        (Change(DELETED_TOPICS, "            self._begin(shard, set(self._gone))\n", "            pass\n"),),
+        "renewal",
     ),
     PlantedBug(
         "healing forgets the throttle of what is copied anew at home",

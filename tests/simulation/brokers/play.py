@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import nullcontext
 from random import Random
 
 from tests.simulation.brokers.admin import Creator
@@ -30,8 +31,10 @@ from tests.simulation.brokers.logins import ALICE, Accounts, Intruder, PasswordS
 from tests.simulation.brokers.logins import SETTINGS as SECURED
 from tests.simulation.brokers.members import ClassicMember, ConsumerMember, Member
 from tests.simulation.brokers.producers import Producer
+from tests.simulation.brokers.renewers import Renewer, slow_forgetting
 from tests.simulation.brokers.transactors import IN as TOPIC
 from tests.simulation.brokers.transactors import OUT, Counter, Transactor
+from tests.simulation.brokers.wire import Client
 from tests.simulation.brokers.world import BrokenPromiseError, World
 
 START_SECONDS_MAX = 20.0
@@ -55,6 +58,7 @@ class Life:
         self.consumers: list[Consumer] = []
         self.transactors: list[Transactor] = []
         self.members: list[Member] = []
+        self.renewers = [Renewer(cluster, f"t{number}") for number in range(2 if theme.renews else 0)]
         if theme.is_secured:
             cluster.accounts = Accounts()
 
@@ -64,6 +68,9 @@ class Life:
     def workers(self) -> list[Producer | Transactor | Member]:
         """Those whose work must go on once all is mended."""
         return [*self.producers, *self.transactors, *self.members]
+
+    def clients(self) -> list[Client]:
+        return [*self.workers(), *self.consumers, *self.renewers]
 
     def play(self) -> None:
         self.begin()
@@ -111,7 +118,7 @@ class Life:
             for number in range(chance.choice((0, 0, 1, 2, 3))):
                 name = f"{letter}{number}"
                 self.members.append(kind(self.cluster, name, self.ledger, f"group {letter}", TOPIC, self.partitions))
-        for client in (*self.workers(), *self.consumers):
+        for client in self.clients():
             client.start()
 
     def meddle(self, seconds: float) -> None:
@@ -138,7 +145,7 @@ class Life:
         if not self.world.run(RECOVERY_SECONDS_MAX, lambda: not stuck()):
             self.world.break_(f"the work of {stuck()} does not go on after all is mended")
         self.world.run(self.world.random.choice((0.0, 1.0, 3.0)))
-        for client in (*self.workers(), *self.consumers):
+        for client in self.clients():
             client.is_done = True
         if not self.world.run(QUIET_SECONDS_MAX, lambda: not self.cluster.working):
             self.world.break_(f"clients do not come to an end: {list(self.cluster.working)}")
@@ -206,7 +213,8 @@ def simulate(seed: int, theme: str | None = None, lines: int | None = 80) -> Wor
     settings = FOLDERS if THEMES[name].folders > 1 else settings
     with running(seed, THEMES[name].brokers, settings, lines, THEMES[name].folders) as cluster:
         cluster.world.tell(f"theme {name}")
-        Life(cluster, THEMES[name]).play()
+        with slow_forgetting(cluster.world) if THEMES[name].renews else nullcontext():
+            Life(cluster, THEMES[name]).play()
     return cluster.world
 
 

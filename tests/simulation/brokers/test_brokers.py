@@ -54,6 +54,19 @@ def test_no_failed_folder_breaks_a_promise(seed: int) -> None:
     simulate(seed, "folders")
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_no_topic_that_is_made_anew_breaks_a_promise(seed: int) -> None:
+    """Its offsets are forgotten slowly, coordinators move meanwhile."""
+    simulate(seed, "renewal")
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("first", range(5, 305, PIECE))
+def test_no_topic_of_many_that_is_made_anew_breaks_a_promise(first: int) -> None:
+    for seed in range(first, first + PIECE):
+        simulate(seed, "renewal")
+
+
 @pytest.mark.faults
 @pytest.mark.parametrize("first", range(8, 608, PIECE))
 def test_no_healing_of_many_breaks_a_promise(first: int) -> None:

@@ -9,6 +9,7 @@ from ottla.base.errors import KafkaError
 from ottla.broker.configs.loggers import logger_levels
 from ottla.broker.slices import Turn, in_slices
 from ottla.controller.decisions.config_changes import ConfigResourceType
+from ottla.groups.offsets import committed
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
@@ -59,7 +60,7 @@ def offsets_of(group: str, context: Context) -> dict[str, dict[str, int]]:
     except KafkaError:  # its coordinator is elsewhere, or not ready: so the request will be told, too
         return {}
     return {
-        topic: {str(index): committed.offset for index, committed in partitions.items()}
+        topic: {str(index): committed(kept).offset for index, kept in partitions.items()}
         for topic, partitions in topics.items()
     }
 

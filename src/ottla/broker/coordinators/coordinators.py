@@ -18,6 +18,7 @@ from ottla.base.names import TopicPartition
 from ottla.base.resource_checks import inherited_by_groups
 from ottla.base.resource_keys import GroupResourceKeys
 from ottla.broker.context import Context
+from ottla.broker.coordinators.deleted_topics import DeletedTopics
 from ottla.broker.coordinators.group_topics import ImageCatalog, matching_topics
 from ottla.broker.coordinators.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, InternalTopics
 from ottla.broker.coordinators.markers import MarkerWriter
@@ -76,7 +77,7 @@ class Coordinators:
         self.groups: Runtime[GroupMachine] = self._runtime(
             OFFSETS_TOPIC,
             node.settings.offsets_commit_timeout_ms,
-            lambda: self._configured(GroupMachine(group_settings(node.settings), matching_topics, self.catalog)),
+            self._make_group_machine,
             node.settings.offsets_topic_compression_codec,
         )
         self.transactions: Runtime[TransactionMachine] = self._runtime(
@@ -84,6 +85,8 @@ class Coordinators:
             node.settings.request_timeout_ms,
             lambda: TransactionMachine(transaction_settings(node.settings)),
         )
+        self._deleted_topics = DeletedTopics(self.groups)
+        self.groups.on_taken = self._deleted_topics.on_taken
         self.guards = VerificationGuards()
         self._partition_messengers = PartitionMessengers(call)
         self.verification = TransactionVerification(node, self.transactions, self._partition_messengers)
@@ -137,17 +140,9 @@ class Coordinators:
             self._change_settings(self._node.settings)
         changed = new.changed_topics_since(old)
         self._image_count += 1
+        self._deleted_topics.on_topics_changed(changed, old.topics, new.topics)
         if OFFSETS_TOPIC in changed or TRANSACTIONS_TOPIC in changed:
             self._follow_soon()
-        deleted = {
-            name
-            for name in changed
-            if name in old.topics and (name not in new.topics or new.topics[name].topic_id != old.topics[name].topic_id)
-        }
-        if deleted:
-            for shard in self.groups.loaded():
-                for decision in shard.machine.topics_deleted(deleted):
-                    self.groups.run(shard, decision)
 
     def _follow_soon(self) -> None:
         """The publisher gives partitions their roles in slices: look at once, and when all have theirs."""
@@ -205,11 +200,17 @@ class Coordinators:
         for transactions in self.transactions.loaded():
             transactions.machine.settings = transaction_settings(settings)
 
+    def _make_group_machine(self) -> GroupMachine:
+        machine = GroupMachine(group_settings(self._node.settings), matching_topics, self.catalog)
+        machine.made_at = self._deleted_topics.count
+        return self._configured(machine)
+
     def _configured(self, machine: GroupMachine) -> GroupMachine:
         machine.consumer.times_of = self._times_of
         return machine
 
     def close(self) -> None:
+        self._deleted_topics.close()
         self.groups.close()
         self.transactions.close()
         self._marker_messengers.close()

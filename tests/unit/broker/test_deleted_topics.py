@@ -1,0 +1,412 @@
+"""Offsets of deleted topics: forgotten in slices, and what may come between two of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+import virtual_time
+from ottla.base import tasks
+from ottla.base.broker_settings import BrokerSettings
+from ottla.base.errors import Error
+from ottla.base.partitioning import partition_for
+from ottla.base.topic_settings import TopicSettings
+from ottla.broker.coordinators import deleted_topics
+from ottla.broker.coordinators.coordinators import group_settings
+from ottla.broker.coordinators.deleted_topics import DeletedTopics
+from ottla.coordination.runtime import Runtime
+from ottla.groups.machine import GroupMachine
+from ottla.groups.offset_machine import FORGOTTEN_AT_ONCE
+from ottla.protocol.batches import read_batch_header
+from ottla.protocol.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from ottla.protocol.messages.transaction_steps import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from ottla.replication.role import Role
+from unit.coordination.stand import ME, OTHER, Replicas, lead, lose
+
+TOPIC = "__consumer_offsets"
+SHARDS = 2
+PARTITIONS = 2 * FORGOTTEN_AT_ONCE + 50  # so that each group takes several slices
+
+
+@pytest.fixture(autouse=True)
+def one_decision_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On this loop no time passes while somebody works: every slice is over at once."""
+    monkeypatch.setattr("ottla.broker.slices.SLICE_SECONDS", -1.0)
+
+
+@pytest.fixture
+def replicas(tmp_path: Path) -> Iterator[Replicas]:
+    made = Replicas(tmp_path)
+    yield made
+    made.close()
+
+
+class Stand:
+    """Two partitions of the offsets topic with a group each, and images that topics come into and go from."""
+
+    def __init__(self, replicas: Replicas, replica_ids: tuple[int, ...]) -> None:
+        self.partitions = [replicas.make(TOPIC, index, replica_ids) for index in range(SHARDS)]
+        self.runtime: Runtime[GroupMachine] = replicas.runtime(TOPIC, self._make_machine)
+        self.deleted = DeletedTopics(self.runtime)
+        self.runtime.on_taken = self.deleted.on_taken
+        self.groups = [next(f"g{n}" for n in range(99) if partition_for(f"g{n}", SHARDS) == i) for i in range(SHARDS)]
+        self.topics: dict[str, Any] = {}
+        self.made = 0
+        self.create("t", "other")
+        self.runtime.follow(SHARDS)
+
+    def _make_machine(self) -> GroupMachine:
+        settings = group_settings(BrokerSettings({}))
+        machine = GroupMachine(settings, lambda *_: frozenset(), lambda: None)  # type: ignore[arg-type,return-value]
+        machine.made_at = self.deleted.count
+        return machine
+
+    def create(self, *names: str) -> None:
+        self._change({**self.topics, **{name: self._topic() for name in names}})
+
+    def delete(self, *names: str) -> None:
+        self._change({name: topic for name, topic in self.topics.items() if name not in names})
+
+    def _topic(self) -> Any:
+        self.made += 1
+        return SimpleNamespace(topic_id=UUID(int=self.made))
+
+    def _change(self, new: dict[str, Any]) -> None:
+        old, self.topics = self.topics, new
+        changed = sorted(name for name in old.keys() | new.keys() if old.get(name) is not new.get(name))
+        self.deleted.on_topics_changed(changed, old, new)
+
+    def commit(self, group: str, topic: str, count: int = PARTITIONS, offset: int = 5) -> None:
+        rows = [OffsetCommitRequestPartition(partition_index=n, committed_offset=offset) for n in range(count)]
+        request = OffsetCommitRequest(
+            group_id=group,
+            generation_id_or_member_epoch=-1,
+            member_id="",
+            topics=[OffsetCommitRequestTopic(name=topic, partitions=rows)],
+        )
+        shard = self.runtime.shard(group)
+        self.runtime.run(shard, shard.machine.commit(request, lambda _: None, self.runtime.now_ms()))
+
+    def commit_everywhere(self, *topics: str) -> None:
+        for group in self.groups:
+            for topic in topics:
+                self.commit(group, topic)
+
+    def commit_in_transaction(self, group: str, topic: str, count: int) -> None:
+        rows = [
+            TxnOffsetCommitRequestPartition(partition_index=n, committed_offset=7, committed_metadata="")
+            for n in range(count)
+        ]
+        request = TxnOffsetCommitRequest(
+            transactional_id="x",
+            group_id=group,
+            producer_id=7,
+            producer_epoch=0,
+            topics=[TxnOffsetCommitRequestTopic(name=topic, partitions=rows)],
+        )
+        shard = self.runtime.shard(group)
+        decision = shard.machine.commit_in_transaction(request, {}, lambda _: None, self.runtime.now_ms())
+        self.runtime.run(shard, decision)
+
+    def counts(self, topic: str = "t") -> list[int]:
+        """How many offsets of the topic each group still has."""
+        shards = [self.runtime.shard(group) for group in self.groups]
+        return [
+            len(shard.machine.offsets.topics(group).get(topic, {}))
+            for shard, group in zip(shards, self.groups, strict=True)
+        ]
+
+    async def all_forgotten(self) -> None:
+        while self.deleted._task is not None:
+            await asyncio.sleep(0.01)
+
+    async def loaded(self) -> None:
+        while self.runtime._loading:
+            await asyncio.sleep(0.01)
+
+
+def play(replicas: Replicas, scene: Callable[[Stand], Awaitable[None]], replica_ids: tuple[int, ...] = (ME,)) -> None:
+    async def whole() -> None:
+        stand = Stand(replicas, replica_ids)
+        await scene(stand)
+        stand.deleted.close()
+        stand.runtime.close()
+
+    failed = tasks.counts.failed, tasks.counts.restarted
+    virtual_time.run(whole())
+    assert (tasks.counts.failed, tasks.counts.restarted) == failed
+
+
+async def one_slice() -> None:
+    await asyncio.sleep(0)
+
+
+def test_they_go_some_at_a_time_and_no_others_with_them(replicas: Replicas) -> None:
+    async def scene(stand: Stand) -> None:
+        stand.commit_everywhere("t", "other")
+        stand.delete("t")
+        assert stand.counts() == [PARTITIONS, PARTITIONS]  # whoever deletes a topic does not wait for it
+        seen = []
+        while any(stand.counts()):
+            await one_slice()
+            seen.append(sum(stand.counts()))
+        steps = [before - after for before, after in zip([2 * PARTITIONS, *seen], seen, strict=False)]
+        assert max(steps) == FORGOTTEN_AT_ONCE
+        await stand.all_forgotten()
+        assert stand.counts("other") == [PARTITIONS, PARTITIONS]
+
+    play(replicas, scene)
+
+
+def test_what_is_left_goes_before_a_new_topic_of_that_name_is_known(replicas: Replicas) -> None:
+    async def scene(stand: Stand) -> None:
+        stand.commit_everywhere("t")
+        stand.delete("t")
+        await one_slice()
+        await one_slice()
+        assert 0 < sum(stand.counts()) < 2 * PARTITIONS
+        stand.create("t")
+        assert stand.counts() == [0, 0]
+        stand.commit_everywhere("t")
+        await stand.all_forgotten()
+        assert stand.counts() == [PARTITIONS, PARTITIONS]
+
+    play(replicas, scene)
+
+
+def test_a_topic_that_was_made_anew_unseen_has_none_of_the_old_offsets(replicas: Replicas) -> None:
+    """Between two images that a broker sees there may be both."""
+
+    async def scene(stand: Stand) -> None:
+        stand.commit_everywhere("t")
+        stand.create("t")  # with another id
+        assert stand.counts() == [0, 0]
+        stand.commit_everywhere("t")
+        await stand.all_forgotten()
+        assert stand.counts() == [PARTITIONS, PARTITIONS]
+
+    play(replicas, scene)
+
+
+def test_another_topic_that_comes_or_goes_meanwhile_hurries_nobody(replicas: Replicas) -> None:
+    async def scene(stand: Stand) -> None:
+        stand.commit_everywhere("t", "other")
+        stand.delete("t")
+        stand.create("third")
+        assert stand.counts() == [PARTITIONS, PARTITIONS]
+        await one_slice()
+        stand.delete("other")
+        await stand.all_forgotten()
+        assert stand.counts() == stand.counts("other") == [0, 0]
+
+    play(replicas, scene)
+
+
+def test_offsets_of_an_open_transaction_go_too_whenever_it_ends(replicas: Replicas) -> None:
+    async def scene(stand: Stand) -> None:
+        group = stand.groups[0]
+        stand.commit_in_transaction(group, "t", PARTITIONS)
+        stand.delete("t")
+        await one_slice()
+        await one_slice()
+        machine = stand.runtime.shard(group).machine
+        machine.offsets.end_transaction(7, is_commit=True)
+        assert 0 < stand.counts()[0] < PARTITIONS  # some have moved to where it would have been too late to look
+        await stand.all_forgotten()
+        assert stand.counts() == [0, 0]
+
+    play(replicas, scene)
+
+
+def test_whoever_leads_next_forgets_the_rest(replicas: Replicas) -> None:
+    """Which is this broker again here; what it knows every other one knows, too."""
+
+    async def scene(stand: Stand) -> None:
+        stand.commit_everywhere("t", "other")
+        stand.delete("t")
+        await one_slice()
+        await one_slice()
+        assert 0 < stand.counts()[0] < PARTITIONS
+        lose(stand.partitions[0], 1)
+        stand.runtime.follow(SHARDS)
+        await one_slice()
+        lead(stand.partitions[0], 2, (ME,))
+        stand.runtime.follow(SHARDS)
+        await stand.loaded()
+        await stand.all_forgotten()
+        assert stand.counts() == [0, 0]
+        assert stand.counts("other") == [PARTITIONS, PARTITIONS]
+
+    play(replicas, scene)
+
+
+@pytest.mark.parametrize("is_gone_before", [True, False])
+def test_a_topic_that_comes_again_while_a_partition_is_loaded(replicas: Replicas, is_gone_before: bool) -> None:
+    async def scene(stand: Stand) -> None:
+        stand.commit_everywhere("t")
+        lose(stand.partitions[0], 1)
+        stand.runtime.follow(SHARDS)
+        if is_gone_before:
+            stand.delete("t")
+        lead(stand.partitions[0], 2, (ME,))
+        stand.runtime.follow(SHARDS)
+        assert stand.runtime._loading
+        stand.delete("t")
+        stand.create("t")
+        await stand.loaded()
+        assert stand.counts() == [0, 0]
+        stand.commit_everywhere("t")
+        await stand.all_forgotten()
+        assert stand.counts() == [PARTITIONS, PARTITIONS]
+
+    play(replicas, scene)
+
+
+def test_what_another_coordinator_took_for_the_new_topic_is_kept(replicas: Replicas) -> None:
+    async def scene(stand: Stand) -> None:
+        stand.delete("t")
+        stand.create("t")
+        stand.commit_everywhere("t")  # by the other one, as the log sees it
+        lose(stand.partitions[0], 1)
+        stand.runtime.follow(SHARDS)
+        lead(stand.partitions[0], 2, (ME,))
+        stand.runtime.follow(SHARDS)
+        await stand.loaded()
+        await stand.all_forgotten()
+        assert stand.counts() == [PARTITIONS, PARTITIONS]
+
+    play(replicas, scene)
+
+
+def test_while_too_few_replicas_are_in_sync_it_waits(replicas: Replicas) -> None:
+    async def scene(stand: Stand) -> None:
+        stand.commit_everywhere("t")
+        for partition in stand.partitions:
+            partition.log.settings = TopicSettings(min_insync_replicas=2)
+        stand.partitions[0].take_role(Role(ME, 0, (ME,), (ME, OTHER), 1), 0)
+        stand.partitions[1].take_role(Role(ME, 0, (ME, OTHER), (ME, OTHER), 1), 0)
+        stand.delete("t")
+        await asyncio.sleep(5.0)
+        assert stand.counts() == [PARTITIONS, 0]
+        stand.partitions[0].take_role(Role(ME, 0, (ME, OTHER), (ME, OTHER), 2), 0)
+        await stand.all_forgotten()
+        assert stand.counts() == [0, 0]
+
+    play(replicas, scene)
+
+
+def test_a_batch_of_tombstones_is_never_too_large_for_the_topic(replicas: Replicas) -> None:
+    async def scene(stand: Stand) -> None:
+        group = next(f"{n}" * 20_000 for n in range(9) if partition_for(f"{n}" * 20_000, SHARDS) == 0)
+        stand.commit(group, "t", 20)
+        log = stand.partitions[0].log
+        log.settings = TopicSettings(max_message_bytes=50_000)
+        start = log.end_offset
+        stand.delete("t")
+        await stand.all_forgotten()
+        assert log.end_offset == start + 20
+        counts, offset = [], start
+        while offset < log.end_offset:
+            piece = log.read(offset, 1, log.end_offset, True)
+            assert piece is not None
+            header = read_batch_header(Path(f"{log.directory}/00000000000000000000.log").read_bytes(), piece.position)
+            piece.release()
+            counts.append(header.record_count)
+            offset = header.next_offset
+        assert counts == [2] * 10
+
+    play(replicas, scene)
+
+
+def test_a_broker_that_ends_leaves_no_task_behind(replicas: Replicas) -> None:
+    async def scene(stand: Stand) -> None:
+        stand.commit_everywhere("t")
+        stand.delete("t")
+        await one_slice()
+        task = stand.deleted._task
+        stand.deleted.close()
+        stand.runtime.close()
+        end = stand.partitions[0].log.end_offset
+        await asyncio.sleep(1.0)
+        assert task is not None
+        assert task.cancelled()
+        assert stand.partitions[0].log.end_offset == end
+
+    play(replicas, scene)
+
+
+def test_a_shard_that_fails_keeps_no_other_from_forgetting(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(stand: Stand) -> None:
+        stand.commit_everywhere("t")
+        stand.delete("t")
+        first = stand.deleted._under_way[0]
+
+        def broken() -> Iterator[Any]:
+            raise ValueError("planted")
+            yield
+
+        first.decisions = broken()
+        stand.create("t")
+        assert stand.counts()[1] == 0
+        monkeypatch.setattr(tasks.counts, "failed", tasks.counts.failed - 1)
+
+    play(replicas, scene)
+
+
+def test_only_so_many_names_are_kept_but_all_that_are_under_way(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deleted_topics, "NAMES_KEPT", 2)
+
+    async def scene(stand: Stand) -> None:
+        stand.commit_everywhere("t")
+        names = [f"n{number}" for number in range(5)]
+        stand.create(*names)
+        stand.delete("t")
+        stand.delete(*names)
+        stand.create("t")
+        assert stand.counts() == [0, 0]
+        await stand.all_forgotten()
+        stand.delete("other")
+        assert len(stand.deleted._gone) == 3
+
+    play(replicas, scene)
+
+
+def test_commits_that_were_gathered_before_are_forgotten_too(replicas: Replicas) -> None:
+    async def scene(stand: Stand) -> None:
+        crowd: Any = SimpleNamespace(waiting=1)
+        stand.runtime.crowd = crowd
+        group = stand.groups[0]
+        row = OffsetCommitRequestPartition(partition_index=0, committed_offset=5)
+        request = OffsetCommitRequest(
+            group_id=group,
+            generation_id_or_member_epoch=-1,
+            member_id="",
+            topics=[OffsetCommitRequestTopic(name="t", partitions=[row])],
+        )
+        heard: list[Any] = []
+        shard = stand.runtime.shard(group, to_gather=True)
+        stand.runtime.gather(shard, shard.machine.commit(request, heard.append, stand.runtime.now_ms()))
+        assert shard.has_gathered
+        crowd.waiting = 0
+        stand.delete("t")
+        await stand.all_forgotten()
+        assert [row.error_code for row in heard[0].topics[0].partitions] == [Error.NONE]
+        assert stand.counts() == [0, 0]
+
+    play(replicas, scene)
