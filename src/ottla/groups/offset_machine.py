@@ -15,6 +15,7 @@ from ottla.coordination.machine import Decision, Record, Reply, ReplyTo, Stamp, 
 from ottla.groups.classic import ClassicGroups
 from ottla.groups.classic_answers import check_member
 from ottla.groups.classic_group import ClassicGroup, State
+from ottla.groups.commit_form import CommitForm
 from ottla.groups.consumer import MEMBER_EPOCHS_SINCE, ConsumerGroups
 from ottla.groups.consumer_group import ConsumerGroup
 from ottla.groups.consumer_plan import FindTopics
@@ -91,6 +92,16 @@ class OffsetMachine:
             self.classic.seen(group, request.member_id, now_ms)
         reply: Reply = _new_tuple(Reply, (reply_to, OffsetCommitResponse(topics=topics)))
         return Decision(records, [reply])
+
+    def commit_alike(self, form: CommitForm, numbers: list[bytes], reply_to: ReplyTo, now_ms: int) -> Decision | None:
+        """The same for one of a known form; its answer is an error code. None: there is something against it."""
+        if self._commit_problem(form.request, form.version) is not NONE:
+            return None
+        group = self.groups.get(form.group_id)
+        if group is not None:
+            self.classic.seen(group, form.request.member_id, now_ms)
+        reply: Reply = _new_tuple(Reply, (reply_to, NONE))
+        return Decision(form.records(numbers, now_ms), [reply])
 
     def commit_in_transaction(
         self, request: TxnOffsetCommitRequest, refused: Refused, reply_to: ReplyTo, now_ms: int

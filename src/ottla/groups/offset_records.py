@@ -25,6 +25,7 @@ _pack_partition: Final = Struct(">i").pack
 _pack_value_head: Final = Struct(">hqib").pack  # version, offset, leader epoch, length of the metadata plus one
 _pack_time: Final = Struct(">q").pack
 _pack_bare_value: Final = Struct(">hqibq").pack  # without metadata the time of the commit follows at once
+_pack_bare_end: Final = Struct(">bq").pack  # of such a value: length of the metadata plus one, time
 _unpack_key_head: Final = Struct(">hh").unpack_from
 _unpack_partition: Final = Struct(">i").unpack_from
 _unpack_bare_value: Final = Struct(">hqibq").unpack_from
@@ -33,6 +34,7 @@ _unpack_time: Final = Struct(">q").unpack_from
 KEY_HEAD_BYTES: Final = 4
 VALUE_HEAD_BYTES: Final = 15
 VALUE_END: Final = b"\0"
+VALUE_VERSION: Final = OFFSET_COMMIT_VERSION.to_bytes(2, "big")  # what a value begins with; offset and epoch follow
 ID_BYTES: Final = 19  # the number of tagged fields, and the one with the topic id
 ID_HEAD: Final = b"\x01\x00\x10"
 
@@ -104,10 +106,20 @@ def commit_record(
         head += _pack_time(commit_ms)
     else:
         head = _pack_bare_value(OFFSET_COMMIT_VERSION, offset, leader_epoch, 1, commit_ms)
+    record: Record = _new_tuple(Record, (offset_key(group, topic, partition), head + _id_end(topic_id)))
+    return record
+
+
+def bare_value_end(commit_ms: int, topic_id: UUID) -> bytes:
+    """What a value without metadata has behind offset and leader epoch."""
+    head: bytes = _pack_bare_end(1, commit_ms)
+    return head + _id_end(topic_id)
+
+
+def _id_end(topic_id: UUID) -> bytes:
     number: Any = topic_id.int
     end: bytes = VALUE_END if number == 0 else ID_HEAD + number.to_bytes(16, "big")
-    record: Record = _new_tuple(Record, (offset_key(group, topic, partition), head + end))
-    return record
+    return end
 
 
 def offset_tombstone(group: str, topic: str, partition: int) -> Record:

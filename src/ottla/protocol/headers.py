@@ -14,7 +14,7 @@ import struct
 from typing import Any, Final
 
 from ottla.protocol.apis import ALL_APIS
-from ottla.protocol.codec import Encoded, ProtocolError, encode_onto
+from ottla.protocol.codec import Encoded, EncodedBody, ProtocolError, encode_onto
 from ottla.protocol.primitives import DECODE_ERRORS, ITEMS_MAX, reason_of, skip_tags
 
 API_VERSIONS_KEY: Final = 18
@@ -99,6 +99,12 @@ def response_header_bytes(api_key: int, version: int) -> int:
 def encode_response_frame(api_key: int, version: int, correlation_id: int, response: Any) -> Encoded:
     """A whole response as it goes out: size, header and body in one buffer, with the holes of the body."""
     flexible = version >= _flexible_since.get(api_key, 32767) and api_key != API_VERSIONS_KEY
+    if type(response) is EncodedBody and not response.holes:
+        size = len(response.body) + (5 if flexible else 4)
+        start = (_pack_frame_start_with_tags if flexible else _pack_frame_start)(size, correlation_id)
+        whole = Encoded(start + response.body)
+        whole.holes = []
+        return whole
     out = Encoded((_pack_frame_start_with_tags if flexible else _pack_frame_start)(0, correlation_id))
     out.holes = []
     encode_onto(out, response, version)
