@@ -29,7 +29,7 @@ from ottla.network.client_facts import Cancellable
 from ottla.network.connection import Connection, PendingReply
 from ottla.protocol.apis import ALL_APIS
 from ottla.protocol.codec import Encoded, EncodedBody
-from ottla.protocol.headers import encode_response_frame
+from ottla.protocol.headers import encode_body_frame, encode_response_frame
 from ottla.protocol.schema import fields_of
 from ottla.quotas.charging import Charge, Charged
 
@@ -156,8 +156,16 @@ class Responder:
 
     def answer_well(self, body: bytes, codes: int) -> None:
         """The same with a body that is encoded already; nothing but success stands in it, so many times."""
-        self._api.counters.note_errors(self._api.key, NONE, codes)
-        self.answer(EncodedBody(body))
+        api = self._api
+        api.counters.note_errors(api.key, NONE, codes)
+        place = self._place
+        if place is None or self.charge is not None or self.throttle_ms:
+            self.answer(EncodedBody(body))
+            return
+        assert not self.is_done, f"a request is answered once: {self!r}"
+        self.is_done = True
+        api.meter.answered_later(self._received_ns, self._kept_ns, monotonic_ns())
+        place.complete(encode_body_frame(api.key, self.version, self._correlation_id, body))
 
     def _settle_charge(self, charge: Charge) -> None:
         self.charge = None  # it knows us, too

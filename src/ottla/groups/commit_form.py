@@ -14,7 +14,7 @@ from typing import Final
 from uuid import UUID
 
 from ottla.coordination.machine import Record
-from ottla.groups.offset_records import VALUE_VERSION, bare_value_end, offset_key
+from ottla.groups.offset_records import VALUE_VERSION, kept_key
 from ottla.protocol.codec import encode
 from ottla.protocol.messages.group_offsets import (
     OffsetCommitRequest,
@@ -44,15 +44,18 @@ class CommitForm:
     ) -> None:
         """`body` is this request, and nothing else. Its topic has its name and its id, its partitions exist."""
         indexes: list[int] = [row.partition_index for row in topic.partitions]
-        self.request = request
         self.version = version
         self.group_id: str = request.group_id
+        self.generation: int = request.generation_id_or_member_epoch
+        self.member_id: str = request.member_id
+        self.instance_id: str | None = request.group_instance_id
+        self.topics: list[OffsetCommitRequestTopic] = request.topics
         self.topic: str = topic.name
         self.topic_id: UUID = topic.topic_id
         self.index_max = max(indexes)
         self.fixed = fixed_parts(body, len(indexes), TAIL_BYTES if version >= FLEXIBLE_SINCE else 0)
         self.body_bytes = len(body)
-        self.keys = [offset_key(self.group_id, self.topic, index) for index in indexes]
+        self.keys = [kept_key(self.group_id, self.topic, index) for index in indexes]
         self.answer = bytes(encode(all_well(topic), version))
 
     def numbers_in(self, body: bytes, version: int) -> list[bytes] | None:
@@ -70,8 +73,8 @@ class CommitForm:
         found.pop()  # there is nothing behind the last part
         return found
 
-    def records(self, numbers: list[bytes], commit_ms: int) -> list[Record]:
-        end = bare_value_end(commit_ms, self.topic_id)
+    def records(self, numbers: list[bytes], end: bytes) -> list[Record]:
+        """`end`: bare_value_end() of this moment and topic."""
         keys = self.keys
         records: list[Record] = []
         for row in range(len(numbers)):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from ottla.groups.offset_records import NO_EXPIRY, OffsetOfRecord
+from ottla.groups.offset_records import NO_EXPIRY, OffsetOfRecord, Place
 
 _new_tuple: Final = tuple.__new__  # a NamedTuple's own way takes four times as long
 
@@ -26,8 +26,6 @@ class Committed(NamedTuple):
 
 
 Topics = dict[str, dict[int, Committed]]
-Place = tuple[str, str, int]
-"""Group, topic, partition."""
 
 
 class Offsets:

@@ -98,13 +98,9 @@ def response_header_bytes(api_key: int, version: int) -> int:
 
 def encode_response_frame(api_key: int, version: int, correlation_id: int, response: Any) -> Encoded:
     """A whole response as it goes out: size, header and body in one buffer, with the holes of the body."""
-    flexible = version >= _flexible_since.get(api_key, 32767) and api_key != API_VERSIONS_KEY
     if type(response) is EncodedBody and not response.holes:
-        size = len(response.body) + (5 if flexible else 4)
-        start = (_pack_frame_start_with_tags if flexible else _pack_frame_start)(size, correlation_id)
-        whole = Encoded(start + response.body)
-        whole.holes = []
-        return whole
+        return encode_body_frame(api_key, version, correlation_id, response.body)
+    flexible = version >= _flexible_since.get(api_key, 32767) and api_key != API_VERSIONS_KEY
     out = Encoded((_pack_frame_start_with_tags if flexible else _pack_frame_start)(0, correlation_id))
     out.holes = []
     encode_onto(out, response, version)
@@ -112,6 +108,15 @@ def encode_response_frame(api_key: int, version: int, correlation_id: int, respo
     for _, range_ in out.holes:
         size += range_.length
     _pack_size_into(out, 0, size)
+    return out
+
+
+def encode_body_frame(api_key: int, version: int, correlation_id: int, body: bytes | bytearray) -> Encoded:
+    """The same of a body that is encoded already and has no holes."""
+    header_bytes = response_header_bytes(api_key, version)
+    pack = _pack_frame_start if header_bytes == 4 else _pack_frame_start_with_tags
+    out = Encoded(pack(header_bytes + len(body), correlation_id) + body)
+    out.holes = []
     return out
 
 
