@@ -14,7 +14,7 @@ import struct
 from typing import Any, Final
 
 from ottla.protocol.apis import ALL_APIS
-from ottla.protocol.codec import Encoded, EncodedBody, ProtocolError, encode_onto
+from ottla.protocol.codec import Encoded, ProtocolError, encode_onto
 from ottla.protocol.primitives import DECODE_ERRORS, ITEMS_MAX, reason_of, skip_tags
 
 API_VERSIONS_KEY: Final = 18
@@ -98,8 +98,6 @@ def response_header_bytes(api_key: int, version: int) -> int:
 
 def encode_response_frame(api_key: int, version: int, correlation_id: int, response: Any) -> Encoded:
     """A whole response as it goes out: size, header and body in one buffer, with the holes of the body."""
-    if type(response) is EncodedBody and not response.holes:
-        return encode_body_frame(api_key, version, correlation_id, response.body)
     flexible = version >= _flexible_since.get(api_key, 32767) and api_key != API_VERSIONS_KEY
     out = Encoded((_pack_frame_start_with_tags if flexible else _pack_frame_start)(0, correlation_id))
     out.holes = []

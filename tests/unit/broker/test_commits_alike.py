@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,23 +15,20 @@ from ottla.broker.coordinators.internal_topics import offsets_topic
 from ottla.broker.handlers.table import APIS
 from ottla.groups.commit_form import TRIES_APART, CommitHabit
 from ottla.groups.offsets import Committed
-from ottla.protocol.codec import decode_whole
 from ottla.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
-    OffsetCommitResponse,
 )
 from ottla.protocol.messages.groups import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
-    JoinGroupResponse,
     SyncGroupRequest,
-    SyncGroupResponse,
 )
 from ottla.security.acls import AccessControlEntry, ResourcePattern
 from ottla.security.authorizer import Authorizer
-from unit.broker.whole_broker import Client, WholeBroker, with_whole_broker
+from unit.broker.quota_stand import ME, Asker, set_quotas
+from unit.broker.whole_broker import WholeBroker, with_whole_broker
 
 JOIN_GROUP, SYNC_GROUP, OFFSET_COMMIT = 11, 14, 8
 GROUP, TOPIC = "g", "orders"
@@ -42,7 +39,7 @@ class Member:
 
     def __init__(self, broker: WholeBroker) -> None:
         self.broker = broker
-        self.client = broker.connect()
+        self.client = Asker(broker)
         self.member_id = ""
         self.generation = -1
 
@@ -56,10 +53,10 @@ class Member:
             protocol_type="consumer",
             protocols=[protocol],
         )
-        joined = await answer(self.client, join, JOIN_GROUP, 3, JoinGroupResponse)
+        joined = await self.client.call(join, JOIN_GROUP, 3)
         self.member_id, self.generation = joined.member_id, joined.generation_id
         sync = SyncGroupRequest(group_id=GROUP, generation_id=self.generation, member_id=self.member_id, assignments=[])
-        await answer(self.client, sync, SYNC_GROUP, 2, SyncGroupResponse)
+        await self.client.call(sync, SYNC_GROUP, 2)
 
     def request(self, offsets: dict[int, int], metadata: str | None = None) -> OffsetCommitRequest:
         rows = [
@@ -94,14 +91,8 @@ class Member:
         return found
 
 
-async def answer(client: Client, request: Any, key: int, version: int, response: type[Any]) -> Any:
-    await client.ask(request, key, version)
-    flexible = key == OFFSET_COMMIT and version >= 8
-    return decode_whole(response, version, memoryview(bytes(client.wire.frame)), 9 if flexible else 8)
-
-
-async def commit(client: Client, request: OffsetCommitRequest, version: int) -> list[int]:
-    response = await answer(client, request, OFFSET_COMMIT, version, OffsetCommitResponse)
+async def commit(client: Asker, request: OffsetCommitRequest, version: int) -> list[int]:
+    response = await client.call(request, OFFSET_COMMIT, version)
     (topic,) = response.topics
     asked = request.topics[0]
     assert (topic.topic_id == asked.topic_id) if version >= 10 else (topic.name == asked.name)
@@ -109,10 +100,22 @@ async def commit(client: Client, request: OffsetCommitRequest, version: int) -> 
     return [row.error_code for row in topic.partitions]
 
 
-def with_member(tmp_path: Path, play: Callable[[Member], Awaitable[None]]) -> None:
+class Crowd:
+    """The poller: others wait for their turn when a commit comes, and nobody any more at the end of its round."""
+
+    def __init__(self) -> None:
+        self._waiting = itertools.cycle([1, 0])
+
+    @property
+    def waiting(self) -> int:
+        return next(self._waiting)
+
+
+def with_member(tmp_path: Path, play: Callable[[Member], Awaitable[None]], crowd: Crowd | None = None) -> None:
     async def whole(broker: WholeBroker) -> None:
         await broker.create_topics({TOPIC: 4})
         await broker.parts.coordinators.ensure_topic(offsets_topic(broker.settings))
+        broker.parts.coordinators.groups.crowd = crowd
         member = Member(broker)
         await member.join()
         await play(member)
@@ -125,24 +128,21 @@ def allowed(*resources: tuple[ResourceType, str]) -> Authorizer:
     return Authorizer({ResourcePattern(kind, name, PatternType.LITERAL): rule for kind, name in resources})
 
 
+@pytest.mark.parametrize("crowd", [None, Crowd()], ids=["alone", "crowded"])
 @pytest.mark.parametrize("version", range(2, 11))
-def test_each_is_answered_written_and_counted(tmp_path: Path, version: int) -> None:
+def test_each_is_answered_written_and_counted(tmp_path: Path, version: int, crowd: Crowd | None) -> None:
     async def play(member: Member) -> None:
         errors = member.broker.parts.counters.errors
         before = errors.get((OFFSET_COMMIT, 0), 0)
-        first = b""
         for offset in range(10, 15):
             assert await member.commit({2: offset, 0: 2**40 + offset}, version) == [0, 0]
-            first = first or bytes(member.client.wire.frame)
-            frame = bytes(member.client.wire.frame)
-            assert (frame[:4], frame[8:]) == (first[:4], first[8:])  # between them is the correlation id
             assert (member.committed(2).offset, member.committed(0).offset) == (offset, 2**40 + offset)
             assert member.committed(2).leader_epoch == (offset % 5 if version >= 6 else -1)
             assert member.committed(2).metadata == ""
         assert errors[OFFSET_COMMIT, 0] == before + 10
         assert member.habit.is_used == (version >= 6)
 
-    with_member(tmp_path, play)
+    with_member(tmp_path, play, crowd)
 
 
 async def another_generation(member: Member) -> None:
@@ -194,9 +194,9 @@ async def no_coordinator(member: Member) -> None:
         (no_coordinator, Error.COORDINATOR_LOAD_IN_PROGRESS),
     ],
 )
-@pytest.mark.parametrize("version", [7, 9])
+@pytest.mark.parametrize(("version", "crowd"), [(7, None), (9, Crowd())])
 def test_what_is_against_it_is_told_as_to_anybody_else(
-    tmp_path: Path, version: int, change: Callable[[Member], Awaitable[None]], error: Error
+    tmp_path: Path, version: int, crowd: Crowd | None, change: Callable[[Member], Awaitable[None]], error: Error
 ) -> None:
     async def play(member: Member) -> None:
         for offset in range(3):
@@ -205,13 +205,11 @@ def test_what_is_against_it_is_told_as_to_anybody_else(
         request = member.request({1: 99, 3: 99})
         await change(member)
         assert await commit(member.client, request, version) == [error, error]
-        frame = bytes(member.client.wire.frame)
-        somebody_else = member.broker.connect()
+        somebody_else = Asker(member.broker)
         assert await commit(somebody_else, request, version) == [error, error]
-        assert bytes(somebody_else.wire.frame)[8:] == frame[8:]
         assert change is no_topic or change is no_coordinator or member.committed(1).offset == 2
 
-    with_member(tmp_path, play)
+    with_member(tmp_path, play, crowd)
 
 
 def test_rights_that_are_there_suffice(tmp_path: Path) -> None:
@@ -219,6 +217,20 @@ def test_rights_that_are_there_suffice(tmp_path: Path) -> None:
         member.broker.parts.authorizer = allowed((ResourceType.TOPIC, TOPIC), (ResourceType.GROUP, GROUP))
         for offset in range(3):
             assert await member.commit({1: offset}) == [0]
+        assert member.habit.is_used
+
+    with_member(tmp_path, play)
+
+
+def test_whoever_is_held_up_by_a_quota_is_told(tmp_path: Path) -> None:
+    async def play(member: Member) -> None:
+        for offset in range(3):
+            assert await member.commit({1: offset}) == [0]
+        await set_quotas(member.broker, *ME, request_percentage=1e-7)
+        response = await member.client.call(member.request({1: 7}), OFFSET_COMMIT, 9)
+        assert response.throttle_time_ms > 0
+        assert [row.error_code for row in response.topics[0].partitions] == [0]
+        assert member.committed(1).offset == 7
         assert member.habit.is_used
 
     with_member(tmp_path, play)

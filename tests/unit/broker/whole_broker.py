@@ -119,7 +119,6 @@ class Wire:
         self.to_broker = bytearray()
         self.answered: asyncio.Future[None] | None = None
         self.received_bytes = 0
-        self.frame = bytearray()  # of the last answer, as far as it does not come from files
         self._expected = 0
 
     def receive_into(self, buffer: memoryview) -> int:
@@ -133,8 +132,6 @@ class Wire:
     def send(self, data: Any, more_follows: bool) -> int:
         if self._expected == 0:
             self._expected = 4 + struct.unpack(">i", bytes(data[:4]))[0]
-            self.frame = bytearray()
-        self.frame += data
         self._arrived(len(data))
         return len(data)
 
