@@ -62,6 +62,7 @@ class Served:
         self.request = api.request
         self.response = api.response
         self.overlaps = row.overlaps
+        self.handle_frame = row.handle_frame
         self.handle_long = row.handle_long or self.handle
         self.encodes_apart = row.handle_long is not None
         self.items_at_once = ROWS_AT_ONCE if row.overlaps else ITEMS_AT_ONCE
@@ -148,14 +149,15 @@ class Dispatcher:
         )
         if self._parts.quotas.is_on and not self._begin_measured(served, connection, context, len(frame)):
             return False
-        try:
-            request = served.decode_now(version, frame, header.body_position)
-        except ProtocolError as error:
-            return self._refuse(connection, f"malformed {served.api.name} v{version} request: {error}")
-        if request is None:
-            responder.run(self._decode_and_handle(served, bytearray(frame), header.body_position, context))
-        else:
-            self._take(served, served.handle(request, context), responder)
+        if served.handle_frame is None or not served.handle_frame(frame, header.body_position, context):
+            try:
+                request = served.decode_now(version, frame, header.body_position)
+            except ProtocolError as error:
+                return self._refuse(connection, f"malformed {served.api.name} v{version} request: {error}")
+            if request is None:
+                responder.run(self._decode_and_handle(served, bytearray(frame), header.body_position, context))
+            else:
+                self._take(served, served.handle(request, context), responder)
         served.meter.count_request(version)
         if started_ns != UNMEASURED:
             self._sample(served, responder, connection, len(frame), started_ns)

@@ -19,7 +19,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
 from time import monotonic_ns
-from typing import Any
+from typing import Any, Final
 
 from ottla.base import tasks
 from ottla.base.eager import Ended, begin
@@ -29,11 +29,13 @@ from ottla.network.client_facts import Cancellable
 from ottla.network.connection import Connection, PendingReply
 from ottla.protocol.apis import ALL_APIS
 from ottla.protocol.codec import Encoded, EncodedBody
-from ottla.protocol.headers import encode_response_frame
+from ottla.protocol.headers import encode_body_frame, encode_response_frame
 from ottla.protocol.schema import fields_of
 from ottla.quotas.charging import Charge, Charged
 
 logger = logging.getLogger(__name__)
+
+NONE: Final = 0
 
 
 class Answering:
@@ -151,6 +153,19 @@ class Responder:
             self._fill(place, response)
         if self.throttle_ms:
             self._connection.throttle(self.throttle_ms / 1000)
+
+    def answer_well(self, body: bytes, codes: int) -> None:
+        """The same with a body that is encoded already; nothing but success stands in it, so many times."""
+        api = self._api
+        api.counters.note_errors(api.key, NONE, codes)
+        place = self._place
+        if place is None or self.charge is not None or self.throttle_ms:
+            self.answer(EncodedBody(body))
+            return
+        assert not self.is_done, f"a request is answered once: {self!r}"
+        self.is_done = True
+        api.meter.answered_later(self._received_ns, self._kept_ns, monotonic_ns())
+        place.complete(encode_body_frame(api.key, self.version, self._correlation_id, body))
 
     def _settle_charge(self, charge: Charge) -> None:
         self.charge = None  # it knows us, too

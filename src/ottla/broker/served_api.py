@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 Handler = Callable[[Any, "Context"], Any]
 """Takes a request; returns its response, a coroutine that comes to it, or the responder (responder.py)."""
 
+FrameHandler = Callable[[memoryview, int, "Context"], bool]
+"""Takes a request as it came, with the position of its body; False: it has to be decoded and handled as all are."""
+
 Refuse = Callable[[Any, Error, str | None, int], Any]
 """Makes the response that says one error, with a message, about everything in a request of some version."""
 
@@ -26,6 +29,7 @@ class ServedApi(NamedTuple):
     key: int
     handle: Handler
     handle_long: Handler | None = None  # the same for a request of thousands of items: a coroutine that works in slices
+    handle_frame: FrameHandler | None = None  # for what need not be decoded, because it is so like the one before
     overlaps: bool = False  # with others on the same connection: only Produce and Fetch, as in Kafka
     refuse: Refuse | None = None  # only the controller can do this: the answer when it cannot be asked
     is_passed_on: bool = False  # as a whole, by a broker that is not the controller; else by its own handler, in part

@@ -15,11 +15,12 @@ from ottla.coordination.machine import RECORD_BYTES_MORE, Decision, Record, Repl
 from ottla.groups.classic import ClassicGroups
 from ottla.groups.classic_answers import check_member
 from ottla.groups.classic_group import ClassicGroup, State
+from ottla.groups.commit_form import CommitForm
 from ottla.groups.consumer import MEMBER_EPOCHS_SINCE, ConsumerGroups
 from ottla.groups.consumer_group import ConsumerGroup
 from ottla.groups.consumer_plan import FindTopics
 from ottla.groups.consumer_records import forget_group
-from ottla.groups.offset_records import commit_record, offset_tombstone
+from ottla.groups.offset_records import bare_value_end, commit_record, offset_tombstone
 from ottla.groups.offsets import Committed, Offsets, committed
 from ottla.groups.records import group_tombstone
 from ottla.groups.settings import GroupSettings
@@ -27,6 +28,7 @@ from ottla.groups.subscription import subscribed_topics
 from ottla.protocol.messages.consumer_protocol import CONSUMER
 from ottla.protocol.messages.group_offsets import (
     OffsetCommitRequest,
+    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -41,6 +43,7 @@ from ottla.protocol.messages.transaction_steps import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from ottla.protocol.schema import ZERO_UUID
 
 NONE: Final = Error.NONE  # looked up once: an enumeration takes its time to find its members
 FORGOTTEN_AT_ONCE: Final = 200
@@ -62,6 +65,7 @@ class OffsetMachine:
         self.classic = ClassicGroups(self.groups, settings)
         self.consumer = ConsumerGroups(settings, find_topics)
         self.made_at = 0  # after how many changes to topics; whoever counts them says so
+        self._end_ms, self._end_topic_id, self._end = -1, ZERO_UUID, b""  # of the last value that was written
 
     @property
     def settings(self) -> GroupSettings:
@@ -73,8 +77,11 @@ class OffsetMachine:
         self, request: OffsetCommitRequest, reply_to: ReplyTo, now_ms: int, version: int = MEMBER_EPOCHS_SINCE
     ) -> Decision:
         """OffsetCommit, by members and by those who assign partitions to themselves. All topics have names and ids."""
-        error = self._commit_problem(request, version)
         group_id: str = request.group_id
+        generation = request.generation_id_or_member_epoch
+        error = self._commit_problem(
+            group_id, generation, request.member_id, request.group_instance_id, request.topics, version
+        )
         records: list[Record] = []
         topics = []
         for topic in request.topics:
@@ -94,6 +101,23 @@ class OffsetMachine:
             self.classic.seen(group, request.member_id, now_ms)
         reply: Reply = _new_tuple(Reply, (reply_to, OffsetCommitResponse(topics=topics)))
         return Decision(records, [reply])
+
+    def commit_alike(self, form: CommitForm, numbers: list[bytes], reply_to: ReplyTo, now_ms: int) -> Decision | None:
+        """The same for one of a known form; its answer is an error code. None: there is something against it."""
+        member_id = form.member_id
+        error = self._commit_problem(
+            form.group_id, form.generation, member_id, form.instance_id, form.topics, form.version
+        )
+        if error is not NONE:
+            return None
+        group = self.groups.get(form.group_id)
+        if group is not None:
+            self.classic.seen(group, member_id, now_ms)
+        if now_ms != self._end_ms or form.topic_id is not self._end_topic_id:
+            self._end_ms, self._end_topic_id = now_ms, form.topic_id
+            self._end = bare_value_end(now_ms, form.topic_id)
+        reply: Reply = _new_tuple(Reply, (reply_to, NONE))
+        return Decision(form.records(numbers, self._end), [reply])
 
     def commit_in_transaction(
         self, request: TxnOffsetCommitRequest, refused: Refused, reply_to: ReplyTo, now_ms: int
@@ -123,14 +147,19 @@ class OffsetMachine:
         is_long = len(metadata) > self.settings.offset_metadata_bytes_max
         return Error.OFFSET_METADATA_TOO_LARGE if is_long else Error.NONE
 
-    def _commit_problem(self, request: OffsetCommitRequest, version: int) -> Error:
-        member_id, instance_id = request.member_id, request.group_instance_id
-        generation = request.generation_id_or_member_epoch
-        consumer_group = self.consumer.groups.get(request.group_id)
+    def _commit_problem(
+        self,
+        group_id: str,
+        generation: int,
+        member_id: str,
+        instance_id: str | None,
+        topics: list[OffsetCommitRequestTopic],
+        version: int,
+    ) -> Error:
+        consumer_group = self.consumer.groups.get(group_id)
         if consumer_group is not None:
-            places = ((topic.topic_id, row.partition_index) for topic in request.topics for row in topic.partitions)
-            return self.consumer.commit_problem(consumer_group, member_id, generation, places, version)
-        group = self.groups.get(request.group_id)
+            return self.consumer.commit_problem(consumer_group, member_id, generation, _places(topics), version)
+        group = self.groups.get(group_id)
         if group is None:
             unknown = Error.GROUP_ID_NOT_FOUND if version >= MEMBER_EPOCHS_SINCE else Error.ILLEGAL_GENERATION
             return Error.NONE if generation < 0 else unknown
@@ -291,6 +320,12 @@ class OffsetMachine:
         had_members = group.state is State.EMPTY and group.protocol_type is not None
         since_ms = group.state_since_ms if had_members else commit.commit_ms
         return now_ms - since_ms >= self.settings.offsets_retention_ms
+
+
+def _places(topics: list[OffsetCommitRequestTopic]) -> Iterator[tuple[UUID, int]]:
+    for topic in topics:
+        for row in topic.partitions:
+            yield topic.topic_id, row.partition_index
 
 
 def _answered_row(index: int, error: Error) -> OffsetCommitResponsePartition:

@@ -25,6 +25,7 @@ _pack_partition: Final = Struct(">i").pack
 _pack_value_head: Final = Struct(">hqib").pack  # version, offset, leader epoch, length of the metadata plus one
 _pack_time: Final = Struct(">q").pack
 _pack_bare_value: Final = Struct(">hqibq").pack  # without metadata the time of the commit follows at once
+_pack_bare_end: Final = Struct(">bq").pack  # of such a value: length of the metadata plus one, time
 _unpack_key_head: Final = Struct(">hh").unpack_from
 _unpack_partition: Final = Struct(">i").unpack_from
 _unpack_bare_value: Final = Struct(">hqibq").unpack_from
@@ -33,9 +34,16 @@ _unpack_time: Final = Struct(">q").unpack_from
 KEY_HEAD_BYTES: Final = 4
 VALUE_HEAD_BYTES: Final = 15
 VALUE_END: Final = b"\0"
+VALUE_VERSION: Final = OFFSET_COMMIT_VERSION.to_bytes(2, "big")  # what a value begins with; offset and epoch follow
 ID_BYTES: Final = 19  # the number of tagged fields, and the one with the topic id
 ID_HEAD: Final = b"\x01\x00\x10"
 
+PLACES_MAX: Final = 10_000
+
+Place = tuple[str, str, int]
+"""Group, topic, partition."""
+
+_places: Final[dict[bytes, Place]] = {}  # of keys that are written again and again
 _new_tuple: Final = tuple.__new__  # a NamedTuple's own way takes four times as long
 
 
@@ -104,10 +112,20 @@ def commit_record(
         head += _pack_time(commit_ms)
     else:
         head = _pack_bare_value(OFFSET_COMMIT_VERSION, offset, leader_epoch, 1, commit_ms)
+    record: Record = _new_tuple(Record, (offset_key(group, topic, partition), head + _id_end(topic_id)))
+    return record
+
+
+def bare_value_end(commit_ms: int, topic_id: UUID) -> bytes:
+    """What a value without metadata has behind offset and leader epoch."""
+    head: bytes = _pack_bare_end(1, commit_ms)
+    return head + _id_end(topic_id)
+
+
+def _id_end(topic_id: UUID) -> bytes:
     number: Any = topic_id.int
     end: bytes = VALUE_END if number == 0 else ID_HEAD + number.to_bytes(16, "big")
-    record: Record = _new_tuple(Record, (offset_key(group, topic, partition), head + end))
-    return record
+    return end
 
 
 def offset_tombstone(group: str, topic: str, partition: int) -> Record:
@@ -121,9 +139,41 @@ def offset_key(group: str, topic: str, partition: int) -> bytes:
     return key + topic_name + _pack_partition(partition)
 
 
+def kept_key(group: str, topic: str, partition: int) -> bytes:
+    """The same key of an offset that will be committed again and again: what it says is remembered for a while."""
+    key = offset_key(group, topic, partition)
+    if len(_places) >= PLACES_MAX:
+        _places.clear()
+    _places[key] = (group, topic, partition)
+    return key
+
+
 def read_usual_commit(key: bytes, value: bytes) -> OffsetOfRecord | None:
     """The offset that this record commits; None if it is another kind of record, or of another form."""
-    if len(key) < KEY_HEAD_BYTES + 6 or len(value) < VALUE_HEAD_BYTES + 9:
+    place = _places.get(key) or _place_of(key)
+    if place is None or len(value) < VALUE_HEAD_BYTES + 9:
+        return None
+    version, offset, leader_epoch, length, commit_ms = _unpack_bare_value(value)
+    time_at = VALUE_HEAD_BYTES + length - 1
+    if version != OFFSET_COMMIT_VERSION or length < 1 or not _ends_as_usual(value, time_at + 8):
+        return None
+    try:
+        return OffsetOfRecord(
+            place[0],
+            place[1],
+            place[2],
+            offset,
+            leader_epoch,
+            value[VALUE_HEAD_BYTES:time_at].decode() if length > 1 else "",
+            commit_ms if length == 1 else _unpack_time(value, time_at)[0],
+        )
+    except UnicodeDecodeError:
+        return None
+
+
+def _place_of(key: bytes) -> Place | None:
+    """What a key of this kind says; None if it is another one."""
+    if len(key) < KEY_HEAD_BYTES + 6:
         return None
     kind, group_bytes = _unpack_key_head(key)
     topic_at = KEY_HEAD_BYTES + group_bytes + 2
@@ -132,22 +182,11 @@ def read_usual_commit(key: bytes, value: bytes) -> OffsetOfRecord | None:
         return None
     if key[topic_at - 2] << 8 | key[topic_at - 1] != topic_end - topic_at:
         return None
-    version, offset, leader_epoch, length, commit_ms = _unpack_bare_value(value)
-    time_at = VALUE_HEAD_BYTES + length - 1
-    if version != OFFSET_COMMIT_VERSION or length < 1 or not _ends_as_usual(value, time_at + 8):
-        return None
     try:
-        return OffsetOfRecord(
-            key[KEY_HEAD_BYTES : topic_at - 2].decode(),
-            key[topic_at:topic_end].decode(),
-            _unpack_partition(key, topic_end)[0],
-            offset,
-            leader_epoch,
-            value[VALUE_HEAD_BYTES:time_at].decode() if length > 1 else "",
-            commit_ms if length == 1 else _unpack_time(value, time_at)[0],
-        )
+        group, topic = key[KEY_HEAD_BYTES : topic_at - 2].decode(), key[topic_at:topic_end].decode()
     except UnicodeDecodeError:
         return None
+    return group, topic, _unpack_partition(key, topic_end)[0]
 
 
 def _ends_as_usual(value: bytes, position: int) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Final, NamedTuple
 
-from ottla.groups.offset_records import NO_EXPIRY, OffsetOfRecord
+from ottla.groups.offset_records import NO_EXPIRY, OffsetOfRecord, Place
 
 _new_tuple: Final = tuple.__new__  # a NamedTuple's own way takes four times as long
 _pack: Final = Struct("<qiqqq").pack  # offset, leader epoch, times of the commit and of its expiry, order
@@ -34,8 +34,6 @@ Kept = bytes
 would have it stop everybody for 50 ms; and these take half of the memory."""
 
 Topics = dict[str, dict[int, Kept]]
-Place = tuple[str, str, int]
-"""Group, topic, partition."""
 
 
 class Offsets:

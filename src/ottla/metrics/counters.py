@@ -31,6 +31,10 @@ class BrokerCounters:
     def note_error(self, api_key: int, code: int) -> None:
         self.errors[api_key, code] = self.errors.get((api_key, code), 0) + 1
 
+    def note_errors(self, api_key: int, code: int, count: int) -> None:
+        """The same for as many at once."""
+        self.errors[api_key, code] = self.errors.get((api_key, code), 0) + count
+
     def note_answer(self, api_key: int, response: object) -> None:
         """Count every error code of an answer, success too; Produce and Fetch count their own."""
         for code in error_codes(response):

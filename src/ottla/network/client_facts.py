@@ -17,6 +17,7 @@ class ClientFacts:
         self.sends_tokens = False  # its frames are bare tokens of a login (SaslHandshake v0)
         self.login: Any = None  # how far that is, on such a listener; not ours to look into
         self.shares: Any = None  # which quotas it falls under, once that is known; not ours to look into
+        self.commits: Any = None  # what its offset commits have in common; not ours to look into
         self.held_by: Any = None  # the quota that it was held up by last
         self.software_name = self.software_version = "unknown"  # until the client tells (KIP-511); it proves nothing
 

@@ -12,7 +12,7 @@ The length counts from the leader epoch on; the CRC32C covers everything from th
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from crc32c import crc32c
@@ -30,6 +30,7 @@ from ottla.protocol.records import (
     refuse_records,
     rejection_message,
     walk_records,
+    write_plain_record,
     write_record,
 )
 
@@ -231,6 +232,28 @@ def build_batch(
     place = (base_offset, 0, leader_epoch, MAGIC, 0, attributes, last_offset_delta, base_timestamp, max_timestamp)
     header = BatchHeader((*place, producer_id, producer_epoch, base_sequence, count))
     return assemble_batch(header, compress(codec, payload, level) if codec else payload)
+
+
+def build_plain_batch(
+    records: Sequence[tuple[bytes | None, bytes | None]],
+    timestamp: int,
+    *,
+    codec: int = 0,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    is_transactional: bool = False,
+) -> bytearray:
+    """One batch of keys and values, all of the same moment and without headers: what a coordinator writes."""
+    payload = bytearray()
+    count = 0
+    for key, value in records:
+        write_plain_record(payload, key, value, count)
+        count += 1
+    attributes = codec | (TRANSACTIONAL_FLAG if is_transactional else 0)
+    header = BatchHeader(
+        (0, 0, -1, MAGIC, 0, attributes, count - 1, timestamp, timestamp, producer_id, producer_epoch, -1, count)
+    )
+    return assemble_batch(header, compress(codec, payload, None) if codec else payload)
 
 
 def assemble_batch(header: BatchHeader, payload: bytes | bytearray) -> bytearray:

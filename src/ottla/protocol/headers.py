@@ -109,6 +109,15 @@ def encode_response_frame(api_key: int, version: int, correlation_id: int, respo
     return out
 
 
+def encode_body_frame(api_key: int, version: int, correlation_id: int, body: bytes | bytearray) -> Encoded:
+    """The same of a body that is encoded already and has no holes."""
+    header_bytes = response_header_bytes(api_key, version)
+    pack = _pack_frame_start if header_bytes == 4 else _pack_frame_start_with_tags
+    out = Encoded(pack(header_bytes + len(body), correlation_id) + body)
+    out.holes = []
+    return out
+
+
 def decode_response_header(api_key: int, version: int, buffer: memoryview) -> tuple[int, int]:
     """(correlation id, position of the body) of a response frame without its size, for the client side."""
     try:

@@ -322,6 +322,17 @@ def write_record(out: bytearray, record: Record, offset_delta: int, timestamp_de
     out += body
 
 
+def write_plain_record(out: bytearray, key: bytes | None, value: bytes | None, offset_delta: int) -> None:
+    """The same for a record that has no headers, and the timestamp of its batch."""
+    parts = [NO_ATTRIBUTES, _varints[0], varint(offset_delta)]
+    add_nullable(parts, key)
+    add_nullable(parts, value)
+    parts.append(_varints[0])
+    body = b"".join(parts)
+    out += varint(len(body))
+    out += body
+
+
 def write_varint(out: bytearray, value: int) -> None:
     """Append a zigzag varint (int32 and int64 alike)."""
     rest = value << 1 if value >= 0 else (-value << 1) - 1
