@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, NoReturn
 
 from ottla.base.bootstrap import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP, default_bootstrap
+from ottla.cli.terminal import UsageError
 
 _UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile("([0-9]{1,12})([smhd])")
@@ -68,6 +69,17 @@ class Parser(argparse.ArgumentParser):
                 for parser in action.choices.values():
                     options += [name for name in parser._option_string_actions if name.startswith("--")]
         return options, commands
+
+
+def parse_pairs(pairs: Iterable[str], allow_bare: bool = True) -> dict[str, str]:
+    """`key=value` words as a dictionary; a key alone has the empty value, as in Kafka."""
+    found = {}
+    for pair in pairs:
+        key, is_pair, value = pair.partition("=")
+        if not key or not (is_pair or allow_bare):
+            raise UsageError(f"{pair!r} is not of the form key=value")
+        found[key] = value
+    return found
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:

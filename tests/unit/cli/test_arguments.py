@@ -6,7 +6,8 @@ import argparse
 
 import pytest
 
-from ottla.cli.arguments import Parser, add_bootstrap, bootstrap_of, not_negative, positive
+from ottla.cli.arguments import Parser, add_bootstrap, bootstrap_of, not_negative, parse_pairs, positive
+from ottla.cli.terminal import UsageError
 
 
 def parser() -> Parser:
@@ -53,3 +54,11 @@ def test_zero_is_not_negative() -> None:
     assert not_negative("0") == 0
     with pytest.raises(argparse.ArgumentTypeError):
         not_negative("-1")
+
+
+def test_pairs_keep_everything_after_the_first_equals_sign() -> None:
+    assert parse_pairs(["a=b=c", "d", "e="]) == {"a": "b=c", "d": "", "e": ""}
+    with pytest.raises(UsageError, match="'d' is not of the form key=value"):
+        parse_pairs(["d"], allow_bare=False)
+    with pytest.raises(UsageError):
+        parse_pairs(["=x"])
