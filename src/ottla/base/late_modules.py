@@ -96,4 +96,4 @@ def _load(module: ModuleType) -> None:
         finally:
             _loading.discard(spec.name)
         spec.loader = module.__loader__ = late.loader
-        module.__class__ = ModuleType
+        module.__class__ = ModuleType  # type: ignore[assignment]

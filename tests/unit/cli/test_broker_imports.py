@@ -23,12 +23,29 @@ import sys
 from ottla.cli.commands.broker import load_broker
 from ottla.base.late_modules import is_loaded
 load_broker()
+{more}
 print(*filter(is_loaded, sys.modules))
 """
 
 
+def loaded_after(more: str = "") -> set[str]:
+    program = PROGRAM.format(more=more)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
 def test_a_broker_loads_nothing_that_most_brokers_never_use() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
-    loaded = set(done.stdout.split())
+    loaded = loaded_after()
     assert "ottla.broker.main" in loaded
     assert loaded & (OTHERS | MORE_OTHERS | OURS | SELDOM_USED) == set()
+
+
+def test_a_broker_of_a_cluster_loads_zookeepers_client_and_no_tls_for_it() -> None:
+    loaded = loaded_after("import ottla.broker.cluster.clustering")
+    assert "kazoo.client" in loaded
+    assert loaded & ({"_hashlib", "_sqlite3", "_ssl", "ctypes", "ottla.security.tls"} | SELDOM_USED) == set()
+
+
+def test_whoever_uses_one_of_them_gets_it() -> None:
+    loaded = loaded_after("import asyncio, ssl; ssl.create_default_context(); asyncio.sslproto.SSLProtocol")
+    assert loaded >= {"_ssl", "asyncio.sslproto", "ssl"}
