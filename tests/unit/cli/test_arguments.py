@@ -62,3 +62,14 @@ def test_pairs_keep_everything_after_the_first_equals_sign() -> None:
         parse_pairs(["d"], allow_bare=False)
     with pytest.raises(UsageError):
         parse_pairs(["=x"])
+
+
+def test_help_is_as_wide_as_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Parser(prog="tool")
+    made.add_argument("--long", help="word " * 60)
+    widths = []
+    for columns in ("60", "100", "nonsense"):
+        monkeypatch.setenv("COLUMNS", columns)
+        widths.append(max(map(len, made.format_help().splitlines())))
+    assert 50 < widths[0] <= 58 < 90 < widths[1] <= 98
+    assert 70 < widths[2] <= 78

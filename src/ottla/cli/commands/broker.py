@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 CLUSTER_ID_VARIABLES = ("CLUSTER_ID", "KAFKA_CLUSTER_ID", "KAFKA_KRAFT_CLUSTER_ID", "KAFKA_CFG_CLUSTER_ID")
 
 # Most brokers never look into these: 10 MB, and a third of the time to start. asyncio alone imports the first two.
-SELDOM_USED = frozenset({"asyncio.sslproto", "ssl", "cramjam", "hashlib", "hmac", "secrets", "sqlite3"})
+SELDOM_USED = frozenset({"asyncio.sslproto", "ssl", "cramjam", "hashlib", "hmac", "secrets", "shutil", "sqlite3"})
 EXAMPLES = """
 ottla broker --config server.properties
 ottla broker --config server.properties --override log.dirs=/data/ottla --override num.partitions=3
