@@ -3,6 +3,9 @@
 The same load each time, spread over the leaders: CPU of all processes for a request and for a gigabyte, memory of an
 idle broker, requests per second of two brokers beside one, and how long a broker that was killed is away. The client
 is cheap: its requests are prepared, and many are sent at once. It needs ZooKeeper (Java), and nothing else may run.
+
+Large batches and answers go over eight connections, whatever the number of brokers: each of eight has one, so nothing
+that comes at once can be served at once. One broker with one connection shows what that alone costs.
 """
 
 import argparse
@@ -127,6 +130,11 @@ def loads(machine: Machine, seconds: float) -> dict[str, Figures]:
     for length in (0.5, seconds):
         words = (target, topic, LARGE_CONNECTIONS, FETCH_BYTES, batch_bytes, length)
         found["fetch"] = run_apart(TIMEOUT_SECONDS, fetch.fetch, *words)
+    if machine.count == 1:  # what each of eight brokers has, and nobody else on the machine
+        wanted = (target, topic, 1, BATCH_BYTES, 1000, seconds, WRITE_BYTES_MAX // LARGE_CONNECTIONS)
+        found["produce alone"] = run_apart(TIMEOUT_SECONDS, produce.produce, *wanted)
+        words = (target, topic, 1, FETCH_BYTES, batch_bytes, seconds)
+        found["fetch alone"] = run_apart(TIMEOUT_SECONDS, fetch.fetch, *words)
     delete_topics(machine.target, topic)
     return found
 
@@ -150,6 +158,9 @@ def report(results: dict[int, dict[str, Figures]]) -> bool:
             f"{count:7}  {found['requests']['requests_per_s']:10,.0f}  {found['requests']['cpu_us_per_request']:14.2f}"
             f"  {found['produce']['cpu_s_per_gb']:17.3f}  {found['fetch']['cpu_s_per_gb']:16.3f}  {idle:>19}"
         )
+    if 1 in results:
+        alone = [results[1][f"{load} alone"]["cpu_s_per_gb"] for load in ("produce", "fetch")]
+        print(f"one broker, one connection: {alone[0]:.3f} CPU s/GB produced, {alone[1]:.3f} fetched")
     lines = []
     for load, unit in (("requests", "cpu_us_per_request"), ("produce", "cpu_s_per_gb"), ("fetch", "cpu_s_per_gb")):
         costs = [found[load][unit] for found in results.values()]

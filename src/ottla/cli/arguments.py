@@ -7,15 +7,25 @@ so that a new option never changes what an old script means.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, NoReturn
 
 from ottla.base.bootstrap import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP, default_bootstrap
+from ottla.cli.terminal import UsageError
 
+COLUMNS = 80  # where there is no screen
 _UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile("([0-9]{1,12})([smhd])")
+
+
+class Formatter(argparse.RawDescriptionHelpFormatter):
+    """argparse makes one for every option that it is told, and would load libraries of archives to ask for a width."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=_screen_columns() - 2)
 
 
 class Parser(argparse.ArgumentParser):
@@ -26,7 +36,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *, examples: str = "", **details: Any) -> None:
         details.setdefault("allow_abbrev", False)
-        details.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        details.setdefault("formatter_class", Formatter)
         if examples:  # before the options: most people need no more
             lines = "\n".join(f"  {line}" for line in examples.strip().splitlines())
             details["description"] = f"{details.get('description') or ''}\n\nexamples:\n{lines}".lstrip()
@@ -68,6 +78,28 @@ class Parser(argparse.ArgumentParser):
                 for parser in action.choices.values():
                     options += [name for name in parser._option_string_actions if name.startswith("--")]
         return options, commands
+
+
+def parse_pairs(pairs: Iterable[str], allow_bare: bool = True) -> dict[str, str]:
+    """`key=value` words as a dictionary; a key alone has the empty value, as in Kafka."""
+    found = {}
+    for pair in pairs:
+        key, is_pair, value = pair.partition("=")
+        if not key or not (is_pair or allow_bare):
+            raise UsageError(f"{pair!r} is not of the form key=value")
+        found[key] = value
+    return found
+
+
+def _screen_columns() -> int:
+    """As shutil.get_terminal_size has it."""
+    wanted = os.environ.get("COLUMNS", "")
+    if wanted.isdecimal() and int(wanted):
+        return int(wanted)
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or COLUMNS
+    except (AttributeError, ValueError, OSError):  # no terminal, or nothing at all
+        return COLUMNS
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from argparse import Namespace
-from collections.abc import Iterable
 
 from ottla.base.properties import PropertiesError, read_properties
 from ottla.base.value_references import ProviderError, fill_in
@@ -46,17 +45,6 @@ def command_properties(path: str | None) -> dict[str, str]:
     """The properties in the file that --command-config names, or else OTTLA_COMMAND_CONFIG; none if neither does."""
     path = path or os.environ.get(COMMAND_CONFIG_VARIABLE)
     return load_properties(path) if path else {}
-
-
-def parse_pairs(pairs: Iterable[str], allow_bare: bool = True) -> dict[str, str]:
-    """`key=value` words as a dictionary; a key alone has the empty value, as in Kafka."""
-    found = {}
-    for pair in pairs:
-        key, is_pair, value = pair.partition("=")
-        if not key or not (is_pair or allow_bare):
-            raise UsageError(f"{pair!r} is not of the form key=value")
-        found[key] = value
-    return found
 
 
 def make_client(bootstrap: str, properties: dict[str, str] | None = None, client_id: str = "ottla") -> Client:

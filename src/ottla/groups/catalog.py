@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
-from hashlib import blake2b
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
@@ -31,4 +31,4 @@ def fingerprint(catalog: Catalog, names: Iterable[str]) -> int:
     """A signed 64-bit number that changes when one of these topics appears, goes, or gets more partitions."""
     facts = [catalog.topic(name) for name in sorted(names)]
     text = ";".join(f"{fact.name}:{fact.topic_id}:{fact.partition_count}" for fact in facts if fact is not None)
-    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big", signed=True) if text else 0
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big", signed=True) if text else 0

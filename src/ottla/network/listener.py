@@ -336,10 +336,15 @@ class Listener:
         return f"<Listener {self.name} {self.host}:{self.port}>"
 
 
+def plain_host(host: str) -> str | bytes:
+    """As bytes, if it needs no other letters than those of host names: Python loads all rules of Unicode otherwise."""
+    return host.encode() if host.isascii() else host
+
+
 def listen(host: str, port: int, limits: ConnectionLimits) -> socket.socket:
     """A socket to which clients can connect; they are served when a Listener starts on it."""
     family, kind, protocol, _, address = socket.getaddrinfo(
-        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        plain_host(host) or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
     sock = socket.socket(family, kind, protocol)
     try:

@@ -16,6 +16,8 @@ import time
 from collections.abc import Mapping
 from typing import Protocol, TypeAlias
 
+from ottla.network.run_delay import RunDelay
+
 logger = logging.getLogger(__name__)
 
 READABLE = select.EPOLLIN
@@ -27,6 +29,8 @@ SPIN_NS = 250_000
 SLEPT_NS = 350_000  # a request that came so soon would have come within SPIN_NS if we had stayed awake for it
 CERTAIN = 256  # `_hope` if every wait was a short one
 WORTH_SPINNING = 205  # four of five
+LOOK_NS = 10_000_000  # so often whoever would spin looks whether others want the core
+CROWDED = 4  # they do if this thread could have run, and did not, for more than one part in so many of the time
 TURN_NS = 4_000_000  # so long connections are served before timers and everybody else have their turn
 FLUSH_AT = 16  # connections; more in one go would let the clients idle until all of them are served
 
@@ -64,6 +68,9 @@ class Poller:
         self._watched: dict[int, Watched] = {}
         self._to_flush: list[Watched] = []
         self._put_off: list[tuple[int, int]] = []  # events of the last round that there was no time for
+        self._run_delay = RunDelay()
+        self._looked_ns = 0  # when we looked last whether others want the core
+        self._is_crowded = False
         self._hope = 0  # how many of the last waits for a request were short, of CERTAIN; so the next one may be, too
         self.waiting = 0  # sockets that wait for their turn, in this round or, if it is a full one, in the next
         self.answered_ns = 0  # when epoll's last answer came
@@ -172,9 +179,10 @@ class Poller:
         Falling asleep and being woken costs more than such a request itself, above all on virtual machines. But who
         spins in vain burns a core: of a message that one client sends and another waits for, every second wait is a
         long one. So it is worth it only where four of five waits are short, and everybody else is waited for asleep.
+        And whoever spins while others wait for the core, brokers of the same machine above all, takes it from them.
         """
         try:
-            if self._hope >= WORTH_SPINNING and timeout != 0:
+            if self._hope >= WORTH_SPINNING and timeout != 0 and not self._others_wait(asked_ns):
                 while time.monotonic_ns() - asked_ns < SPIN_NS:
                     events = self._epoll.poll(0, EVENTS_MAX)
                     if events:
@@ -183,6 +191,13 @@ class Poller:
             return self._epoll.poll(timeout, EVENTS_MAX)
         except InterruptedError:
             return []
+
+    def _others_wait(self, now_ns: int) -> bool:
+        past_ns = now_ns - self._looked_ns
+        if past_ns > LOOK_NS:
+            self._looked_ns = now_ns
+            self._is_crowded = self._run_delay.since_last() * CROWDED > past_ns
+        return self._is_crowded
 
     def _learn(self, is_short: bool) -> None:
         """A mean of the last sixteen waits or so, in which older ones count less and less."""
@@ -235,6 +250,7 @@ class Poller:
 
     def close(self) -> None:
         self._epoll.close()
+        self._run_delay.close()
         self._keys.clear()
         self._watched.clear()
 

@@ -15,9 +15,8 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from crc32c import crc32c
-
 from ottla.base.errors import Error, KafkaError
+from ottla.protocol.checksums import crc32c
 from ottla.protocol.compression import CODEC_NAMES, compress, decompress, unknown_codec
 from ottla.protocol.records import (
     INT64_MAX,

@@ -12,19 +12,21 @@ Rules:
 from __future__ import annotations
 
 import secrets
-import ssl
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.base.broker_keys.tls import TlsKeys
 from ottla.base.broker_keys.zookeeper import ZooKeeperKeys
 from ottla.base.properties import PropertiesError, read_properties
 from ottla.security.jaas import FILE_PROPERTY, ZOOKEEPER_SECTION, JaasError, LoginModule, read_sections
 from ottla.security.java_options import java_properties
-from ottla.security.live_context import LiveContext
 from ottla.security.sasl.digest_md5 import DigestMd5Client
 from ottla.security.sasl.mechanism import ClientExchange
-from ottla.security.tls import TlsError, client_context
+
+if TYPE_CHECKING:
+    import ssl
+
+    from ottla.security.live_context import LiveContext
 
 SERVICE: Final = "zookeeper"
 DIGEST_HOST: Final = "zk-sasl-md5"  # ZooKeeper's, whatever the name of its machine
@@ -69,6 +71,9 @@ class ZooKeeperSecurity:
         self._tls_keys = tls_keys
         self._tls: LiveContext | None = None
         if tls_keys is not None:
+            from ottla.security.live_context import LiveContext  # noqa: PLC0415 (only who has TLS pays for it)
+            from ottla.security.tls import TlsError, client_context  # noqa: PLC0415
+
             try:
                 self._tls = LiveContext("the connection to ZooKeeper", tls_keys, client_context)
             except TlsError as problem:

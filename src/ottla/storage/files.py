@@ -45,13 +45,17 @@ link = os.link
 unlink = os.unlink
 make_directory = os.mkdir
 make_directories = os.makedirs
-remove_tree = shutil.rmtree
 set_times = os.utime
 
 
 def segment_path(directory: str, base_offset: int, suffix: str) -> str:
     """The file of a segment, named after the segment's first offset as Kafka names it."""
     return f"{directory}/{base_offset:020d}{suffix}"
+
+
+def remove_tree(path: str, ignore_errors: bool = False) -> None:
+    """A folder with everything in it."""
+    shutil.rmtree(path, ignore_errors)
 
 
 def write_whole(descriptor: int, data: bytes | bytearray | memoryview, position: int) -> None:

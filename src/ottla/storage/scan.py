@@ -10,9 +10,8 @@ import os
 import struct
 from typing import Final
 
-from crc32c import crc32c
-
 from ottla.protocol.batches import ATTRIBUTES_POSITION, HEADER, HEADER_BYTES, LENGTH_PREFIX_BYTES, MAGIC
+from ottla.protocol.checksums import crc32c
 
 BUFFER_BYTES: Final = 1 << 20
 HEADERS_BUFFER_BYTES: Final = 16 << 10

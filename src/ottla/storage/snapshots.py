@@ -12,8 +12,7 @@ import os
 import struct
 import threading
 
-from crc32c import crc32c
-
+from ottla.protocol.checksums import crc32c
 from ottla.storage import files
 from ottla.storage.producers import NO_OFFSET, NO_SEQUENCE, Producer, ProducerBatch, Producers
 

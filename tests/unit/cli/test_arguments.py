@@ -6,7 +6,8 @@ import argparse
 
 import pytest
 
-from ottla.cli.arguments import Parser, add_bootstrap, bootstrap_of, not_negative, positive
+from ottla.cli.arguments import Parser, add_bootstrap, bootstrap_of, not_negative, parse_pairs, positive
+from ottla.cli.terminal import UsageError
 
 
 def parser() -> Parser:
@@ -53,3 +54,22 @@ def test_zero_is_not_negative() -> None:
     assert not_negative("0") == 0
     with pytest.raises(argparse.ArgumentTypeError):
         not_negative("-1")
+
+
+def test_pairs_keep_everything_after_the_first_equals_sign() -> None:
+    assert parse_pairs(["a=b=c", "d", "e="]) == {"a": "b=c", "d": "", "e": ""}
+    with pytest.raises(UsageError, match="'d' is not of the form key=value"):
+        parse_pairs(["d"], allow_bare=False)
+    with pytest.raises(UsageError):
+        parse_pairs(["=x"])
+
+
+def test_help_is_as_wide_as_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Parser(prog="tool")
+    made.add_argument("--long", help="word " * 60)
+    widths = []
+    for columns in ("60", "100", "nonsense"):
+        monkeypatch.setenv("COLUMNS", columns)
+        widths.append(max(map(len, made.format_help().splitlines())))
+    assert 50 < widths[0] <= 58 < 90 < widths[1] <= 98
+    assert 70 < widths[2] <= 78

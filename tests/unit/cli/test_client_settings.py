@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.cli.client_settings import command_properties, load_properties, make_client, parse_pairs
+from ottla.cli.client_settings import command_properties, load_properties, make_client
 from ottla.cli.terminal import ToolError, UsageError
 
 
@@ -39,14 +39,6 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, content: str | None
         path.write_text(content)
     with pytest.raises(ToolError, match=words):
         load_properties(str(path))
-
-
-def test_pairs_keep_everything_after_the_first_equals_sign() -> None:
-    assert parse_pairs(["a=b=c", "d", "e="]) == {"a": "b=c", "d": "", "e": ""}
-    with pytest.raises(ToolError, match="'d' is not of the form key=value"):
-        parse_pairs(["d"], allow_bare=False)
-    with pytest.raises(ToolError):
-        parse_pairs(["=x"])
 
 
 def test_a_login_is_what_the_properties_say(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,11 +28,25 @@ class Client:
         raise AssertionError(reason)
 
 
+class Waited:
+    """How long others had the core, in parts of a hundred of the time between two looks."""
+
+    def __init__(self, epoll: ScriptedEpoll) -> None:
+        self.epoll = epoll
+        self.percent = self.last_ns = self.looks = 0
+
+    def since_last(self) -> int:
+        past_ns, self.last_ns = self.epoll.now_ns - self.last_ns, self.epoll.now_ns
+        self.looks += 1
+        return past_ns * self.percent // 100
+
+
 class ScriptedEpoll:
     """Something comes so long after each answer; notes how long it was waited for, awake and asleep."""
 
     def __init__(self) -> None:
         self.event = select.EPOLLIN
+        self.waited = Waited(self)
         self.now_ns = 1
         self.next_ns = 0
         self.asked_awake = 0
@@ -62,6 +76,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Play:
     poller = Poller()
     poller.close()
     poller._epoll = epoll  # type: ignore[assignment]
+    poller._run_delay = epoll.waited  # type: ignore[assignment]
     poller.watch(CLIENT, Client())
     monkeypatch.setattr(time, "monotonic_ns", lambda: epoll.now_ns)
 
@@ -107,6 +122,18 @@ def test_a_request_that_only_waking_up_made_late_counts_as_a_short_wait(play: Pl
 def test_a_client_that_reads_a_large_answer_is_no_sign_of_requests_to_come(play: Play) -> None:
     play([50], 100, select.EPOLLOUT)
     assert play([50], 100, select.EPOLLOUT).asked_awake == 0
+
+
+def test_where_others_wait_for_the_core_nobody_is_waited_for_awake(play: Play) -> None:
+    waited = play([50], 50).waited
+    waited.percent = 60
+    play([50], 300)
+    assert play([50], 100).asked_awake == 0
+    waited.percent = 5
+    play([50], 300)
+    waited.looks = 0
+    assert play([50], 1_000).sleeps == 0
+    assert 0 < waited.looks < 10  # a look is dear
 
 
 class Slow:

@@ -16,12 +16,11 @@ from math import isfinite
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-import crc32c
-
 from ottla.base.client_matching import Matcher, matches, parse_matcher
 from ottla.base.errors import Error, KafkaError
 from ottla.base.resource_keys import INTERVAL_MS, ClientMetricsKeys
 from ottla.broker.telemetry.otlp import Attributes, Point
+from ottla.protocol.checksums import crc32c
 from ottla.protocol.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 
 ACCEPTED_COMPRESSION: Final = (ZSTD, LZ4, GZIP, SNAPPY)  # in the order in which clients should choose
@@ -225,7 +224,7 @@ def subscription_of(config: Mapping[str, str]) -> Subscription:
 
 def subscription_id(metrics: Iterable[str], interval_ms: int, instance_id: UUID) -> int:
     """A number that changes with all three, the same that Kafka computes."""
-    checksum = crc32c.crc32c(f"[{', '.join(metrics)}]{interval_ms}".encode())
+    checksum = crc32c(f"[{', '.join(metrics)}]{interval_ms}".encode())
     halves = (instance_id.int >> 64) ^ instance_id.int
     value = (checksum ^ (halves >> 32) ^ halves) & 0xFFFF_FFFF
     return value - (1 << 32) if value >> 31 else value

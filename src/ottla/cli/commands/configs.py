@@ -6,8 +6,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from ottla.cli.arguments import Parser, add_connection
-from ottla.cli.client_settings import client_of, load_properties, parse_pairs
+from ottla.cli.arguments import Parser, add_connection, parse_pairs
+from ottla.cli.client_settings import client_of, load_properties
 from ottla.cli.configs.entities import CLIENTS, IPS, METRICS, TYPES, USERS, Entities, check_names
 from ottla.cli.configs.report import DEFAULT, RESOURCES, alter_resource, settings_of
 from ottla.cli.tables import print_table

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from ottla.cli.arguments import Parser, add_bootstrap, bootstrap_of, not_negative, positive
-from ottla.cli.client_settings import command_properties, parse_pairs
+from ottla.cli.arguments import Parser, add_bootstrap, bootstrap_of, not_negative, parse_pairs, positive
+from ottla.cli.client_settings import command_properties
 from ottla.cli.records.consuming import (
     EARLIEST,
     LATEST,

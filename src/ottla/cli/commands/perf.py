@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ottla.base.names import TopicPartition
-from ottla.cli.arguments import Parser, add_bootstrap, bootstrap_of, not_negative, positive
-from ottla.cli.client_settings import command_properties, make_client, parse_pairs
+from ottla.cli.arguments import Parser, add_bootstrap, bootstrap_of, not_negative, parse_pairs, positive
+from ottla.cli.client_settings import command_properties, make_client
 from ottla.cli.perf.load_generator import Generator, Load, chosen_payload, random_payload, read_payloads
 from ottla.cli.perf.load_reader import Figures, LoadReader, Reading
 from ottla.cli.perf.statistics import PERCENTILES, Summary

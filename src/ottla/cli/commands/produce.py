@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from ottla.cli.arguments import Parser, add_bootstrap, bootstrap_of, not_negative
-from ottla.cli.client_settings import command_properties, parse_pairs
+from ottla.cli.arguments import Parser, add_bootstrap, bootstrap_of, not_negative, parse_pairs
+from ottla.cli.client_settings import command_properties
 from ottla.cli.meter import ByteMeter
 from ottla.cli.records.json_records import JsonReader, TypedReader
 from ottla.cli.records.line_reader import Headers, Line, LineError, LineReader, RecordReader

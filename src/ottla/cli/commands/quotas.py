@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ottla.cli.arguments import Parser, add_connection
-from ottla.cli.client_settings import parse_pairs, run_action
+from ottla.cli.arguments import Parser, add_connection, parse_pairs
+from ottla.cli.client_settings import run_action
 from ottla.cli.quotas.report import as_facts, suggested_words, top_screen
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import ToolError, UsageError, is_terminal, say, warn

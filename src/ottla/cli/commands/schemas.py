@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ottla.cli.arguments import Parser, positive
-from ottla.cli.client_settings import command_properties, parse_pairs
+from ottla.cli.arguments import Parser, parse_pairs, positive
+from ottla.cli.client_settings import command_properties
 from ottla.cli.registry_choice import add_registry, registry_of
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import EXIT_FAILED, UsageError, confirm, say, warn

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition, topic_name_problem
 from ottla.base.topic_ids import id_text
-from ottla.cli.arguments import Parser, add_connection, positive
-from ottla.cli.client_settings import client_of, parse_pairs
+from ottla.cli.arguments import Parser, add_connection, parse_pairs, positive
+from ottla.cli.client_settings import client_of
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import ToolError, UsageError, confirm, is_terminal, shown
 from ottla.cli.topics.report import Filter, describe_lines, overrides, shown_partitions

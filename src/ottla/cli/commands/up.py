@@ -19,8 +19,7 @@ from pathlib import Path
 
 from ottla import __version__
 from ottla.base.bootstrap import DEFAULT_BOOTSTRAP
-from ottla.cli.arguments import Parser
-from ottla.cli.client_settings import parse_pairs
+from ottla.cli.arguments import Parser, parse_pairs
 from ottla.cli.running.console_beside import NAME as CONSOLE
 from ottla.cli.running.console_beside import ConsoleBeside, console_beside
 from ottla.cli.running.cores import count_or_auto

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from ottla.base.broker_settings import BrokerSettings, load_broker_settings
 from ottla.base.settings import SettingsError
-from ottla.cli.client_settings import parse_pairs
+from ottla.cli.arguments import parse_pairs
 from ottla.cli.deploy.deployment import BrokerFacts, Deployment, Folder, Published, ZooKeeperFacts
 from ottla.cli.deploy.documents import read_properties_file, read_text
 from ottla.cli.running.cores import AUTO, PROCESSES_MAX, count_or_auto

@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from crc32c import crc32c
-
 from ottla.cli.dump.segment import Batch, SegmentWalk
 from ottla.cli.java.order import hash_map_order
 from ottla.cli.terminal import ToolError
+from ottla.protocol.checksums import crc32c
 from ottla.storage import snapshots
 from ottla.storage.index import OFFSET_ENTRY, OFFSET_ENTRY_BYTES, TIME_ENTRY, TIME_ENTRY_BYTES
 from ottla.storage.transaction_index import ENTRY, ENTRY_BYTES

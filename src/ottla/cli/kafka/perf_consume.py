@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from ottla.cli.client_settings import command_properties, make_client, parse_pairs
+from ottla.cli.arguments import parse_pairs
+from ottla.cli.client_settings import command_properties, make_client
 from ottla.cli.java.dates import DatePatternError, format_java_date
 from ottla.cli.java.options import (
     BOOTSTRAP,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from ottla.cli.client_settings import command_properties, load_properties, parse_pairs
+from ottla.cli.arguments import parse_pairs
+from ottla.cli.client_settings import command_properties, load_properties
 from ottla.cli.java.options import (
     BOOTSTRAP,
     BROKER_LIST,

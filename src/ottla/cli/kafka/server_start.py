@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ottla import __version__
 from ottla.base.log4j import VARIABLE as LOG4J_VARIABLE
-from ottla.cli.client_settings import parse_pairs
+from ottla.cli.arguments import parse_pairs
 from ottla.cli.commands import broker
 from ottla.cli.java.options import KAFKA_VERSION
 from ottla.cli.kafka.start_script import log_folder, start_in_background, take_flags

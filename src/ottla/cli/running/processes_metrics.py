@@ -23,7 +23,7 @@ from ottla.broker.monitoring.access import metrics_login, metrics_tls
 from ottla.broker.monitoring.http import BadRequestError, HttpAnswer, HttpRequest, HttpServer
 from ottla.broker.monitoring.routes import OPEN_PATHS
 from ottla.broker.monitoring.start import MetricsAccessError
-from ottla.cli.client_settings import parse_pairs
+from ottla.cli.arguments import parse_pairs
 from ottla.cli.terminal import EXIT_FAILED
 from ottla.metrics.merged_pages import merge_pages, up_family
 from ottla.metrics.prometheus import CONTENT_TYPE

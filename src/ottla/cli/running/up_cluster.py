@@ -16,7 +16,7 @@ from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 
 from ottla import __version__
-from ottla.cli.client_settings import parse_pairs
+from ottla.cli.arguments import parse_pairs
 from ottla.cli.running.broker_processes import PROC, find_brokers
 from ottla.cli.running.replicas import replica_settings
 from ottla.cli.running.secure_up import ADMIN_FILE, LISTENER, client_lines, secure_config, zookeeper_login

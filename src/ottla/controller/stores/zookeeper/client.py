@@ -123,7 +123,7 @@ class LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]
 
     def select(self, readable: list[Any], writable: list[Any], broken: list[Any], timeout: float | None = None) -> Any:
         """What OpenSSL has decrypted already is not seen by the system any more."""
-        waiting = [each for each in readable if isinstance(each, ssl.SSLSocket) and each.pending()]
+        waiting = [each for each in readable if hasattr(each, "pending") and each.pending()]
         found = super().select(readable, writable, broken, 0 if waiting else timeout)
         return ([each for each in readable if each in found[0] or each in waiting], *found[1:])
 
