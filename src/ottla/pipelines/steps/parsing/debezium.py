@@ -17,8 +17,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 from pyspark.sql import types as T  # noqa: N812 (everybody's name for it)
 
-from ottla.pipelines.steps.parsing.json_format import JsonReader
-from ottla.pipelines.steps.parsing.reader import Fault, quoted, read_field, shown
+from ottla.pipelines.steps.parsing.json_format import JsonReader, inside
+from ottla.pipelines.steps.parsing.reader import Fault, quoted, shown
 from ottla.pipelines.steps.parsing.schemas import SchemaError
 from ottla.pipelines.steps.parsing.times import Times
 
@@ -84,7 +84,7 @@ def deletion_text(key: Column) -> Column:
 
 
 def _part(name: str) -> Column:
-    return F.coalesce(read_field(PAYLOAD).getField(name), read_field(name))
+    return F.coalesce(inside(PAYLOAD, name), inside(name))
 
 
 def _is_deletion() -> Column:

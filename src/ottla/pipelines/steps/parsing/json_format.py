@@ -1,8 +1,9 @@
 """JSON, read by Spark's own parser inside the JVM, once.
 
-Spark is lenient where a pipeline must not be: it takes the first of two objects in one record, text behind an object,
-single quotes, NaN, numbers without limit, and "12:30" as a time of today. Options and a few cheap tests close that; why
-exactly a record is bad is only looked at when it is.
+Spark is lenient where a pipeline must not be: it takes the first of two objects in one record, whatever stands behind
+an object, single quotes, NaN, numbers without limit, and "12:30" as a time of today. So a record is read as the first
+of a list of two, where nothing else can stand, and options close the rest; why exactly a record is bad is only looked
+at when it is.
 Of equal keys in one object the last one counts. A number may be read as a text field, an object as well (its JSON).
 """
 
@@ -17,15 +18,16 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 from pyspark.sql import types as T  # noqa: N812 (everybody's name for it)
 
-from ottla.pipelines.steps.parsing.reader import READ, SOURCE, Fault, first_of, no_such_value, quoted, read_field, shown
+from ottla.pipelines.steps.parsing.reader import SOURCE, Fault, first_of, no_such_value, quoted, read_field, shown
 from ottla.pipelines.steps.parsing.schemas import type_name
 from ottla.pipelines.steps.parsing.times import Times, to_time
 
 BAD = "_bad"
 OPTIONS = {"columnNameOfCorruptRecord": BAD, "allowNonNumericNumbers": "false", "allowSingleQuotes": "false"}
 BLANKS = " \t\r\n"
-SIZE_MAX = 1 << 30
-ANOTHER_OBJECT = r"\}[\s,]*\{"  # a second object, or a list of objects: worth a second look
+BEFORE, LIST, BEHIND = '{"list":[', "list", ",null]}"  # what a record is read between
+LENGTH = 2
+ANOTHER_OBJECT = r"\}[\s,]*\{"
 
 
 @dataclass(frozen=True)
@@ -42,22 +44,20 @@ class JsonReader:
 
     def raw(self, name: str) -> Column:
         """A field of the result as it was written."""
-        return read_field(name)
+        return inside(name)
 
     def read(self, source: Column) -> Column:
-        fields = [*_as_written(self.written).fields, T.StructField(BAD, T.StringType())]
-        return F.from_json(source, T.StructType(fields), OPTIONS)
+        fields = [T.StructField(LIST, T.ArrayType(_as_written(self.written))), T.StructField(BAD, T.StringType())]
+        return F.from_json(F.concat(F.lit(BEFORE), source, F.lit(BEHIND)), T.StructType(fields), OPTIONS)
 
     def value(self, name: str) -> Column:
         return _typed(self.raw(name), self.schema[name].dataType, name, self.times)
 
     def faults(self) -> list[Fault]:
         source = F.col(SOURCE)
-        is_bad = F.col(READ).isNull() | read_field(BAD).isNotNull()
+        is_good = _is_alone() & inside().isNotNull() & read_field(BAD).isNull()
         choices = [
-            (is_bad, self._why_bad()),
-            (_has_more(source), F.lit("something stands behind the JSON object")),
-            (_has_company(source), F.lit("more than one JSON object")),
+            (~is_good, self._why_bad()),
             *self._wrong_times(),
             *self._infinities(),
         ]
@@ -70,13 +70,15 @@ class JsonReader:
         """Only ever computed for records that Spark's parser refused."""
         source = F.col(SOURCE)
         start = F.substring(F.ltrim(source, F.lit(BLANKS)), 1, 1)
-        is_empty = reduce(Column.__and__, [read_field(name).isNull() for name in self.written.names])
+        is_empty = reduce(Column.__and__, [inside(name).isNull() for name in self.written.names])
         is_text = F.get_json_object(source, "$").isNull() | (is_empty & F.try_parse_json(source).isNull())
         return first_of(
             [
                 (F.btrim(source, F.lit(BLANKS)) == "", F.lit("empty value")),
                 (is_text, F.concat(F.lit("not JSON: "), shown(source))),
                 (start != "{", F.concat(F.lit("not a JSON object: "), shown(source))),
+                (~_is_alone() & source.rlike(ANOTHER_OBJECT), F.lit("more than one JSON object")),
+                (~_is_alone(), F.lit("something stands behind the JSON object")),
                 *self._wrong_fields(self.written, ()),
             ],
             F.lit("a value inside a list or map does not fit the schema"),
@@ -86,7 +88,7 @@ class JsonReader:
         for entry in schema.fields:
             path = (*above, entry.name)
             written = F.get_json_object(F.col(SOURCE), f"${''.join(_step(name) for name in path)}")
-            read = F.col(".".join((READ, *map(quoted, path))))
+            read = inside(*path)
             is_wrong = read.isNull() & written.isNotNull() & (written != "null")
             yield is_wrong, no_such_value(".".join(path), written, type_name(entry.dataType))
             if isinstance(entry.dataType, T.StructType):
@@ -111,17 +113,13 @@ class JsonReader:
                 yield F.abs(F.col(quoted(entry.name))) == float("inf"), F.lit(text)
 
 
-def _has_more(source: Column) -> Column:
-    return ~source.endswith("}") & ~F.rtrim(source, F.lit(BLANKS)).endswith("}")
+def inside(*path: str) -> Column:
+    """What was read of the record, or a field of it."""
+    return reduce(Column.getField, path, read_field(LIST)[0])
 
 
-def _has_company(source: Column) -> Column:
-    """`{…}{…}` and `{…}, {…}`: as a list they have another length than 1, or are none."""
-    length = F.json_array_length(F.concat(F.lit("["), source, F.lit("]")))
-    # Most objects have no other one inside: to look for a second brace, in bytes, is a tenth of what the rest costs.
-    has_brace = F.contains(F.substring(source.cast("binary"), 2, SIZE_MAX), F.lit(bytearray(b"{")))
-    is_suspect = reduce(Column.__or__, [source.contains(f"}}{after}") for after in "{, \n\r\t"])
-    return has_brace & is_suspect & source.rlike(ANOTHER_OBJECT) & (F.coalesce(length, F.lit(0)) != 1)
+def _is_alone() -> Column:
+    return F.coalesce(F.size(read_field(LIST)) == LENGTH, F.lit(False))
 
 
 def _step(name: str) -> str:
