@@ -169,6 +169,20 @@ def test_offsets_of_topics_that_nobody_reads_are_deleted(group: GroupCalls, new_
     assert offsets_of(group.fetch_offsets(None)) == {}
 
 
+def test_a_topic_that_is_made_anew_has_no_offsets_of_the_old_one(
+    peer: Peer, group: GroupCalls, topic_name: str
+) -> None:
+    """250 of them are forgotten in several steps; what is committed for the new topic is not."""
+    count = 250
+    peer.create_topic(topic_name, count)
+    for first in range(0, count, 50):
+        group.commit({topic_name: dict.fromkeys(range(first, first + 50), 7)})
+    assert peer.delete_topics([topic_name]) == {topic_name: 0}
+    peer.create_topic(topic_name, count)
+    group.commit({topic_name: {3: 1}})
+    assert offsets_of(group.fetch_offsets(None)) == {topic_name: {3: (1, "", 0)}}
+
+
 def test_whose_members_tell_nothing_may_read_everything(group: GroupCalls, topic: str) -> None:
     group.stable_member(protocols={"range": b"?"})
     assert group.delete_offsets({topic: [0]}) == (0, {topic: {0: SUBSCRIBED}})
