@@ -228,11 +228,8 @@ class LogDirs:
 
     def load(self, topic_settings_for: Callable[[str], TopicSettings], threads: int = 2) -> dict[TopicPartition, Log]:
         """Open everything and wait for it. Clean folders are opened right here, others in threads."""
-        by_topic: dict[str, TopicSettings] = {}
-        for found in self.found:
-            topic = found.partition.topic
-            if topic not in by_topic:
-                by_topic[topic] = topic_settings_for(topic)
+        topics = {found.partition.topic for found in self.found}
+        by_topic = {topic: topic_settings_for(topic) for topic in topics}
         for log_dir in self.dirs:
             found_logs = list(log_dir.found.values())
             if any(not found.is_clean for found in found_logs):
