@@ -36,7 +36,6 @@ from ottla.storage.log_dirs import run_doomed
 
 logger = logging.getLogger(__name__)
 
-SLICE_SECONDS = 0.004
 PATIENCE_SECONDS = 2.0  # so long the start waits for recoveries, so that a small broker comes back whole
 LARGE_PATIENCE_SECONDS = 0.2  # and so long for the last of them when only large ones are left
 SMALL_BYTES_MAX = 64 << 20  # to read: a few hundredths of a second
@@ -91,9 +90,7 @@ class LogLoading:
         A broker that is to stop meanwhile recovers no more than what it has begun with.
         """
         unclean: list[Unclean] = []
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + SLICE_SECONDS
-        for copies in group_by_partition(self._log_dirs.found):
+        async for copies in in_slices(group_by_partition(self._log_dirs.found)):
             found = copies[0]
             topic = self._topic_of(found)
             if topic is None and tree.topic_path(found.partition.topic) in self._node.image.damaged:
@@ -110,9 +107,6 @@ class LogLoading:
             else:
                 self._replicas.recovering.add(found.partition)
                 unclean.append(Unclean(copies, topic))
-            if loop.time() > deadline:
-                await asyncio.sleep(0)
-                deadline = loop.time() + SLICE_SECONDS
         if unclean:
             await self._start_recovery(unclean)
             await self._wait_a_little(stopping)
