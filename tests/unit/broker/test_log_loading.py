@@ -114,6 +114,26 @@ def test_a_log_that_cannot_be_opened_keeps_no_other_from_being_served() -> None:
     assert given_up == [(1, "no")]
 
 
+def test_a_log_that_fails_in_an_unforeseen_way_is_told_when_the_others_are_served() -> None:
+    served: list[int] = []
+
+    def open_log(found: FoundLog) -> Any:
+        if found.partition.partition == 1:
+            raise ValueError("a mistake of ours")
+        return SimpleNamespace(number=found.partition.partition)
+
+    async def run() -> None:
+        loading: Any = loading_with()
+        loading._open = open_log
+        loading._serve = lambda opened, _topic: served.append(opened[0][1].number)
+        with pytest.raises(ValueError, match="a mistake of ours"):
+            await loading._recover([unclean(number, 10) for number in range(3)])
+
+    virtual_time.run(run())
+
+    assert served == [0, 2]
+
+
 def test_each_folder_has_its_own_threads(tmp_path: Path) -> None:
     at_work: dict[str, int] = {}
     most: dict[str, int] = {}

@@ -214,6 +214,7 @@ class LogLoading:
 
     async def _recover(self, some: list[Unclean]) -> None:
         opened = await asyncio.get_running_loop().run_in_executor(self._node.workers, self._open_all, some)
+        unforeseen: Exception | None = None
         async for each, logs in in_slices(zip(some, opened, strict=True)):
             try:
                 if isinstance(logs, Exception):
@@ -221,10 +222,14 @@ class LogLoading:
                 self._serve(list(zip(each.copies, logs, strict=True)), each.topic)
             except (OSError, KafkaError, LogDirError) as error:
                 self._give_up(each, error)
+            except Exception as error:  # noqa: BLE001 (raised when the others are served)
+                unforeseen = error
             finally:
                 self._small_left -= each.is_small
                 if self._small_left == 0:
                     self._small_done.set()
+        if unforeseen is not None:
+            raise unforeseen
 
     def _open_all(self, some: list[Unclean]) -> list[list[Log] | Exception]:
         """In a worker: what could not be opened is told by its error, and keeps nobody else from being opened."""
@@ -232,7 +237,7 @@ class LogLoading:
         for each in some:
             try:
                 opened.append([self._open(found) for found in each.copies])
-            except (OSError, KafkaError, LogDirError) as error:
+            except Exception as error:  # noqa: BLE001 (whoever waits for them judges it)
                 opened.append(error)
         return opened
 
