@@ -31,6 +31,7 @@ ZOOKEEPER = 0  # as the number of a node; brokers have their ids
 PIECE_BYTES = 64 * 1024
 PIECES_MAX = 64
 CALL_SECONDS_MAX = 10.0
+LOOKS = 3  # a table of the kernel that changes while it is read may lack a row
 STALL_SECONDS = 0.25  # what one lost packet costs until TCP sends it again
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER with no time: closing sends a reset
 
@@ -81,7 +82,7 @@ class Door:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         port = writer.get_extra_info("peername")[1]
-        source = self.source if self.source is not None else self.links.node_behind(port)
+        source = self.source if self.source is not None else self.links.node_behind(port, self.port)
         if source is None:
             return reset(writer)
         try:
@@ -180,12 +181,14 @@ class Links:
         for door in self._doors:
             door.forget()
 
-    def node_behind(self, port: int) -> int | None:
-        """Which broker has opened a connection from this port."""
-        inode = inode_of(port)
-        if inode is None:
-            return None
-        return next((node for node, pid in self._pids().items() if holds(pid, inode)), None)
+    def node_behind(self, port: int, door: int) -> int | None:
+        """Which broker has opened the connection from this port to that door."""
+        for _ in range(LOOKS):
+            inode = inode_of(port, door)
+            for node, pid in self._pids().items():
+                if inode is not None and holds(pid, inode):
+                    return node
+        return None
 
     def _both(self, source: int, target: int, *, one_way: bool) -> list[Flow]:
         return [self.flow(source, target)] + ([] if one_way else [self.flow(target, source)])
@@ -253,12 +256,16 @@ def reset(writer: asyncio.StreamWriter) -> None:
     writer.transport.abort()
 
 
-def inode_of(port: int) -> str | None:
-    """The kernel's number of the socket whose local port this is, of those on this machine that are connected."""
-    wanted = f"0100007F:{port:04X}"
+def inode_of(port: int, peer: int) -> str | None:
+    """The kernel's number of the socket that is connected from this port to that one.
+
+    Both are asked for: the port alone may also be that of an earlier connection to somewhere else, whose row the kernel
+    keeps for a minute.
+    """
+    wanted = [f"0100007F:{each:04X}" for each in (port, peer)]
     for line in Path("/proc/net/tcp").read_text("ascii").splitlines()[1:]:
         words = line.split()
-        if words[1] == wanted and words[3] != "0A":  # 0A: it listens
+        if words[1:3] == wanted:
             return words[9]
     return None
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla.testing.links import HOST, Links
+from ottla.testing.links import HOST, Links, inode_of
 
 US, THEM = 1, 2
 QUIET_SECONDS = 0.15
@@ -155,3 +155,17 @@ def test_strangers_are_sent_away(echo: Echo) -> None:
         if not peer.recv(100):
             raise ConnectionResetError
     links.close()
+
+
+def test_of_two_connections_from_one_port_the_one_to_the_door_is_meant() -> None:
+    with socket.create_server((HOST, 0)) as first, socket.create_server((HOST, 0)) as second:
+        peers = [socket.socket(), socket.socket()]
+        port = 0
+        for peer, server in zip(peers, (first, second), strict=True):
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            peer.bind((HOST, port))
+            peer.connect(server.getsockname())
+            port = peer.getsockname()[1]
+        for peer, server in zip(peers, (first, second), strict=True):
+            assert inode_of(port, server.getsockname()[1]) == str(os.fstat(peer.fileno()).st_ino)
+            peer.close()
