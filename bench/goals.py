@@ -282,7 +282,7 @@ def _restart_rows() -> list[Row]:
 
 def _recovery_rows() -> list[Row]:
     found = []
-    for name, label in (("64k", "4 GB in batches of 64 KiB"), ("4k", "0.8 GB in batches of 4 KiB")):
+    for name, label in (("64k", "2 GB in batches of 64 KiB"), ("4k", "0.4 GB in batches of 4 KiB")):
         path = f"recovery.{name}"
         found += [
             Row(f"{label} until all partitions serve", f"{path}.all_served_s", "s", at_most_kafka(1)),

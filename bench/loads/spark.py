@@ -27,7 +27,7 @@ USED = (
     "max(timestamp) AS newest",
     "max(timestampType) AS kind",
 )
-WARM_UPS = 2
+WARM_UPS = 1
 
 
 def read(target: Target, topic: str, record_bytes: int, records: int, rounds: int) -> dict[str, Figures]:

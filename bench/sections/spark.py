@@ -17,6 +17,6 @@ def run(context: Context) -> None:
         written = context.apart(librdkafka.produce, topic, RECORD_BYTES, *amount)
         records = round(written["records_per_s"] * written["seconds"])
         context.progress.say("starts Spark and reads")
-        rounds = 1 if options.is_quick else 3
+        rounds = 1 if options.is_quick else 2
         for name, figures in context.apart(spark.read, topic, RECORD_BYTES, records, rounds).items():
             context.keep(name, figures)
