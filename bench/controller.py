@@ -36,7 +36,7 @@ from ottla.controller.decisions.isr import ANY_EPOCH, IsrChange
 from ottla.controller.decisions.machine import Decision, MorePartitions, NewTopic
 from ottla.controller.decisions.preferred import ElectionType, decide_elections
 from ottla.controller.image import MetadataImage
-from ottla.protocol.codec import decode_whole
+from ottla.protocol.codec import decode_answer
 from ottla.protocol.messages.cluster_poll import ClusterPollResponse
 
 QUICK = ((10_000, 10), (20_000, 20), (100_000, 100))
@@ -278,7 +278,7 @@ async def join(cluster: PlayedCluster, meter: Meter) -> dict[str, float]:
     data = await joining.ask()
     made = meter.end()
     meter.begin()
-    response = await asyncio.to_thread(decode_whole, ClusterPollResponse, POLL_VERSION, memoryview(data))
+    response, _ = await asyncio.to_thread(decode_answer, ClusterPollResponse, POLL_VERSION, memoryview(data))
     image, _ = await asyncio.to_thread(apply_apart, MetadataImage(), Place(), response)
     taken = meter.end()
     assert len(image.topics) == len(cluster.controller.image.topics)

@@ -132,7 +132,7 @@ def test_a_frame_of_the_smallest_items_takes_bounded_memory_and_time() -> None:
     count = ITEMS_MAX + 1
     frame = memoryview(uvarint(count + 1) + b"\x01\x00" * count + b"\x01\x00\x00\x00")
     began = time.process_time()
-    with pytest.raises(ProtocolError, match=f"more than {ITEMS_MAX} items"):
+    with pytest.raises(ProtocolError, match="more items than one message may have"):
         decode(APIS[3].request, 9, frame)
     assert time.process_time() - began < 0.1
     allowed = memoryview(uvarint(ITEMS_MAX // 10 + 1) + b"\x01\x00" * (ITEMS_MAX // 10) + b"\x01\x00\x00\x00")

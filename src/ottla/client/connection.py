@@ -18,7 +18,7 @@ from ottla.base.errors import Error
 from ottla.base.tls_problems import tls_problem
 from ottla.client.addresses import Address
 from ottla.client.errors import ClientError
-from ottla.protocol.codec import ProtocolError, decode, encode
+from ottla.protocol.codec import ProtocolError, decode_answer, encode
 from ottla.protocol.headers import decode_response_header, encode_request_header
 from ottla.protocol.schema import layout_of
 
@@ -47,7 +47,7 @@ class Connection:
         """Send `request` in the given version and decode the answer to it."""
         body = self.exchange(request, version, timeout_ms)
         try:
-            return decode(response, version, body)[0]
+            return decode_answer(response, version, body)[0]
         except ProtocolError as problem:
             self.close()
             raise ClientError(f"{self.address} sent an answer that makes no sense: {problem}") from None

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ottla.network.answer_frames import AnswerFrames
-from ottla.protocol.codec import ProtocolError, decode
+from ottla.protocol.codec import ProtocolError, decode_answer
 from ottla.protocol.headers import decode_response_header
 
 FETCH: Final = 1
@@ -97,13 +97,13 @@ class CallsUnderWay:
             self._calls.popleft()
             self._decode_apart(call, frame, position)
         else:
-            answer = decode(call.response, call.version, frame, position)[0]
+            answer = decode_answer(call.response, call.version, frame, position)[0]
             self._calls.popleft()  # after decoding: an answer that cannot be read fails this call, too
             call.future.set_result(answer)
 
     def _decode_apart(self, call: Call, frame: memoryview, position: int) -> None:
         """Ten thousand partitions take a while: a worker decodes them, the loop goes on."""
-        decoding = self._loop.run_in_executor(None, decode, call.response, call.version, frame, position)
+        decoding = self._loop.run_in_executor(None, decode_answer, call.response, call.version, frame, position)
 
         def on_decoded(done: asyncio.Future[tuple[Any, int]]) -> None:
             if call.future.done() or done.cancelled():

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from ottla.base.file_range import FileRange
 from ottla.protocol.decoding import make_decoder
 from ottla.protocol.encoding import make_encoder
-from ottla.protocol.primitives import ProtocolError
+from ottla.protocol.primitives import ANSWER_ITEMS_MAX, ProtocolError
 from ottla.protocol.schema import layout_of
 
 __all__ = [
@@ -81,6 +81,12 @@ def decode(cls: type[T], version: int, buffer: memoryview, position: int = 0) ->
     """The message that starts at `position`, and the position after it."""
     decoder = _decoders.get((cls, version)) or decoder_for(cls, version)
     return decoder(buffer, position)
+
+
+def decode_answer(cls: type[T], version: int, buffer: memoryview, position: int = 0) -> tuple[T, int]:
+    """As decode(), of one who was asked, and may have much to tell."""
+    decoder = _decoders.get((cls, version)) or decoder_for(cls, version)
+    return decoder(buffer, position, ANSWER_ITEMS_MAX)
 
 
 def decode_whole(cls: type[T], version: int, buffer: memoryview, position: int = 0) -> T:

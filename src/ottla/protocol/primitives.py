@@ -10,6 +10,8 @@ from uuid import UUID, SafeUUID
 # A frame of a few bytes per item could hold tens of millions of them, each an object of 60 bytes or more: a
 # message may have this many array items and tagged fields in all.  A request for 100,000 partitions has as many.
 ITEMS_MAX: Final = 1_000_000
+# An answer was asked for: all partitions of a cluster, say. 1,000,000 with three replicas each are 7,000,000 items.
+ANSWER_ITEMS_MAX: Final = 20_000_000
 TAGS_MAX: Final = 1_000  # in one struct
 STRING_BYTES_MAX: Final = 32_767  # also where the length is a varint, as in Kafka
 UUIDS_KEPT_MAX: Final = 10_000
@@ -126,7 +128,7 @@ def too_many(count: int, least_bytes: int, left: int) -> ProtocolError:
 
 
 def too_many_items() -> ProtocolError:
-    return ProtocolError(f"more than {ITEMS_MAX} items in one message")
+    return ProtocolError("more items than one message may have")
 
 
 def too_long(announced: int) -> ProtocolError:

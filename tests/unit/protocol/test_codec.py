@@ -14,6 +14,7 @@ from ottla.protocol.codec import (
     Encoded,
     ProtocolError,
     decode,
+    decode_answer,
     decode_whole,
     decoder_for,
     encode,
@@ -21,7 +22,7 @@ from ottla.protocol.codec import (
     encoder_for,
     source_of,
 )
-from ottla.protocol.primitives import ITEMS_MAX, STRING_BYTES_MAX, read_uvarint, uvarint
+from ottla.protocol.primitives import ANSWER_ITEMS_MAX, ITEMS_MAX, STRING_BYTES_MAX, read_uvarint, uvarint
 from ottla.protocol.schema import (
     ZERO_UUID,
     Float64,
@@ -354,8 +355,21 @@ def test_more_items_than_a_message_may_have_are_refused(monkeypatch: pytest.Monk
     count = ITEMS_MAX // 2 + 1
     compact = uvarint(count + 1) + b"\x01" * count
     buffer = memoryview(b"\0\0" + b"\x01" + b"\x01" + compact + b"\x01" + compact)
-    with pytest.raises(ProtocolError, match=f"more than {ITEMS_MAX} items in one message"):
+    with pytest.raises(ProtocolError, match="more items than one message may have"):
         decode(Arrays, 1, buffer)
+
+
+def test_an_answer_may_tell_of_more_partitions_than_a_request() -> None:
+    """A broker that joins a cluster of 200,000 partitions is told of all of them at once."""
+    count = ITEMS_MAX // 2 + 1
+    compact = uvarint(count + 1) + b"\x01" * count
+    rest = b"\x01" * 3 + b"\0"  # three empty arrays, no tagged fields
+    buffer = memoryview(b"\0\0" + b"\x01" + b"\x01" + compact + b"\x01" + compact + rest)
+    answer, position = decode_answer(Arrays, 1, buffer)
+    assert (len(answer.texts), len(answer.flags), position) == (count, count, len(buffer))
+    monstrous = memoryview(b"\0\0" + b"\x01" + b"\x01" + uvarint(ANSWER_ITEMS_MAX + 2) + bytes(ANSWER_ITEMS_MAX + 1))
+    with pytest.raises(ProtocolError, match="more items than one message may have"):
+        decode_answer(Arrays, 1, monstrous)
 
 
 def test_tagged_fields_count_as_items_too() -> None:
