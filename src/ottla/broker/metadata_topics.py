@@ -189,9 +189,13 @@ def encode_topic(topic: MetadataResponseTopic, version: int) -> bytes:
 
 def encode_partition(partition: MetadataResponsePartition, version: int) -> bytes:
     """One partition inside a topic."""
-    without = encode_topic(MetadataResponseTopic(name=""), version)
     with_it = encode_topic(MetadataResponseTopic(name="", partitions=[partition]), version)
-    return added_bytes(without, with_it, topic_tail_bytes(version))
+    return added_bytes(empty_topic(version), with_it, topic_tail_bytes(version))
+
+
+@cache
+def empty_topic(version: int) -> bytes:
+    return encode_topic(MetadataResponseTopic(name=""), version)
 
 
 @cache
