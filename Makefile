@@ -16,7 +16,7 @@ FOUR := -n 4 $(SHARED)
 # process ends with all stacks printed.
 REAL := --reruns 1 -rfER --timeout 300 -o faulthandler_timeout=330 -o faulthandler_exit_on_timeout=true
 
-.PHONY: install run test check unit pure conformance cluster pipelines browser pages clients faults bench wheels clean
+.PHONY: install run test check unit pure conformance cluster pipelines browser processes pages clients faults bench wheels clean
 
 # One core compiles while the other one fetches Spark.
 install: $(VENV)/installed
@@ -53,7 +53,7 @@ $(VENV)/everything: $(VENV)/installed
 run: $(VENV)/compiled pages
 	$(BIN)/ottla demo --install --data $(DATA)
 
-test: check unit pure conformance cluster pipelines browser
+test: check unit pure processes pipelines
 
 check: install
 	$(BIN)/ruff format --check .
@@ -71,7 +71,11 @@ unit: install
 pure: install
 	OTTLA_PURE=1 $(BIN)/pytest $(addprefix tests/unit/,protocol storage network replication broker) tests/dialogues tests/simulation $(TWO)
 
-# From here on with real processes. Long rounds (make faults), units and simulations get no second try.
+# From here on with real processes. Long rounds (make faults), units and simulations get no second try. The next three in
+# one go: what one test waits, another one works.
+processes: install
+	$(BIN)/pytest tests/conformance tests/faults tests/cluster tests/browser $(FOUR) $(REAL)
+
 conformance: install
 	$(BIN)/pytest tests/conformance tests/faults $(FOUR) $(REAL)
 
