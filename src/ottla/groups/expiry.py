@@ -36,24 +36,21 @@ class Expiry:
 
     def decisions(self) -> Iterator[Decision]:
         machine, batch = self._machine, self._batch
+        seen: list[tuple[str, bool]] = []  # groups, and whether they had offsets
         for group_id in [*machine.groups, *machine.consumer.groups]:
             if batch.is_full():
                 yield batch.taken()
-            had_offsets = machine.offsets.has_any(group_id)
-            yield from self._of_group(group_id)
-            records = self._end(group_id, had_offsets)
-            if not batch.has_room_for(records):
-                yield batch.taken()
-                records = self._end(group_id, had_offsets)
-            for record in records:
-                batch.add(record)
+                yield from self._ends(seen)
+                seen = []
+            seen.append((group_id, machine.offsets.has_any(group_id)))
+            yield from self._offsets(group_id)
+        yield batch.taken()
+        yield from self._ends(seen)
         yield batch.taken()
 
-    def _of_group(self, group_id: str) -> Iterator[Decision]:
-        """Its offsets. What was found of them has been handed over in the end: then it is seen what is left."""
+    def _offsets(self, group_id: str) -> Iterator[Decision]:
         offsets, batch = self._machine.offsets, self._batch
         rule = self._rule(group_id)
-        found = False
         for topic, partitions in list(offsets.topics(group_id).items()):
             if rule is None or topic in rule.reads:
                 continue
@@ -62,15 +59,22 @@ class Expiry:
                 if batch.is_full(key_bytes):
                     yield batch.taken()
                     rule = self._rule(group_id)
-                    found = False
                 commit = offsets.get(group_id, topic, partition)
                 if commit is None or rule is None or topic in rule.reads or not self._is_old(commit, rule):
                     continue
                 if not offsets.is_pending(group_id, topic, partition):
                     batch.add(offset_tombstone(group_id, topic, partition))
-                    found = True
-        if found:
-            yield batch.taken()
+
+    def _ends(self, seen: list[tuple[str, bool]]) -> Iterator[Decision]:
+        """Those of these groups that have nothing left: what was found of their offsets has been handed over."""
+        batch = self._batch
+        for group_id, had_offsets in seen:
+            records = self._end(group_id, had_offsets)
+            if records and (batch.is_full() or not batch.has_room_for(records)):
+                yield batch.taken()
+                records = self._end(group_id, had_offsets)
+            for record in records:
+                batch.add(record)
 
     def _rule(self, group_id: str) -> Rule | None:
         """None: nothing of it expires now."""
