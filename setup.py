@@ -101,6 +101,7 @@ COMPILED = [
     "src/ottla/groups/offset_records.py",
     "src/ottla/groups/offsets.py",
     "src/ottla/groups/records.py",
+    "src/ottla/transactions/expiry.py",
     "src/ottla/transactions/machine.py",
     "src/ottla/transactions/records.py",
     "src/ottla/transactions/rules.py",

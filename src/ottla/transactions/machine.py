@@ -20,12 +20,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from ottla.base.errors import Error
-from ottla.coordination.batch import Batch
 from ottla.coordination.machine import Decision, Reply, ReplyTo, Stamp
 from ottla.protocol.messages.transaction_steps import DescribedTransaction, ListedTransaction
 from ottla.transactions.description import describe_transaction, list_transaction
-from ottla.transactions.records import read_key, read_value, tombstone, transaction_record
-from ottla.transactions.rules import end_verdict, has_timed_out, is_answered, is_repeated_init, is_unused, may_go_on
+from ottla.transactions.expiry import forget_unused
+from ottla.transactions.records import read_key, read_value, transaction_record
+from ottla.transactions.rules import end_verdict, has_timed_out, is_answered, is_repeated_init, may_go_on
 from ottla.transactions.transaction import (
     ENDED,
     NO_EPOCH,
@@ -381,18 +381,7 @@ class TransactionMachine:
         if self._expiry_due_ms is None or self._expiry_due_ms > now_ms:
             return None
         self._expiry_due_ms = now_ms + self.settings.id_expiration_interval_ms
-        return self._expired(now_ms - self.settings.id_expiration_ms, bytes_max)
-
-    def _expired(self, since_ms: int, bytes_max: int) -> Iterator[Decision]:
-        batch = Batch(bytes_max)
-        for transactional_id in list(self.transactions):
-            record = tombstone(transactional_id)
-            if batch.is_full(len(record.key)):
-                yield batch.taken()
-            transaction = self.transactions.get(transactional_id)
-            if transaction is not None and is_unused(transaction, since_ms):
-                batch.add(record)
-        yield batch.taken()
+        return forget_unused(self.transactions, now_ms - self.settings.id_expiration_ms, bytes_max)
 
     def __repr__(self) -> str:
         return f"<TransactionMachine {len(self.transactions)} ids>"

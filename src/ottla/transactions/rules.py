@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ottla.base.errors import Error
-from ottla.transactions.transaction import ENDED, EPOCH_MAX, NO_EPOCH, PREPARED, Identity, State, Transaction
+from ottla.transactions.transaction import EPOCH_MAX, NO_EPOCH, PREPARED, Identity, State, Transaction
 
 
 def may_go_on(transaction: Transaction, known: Identity) -> bool:
@@ -66,10 +66,6 @@ def is_answered(transaction: Transaction) -> bool:
     if transaction.state is State.PREPARE_COMMIT:
         return not transaction.is_pending
     return transaction.state is State.COMPLETE_COMMIT
-
-
-def is_unused(transaction: Transaction, since_ms: int) -> bool:
-    return transaction.state in ENDED and not transaction.is_pending and transaction.last_update_ms <= since_ms
 
 
 def has_timed_out(transaction: Transaction, now_ms: int) -> bool:
