@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.names import TopicPartition
+from ottla.base.topic_settings import TopicSettings
 from ottla.coordination.shard import Shard
 from ottla.protocol.batches import read_batch_header, read_records
 
@@ -21,6 +23,7 @@ class HeldPartition:
 
     def __init__(self, is_held: bool, topic: str) -> None:
         self.name = TopicPartition(topic, 0)
+        self.log = SimpleNamespace(settings=TopicSettings())
         self.is_leader = True
         self.has_too_few_in_sync = False
         self.leader_epoch = self.leading_since = 0
@@ -113,6 +116,8 @@ class Stage:
         end_ms = self.now_ms + int(milliseconds)
         while (at_ms := self.machine.next_wakeup_ms()) is not None and at_ms <= end_ms:
             self.now_ms = max(self.now_ms, at_ms)
+            for decision in self.shard.sweep() or ():
+                self.shard.run(decision)
             self.shard.tick()
         self.now_ms = end_ms
 

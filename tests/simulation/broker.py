@@ -146,8 +146,10 @@ class SimulatedBroker:
         self.transactions_log.refuse(for_ms)
 
     def _tick(self) -> None:
-        self.group_shard.tick()
-        self.transaction_shard.tick()
+        for shard in (self.group_shard, self.transaction_shard):
+            for decision in shard.sweep() or ():
+                shard.run(decision)
+            shard.tick()
         self.world.after(TICK_MS, self._tick)
 
     def new_id(self) -> int:

@@ -11,11 +11,13 @@ import random
 from collections import deque
 from collections.abc import Callable
 from hashlib import blake2b
+from types import SimpleNamespace
 from typing import Any
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.names import TopicPartition
 from ottla.base.tasks import counts
+from ottla.base.topic_settings import TopicSettings
 from ottla.protocol.batches import read_batch_header, read_records
 
 TRACE_LINES = 60
@@ -96,6 +98,7 @@ class SimulatedPartition:
     def __init__(self, world: World, topic: str, index: int = 0) -> None:
         self._world = world
         self.name = TopicPartition(topic, index)
+        self.log = SimpleNamespace(settings=TopicSettings())
         self.is_leader = True
         self._refuses_until_ms = 0
         self.leader_epoch = self.leading_since = 0

@@ -22,11 +22,11 @@ as seen, is lost when its records are refused.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple, Protocol
 
 from ottla.base.errors import Error
 
-PIECE_RECORDS = 1_000
 RECORD_BYTES_MORE: Final = 32  # what a record takes beside its key and its value, at most
 
 ReplyTo = Any  # whom a reply goes to: opaque to machines, a parked request for the broker, a number in a simulation
@@ -75,17 +75,6 @@ class Decision:
         return f"<Decision {len(self.records)} records, {len(self.replies)} replies, event {self.event!r}>"
 
 
-def in_pieces(records: list[Record], replies: list[Reply] | None = None) -> list[Decision]:
-    """Decisions for records that need not be written together: one batch of all might be too large for the topic.
-
-    Whoever waits is answered with the last of them.
-    """
-    pieces = [records[start : start + PIECE_RECORDS] for start in range(0, len(records), PIECE_RECORDS)] or [[]]
-    decisions = [Decision(piece) for piece in pieces]
-    decisions[-1].replies = replies if replies is not None else []
-    return decisions
-
-
 class Machine(Protocol):
     """What the runtime asks of every machine."""
 
@@ -111,4 +100,11 @@ class Machine(Protocol):
         """When tick() has something to do, if nothing else happens."""
 
     def tick(self, now_ms: int) -> list[Decision]:
-        """What is due by now."""
+        """What is due by now, and does not take long."""
+
+    def sweep(self, now_ms: int, bytes_max: int) -> Iterator[Decision] | None:
+        """If it is due: a way through all that the machine holds, whatever time that takes.
+
+        Each of these decisions takes a fraction of a millisecond, and is to be run before the next is made; anything
+        may happen in between. None has more records than `bytes_max`, one without any has looked in vain.
+        """

@@ -94,6 +94,7 @@ class Runtime(Generic[M]):
         self._was_checking = False  # because of that
         self.on_settled: Callable[[Shard[M]], None] = lambda _: None  # for what a machine wants done outside the log
         self.on_taken: Callable[[Shard[M]], None] = lambda _: None  # a shard is loaded, and nobody has asked it yet
+        self.on_sweep: Callable[[Shard[M], Iterator[Decision]], None] = self._run_all  # for who has time for long work
         self.crowd: Crowd | None = None  # without it nothing is gathered
         self._gathering: list[Shard[M]] = []  # those that have gathered something
         self._gathering_since = 0.0
@@ -310,10 +311,20 @@ class Runtime(Generic[M]):
             handle = asyncio.get_running_loop().call_later(PAUSE_MS / 1000, self._wake, index)
             self._timers[index] = (0, handle)
         elif shard.is_ours:
+            tasks.tell(self._sweep, shard)
             tasks.tell(shard.tick)
             self._arm(shard)
         else:
             self._drop(index)
+
+    def _sweep(self, shard: Shard[M]) -> None:
+        decisions = shard.sweep()
+        if decisions is not None:
+            self.on_sweep(shard, decisions)
+
+    def _run_all(self, shard: Shard[M], decisions: Iterator[Decision]) -> None:
+        for decision in decisions:
+            self.run(shard, decision)
 
     def close(self) -> None:
         self._is_closed = True

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, Generic, TypeVar
 
 from ottla.base.errors import Error, KafkaError
@@ -228,6 +228,10 @@ class Shard(Generic[M]):
             return
         for decision in self.machine.tick(self._now_ms()):
             self.run(decision)
+
+    def sweep(self) -> Iterator[Decision] | None:
+        """What is due and may take long: decisions to be run when there is time."""
+        return None if self.must_pause else self.machine.sweep(self._now_ms(), self.batch_bytes_max)
 
     def abandon(self) -> None:
         """Leadership is lost: everybody asks the new coordinator."""

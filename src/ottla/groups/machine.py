@@ -6,7 +6,8 @@ who may ask, and know topic names where newer clients send topic ids.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 from ottla.base.errors import Error
@@ -18,9 +19,11 @@ from ottla.groups.classic_group import ClassicGroup, State
 from ottla.groups.consumer_group import JOINING, ConsumerGroup, ConsumerMember
 from ottla.groups.consumer_plan import FindTopics
 from ottla.groups.consumer_records import forget_group
+from ottla.groups.expiry import Expiry
+from ottla.groups.forgetting import Forgetting
 from ottla.groups.mixed import DOWNGRADES, Downgraded, MixedGroups, downgrade, upgrade, upgrade_problem
 from ottla.groups.offset_machine import FORGOTTEN_AT_ONCE, OffsetMachine
-from ottla.groups.offset_records import OffsetOfRecord, offset_of, read_usual_commit
+from ottla.groups.offset_records import EVERY_PARTITION, OffsetOfRecord, offset_of, read_usual_commit
 from ottla.groups.records import GROUP_METADATA, OFFSET_COMMIT, group_tombstone, read_record, restore_group
 from ottla.groups.settings import GroupSettings
 from ottla.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
@@ -46,7 +49,7 @@ class GroupMachine(OffsetMachine):
         self._catalog = catalog  # the topics as they are now
         self._mixed = MixedGroups(self.consumer)
         self.consumer.downgrade = self._downgrade
-        self._expiry_due_ms: int | None = None
+        self._sweep_due_ms: int | None = None
 
     def change_settings(self, settings: GroupSettings) -> None:
         self.classic.settings = settings
@@ -190,7 +193,7 @@ class GroupMachine(OffsetMachine):
         kind, key_message, value_message = found
         if kind in (LEGACY_OFFSET_COMMIT, OFFSET_COMMIT):
             if value_message is None:
-                self.offsets.forget(key_message.group, key_message.topic, key_message.partition)
+                self._apply_tombstone(key_message.group, key_message.topic, key_message.partition)
             else:
                 self._apply_commit(offset_of(key_message, value_message), stamp)
         elif kind == GROUP_METADATA:
@@ -209,6 +212,12 @@ class GroupMachine(OffsetMachine):
         if group not in self.groups and group not in self.consumer.groups:
             self.groups[group] = ClassicGroup(group, found.commit_ms)
 
+    def _apply_tombstone(self, group: str, topic: str, partition: int) -> None:
+        if partition == EVERY_PARTITION:
+            self.offsets.make_void(topic)
+        else:
+            self.offsets.forget(group, topic, partition)
+
     def _apply_group(self, group_id: str, value: Any | None) -> None:
         """While it lives here, a group knows itself better than its record does."""
         if value is None:
@@ -224,7 +233,7 @@ class GroupMachine(OffsetMachine):
     def loaded(self, now_ms: int) -> list[Decision]:
         """Members that the log knows get a whole session to report; a group too large for the settings shrinks."""
         self._is_loading = False
-        self._expiry_due_ms = now_ms + self.settings.offsets_check_interval_ms
+        self._sweep_due_ms = now_ms + self.settings.offsets_check_interval_ms
         self.renew_sessions(now_ms)
         return []
 
@@ -245,18 +254,26 @@ class GroupMachine(OffsetMachine):
 
     def next_wakeup_ms(self) -> int | None:
         """Asked after every request: a session that was prolonged meanwhile is put right when it seems to end."""
-        soonest_ms = self._expiry_due_ms
+        soonest_ms = self._sweep_due_ms
         for at_ms in (self.classic.deadlines.soonest_ms(), self.consumer.deadlines.soonest_ms()):
             if at_ms is not None and (soonest_ms is None or at_ms < soonest_ms):
                 soonest_ms = at_ms
         return soonest_ms
 
     def tick(self, now_ms: int) -> list[Decision]:
-        decisions = self.classic.tick(now_ms) + self.consumer.tick(now_ms)
-        if self._expiry_due_ms is not None and self._expiry_due_ms <= now_ms:
-            self._expiry_due_ms = now_ms + self.settings.offsets_check_interval_ms
-            decisions += self.expire(now_ms)
-        return decisions
+        return self.classic.tick(now_ms) + self.consumer.tick(now_ms)
+
+    def sweep(self, now_ms: int, bytes_max: int) -> Iterator[Decision] | None:
+        """Offsets that have expired, and what is left of topics that are void because it could not be written."""
+        if self._sweep_due_ms is None or self._sweep_due_ms > now_ms:
+            return None
+        self._sweep_due_ms = now_ms + self.settings.offsets_check_interval_ms
+        left_over = self.deleted_topics((), bytes_max) if self.offsets.void else iter(())
+        return chain(left_over, Expiry(self, now_ms, bytes_max).decisions())
+
+    def deleted_topics(self, names: Container[str], bytes_max: int) -> Iterator[Decision]:
+        """Offsets of a topic go with it: a new topic of the same name begins at its own beginning. As with a sweep."""
+        return Forgetting(self.offsets, names, bytes_max).decisions()
 
     def __repr__(self) -> str:
         return f"<GroupMachine {len(self.groups) + len(self.consumer.groups)} groups, {self.offsets!r}>"

@@ -1,28 +1,25 @@
-"""The half of the group coordinator's machine that is about offsets: commits, their deletion, their expiry.
+"""The half of the group coordinator's machine that is about offsets: who may commit, and delete, which of them.
 
 Who may commit: members, in their generation or epoch; anybody else only while the group has no members.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final
 from uuid import UUID
 
 from ottla.base.errors import Error
-from ottla.coordination.machine import RECORD_BYTES_MORE, Decision, Record, Reply, ReplyTo, Stamp, in_pieces
+from ottla.coordination.machine import Decision, Record, Reply, ReplyTo, Stamp
 from ottla.groups.classic import ClassicGroups
 from ottla.groups.classic_answers import check_member
 from ottla.groups.classic_group import ClassicGroup, State
 from ottla.groups.commit_form import CommitForm
 from ottla.groups.consumer import MEMBER_EPOCHS_SINCE, ConsumerGroups
-from ottla.groups.consumer_group import ConsumerGroup
 from ottla.groups.consumer_plan import FindTopics
-from ottla.groups.consumer_records import forget_group
 from ottla.groups.offset_records import bare_value_end, commit_record, offset_tombstone
-from ottla.groups.offsets import Committed, Offsets, committed
-from ottla.groups.records import group_tombstone
+from ottla.groups.offsets import Offsets
 from ottla.groups.settings import GroupSettings
 from ottla.groups.subscription import subscribed_topics
 from ottla.protocol.messages.consumer_protocol import CONSUMER
@@ -47,7 +44,6 @@ from ottla.protocol.schema import ZERO_UUID
 
 NONE: Final = Error.NONE  # looked up once: an enumeration takes its time to find its members
 FORGOTTEN_AT_ONCE: Final = 200
-LOOKED_AT_AT_ONCE: Final = 1_000  # groups
 COMPLETING_REBALANCE: Final = State.COMPLETING_REBALANCE
 _new: Final = object.__new__
 _new_tuple: Final = tuple.__new__  # a NamedTuple's own way takes four times as long
@@ -234,92 +230,10 @@ class OffsetMachine:
             or self.offsets.is_pending(group_id, topic, partition)
         ]
 
-    def topics_deleted(self, names: Container[str], bytes_max: int) -> Iterator[Decision]:
-        """Offsets of a topic go with it: a new topic of the same name begins at its own beginning.
-
-        There may be a million, so these are decisions to be run one after the other, each of a fraction of a
-        millisecond, and with no more records than `bytes_max`: others may have their turn in between. One without
-        records has looked at many groups in vain.
-        """
-        records: list[Record] = []
-        size_bytes = 0
-        for looked_at, (group_id, topics) in enumerate(self.offsets.all_groups(), 1):
-            for topic in [topic for topic in topics if topic in names]:
-                for partition in list(topics.get(topic, ())):
-                    record = offset_tombstone(group_id, topic, partition)
-                    record_bytes = len(record.key) + RECORD_BYTES_MORE
-                    if len(records) == FORGOTTEN_AT_ONCE or size_bytes + record_bytes > bytes_max:
-                        yield Decision(records)
-                        records, size_bytes = [], 0
-                    records.append(record)
-                    size_bytes += record_bytes
-            if looked_at % LOOKED_AT_AT_ONCE == 0:
-                yield Decision(records)
-                records, size_bytes = [], 0
-        yield Decision(records)
-
     def some_forgotten(self, group_id: str, at_most: int) -> tuple[list[Record], bool]:
         """Of what a group has committed, or is about to; and whether that is all of it."""
         places = list(islice(self.offsets.places_of(group_id), at_most))
         return [offset_tombstone(*place) for place in dict.fromkeys(places)], len(places) < at_most
-
-    # ---- expiry
-
-    def expire(self, now_ms: int) -> list[Decision]:
-        """Offsets that nobody uses any more, and groups that have neither members nor offsets left."""
-        decisions = []
-        for group_id, group in list(self.groups.items()):
-            records = self._expired_offsets(group, now_ms)
-            kept = sum(map(len, self.offsets.topics(group_id).values())) - len(records)
-            has_pending = kept > 0 or (self.offsets.has_any(group_id) and not self.offsets.topics(group_id))
-            if group.state is State.EMPTY and not has_pending and not group.announced:
-                records.append(group_tombstone(group_id))
-            if records:
-                decisions += in_pieces(records)
-        for consumer_group in list(self.consumer.groups.values()):
-            records = self._expired_of_consumers(consumer_group, now_ms)
-            if records:
-                decisions += in_pieces(records)
-        return decisions
-
-    def _expired_of_consumers(self, group: ConsumerGroup, now_ms: int) -> list[Record]:
-        """Offsets of topics that nobody of the group reads any more; the group goes with its last offset."""
-        subscribed = group.subscribed_topics()
-        topics = self.offsets.topics(group.group_id)
-        records = [
-            offset_tombstone(group.group_id, topic, partition)
-            for topic, partitions in topics.items()
-            if topic not in subscribed
-            for partition, kept in partitions.items()
-            if now_ms - committed(kept).commit_ms >= self.settings.offsets_retention_ms
-            and not self.offsets.is_pending(group.group_id, topic, partition)
-        ]
-        if not group.members and len(records) == sum(map(len, topics.values())) and records:
-            records += forget_group(group)
-        return records
-
-    def _expired_offsets(self, group: ClassicGroup, now_ms: int) -> list[Record]:
-        subscribed: set[str] | None = set()
-        if group.state is not State.EMPTY:
-            subscribed = subscribed_topics(group) if group.state is State.STABLE else None
-            if subscribed is None:
-                return []
-        return [
-            offset_tombstone(group.group_id, topic, partition)
-            for topic, partitions in self.offsets.topics(group.group_id).items()
-            if topic not in (subscribed or ())
-            for partition, kept in partitions.items()
-            if self._has_expired(group, committed(kept), now_ms)
-            and not self.offsets.is_pending(group.group_id, topic, partition)
-        ]
-
-    def _has_expired(self, group: ClassicGroup, commit: Committed, now_ms: int) -> bool:
-        """A group that had members counts from when the last one left, others from the commit itself (KIP-211)."""
-        if commit.expire_ms >= 0:
-            return now_ms >= commit.expire_ms
-        had_members = group.state is State.EMPTY and group.protocol_type is not None
-        since_ms = group.state_since_ms if had_members else commit.commit_ms
-        return now_ms - since_ms >= self.settings.offsets_retention_ms
 
 
 def _places(topics: list[OffsetCommitRequestTopic]) -> Iterator[tuple[UUID, int]]:

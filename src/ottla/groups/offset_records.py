@@ -38,6 +38,8 @@ VALUE_VERSION: Final = OFFSET_COMMIT_VERSION.to_bytes(2, "big")  # what a value 
 ID_BYTES: Final = 19  # the number of tagged fields, and the one with the topic id
 ID_HEAD: Final = b"\x01\x00\x10"
 
+EVERY_PARTITION: Final = -1
+
 PLACES_MAX: Final = 10_000
 
 Place = tuple[str, str, int]
@@ -131,6 +133,14 @@ def _id_end(topic_id: UUID) -> bytes:
 def offset_tombstone(group: str, topic: str, partition: int) -> Record:
     """The record that says that this offset is forgotten."""
     return Record(offset_key(group, topic, partition), None)
+
+
+def topic_tombstone(topic: str) -> Record:
+    """The record that says that nothing counts of what stands before it for this topic, whatever the group.
+
+    For everybody else it is the tombstone of an offset that cannot be there.
+    """
+    return offset_tombstone("", topic, EVERY_PARTITION)
 
 
 def offset_key(group: str, topic: str, partition: int) -> bytes:

@@ -2,6 +2,9 @@
 
 An offset committed in a transaction is only pending until the transaction's marker is in the log. A later ordinary
 commit of the same partition wins over an earlier transactional one: what counts is the place in the log.
+
+A topic may be void up to a place in the log: what was committed for it before does not count, although it is still here
+and in the log until somebody has forgotten it (forgetting.py). Whoever asks is not told of it.
 """
 
 from __future__ import annotations
@@ -15,6 +18,8 @@ from ottla.groups.offset_records import NO_EXPIRY, OffsetOfRecord, Place
 _new_tuple: Final = tuple.__new__  # a NamedTuple's own way takes four times as long
 _pack: Final = Struct("<qiqqq").pack  # offset, leader epoch, times of the commit and of its expiry, order
 _unpack: Final = Struct("<qiqqq").unpack_from
+_unpack_order: Final = Struct("<q").unpack_from
+ORDER_AT: Final = 28
 KEPT_BYTES: Final = 36  # without metadata
 
 
@@ -43,6 +48,7 @@ class Offsets:
         self._groups: dict[str, Topics] = {}
         self._pending: dict[int, dict[str, Topics]] = {}  # by producer id, then as above
         self._order = 0
+        self.void: dict[str, int] = {}  # by topic: up to which place
 
     # ---- reading
 
@@ -50,10 +56,28 @@ class Offsets:
         topics = self._groups.get(group)
         partitions = topics.get(topic) if topics is not None else None
         kept = partitions.get(partition) if partitions is not None else None
-        return committed(kept) if kept is not None else None
+        if kept is None or (self.void and self.is_void(topic, kept)):
+            return None
+        return committed(kept)
+
+    def is_void(self, topic: str, kept: Kept) -> bool:
+        place: int = _unpack_order(kept, ORDER_AT)[0]
+        return place <= self.void.get(topic, 0)
 
     def topics(self, group: str) -> Topics:
-        return self._groups.get(group, {})
+        topics = self._groups.get(group, {})
+        return self._without_void(topics) if self.void else topics
+
+    def _without_void(self, topics: Topics) -> Topics:
+        found: Topics = {}
+        for topic, partitions in topics.items():
+            if topic in self.void:
+                counting = {index: kept for index, kept in partitions.items() if not self.is_void(topic, kept)}
+            else:
+                counting = partitions
+            if counting:
+                found[topic] = counting
+        return found
 
     def is_pending(self, group: str, topic: str, partition: int) -> bool:
         """Whether an open transaction may still change this offset."""
@@ -62,10 +86,11 @@ class Offsets:
         )
 
     def has_any(self, group: str) -> bool:
+        """Whether there is anything of it here, void or not."""
         return bool(self._groups.get(group)) or any(group in groups for groups in self._pending.values())
 
     def all_groups(self) -> Iterator[tuple[str, Topics]]:
-        """All that is committed, or about to be, by group. Whoever goes through it may forget or commit meanwhile.
+        """All that is committed, or about to be, by group, void or not. Others may forget or commit meanwhile.
 
         What is about to be comes first: when its transaction ends it may move to where nobody has looked yet, but not
         the other way.
@@ -77,7 +102,7 @@ class Offsets:
                     yield group, topics
 
     def places_of(self, group: str) -> Iterator[Place]:
-        """All that a group has committed, or is about to: then a place may come again."""
+        """All that a group has committed, or is about to, void or not: a place may come again."""
         for groups in [self._groups, *self._pending.values()]:
             for topic, partitions in groups.get(group, {}).items():
                 for partition in partitions:
@@ -107,6 +132,19 @@ class Offsets:
             self._groups.pop(group, None)
         for groups in self._pending.values():
             groups.get(group, {}).get(topic, {}).pop(partition, None)
+
+    def make_void(self, topic: str) -> None:
+        """What is in an open transaction is forgotten at once: it is little, and would be committed later."""
+        self.void[topic] = self._order
+        for groups in self._pending.values():
+            for topics in groups.values():
+                topics.pop(topic, None)
+
+    def end_void(self, void: dict[str, int]) -> None:
+        """Nothing is left here of what these topics had before these places."""
+        for topic, place in void.items():
+            if self.void.get(topic) == place:
+                del self.void[topic]
 
     def _commit_all(self, group: str, topics: Topics) -> None:
         for topic, partitions in topics.items():

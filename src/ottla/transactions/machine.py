@@ -16,14 +16,15 @@ Rules that are easy to get wrong:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from ottla.base.errors import Error
 from ottla.coordination.machine import Decision, Reply, ReplyTo, Stamp
 from ottla.protocol.messages.transaction_steps import DescribedTransaction, ListedTransaction
 from ottla.transactions.description import describe_transaction, list_transaction
-from ottla.transactions.records import read_key, read_value, tombstone, transaction_record
+from ottla.transactions.expiry import forget_unused
+from ottla.transactions.records import read_key, read_value, transaction_record
 from ottla.transactions.rules import end_verdict, has_timed_out, is_answered, is_repeated_init, may_go_on
 from ottla.transactions.transaction import (
     ENDED,
@@ -370,26 +371,17 @@ class TransactionMachine:
 
     def tick(self, now_ms: int) -> list[Decision]:
         """Decisions come one by one: each must be carried out before the next is made."""
-        decisions = []
-        if self._abort_due_ms is not None and self._abort_due_ms <= now_ms:
-            self._abort_due_ms = now_ms + self.settings.abort_interval_ms
-            decisions += [
-                self._fence(transaction, now_ms)
-                for transaction in list(self.transactions.values())
-                if has_timed_out(transaction, now_ms)
-            ]
-        if self._expiry_due_ms is not None and self._expiry_due_ms <= now_ms:
-            self._expiry_due_ms = now_ms + self.settings.id_expiration_interval_ms
-            gone = [
-                tombstone(each.transactional_id) for each in self.transactions.values() if self._is_old(each, now_ms)
-            ]
-            if gone:
-                decisions.append(Decision(gone))
-        return decisions
+        if self._abort_due_ms is None or self._abort_due_ms > now_ms:
+            return []
+        self._abort_due_ms = now_ms + self.settings.abort_interval_ms
+        timed_out = [each for each in self.transactions.values() if has_timed_out(each, now_ms)]
+        return [self._fence(transaction, now_ms) for transaction in timed_out]
 
-    def _is_old(self, transaction: Transaction, now_ms: int) -> bool:
-        age_ms = now_ms - transaction.last_update_ms
-        return transaction.state in ENDED and not transaction.is_pending and age_ms >= self.settings.id_expiration_ms
+    def sweep(self, now_ms: int, bytes_max: int) -> Iterator[Decision] | None:
+        if self._expiry_due_ms is None or self._expiry_due_ms > now_ms:
+            return None
+        self._expiry_due_ms = now_ms + self.settings.id_expiration_interval_ms
+        return forget_unused(self.transactions, now_ms - self.settings.id_expiration_ms, bytes_max)
 
     def __repr__(self) -> str:
         return f"<TransactionMachine {len(self.transactions)} ids>"

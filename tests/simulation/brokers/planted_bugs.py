@@ -445,16 +445,44 @@ BUGS = [
     ),
     PlantedBug(
         "offsets of a deleted topic are still being forgotten when it is made anew",
-        (Change(DELETED_TOPICS, "                tasks.tell(self._finish, forgetting)\n", "                pass\n"),),
+        (Change(DELETED_TOPICS, "                sweep.names -= found\n", ""),),
         "renewal",
     ),
     PlantedBug(
         "offsets of a deleted topic stay when it is made anew",
+        (Change(DELETED_TOPICS, "            tasks.tell(self._make_void, shard, found)\n", "            pass\n"),),
+        "renewal",
+    ),
+    PlantedBug(
+        "what is left of a deleted topic is void for the coordinator that was there, not for the next",
         (
             Change(
                 DELETED_TOPICS,
-                "                tasks.tell(self._finish, forgetting)\n",
-                "                self._under_way.remove(forgetting)\n",
+                "            self._groups.run(shard, decision)\n",
+                "            for record in decision.records:\n"
+                "                shard.machine.apply(record.key, record.value, None)\n",
+            ),
+        ),
+        "renewal",
+    ),
+    PlantedBug(
+        "what is committed for a topic that was made anew is forgotten with what is void",
+        (
+            Change(
+                "groups/forgetting.py",
+                "            if not self._offsets.is_void(topic, kept):\n",
+                "            if topic not in self._offsets.void:\n",
+            ),
+        ),
+        "renewal",
+    ),
+    PlantedBug(
+        "what is void counts again before it is forgotten",
+        (
+            Change(
+                "groups/forgetting.py",
+                "        void = dict(offsets.void)\n",
+                "        offsets.void.clear()\n        void = dict(offsets.void)\n",
             ),
         ),
         "renewal",

@@ -18,9 +18,9 @@ from tests.simulation.brokers.wire import GROUP, Client, GoneError
 from tests.simulation.brokers.world import World
 
 from ottla.base.errors import Error
-from ottla.broker.coordinators import deleted_topics
+from ottla.broker.coordinators import sweeps
 from ottla.broker.slices import Turn
-from ottla.groups import offset_machine
+from ottla.coordination import batch
 from ottla.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -58,7 +58,7 @@ def slow_forgetting(world: World) -> Iterator[None]:
         async def give_way(self) -> None:
             await asyncio.sleep(world.random.choice((0.0, 0.02, 0.3)))
 
-    with mock.patch.object(deleted_topics, "Turn", SlowTurn), mock.patch.object(offset_machine, "FORGOTTEN_AT_ONCE", 2):
+    with mock.patch.object(sweeps, "Turn", SlowTurn), mock.patch.object(batch, "RECORDS_MAX", 2):
         yield
 
 

@@ -20,9 +20,10 @@ from ottla.base.topic_settings import TopicSettings
 from ottla.broker.coordinators import deleted_topics
 from ottla.broker.coordinators.coordinators import group_settings
 from ottla.broker.coordinators.deleted_topics import DeletedTopics
+from ottla.broker.coordinators.sweeps import Sweeps
+from ottla.coordination.batch import RECORDS_MAX
 from ottla.coordination.runtime import Runtime
 from ottla.groups.machine import GroupMachine
-from ottla.groups.offset_machine import FORGOTTEN_AT_ONCE
 from ottla.protocol.batches import read_batch_header
 from ottla.protocol.messages.group_offsets import (
     OffsetCommitRequest,
@@ -39,7 +40,7 @@ from unit.coordination.stand import ME, OTHER, Replicas, lead, lose
 
 TOPIC = "__consumer_offsets"
 SHARDS = 2
-PARTITIONS = 2 * FORGOTTEN_AT_ONCE + 50  # so that each group takes several slices
+PARTITIONS = 2 * RECORDS_MAX + 50  # so that each group takes several slices
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +62,8 @@ class Stand:
     def __init__(self, replicas: Replicas, replica_ids: tuple[int, ...]) -> None:
         self.partitions = [replicas.make(TOPIC, index, replica_ids) for index in range(SHARDS)]
         self.runtime: Runtime[GroupMachine] = replicas.runtime(TOPIC, self._make_machine)
-        self.deleted = DeletedTopics(self.runtime)
+        self.sweeps = Sweeps(self.runtime)
+        self.deleted = DeletedTopics(self.runtime, self.sweeps)
         self.runtime.on_taken = self.deleted.on_taken
         self.groups = [next(f"g{n}" for n in range(99) if partition_for(f"g{n}", SHARDS) == i) for i in range(SHARDS)]
         self.topics: dict[str, Any] = {}
@@ -130,8 +132,32 @@ class Stand:
             for shard, group in zip(shards, self.groups, strict=True)
         ]
 
+    def ends(self) -> list[int]:
+        return [partition.log.end_offset for partition in self.partitions]
+
+    def void(self) -> list[dict[str, int]]:
+        return [shard.machine.offsets.void for shard in self.runtime.loaded()]
+
+    def kept(self) -> list[int]:
+        """How many offsets each shard has in memory, void or not."""
+        return [
+            sum(len(rows) for _, topics in shard.machine.offsets.all_groups() for rows in topics.values())
+            for shard in self.runtime.loaded()
+        ]
+
+    async def lead_anew(self) -> None:
+        """Everything is loaded from the logs, as by whoever leads next."""
+        for epoch in (1, 2):
+            for partition in self.partitions:
+                if epoch == 1:
+                    lose(partition, partition.leader_epoch + 1)
+                else:
+                    lead(partition, partition.leader_epoch + 1, (ME,))
+            self.runtime.follow(SHARDS)
+        await self.loaded()
+
     async def all_forgotten(self) -> None:
-        while self.deleted._task is not None:
+        while self.sweeps._task is not None:
             await asyncio.sleep(0.01)
 
     async def loaded(self) -> None:
@@ -143,7 +169,7 @@ def play(replicas: Replicas, scene: Callable[[Stand], Awaitable[None]], replica_
     async def whole() -> None:
         stand = Stand(replicas, replica_ids)
         await scene(stand)
-        stand.deleted.close()
+        stand.sweeps.close()
         stand.runtime.close()
 
     failed = tasks.counts.failed, tasks.counts.restarted
@@ -165,7 +191,7 @@ def test_they_go_some_at_a_time_and_no_others_with_them(replicas: Replicas) -> N
             await one_slice()
             seen.append(sum(stand.counts()))
         steps = [before - after for before, after in zip([2 * PARTITIONS, *seen], seen, strict=False)]
-        assert max(steps) == FORGOTTEN_AT_ONCE
+        assert max(steps) == RECORDS_MAX
         await stand.all_forgotten()
         assert stand.counts("other") == [PARTITIONS, PARTITIONS]
 
@@ -179,11 +205,14 @@ def test_what_is_left_goes_before_a_new_topic_of_that_name_is_known(replicas: Re
         await one_slice()
         await one_slice()
         assert 0 < sum(stand.counts()) < 2 * PARTITIONS
+        ends = stand.ends()
         stand.create("t")
         assert stand.counts() == [0, 0]
+        assert [after - before for before, after in zip(ends, stand.ends(), strict=True)] == [1, 1]  # whatever is left
         stand.commit_everywhere("t")
         await stand.all_forgotten()
         assert stand.counts() == [PARTITIONS, PARTITIONS]
+        assert stand.void() == [{}, {}]
 
     play(replicas, scene)
 
@@ -337,8 +366,8 @@ def test_a_broker_that_ends_leaves_no_task_behind(replicas: Replicas) -> None:
         stand.commit_everywhere("t")
         stand.delete("t")
         await one_slice()
-        task = stand.deleted._task
-        stand.deleted.close()
+        task = stand.sweeps._task
+        stand.sweeps.close()
         stand.runtime.close()
         end = stand.partitions[0].log.end_offset
         await asyncio.sleep(1.0)
@@ -353,15 +382,17 @@ def test_a_shard_that_fails_keeps_no_other_from_forgetting(replicas: Replicas, m
     async def scene(stand: Stand) -> None:
         stand.commit_everywhere("t")
         stand.delete("t")
-        first = stand.deleted._under_way[0]
+        first = stand.sweeps.under_way[0].shard
+        is_at_work = stand.sweeps.is_at_work
 
-        def broken() -> Iterator[Any]:
-            raise ValueError("planted")
-            yield
+        def broken(shard: Any) -> bool:
+            if shard is first:
+                raise ValueError("planted")
+            return is_at_work(shard)
 
-        first.decisions = broken()
+        stand.sweeps.is_at_work = broken  # type: ignore[method-assign]
         stand.create("t")
-        assert stand.counts()[1] == 0
+        assert sorted(stand.counts()) == [0, PARTITIONS]
         monkeypatch.setattr(tasks.counts, "failed", tasks.counts.failed - 1)
 
     play(replicas, scene)
@@ -408,5 +439,123 @@ def test_commits_that_were_gathered_before_are_forgotten_too(replicas: Replicas)
         await stand.all_forgotten()
         assert [row.error_code for row in heard[0].topics[0].partitions] == [Error.NONE]
         assert stand.counts() == [0, 0]
+
+    play(replicas, scene)
+
+
+async def begun(stand: Stand) -> None:
+    """The topic is deleted, and a part of what was committed for it is forgotten."""
+    stand.delete("t")
+    for _ in range(2 * SHARDS + 1):
+        await one_slice()
+    assert 0 < sum(stand.kept()) < 2 * PARTITIONS
+
+
+def test_whoever_leads_after_a_topic_was_made_anew_has_none_of_the_old_offsets(replicas: Replicas) -> None:
+    """Although there is no tombstone yet for most of them."""
+
+    async def scene(stand: Stand) -> None:
+        stand.commit_everywhere("t", "other")
+        stand.delete("t")
+        stand.create("t")
+        for group in stand.groups:
+            stand.commit(group, "t", 3, offset=9)
+        kept: dict[Any, int] = {}
+
+        def on_taken(shard: Any) -> None:
+            offsets = shard.machine.offsets
+            [(group, topics)] = offsets.all_groups()
+            kept[shard] = len(topics["t"])
+            assert len(offsets.topics(group)["t"]) == 3
+            stand.deleted.on_taken(shard)
+
+        stand.runtime.on_taken = on_taken
+        await stand.lead_anew()
+        assert list(kept.values()) == [PARTITIONS, PARTITIONS]  # nothing was forgotten yet
+        await stand.all_forgotten()
+        assert stand.counts() == [3, 3]
+        assert stand.counts("other") == [PARTITIONS, PARTITIONS]
+        assert stand.kept() == [PARTITIONS + 3, PARTITIONS + 3]
+        await stand.lead_anew()
+        await stand.all_forgotten()
+        assert stand.counts() == [3, 3]
+        assert stand.kept() == [PARTITIONS + 3, PARTITIONS + 3]
+        assert stand.void() == [{}, {}]
+
+    play(replicas, scene)
+
+
+def test_a_topic_may_go_and_come_again_and_again(replicas: Replicas) -> None:
+    async def scene(stand: Stand) -> None:
+        stand.commit_everywhere("t")
+        for round_ in range(5):
+            await begun(stand)
+            stand.create("t")
+            assert stand.counts() == [0, 0]
+            stand.commit_everywhere("t")
+            await one_slice()
+            assert stand.counts() == [PARTITIONS, PARTITIONS], round_
+        await begun(stand)
+        await stand.all_forgotten()
+        assert stand.kept() == [0, 0]
+        assert stand.void() == [{}, {}]
+
+    play(replicas, scene)
+
+
+def test_what_an_old_transaction_commits_is_nothing_to_a_new_topic(replicas: Replicas) -> None:
+    async def scene(stand: Stand) -> None:
+        group = stand.groups[0]
+        stand.commit_in_transaction(group, "t", PARTITIONS)
+        stand.delete("t")
+        stand.create("t")
+        offsets = stand.runtime.shard(group).machine.offsets
+        assert not offsets.is_pending(group, "t", 0)  # who reads the new topic does not wait for it
+        await stand.all_forgotten()
+        assert stand.void() == [{}, {}]
+        offsets.end_transaction(7, is_commit=True)
+        assert stand.counts() == stand.kept() == [0, 0]
+
+    play(replicas, scene)
+
+
+def test_what_is_about_to_be_committed_for_a_new_topic_is_not_forgotten_with_the_old(replicas: Replicas) -> None:
+    """The tombstone of an offset is for those in open transactions, too: so that one has to wait."""
+
+    async def scene(stand: Stand) -> None:
+        group = stand.groups[0]
+        stand.commit(group, "t")
+        stand.delete("t")
+        stand.create("t")
+        stand.commit_in_transaction(group, "t", 3)
+        await stand.all_forgotten()
+        assert stand.counts() == [0, 0]
+        assert stand.void()[0] != {}
+        offsets = stand.runtime.shard(group).machine.offsets
+        assert all(offsets.is_pending(group, "t", index) for index in range(3))
+        offsets.end_transaction(7, is_commit=True)
+        assert stand.counts() == [3, 0]
+        await asyncio.sleep(2 * 600.0)  # the next time that somebody looks for what has expired
+        assert stand.counts() == [3, 0]
+        assert stand.void() == [{}, {}]
+
+    play(replicas, scene)
+
+
+def test_what_could_not_be_forgotten_stays_void(replicas: Replicas) -> None:
+    async def scene(stand: Stand) -> None:
+        stand.commit_everywhere("t")
+        stand.delete("t")
+        stand.create("t")
+        for partition in stand.partitions:  # a tombstone is too large for it
+            partition.log.settings = TopicSettings(max_message_bytes=70)
+        await stand.all_forgotten()
+        assert stand.counts() == [0, 0]
+        assert stand.kept() == [PARTITIONS, PARTITIONS]
+        for partition in stand.partitions:
+            partition.log.settings = TopicSettings()
+        await asyncio.sleep(2 * 600.0)
+        assert stand.counts() == stand.kept() == [0, 0]
+        assert stand.void() == [{}, {}]
 
     play(replicas, scene)

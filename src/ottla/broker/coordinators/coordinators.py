@@ -22,6 +22,7 @@ from ottla.broker.coordinators.deleted_topics import DeletedTopics
 from ottla.broker.coordinators.group_topics import ImageCatalog, matching_topics
 from ottla.broker.coordinators.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, InternalTopics
 from ottla.broker.coordinators.markers import MarkerWriter
+from ottla.broker.coordinators.sweeps import Sweeps
 from ottla.broker.coordinators.transaction_messages import Call, MarkerMessengers, PartitionMessengers
 from ottla.broker.coordinators.transaction_verification import TransactionVerification
 from ottla.broker.coordinators.verification_guards import VerificationGuards
@@ -85,7 +86,8 @@ class Coordinators:
             node.settings.request_timeout_ms,
             lambda: TransactionMachine(transaction_settings(node.settings)),
         )
-        self._deleted_topics = DeletedTopics(self.groups)
+        self._sweeps = Sweeps(self.groups), Sweeps(self.transactions)
+        self._deleted_topics = DeletedTopics(self.groups, self._sweeps[0])
         self.groups.on_taken = self._deleted_topics.on_taken
         self.guards = VerificationGuards()
         self._partition_messengers = PartitionMessengers(call)
@@ -210,7 +212,8 @@ class Coordinators:
         return machine
 
     def close(self) -> None:
-        self._deleted_topics.close()
+        for sweeps in self._sweeps:
+            sweeps.close()
         self.groups.close()
         self.transactions.close()
         self._marker_messengers.close()
