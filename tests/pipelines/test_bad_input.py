@@ -147,9 +147,10 @@ def test_a_row_goes_to_the_partition_that_it_names_or_to_none(command: Command, 
     done = command.run()
     assert done.code == 0, done.errors
     found = {message.json["id"]: message.partition for message in read_all(command.bootstrap, f"{command.name}-out")}
-    assert done.warnings == [
-        f"main: topic {command.name}-out has refused 3 rows; topic {command.name}-dead has the reasons"
-    ]
+    counts = done.steps[f"main to topic {command.name}-out"]
+    assert [counts[fate] for fate in ("number", "came", "kept", "dead")] == [2, 7, 4, 3]
+    words = f"main: 3 of 7 rows are dead (42.9 %); topic {command.name}-dead has the reasons"
+    assert done.warnings == [words]
     assert sorted(found) == [0, 1, 2, 6]
     assert (found[0], found[1], found[6]) == (0, 1, 1)
     letters = read_all(command.bootstrap, f"{command.name}-dead")
@@ -157,11 +158,13 @@ def test_a_row_goes_to_the_partition_that_it_names_or_to_none(command: Command, 
         f"partition {place} is none of topic {command.name}-out, which has 2" for place in (-1, 2, 3_000_000_000)
     ]
 
+    send(command.bootstrap, topic, [(None, values[4]), (None, values[0])])
+    assert "main: 1 of 2 rows are dead (50 %), more than max_dead: 40 %" in command.refused("--set", "max_dead=40 %")
     command.write(text.replace("LETTERS", "false").replace("KIND", "long"))
     send(command.bootstrap, topic, [(None, b'{"id": 8, "place": 3000000000}')])
     line = command.refused()
     assert f"partition 3000000000 is none of topic {command.name}-out, which has 2: correct it" in line
-    assert len(read_all(command.bootstrap, f"{command.name}-out")) == 4
+    assert len(read_all(command.bootstrap, f"{command.name}-out")) == 5
 
 
 def test_a_partition_that_is_no_number_is_told(command: Command) -> None:  # noqa: F811

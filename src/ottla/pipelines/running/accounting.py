@@ -1,22 +1,33 @@
 """What became of every row: for each step, came = kept + filtered + late + dead.
 
 Steps that mark rows are counted by the observation that settled them; steps that merge rows or run code of others by
-the observations before and after them. All figures are sums over the batches that were added.
+the observations before and after them. A sink that has refused rows comes after the steps of its stream, as one more of
+them. All figures are sums over the batches that were added.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Container, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.operations.pipeline_runs.snapshots import StepCount
 
 if TYPE_CHECKING:  # so that figures can be shown without Spark
+    from ottla.pipelines.model.pipeline import Stream
     from ottla.pipelines.steps.frame import Passage
     from ottla.pipelines.steps.lateness import LateRows
 
 Observed = Mapping[str, Mapping[str, Any]]  # observation -> figure -> value; null where a batch had no rows
+
+
+class Taken(NamedTuple):
+    """What a sink has done with rows since it was asked last; `number` is its own among those of its stream, from 0."""
+
+    number: int
+    place: str
+    rows: int
+    refused: int
 
 
 class Account:
@@ -28,6 +39,7 @@ class Account:
         self.sources = list(sources)
         self.sums: dict[str, Counter[str]] = {}
         self.late: Counter[Passage] = Counter()
+        self.sinks: dict[tuple[str, int, str], Counter[str]] = {}
 
     def __repr__(self) -> str:
         return f"Account({self.steps()})"
@@ -40,8 +52,14 @@ class Account:
         for each in late:
             self.late[each.passage] += each.rows
 
+    def add_taken(self, stream: Stream, taken: Iterable[Taken]) -> None:
+        """By the sinks of the stream."""
+        for each in taken:
+            key = stream.name, len(stream.steps) + 1 + each.number, f"to {each.place}"
+            self.sinks.setdefault(key, Counter()).update(kept=each.rows, dead=each.refused)
+
     def steps(self) -> list[StepCount]:
-        return [self._count(passage) for passage in self.passages]
+        return [*(self._count(passage) for passage in self.passages), *self._refusing()]
 
     def records(self) -> dict[str, int]:
         """What each source stream has read; one that a query uses twice is read twice, and its records count once."""
@@ -49,6 +67,12 @@ class Account:
         for stream, observation in self.sources:
             found[stream] = max(found[stream], self.sums.get(observation, Counter())["in"])
         return dict(found)
+
+    def _refusing(self) -> Iterator[StepCount]:
+        """A sink that takes all rows needs no line: it got what the last step has made."""
+        for key, sums in self.sinks.items():
+            if sums["dead"]:
+                yield StepCount(*key, sums.total(), sums["kept"], 0, 0, sums["dead"], sums["kept"])
 
     def _count(self, passage: Passage) -> StepCount:
         sums = self.sums.get(passage.observation, Counter())

@@ -94,7 +94,7 @@ class BatchQuery:
         started = time.monotonic()
         try:
             self.delivery(self.rows, BATCH_ID)
-            self.warnings += [f"{self.stream.name}: {words}" for words in self.delivery.refusals()]
+            self.account.add_taken(self.stream, self.delivery.taken())
             observed = self._observed()
             self.account.add(observed)
             if self.letter_sink is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
@@ -17,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 from ottla.pipelines.model import sinks as model
 from ottla.pipelines.model.pipeline import Pipeline, Stream
 from ottla.pipelines.model.problems import PipelineError, Problem
+from ottla.pipelines.running.accounting import Taken
 from ottla.pipelines.running.belonging import Memory
 from ottla.pipelines.running.builder import Builder
 from ottla.pipelines.running.checkpoint import CheckpointError, Ends
@@ -58,15 +59,13 @@ class Route:
     without: tuple[str, ...]  # hidden columns that are for other sinks
     is_lasting: bool  # it remembers nothing, or beyond the checkpoint: its offsets are in the database
 
-    def write(self, rows: DataFrame, batch: Batch) -> None:
+    def chosen(self, rows: DataFrame) -> DataFrame:
         chosen = rows.filter(self.where) if self.where else rows
         if self.delete_when:  # may name columns that are not written
             chosen = chosen.withColumn(DELETED, F.expr(self.delete_when))
         if self.columns:
-            chosen = chosen.select(*(F.col(f"`{name}`") for name in self.columns))
-        else:
-            chosen = chosen.drop(*self.without)
-        self.sink.write(chosen, batch)
+            return chosen.select(*(F.col(f"`{name}`") for name in self.columns))
+        return chosen.drop(*self.without)
 
 
 @dataclass(frozen=True)
@@ -80,6 +79,7 @@ class Delivery:
     letters: CarriedLetters | None = None
     aside: LaidAside | None = None
     pins: bool = False  # a repetition would give other rows: what came first is what all sinks get
+    _taken: list[Taken] = field(default_factory=list, repr=False, compare=False)
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
         if self.pins:
@@ -90,10 +90,9 @@ class Delivery:
             if self.letters is not None:
                 name = f"{self.query}.letters.{self.identity}"
                 self.letters.write(shared, Batch(name, batch_id, f"{self.folder}/{LETTERS_FOLDER}", self.identity))
-            chosen = living(shared)
-            for number, route in enumerate(self.routes):
-                batch = Batch(self.name(number), batch_id, f"{self.folder}/{SINKS_FOLDER}/{number}", self.identity)
-                route.write(chosen, batch)
+            alive = living(shared)
+            for number in range(len(self.routes)):
+                self._write(number, alive, batch_id)
             if self.aside is not None:
                 name = f"{self.query}.letters-aside.{self.identity}"
                 self.aside.write(
@@ -103,6 +102,15 @@ class Delivery:
             if shared is not rows:
                 shared.unpersist()
 
+    def _write(self, number: int, rows: DataFrame, batch_id: int) -> None:
+        batch = Batch(self.name(number), batch_id, f"{self.folder}/{SINKS_FOLDER}/{number}", self.identity)
+        sink, chosen = self.routes[number].sink, self.routes[number].chosen(rows)
+        if isinstance(sink, TopicSink):
+            published = sink.publish(chosen, batch)
+            self._taken.append(Taken(number, sink.place, published.rows, published.refused))
+        else:
+            sink.write(chosen, batch)
+
     def _pinned(self, rows: DataFrame, batch_id: int) -> DataFrame:
         """They stay until those of the next batch are there."""
         batch = Batch(self.query, batch_id, self.folder, self.identity)
@@ -110,13 +118,10 @@ class Delivery:
         spark = rows.sparkSession
         return spark.read.schema(rows.schema).parquet(*paths) if paths else spark.createDataFrame([], rows.schema)
 
-    def refusals(self) -> Iterator[str]:
-        """What topics would not take since the last look; no step has counted it."""
-        for route in self.routes:
-            sink = route.sink
-            if isinstance(sink, TopicSink) and (count := sink.take_refused()):
-                rows = "1 row" if count == 1 else f"{count} rows"
-                yield f"{sink.place} has refused {rows}; topic {sink.dead_letters} has the reasons"
+    def taken(self) -> Iterator[Taken]:
+        """By topics, since the last look; other sinks take all rows or none."""
+        while self._taken:
+            yield self._taken.pop()
 
     def memories(self) -> Iterator[Memory]:
         """What the sinks remember, as far as they do. Raises SinkError where one cannot be asked."""

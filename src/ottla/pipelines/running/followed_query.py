@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 from ottla.client.errors import ClientError
 from ottla.operations.pipeline_runs.progress_text import letters
 from ottla.pipelines.model.pipeline import Pipeline, Stream
-from ottla.pipelines.running.accounting import Account, letters_in
+from ottla.pipelines.running.accounting import Account, Taken, letters_in
 from ottla.pipelines.running.checkpoint import Ends, parse_ends
 from ottla.pipelines.running.dead_letters import DeadLetters, loss_folder
 from ottla.pipelines.running.failures import first_cause, plain_failure
@@ -52,7 +52,7 @@ class FollowedQuery:
         folder: str,
         dead_letters: DeadLetters,
         seconds: Callable[[], float] = time.monotonic,
-        refusals: Callable[[], Iterable[str]] = tuple,
+        taken: Callable[[], Iterable[Taken]] = tuple,
     ) -> None:
         self.pipeline = pipeline
         self.stream = stream
@@ -73,7 +73,7 @@ class FollowedQuery:
         self.late: set[int] = set()  # batches with late rows, until these are sent
         self.newest = dead_letters.committed  # batch that is known to be committed
         self.seconds = seconds
-        self.refusals = refusals  # what sinks would not take since the last look
+        self.taken = taken  # what sinks have done with rows since the last look
         self.owed = Owed(dead_letters.committed >= 0)  # what follows a batch may not have followed the last ones
         self.unsent = 0  # dead letters of this run
         self.is_stopped = False
@@ -104,7 +104,7 @@ class FollowedQuery:
         if not is_active and self.owed.is_owed:
             failures.append(self._given_up())
         self.warnings += [f"{self.stream.name}: {lost}; going on" for lost in collect_losses(self.loss_folder)]
-        self.warnings += [f"{self.stream.name}: {words}" for words in self.refusals()]
+        self.account.add_taken(self.stream, self.taken())
         doing = self._doing()
         warnings, self.warnings = self.warnings, []
         failure = "; ".join(failures) if failures and not is_active else None

@@ -79,9 +79,12 @@ class Tracker:
 
 
 def added_steps(before: Sequence[StepCount], now: Sequence[StepCount]) -> tuple[StepCount, ...]:
-    """Of the same steps, before and after a restart; nothing has happened to the pipeline in between."""
+    """Of the same steps, before and after a restart; nothing has happened to the pipeline in between. A sink that has
+    refused rows only before is only there."""
     earlier = {(step.stream, step.number): step for step in before}
-    return tuple(step.plus(earlier.get((step.stream, step.number))) for step in now) or tuple(before)
+    there = {(step.stream, step.number) for step in now}
+    added = [step.plus(earlier.get((step.stream, step.number))) for step in now]
+    return (*added, *(step for key, step in earlier.items() if key not in there))
 
 
 def added_records(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:

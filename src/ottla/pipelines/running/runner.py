@@ -152,9 +152,7 @@ class Runner:
                 beginning.committed,
             )
             account = Account(frame.passages, frame.sources)
-            query = FollowedQuery(
-                self.pipeline, stream, start, account, beginning.kept, letters, refusals=delivery.refusals
-            )
+            query = FollowedQuery(self.pipeline, stream, start, account, beginning.kept, letters, taken=delivery.taken)
             query.warnings += [f"{stream.name}: {change}" for change in changes]
             query.wait_for_sources(SOURCES_SECONDS_MAX)
             return query

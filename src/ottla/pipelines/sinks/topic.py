@@ -9,6 +9,7 @@ In a notebook, without anything else of ours:
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
@@ -62,7 +63,7 @@ class Published(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TopicSink:
+class TopicSink(ABC):
     """What both deliveries share. `dead_letters` names a topic for rows that `topic` cannot take."""
 
     topic: str
@@ -70,7 +71,6 @@ class TopicSink:
     options: Mapping[str, str] = field(default_factory=dict)
     encoding: Encoding | None = None
     dead_letters: str | None = None
-    _refused: list[int] = field(default_factory=list, repr=False, compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
         if not self.topic or not self.bootstrap_servers:
@@ -91,16 +91,12 @@ class TopicSink:
     def encoded(self, rows: DataFrame) -> DataFrame:
         return producible(rows if self.encoding is None else self.encoding.apply(rows))
 
-    def note_refused(self, published: Published) -> None:
-        if published.refused:
-            self._refused.append(published.refused)
+    def write(self, rows: DataFrame, batch: Batch) -> None:
+        self.publish(rows, batch)
 
-    def take_refused(self) -> int:
-        """How many rows the topic would not take since the last look: they are dead letters."""
-        count = 0
-        while self._refused:
-            count += self._refused.pop()
-        return count
+    @abstractmethod
+    def publish(self, rows: DataFrame, batch: Batch) -> Published:
+        """Raises SinkError."""
 
     def target(self) -> Target:
         return Target(self.topic, topic_record_bytes_max(self.client(), self.topic), self.dead_letters)
@@ -114,9 +110,6 @@ class AtLeastOnceTopic(TopicSink):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_targets": []}
-
-    def write(self, rows: DataFrame, batch: Batch) -> None:
-        self.note_refused(self.publish(rows, batch))
 
     def publish(self, rows: DataFrame, batch: Batch) -> Published:  # noqa: ARG002 (batches make no difference here)
         if not self._targets:
@@ -184,9 +177,6 @@ class ExactlyOnceTopic(TopicSink):
             raise SinkError(f"{reader.topic} cannot be looked at: {problem.args[0].str()}") from problem
         finally:
             reader.close()
-
-    def write(self, rows: DataFrame, batch: Batch) -> None:
-        self.note_refused(self.publish(rows, batch))
 
     def publish(self, rows: DataFrame, batch: Batch) -> Published:
         """Pin, publish what is not published yet, release."""

@@ -1,7 +1,8 @@
 """came = kept + filtered + late + dead, for every step."""
 
 from ottla.operations.pipeline_runs.snapshots import StepCount
-from ottla.pipelines.running.accounting import Account, dead_in, letters_in
+from ottla.pipelines.model.pipeline import Stream
+from ottla.pipelines.running.accounting import Account, Taken, dead_in, letters_in
 from ottla.pipelines.steps.frame import Passage
 
 PARSE = Passage("events", 1, "parse", 1, "marks", "ottla0")
@@ -46,6 +47,17 @@ def test_a_join_gets_the_rows_of_both_sides() -> None:
     account = Account([join])
     account.add(BATCH | {"ottla2": {"in": 4, "out": 4}})
     assert account.steps()[0].came == 76
+
+
+def test_a_sink_that_refuses_rows_is_the_last_step_of_its_stream() -> None:
+    account = Account([WINDOW])
+    stream = Stream("views", "events", (("window", object()),), (), "append", ())
+    account.add_taken(stream, [Taken(0, "topic big", 4, 0), Taken(1, "topic small", 4, 0)])
+    assert [step.step for step in account.steps()] == ["window"]
+    account.add_taken(stream, [Taken(1, "topic small", 1, 3), Taken(0, "topic big", 4, 0)])
+    last = account.steps()[-1]
+    assert last == StepCount("views", 3, "to topic small", came=8, kept=5, filtered=0, late=0, dead=3, made=5)
+    assert adds_up(last)
 
 
 def test_an_empty_batch_has_nulls_for_sums() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ottla.operations.pipeline_runs.snapshots import Snapshot, StepCount, number, read_snapshot
-from ottla.pipelines.running.progress import Tracker, is_batch, lag_figures, partition_lags
+from ottla.pipelines.running.progress import Tracker, added_steps, is_batch, lag_figures, partition_lags
 from ottla.pipelines.running.query_state import QueryState
 
 RECORDED = [json.loads(line) for line in (Path(__file__).parent / "recorded_progress.jsonl").read_text().splitlines()]
@@ -132,3 +132,11 @@ def test_a_snapshot_survives_json() -> None:
 @pytest.mark.parametrize("value", [None, [], {"queries": 1}, {"query": "q", "steps": [{}, 3], "future": 1}])
 def test_a_snapshot_of_another_version_is_read_as_far_as_possible(value: object) -> None:
     assert isinstance(read_snapshot(value), Snapshot)
+
+
+def test_a_sink_that_has_refused_rows_before_a_restart_is_not_forgotten() -> None:
+    parse = StepCount("main", 1, "parse", 5, 5, 0, 0, 0, 5)
+    sink = StepCount("main", 2, "to topic out", 5, 3, 0, 0, 2, 3)
+    assert added_steps([parse, sink], [parse]) == (parse.plus(parse), sink)
+    assert added_steps([parse], [parse, sink]) == (parse.plus(parse), sink)
+    assert added_steps([parse, sink], []) == (parse, sink)
