@@ -188,7 +188,10 @@ def letters_aside(
 
 
 def _killing(passages: Iterable[Passage], streams: set[str]) -> tuple[Passage, ...]:
-    return tuple(each for each in passages if each.stream in streams and (each.marks or each.kills))
+    """Each side of a union counts its steps from 1. What has died there is settled before the union: behind it such a
+    number means the later step, if any."""
+    found = {each.mark: each for each in passages if each.marks or each.kills}
+    return tuple(each for each in found.values() if each.stream in streams)
 
 
 def living(rows: DataFrame) -> DataFrame:
