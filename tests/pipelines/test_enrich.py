@@ -240,6 +240,27 @@ def test_what_dies_on_either_side_of_a_union_is_a_letter(
     assert written == {0, 1, 2, 10, 11, 12} - set(expected)
 
 
+def test_a_record_whose_rows_die_has_one_letter(spark: SparkSession, bootstrap: str, tmp_path: Path) -> None:
+    name = f"exploded-{uuid.uuid4().hex[:8]}"
+    with sqlite3.connect(tmp_path / "users.db") as users:
+        users.execute("CREATE TABLE users (name, city)")
+        users.execute("INSERT INTO users VALUES ('u1', 'here')")
+    produce(bootstrap, name, [{"n": 1, "users": ["u1", "u2", "u3"]}, {"n": 2, "users": ["u4", "u4"]}], partition=0)
+    text = f"""
+name: {name}
+bootstrap.servers: {bootstrap}
+from: {{topic: "{name}"}}
+steps:
+      - parse: {{format: json, schema: {{n: int, users: array<string>}}}}
+      - explode: {{column: users, into: user}}{ASK}
+to: {{sqlite: out.db, table: users}}
+"""
+    counts = run_once(spark, pipeline_of(text, tmp_path), tmp_path / "state")
+    assert [count.dead for count in counts] == [0, 0, 4]
+    assert letters_of(bootstrap, name) == dict.fromkeys((1, 2), "main 3 enrich: nothing is known of its user")
+    assert rows_of(tmp_path / "out.db", "SELECT n, user FROM users") == [(1, "u1")]
+
+
 def test_a_service_that_is_away_ends_the_run_and_the_next_one_goes_on_there(
     spark: SparkSession, bootstrap: str, server: Server, tmp_path: Path
 ) -> None:

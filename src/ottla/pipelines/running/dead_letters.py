@@ -167,7 +167,8 @@ class CarriedLetters:
     def write(self, rows: DataFrame, batch: Batch) -> None:
         dead = rows.filter(F.col(FATE) < ALIVE).select(f"{LETTER}.*", FATE, REASON)
         named = dead.withColumn("_timestamp", F.timestamp_micros("_timestamp"))
-        self.sink.write(letters_from(named, self.steps, self.pipeline).select("key", "value", "headers"), batch)
+        once = letters_from(named, self.steps, self.pipeline).dropDuplicates(ORIGIN)  # of a record that was exploded
+        self.sink.write(once.select("key", "value", "headers"), batch)
 
 
 def carried_letters(sink: Sink | None, pipeline: Pipeline, stream: Stream, frame: Frame) -> CarriedLetters | None:
