@@ -196,8 +196,8 @@ class Maker:
         for each in steps[has(steps, step.Explode) :]:
             columns = columns_after(each, columns)
         if kind not in ("none", "dedup", "order") and self.placing.has_condition(columns) and chance.random() < 0.3:
-            made = step.Rule if isinstance(steps[-1], asking.Stateful) else step.Filter
-            steps.append(made(self.condition(columns)))
+            is_rule = isinstance(steps[-1], asking.Stateful) or Random(f"rule {self.seed} {name}").random() < 0.4
+            steps.append((step.Rule if is_rule else step.Filter)(self.condition(columns)))
         order = order_behind([*before, *steps])
         return Query(name, steps, output, self.placing.places(name, columns, output, order))
 
