@@ -214,9 +214,10 @@ streams:
 """
 
 
+@pytest.mark.parametrize("run", [run_once, run_batch])
 @pytest.mark.parametrize(("asking", "steps"), [("behind", [3, 3]), ("before", [2, None]), ("more", [None, 2])])
 def test_what_dies_on_either_side_of_a_union_is_a_letter(
-    spark: SparkSession, bootstrap: str, tmp_path: Path, asking: str, steps: list[int | None]
+    spark: SparkSession, bootstrap: str, tmp_path: Path, run: Any, asking: str, steps: list[int | None]
 ) -> None:
     """A database is asked behind the union, or on one side of it: then the records of the other side never came by."""
     name = f"union-{uuid.uuid4().hex[:8]}"
@@ -229,7 +230,7 @@ def test_what_dies_on_either_side_of_a_union_is_a_letter(
     text = UNION.replace("{name}", name).replace("{bootstrap}", bootstrap)
     for place in ("more", "before", "behind"):
         text = text.replace(f"{{{place}}}", ASK if place == asking else "")
-    run_once(spark, pipeline_of(text, tmp_path), tmp_path / "state")
+    run(spark, pipeline_of(text, tmp_path), tmp_path / "state")
     rule = {"behind": 4, "before": 4, "more": 3}[asking]
     expected = dict.fromkeys((1, 11), f"main {rule} rule: rule broken: near")
     for number, stream, step in zip((2, 12), ("main", "main" if asking == "behind" else "more"), steps, strict=True):
