@@ -190,6 +190,78 @@ def test_what_dies_before_rows_are_merged_is_a_letter_once(
         assert rows_of(tmp_path / "out.db", "SELECT city, rows FROM cities") == [("here", 20)]
 
 
+ASK = """
+      - enrich:
+          sqlite: users.db
+          query: SELECT city FROM users WHERE name = :user
+          schema: {city: string}
+          on_missing: dead"""
+UNION = """\
+name: {name}
+bootstrap.servers: {bootstrap}
+streams:
+  more:
+    from: {topic: "{name}-more"}
+    steps:
+      - parse: {format: json, schema: {n: int, user: string}}{more}
+  main:
+    from: {topic: "{name}"}
+    steps:
+      - parse: {format: json, schema: {n: int, user: string}}{before}
+      - union: {with_stream: more}{behind}
+      - rule: {near: "user <> 'far'"}
+    to: {sqlite: out.db, table: users}
+"""
+
+
+@pytest.mark.parametrize("run", [run_once, run_batch])
+@pytest.mark.parametrize(("asking", "steps"), [("behind", [3, 3]), ("before", [2, None]), ("more", [None, 2])])
+def test_what_dies_on_either_side_of_a_union_is_a_letter(
+    spark: SparkSession, bootstrap: str, tmp_path: Path, run: Any, asking: str, steps: list[int | None]
+) -> None:
+    """A database is asked behind the union, or on one side of it: then the records of the other side never came by."""
+    name = f"union-{uuid.uuid4().hex[:8]}"
+    with sqlite3.connect(tmp_path / "users.db") as users:
+        users.execute("CREATE TABLE users (name, city)")
+        users.executemany("INSERT INTO users VALUES (?, ?)", [("near", "here"), ("far", "there")])
+    names = ["near", "far", "nobody"]
+    for topic, first in ((name, 0), (f"{name}-more", 10)):
+        produce(bootstrap, topic, [{"n": first + n, "user": names[n]} for n in range(3)], partition=0)
+    text = UNION.replace("{name}", name).replace("{bootstrap}", bootstrap)
+    for place in ("more", "before", "behind"):
+        text = text.replace(f"{{{place}}}", ASK if place == asking else "")
+    run(spark, pipeline_of(text, tmp_path), tmp_path / "state")
+    rule = {"behind": 4, "before": 4, "more": 3}[asking]
+    expected = dict.fromkeys((1, 11), f"main {rule} rule: rule broken: near")
+    for number, stream, step in zip((2, 12), ("main", "main" if asking == "behind" else "more"), steps, strict=True):
+        if step is not None:
+            expected[number] = f"{stream} {step} enrich: nothing is known of its user"
+    assert letters_of(bootstrap, name) == expected
+    written = {n for (n,) in rows_of(tmp_path / "out.db", "SELECT n FROM users")}
+    assert written == {0, 1, 2, 10, 11, 12} - set(expected)
+
+
+def test_a_record_whose_rows_die_has_one_letter(spark: SparkSession, bootstrap: str, tmp_path: Path) -> None:
+    name = f"exploded-{uuid.uuid4().hex[:8]}"
+    with sqlite3.connect(tmp_path / "users.db") as users:
+        users.execute("CREATE TABLE users (name, city)")
+        users.execute("INSERT INTO users VALUES ('u1', 'here')")
+    produce(bootstrap, name, [{"n": 1, "users": ["u1", "u2", "u3"]}, {"n": 2, "users": ["u4", "u4"]}], partition=0)
+    text = f"""
+name: {name}
+bootstrap.servers: {bootstrap}
+from: {{topic: "{name}"}}
+steps:
+      - parse: {{format: json, schema: {{n: int, users: array<string>}}}}
+      - explode: {{column: users, into: user}}{ASK}
+to: {{sqlite: out.db, table: users}}
+"""
+    counts = run_once(spark, pipeline_of(text, tmp_path), tmp_path / "state")
+    assert [count.dead for count in counts] == [0, 0, 4]
+    assert letters_of(bootstrap, name) == dict.fromkeys((1, 2), "main 3 enrich: nothing is known of its user")
+    assert rows_of(tmp_path / "out.db", "SELECT n, user FROM users") == [(1, "u1")]
+
+
 def test_a_service_that_is_away_ends_the_run_and_the_next_one_goes_on_there(
     spark: SparkSession, bootstrap: str, server: Server, tmp_path: Path
 ) -> None:

@@ -76,7 +76,7 @@ class Maker:
         is_late = chance.random() < 0.25
         first: list[step.Step] = [step.Parse(chance.random() < 0.5, chance.choice(("die", "filter")))]
         if chance.random() < 0.12:
-            first.append(self.union())
+            first += self.union()
         shared, columns = self.stateless(first, is_late)
         names = ("left", "right") if is_split else ("main",)
         queries = [self.query(name, shared, columns, is_late) for name in names]
@@ -105,6 +105,7 @@ class Maker:
     def stateless(self, steps: list[step.Step], keeps_origin: bool) -> tuple[list[step.Step], list[str]]:
         """Some steps, and the columns behind them."""
         columns = ["id", "k", "n", "at", "tags"]
+        columns += [name for each in steps if isinstance(each, two_streams.Union) for name in each.lacking]
         makers: list[Callable[[list[str]], step.Step | None]]
         makers = [self.filter, self.rule, self.derive, self.select, self.explode, self.join, self.function]
         makers += [self.enrich]
@@ -119,13 +120,20 @@ class Maker:
     def condition(self, columns: list[str]) -> Condition:
         return self.chance.choice([each for each in conditions() if set(each.columns) <= set(columns)])
 
-    def union(self) -> step.Step:
-        chance = self.chance
+    def union(self) -> list[step.Step]:
+        """A database may be asked on one side of it: then only that one has been asked for letters before."""
+        chance, own = self.chance, Random(f"union {self.seed}")
         steps: list[step.Step] = [step.Parse(chance.random() < 0.5, chance.choice(("die", "filter")))]
         if chance.random() < 0.5:
             steps.append(step.Filter(self.condition(["k", "n"])))
         self.sides[two_streams.MORE] = Side(steps, chance.choice((1, 2)), chance.choice((None, None, 10)))
-        return two_streams.Union()
+        asking_side = own.choice(("neither", "neither", "this", "other"))
+        if asking_side == "neither":
+            return [two_streams.Union()]
+        asked = asking.Enrich(own.choice(("null", "dead", "dead", "filter")))
+        if asking_side == "other":
+            steps.append(asked)
+        return [*([asked] if asking_side == "this" else []), two_streams.Union(("plan",))]
 
     def filter(self, columns: list[str]) -> step.Step:
         return step.Filter(self.condition(columns))
@@ -188,8 +196,8 @@ class Maker:
         for each in steps[has(steps, step.Explode) :]:
             columns = columns_after(each, columns)
         if kind not in ("none", "dedup", "order") and self.placing.has_condition(columns) and chance.random() < 0.3:
-            made = step.Rule if isinstance(steps[-1], asking.Stateful) else step.Filter
-            steps.append(made(self.condition(columns)))
+            is_rule = isinstance(steps[-1], asking.Stateful) or Random(f"rule {self.seed} {name}").random() < 0.4
+            steps.append((step.Rule if is_rule else step.Filter)(self.condition(columns)))
         order = order_behind([*before, *steps])
         return Query(name, steps, output, self.placing.places(name, columns, output, order))
 

@@ -9,12 +9,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import psycopg
 import redis
+from confluent_kafka import Producer
 
 from pipelines.random.rows import FRACTIONS, LISTS, TIMES, Condition, Row, Values
 from pipelines.random.server import RowServer
@@ -34,6 +36,12 @@ class World:
     postgres: str | None = None
     redis: str | None = None
     server: RowServer = field(default_factory=RowServer)  # of rows that are sent by HTTP
+
+
+@cache
+def producer_for(bootstrap: str) -> Producer:
+    """Shared by all cases: a new one spends half a second on getting to know the broker."""
+    return Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
 
 
 @dataclass

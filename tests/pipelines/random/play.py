@@ -63,7 +63,6 @@ class Stage:
             self.spark = start_session("random", "local[2]", settings=settings)
         stack.callback(self.spark.stop)
         pipeline_run._stop_spark = lambda _spark: None
-        pipeline_run.POLL_SECONDS = 0.05
         try:
             self.postgres: str | None = stack.enter_context(running_postgresql())
         except pytest.skip.Exception:

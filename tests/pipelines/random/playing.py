@@ -21,7 +21,6 @@ from random import Random
 from typing import Any, NamedTuple, Protocol
 
 import yaml
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.cli.main import main
@@ -32,7 +31,7 @@ from pipelines.random.cases import CITIES, Case, Round
 from pipelines.random.changes import CHANGES
 from pipelines.random.failing import WORD, DiedError, failing, time_limit
 from pipelines.random.oracle import Ends, Evaluated, Logs, expected_dead
-from pipelines.random.places import World, differing
+from pipelines.random.places import World, differing, producer_for
 from pipelines.random.records import Record
 from pipelines.random.steps import CITIES as KNOWN_CITIES
 from pipelines.random.steps import FUNCTIONS
@@ -138,7 +137,7 @@ class Player:
             self._produce({CITIES: records})
 
     def _produce(self, records: dict[str, list[Record]]) -> None:
-        producer = Producer({"bootstrap.servers": self.world.bootstrap, "enable.idempotence": True})
+        producer = producer_for(self.world.bootstrap)
         for topic, some in records.items():
             for record in some:
                 producer.produce(f"{self.world.name}-{topic}", record.value, record.key, partition=record.partition)

@@ -190,12 +190,13 @@ class Explode(Step):
         return {"column": "tags", "into": "tag", "keep_empty": self.keep_empty}
 
     def apply(self, rows: list[Row], moment: Moment, label: str) -> tuple[list[Row], Count]:
-        made = []
+        made, empty = [], 0
         for row in rows:
             others = {name: value for name, value in row.values.items() if name != "tags"}
             tags = row.values["tags"] or ([None] if self.keep_empty else [])
             made += [Row({**others, "tag": tag}, row.place, (*row.order, at)) for at, tag in enumerate(tags)]
-        return made, Count(came=len(rows), kept=len(rows), made=len(made))
+            empty += not tags
+        return made, Count(came=len(rows), kept=len(rows) - empty, filtered=empty, made=len(made))
 
 
 @dataclass

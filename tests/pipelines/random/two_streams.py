@@ -67,8 +67,9 @@ class WatermarkOther(Marking):
 
 @dataclass
 class Union(TwoStreams):
-    """All rows of both; nothing tells which is the later."""
+    """All rows of both; nothing tells which is the later. `lacking`: columns that only one of them has."""
 
+    lacking: tuple[str, ...] = ()
     name = "union"
     side = MORE
 
@@ -76,7 +77,7 @@ class Union(TwoStreams):
         return {"with_stream": MORE}
 
     def apply_two(self, rows: list[Row], others: list[Row], moment: Moment, label: str) -> tuple[list[Row], Count]:
-        made = [*rows, *others]
+        made = [row.having(dict.fromkeys(self.lacking) | row.values) for row in (*rows, *others)]
         return made, Count(len(made), len(made), made=len(made))
 
 

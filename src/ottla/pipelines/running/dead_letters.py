@@ -167,7 +167,8 @@ class CarriedLetters:
     def write(self, rows: DataFrame, batch: Batch) -> None:
         dead = rows.filter(F.col(FATE) < ALIVE).select(f"{LETTER}.*", FATE, REASON)
         named = dead.withColumn("_timestamp", F.timestamp_micros("_timestamp"))
-        self.sink.write(letters_from(named, self.steps, self.pipeline).select("key", "value", "headers"), batch)
+        once = letters_from(named, self.steps, self.pipeline).dropDuplicates(ORIGIN)  # of a record that was exploded
+        self.sink.write(once.select("key", "value", "headers"), batch)
 
 
 def carried_letters(sink: Sink | None, pipeline: Pipeline, stream: Stream, frame: Frame) -> CarriedLetters | None:
@@ -188,7 +189,10 @@ def letters_aside(
 
 
 def _killing(passages: Iterable[Passage], streams: set[str]) -> tuple[Passage, ...]:
-    return tuple(each for each in passages if each.stream in streams and (each.marks or each.kills))
+    """Each side of a union counts its steps from 1. What has died there is settled before the union: behind it such a
+    number means the later step, if any."""
+    found = {each.mark: each for each in passages if each.marks or each.kills}
+    return tuple(each for each in found.values() if each.stream in streams)
 
 
 def living(rows: DataFrame) -> DataFrame:

@@ -7,13 +7,16 @@ import re
 from pyspark.errors import AnalysisException
 
 from ottla.pipelines.model.problems import Path, Problem
+from ottla.pipelines.running.checkpoint import FRESH
 from ottla.pipelines.source.losses import CURE as SPARKS_CURE
 
 LINE_LENGTH_MAX = 400
 OWN = ("SinkError", "SourceError", "DataLossError", "RuntimeError")  # their words say it all
 RAISED = "[USER_RAISED_EXCEPTION] "  # by a column of ours
 CALLED = "An error occurred while calling"  # Py4J's own words; those of Java follow
-PYTHON_ERROR = re.compile(r"^(?:[\w.]*\.)?(\w*(?:Error|Exception|Loss|Missing)\w*): (.+)$", re.MULTILINE)
+PYTHON_ERROR = re.compile(r"^(?:: )?(?:[\w.]*\.)?(\w*(?:Error|Exception|Loss|Missing)\w*): (.+)$", re.MULTILINE)
+STATE = re.compile(r"\[CANNOT_LOAD_STATE_STORE[\w.]*\] (?:An error occurred during loading state\. )?(.+)")
+GONE = re.compile(r"(\S+) does not exist")
 FRAMES = re.compile(r"^\s+(at |File |\^|\.\.\. \d+ more)")
 CURES = (
     ("failOnDataLoss", "if that was meant, set fail_on_data_loss: false to go on with what is there, or run --fresh"),
@@ -35,13 +38,22 @@ def plain_failure(error: BaseException, path: Path) -> Problem:
     text = str(error)
     if isinstance(error, AnalysisException):  # the plan follows, with all options of the sources in it
         text = text.strip().partition("\n")[0]
+    state = STATE.search(text)
+    if state is not None:
+        return Problem(path, f"the state of a step {_lost(state[1])}", FRESH)
     cure = next((cure for word, cure in CURES if word in text), "")
     said = text.replace(f". {SPARKS_CURE}", "")  # the cure is told in the words of a pipeline's file
     return Problem(path, first_cause(said), cure)
 
 
+def _lost(words: str) -> str:
+    file = GONE.search(words)
+    return f"is not whole: {file[1]} is gone" if file else f"cannot be read: {_shortened(words)}"
+
+
 def first_cause(text: str) -> str:
-    """The last Python error in a stack of Java and Python frames, else the first line of the message."""
+    """The last Python error in a stack of Java and Python frames, or what Java told Py4J, else the first line of the
+    message."""
     found = PYTHON_ERROR.findall(text)
     if found:
         name, words = found[-1]

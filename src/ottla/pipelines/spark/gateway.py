@@ -31,6 +31,13 @@ LOOK_SECONDS = 0.01
 PORT_VARIABLE, SECRET_VARIABLE = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
 # The program that makes Java's command line is a Java as well, and needs none of what long runs need.
 LAUNCHER_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+# Classes of Spark, by the names with which PySpark asks for them.
+OFTEN_USED = {
+    "functions": "org.apache.spark.sql.functions",
+    "org.apache.spark.sql.functions": "org.apache.spark.sql.functions",
+    "PythonUtils": "org.apache.spark.api.python.PythonUtils",
+    "PythonSQLUtils": "org.apache.spark.sql.api.python.PythonSQLUtils",
+}
 # With the Python of this name Spark looks for data sources in all installed packages: once for each session, and each
 # query, and each batch that goes to a function, has a session of its own. Ours is registered: so there is no such name.
 NO_DRIVER_PYTHON = {"PYSPARK_DRIVER_PYTHON": "/nonexistent/python"}
@@ -81,6 +88,7 @@ class StartingJava:
             self.kill()
             raise
         gateway.proc = self.process
+        remember_classes(gateway)
         return gateway
 
     def kill(self) -> None:
@@ -96,6 +104,24 @@ class StartingJava:
         data = self._told.read_bytes()  # it appears as a whole: two numbers of four bytes, and the secret after them
         shutil.rmtree(self._folder, ignore_errors=True)
         return int.from_bytes(data[:4], "big"), data[8:].decode("utf-8")
+
+
+def remember_classes(gateway: JavaGateway) -> None:
+    """For every column that is made PySpark asks Java what `functions` is, and what its `col` is: a third of all calls
+    while a plan is made, and for a name without its package Java looks through all jars. The answers never change."""
+    from py4j.java_gateway import JavaClass, JavaMember  # noqa: PLC0415 (takes time)
+
+    class Remembered(JavaClass):  # type: ignore[misc]
+        """Only what it does not know yet is asked for."""
+
+        def __getattr__(self, name: str) -> object:
+            found = super().__getattr__(name)
+            if isinstance(found, JavaMember):
+                self.__dict__[name] = found
+            return found
+
+    for name, whole in OFTEN_USED.items():
+        gateway.jvm.__dict__[name] = Remembered(whole, gateway._gateway_client)
 
 
 def end(gateway: JavaGateway) -> None:

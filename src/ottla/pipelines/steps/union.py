@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from ottla.pipelines.steps.frame import Frame
+from ottla.pipelines.steps.frame import LETTER, Frame
 from ottla.pipelines.steps.step import Kind
 
 
@@ -18,6 +18,8 @@ class Union:
 
     def apply(self, frame: Frame) -> Frame:
         other = frame.around.stream(self.with_stream).settle()
+        if LETTER in (*frame.rows.columns, *other.rows.columns):  # what dies behind the union is looked for there alone
+            frame, other = frame.with_letters(), other.with_letters()
         event_time = frame.event_time if frame.event_time == other.event_time else None
         rows = frame.rows.unionByName(other.rows, allowMissingColumns=True)
         both = frame.joined(other, rows, event_time)

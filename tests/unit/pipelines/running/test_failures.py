@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.errors import AnalysisException
 
-from ottla.pipelines.running.failures import plain_failure
+from ottla.pipelines.running.failures import first_cause, plain_failure
 
 PLAN = "\n+- ~StreamingRelationV2 ottla, ottla, [failOnDataLoss=true, subscribe=orders], [key, value]"
 
@@ -17,3 +17,30 @@ def test_the_plan_of_a_query_says_nothing_about_its_failure() -> None:
 def test_lost_records_have_their_cure() -> None:
     problem = plain_failure(RuntimeError("Some data may have been lost, see\nfailOnDataLoss"), ())
     assert "fail_on_data_loss: false" in problem.cure
+
+
+STATE = """An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
+  File "java_gateway.py", line 1362, in __call__
+    raise Py4JJavaError(
+py4j.protocol.Py4JJavaError: An error occurred while calling o3684.parquet.
+: org.apache.spark.SparkException: {}
+\tat org.apache.spark.sql.errors.QueryExecutionErrors$.failed(QueryExecutionErrors.scala:2297)
+Caused by: java.io.FileNotFoundException: File file:/state/0/1/2.changelog does not exist
+"""
+
+
+def test_state_that_is_gone_is_named() -> None:
+    """As Spark tells it where a sink runs the plan by a call of its own."""
+    gone = "Error reading streaming state file of file:/state/0/1/2.changelog does not exist. If the stream job …"
+    label = "[CANNOT_LOAD_STATE_STORE.CANNOT_READ_STREAMING_STATE_FILE] An error occurred during loading state."
+    problem = plain_failure(RuntimeError(STATE.format(f"{label} {gone} SQLSTATE: 58030")), ())
+    assert problem.cause == "the state of a step is not whole: file:/state/0/1/2.changelog is gone"
+    assert "--fresh" in problem.cure
+    odd = "[CANNOT_LOAD_STATE_STORE.UNEXPECTED_VERSION] An error occurred during loading state. Version cannot be -1"
+    assert plain_failure(RuntimeError(STATE.format(odd)), ()).cause == (
+        "the state of a step cannot be read: Version cannot be -1"
+    )
+
+
+def test_what_java_says_is_told_and_not_that_it_was_called() -> None:
+    assert first_cause(STATE.format("no space is left")) == "SparkException: no space is left"

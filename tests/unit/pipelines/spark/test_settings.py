@@ -93,6 +93,7 @@ def test_what_is_said_elsewhere_or_hides_something_is_refused(key: str, value: s
 def test_a_stream_on_this_machine_has_few_partitions_its_own_time_zone_and_no_open_port() -> None:
     chosen = default_settings(parse_master("local[3]"), {}, 16 * GIB)
     assert chosen["spark.sql.shuffle.partitions"] == "3"
+    assert chosen["spark.databricks.delta.snapshotPartitions"] == "3"
     assert chosen["spark.sql.session.timeZone"] == "UTC"
     assert chosen["spark.driver.bindAddress"] == chosen["spark.driver.host"] == "127.0.0.1"
     assert chosen["spark.ui.enabled"] == "false"
