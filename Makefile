@@ -53,7 +53,7 @@ $(VENV)/everything: $(VENV)/installed
 run: $(VENV)/compiled pages
 	$(BIN)/ottla demo --install --data $(DATA)
 
-test: check unit pure processes pipelines
+test: check unit pure processes pipelines browser
 
 check: install
 	$(BIN)/ruff format --check .
@@ -71,10 +71,10 @@ unit: install
 pure: install
 	OTTLA_PURE=1 $(BIN)/pytest $(addprefix tests/unit/,protocol storage network replication broker) tests/dialogues tests/simulation $(TWO)
 
-# From here on with real processes. Long rounds (make faults), units and simulations get no second try. The next three in
+# From here on with real processes. Long rounds (make faults), units and simulations get no second try. The next two in
 # one go: what one test waits, another one works.
 processes: install
-	$(BIN)/pytest tests/conformance tests/faults tests/cluster tests/browser $(FOUR) $(REAL)
+	$(BIN)/pytest tests/conformance tests/faults tests/cluster $(FOUR) $(REAL)
 
 conformance: install
 	$(BIN)/pytest tests/conformance tests/faults $(FOUR) $(REAL)
@@ -87,7 +87,7 @@ cluster: install
 pipelines: install
 	$(BIN)/pytest tests/pipelines $(TWO) $(REAL)
 
-# The console in a real browser (Debian's chromium), with real brokers.
+# The console in a real browser (Debian's chromium), with real brokers, which hold only what these tests look for.
 browser: install
 	$(BIN)/pytest tests/browser $(TWO) $(REAL)
 
