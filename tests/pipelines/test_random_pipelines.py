@@ -20,7 +20,7 @@ from ottla.pipelines.sinks import database
 from pipelines.random.cases import Case, Query, Round
 from pipelines.random.killing import kill_and_compare
 from pipelines.random.making import make_case
-from pipelines.random.places import Table, World
+from pipelines.random.places import Table, World, producer_for
 from pipelines.random.playing import Player, WrongError
 from pipelines.random.records import Record
 from pipelines.random.steps import Parse
@@ -38,6 +38,7 @@ def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
     broker = Broker(tmp_path_factory.mktemp("broker"), {"group.initial.rebalance.delay.ms": "0"}).start()
     yield broker
+    producer_for.cache_clear()  # else it would look for its broker until the end
     broker.discard()
 
 

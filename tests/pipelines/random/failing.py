@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ottla.pipelines.running import beginning, dead_letters, followed_query, late_letters
-from ottla.pipelines.running.delivery import Route
+from ottla.pipelines.running.delivery import Delivery
 from ottla.pipelines.sinks.files import FilesSink
 from ottla.pipelines.sinks.sqlite import SqliteSession
 from ottla.pipelines.sinks.staging import LocalStaging
@@ -21,7 +21,7 @@ from ottla.pipelines.sinks.topic import ExactlyOnceTopic
 WORD = "the random test lets it die here"
 
 OWNERS: dict[str, list[tuple[Any, str]]] = {
-    "a sink gets its rows": [(Route, "write")],
+    "a sink gets its rows": [(Delivery, "_write")],
     "rows are pinned": [(LocalStaging, "_make_valid")],
     "rows are released": [(LocalStaging, "release")],
     "SQLite commits": [(SqliteSession, "commit")],
