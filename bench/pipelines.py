@@ -6,6 +6,7 @@ once: rows a second from topic to topic, exactly once and at least once, in turn
 source: a topic read by our source and by the official connector, as a batch and as a stream, in one session of Spark.
 """
 
+import argparse
 import json
 import os
 import pty
@@ -71,7 +72,11 @@ def main() -> int:
         "once": measure_once,
         "source": measure_source,
     }
-    wanted = sys.argv[1:] or list(parts)
+    parser = argparse.ArgumentParser(prog="python -m bench.pipelines", description=__doc__)
+    parser.add_argument("part", nargs="*", help=f"{', '.join(parts)} (default: all)")
+    wanted = parser.parse_args().part or list(parts)
+    if unknown := set(wanted) - parts.keys():
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; known are {', '.join(parts)}")
     with Broker() as broker, TemporaryDirectory(prefix="ottla-bench-") as folder:
         os.environ["OTTLA_BOOTSTRAP_SERVER"] = broker.bootstrap_servers
         for name in wanted:
