@@ -17,6 +17,8 @@ import pytest
 from tests.pipelines.frames import living, table, through
 
 from conformance.recipes import running_postgresql
+from ottla.pipelines.model.problems import PipelineError
+from ottla.pipelines.running.builder import Builder
 from ottla.pipelines.running.dead_letters import CarriedLetters
 from ottla.pipelines.running.delivery import Delivery, Route
 from ottla.pipelines.sinks.batch import Batch, SinkError
@@ -94,6 +96,21 @@ steps:
 to:
   - {sqlite: out.db, table: cities}
   - {sqlite: out.db, table: newest, mode: upsert, key: user}
+"""
+
+
+LATE = """\
+name: {name}
+bootstrap.servers: {bootstrap}
+late_rows: "{name}-late"
+from: {topic: "{name}", max_per_batch: 3}
+steps:
+  - parse: {format: json, schema: {n: int, user: string, second: int}}
+  - enrich: {http: "{url}/users/{user}", schema: {zip: int}, fields: {zip: address.zip}, cache_size: 0}
+  - derive: {at: timestamp_seconds(1767225600 + second + zip)}
+  - watermark: {time: at, delay: 10 seconds}
+  - window: {size: 10 seconds, count: rows}
+to: {sqlite: out.db, table: windows}
 """
 
 
@@ -381,3 +398,38 @@ def test_columns_that_cannot_be_are_refused(spark: SparkSession, tmp_path: Path)
     ]:
         with pytest.raises(StepError, match=text):
             through(rows, {"enrich": fields})
+
+
+def test_what_comes_too_late_behind_a_question_is_sent_once_whatever_it_is_answered_later(
+    spark: SparkSession, bootstrap: str, server: Server, tmp_path: Path
+) -> None:
+    name = f"late-{uuid.uuid4().hex[:8]}"
+    text = LATE.replace("{name}", name).replace("{bootstrap}", bootstrap).replace("{url}", server.url)
+    pipeline = pipeline_of(text, tmp_path)
+    server.users = {"u": {"address": {"zip": 0}}}
+
+    def add(*seconds: int) -> None:
+        produce(bootstrap, name, [{"n": second, "user": "u", "second": second} for second in seconds], partition=0)
+
+    add(1, 2, 35, 36, 4, 37)
+    assert sum(count.late for count in run_once(spark, pipeline, tmp_path / "state")) == 0
+    add(5, 38, 30, 39, 3, 21)
+    assert sum(count.late for count in run_once(spark, pipeline, tmp_path / "state")) == 2
+    (note,) = (tmp_path / "state" / name / "main").glob("query-*/late-swept")
+    note.write_text("1")  # as if nobody had looked for late rows since, and all would be in time by today's answers
+    server.users = {"u": {"address": {"zip": 100}}}
+    assert run_once(spark, pipeline, tmp_path / "state")
+    letters = read_all(bootstrap, f"{name}-late")
+    assert [(each.json["n"], each.headers["ottla.step"]) for each in letters] == [
+        (5, "main 5 window"),
+        (3, "main 5 window"),
+    ]
+
+
+def test_late_rows_behind_a_question_need_files_beside_the_checkpoint(
+    spark: SparkSession, bootstrap: str, server: Server, tmp_path: Path
+) -> None:
+    text = LATE.replace("{name}", "late").replace("{bootstrap}", bootstrap).replace("{url}", server.url)
+    builder = Builder(spark, pipeline_of(text, tmp_path), checkpoint="s3a://somewhere/checkpoint")
+    with pytest.raises(PipelineError, match="late rows cannot be sent"):
+        builder.frame("main")

@@ -24,6 +24,7 @@ sys.path.insert(0, str(TESTS))
 import pytest  # noqa: E402
 from confluent_kafka.admin import AdminClient  # noqa: E402
 
+from bench.procfs import cpu_seconds  # noqa: E402
 from conformance.recipes import running_postgresql  # noqa: E402
 from conformance.redis_server import RedisServer  # noqa: E402
 from conftest import Broker  # noqa: E402
@@ -98,7 +99,7 @@ def main(seeds: range, seconds: float) -> int:
         for seed in seeds:
             if time.monotonic() - begun > seconds:
                 break
-            before = time.monotonic()
+            before, used = time.monotonic(), cpu_seconds(os.getpid())
             try:
                 stage.play(seed, tally)
             except WrongError as problem:
@@ -108,7 +109,8 @@ def main(seeds: range, seconds: float) -> int:
                 wrong += 1
                 print(f"seed {seed}: {type(problem).__name__}: {problem}\n{'=' * 100}", flush=True)
             tally["seeds"] += 1
-            print(f"seed {seed}: {time.monotonic() - before:.1f} s", flush=True)
+            used = cpu_seconds(os.getpid()) - used
+            print(f"seed {seed}: {time.monotonic() - before:.1f} s, {used:.1f} s of processor time", flush=True)
     print(f"{tally['seeds']} seeds, {wrong} wrong, {time.monotonic() - begun:.0f} s: {dict(sorted(tally.items()))}")
     return 1 if wrong else 0
 

@@ -7,7 +7,6 @@ query is read twice, as Spark does it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING
 
@@ -17,13 +16,15 @@ from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 from ottla.operations.schema_registry.addresses import RegistryAddress
 from ottla.pipelines.model.pipeline import Pipeline, Stream, TopicSource
 from ottla.pipelines.model.problems import Path
-from ottla.pipelines.running.laid_aside import Place, lay_aside
+from ottla.pipelines.running.laid_aside import Place, lay_aside, lay_late_aside
 from ottla.pipelines.running.problem_location import ProblemLocation
 from ottla.pipelines.running.sink_checks import check_sinks, sink_order
 from ottla.pipelines.running.source_options import Offsets, Ranges, part_of, source_format, source_options
+from ottla.pipelines.sinks.staging import local_path
 from ottla.pipelines.source import register
 from ottla.pipelines.steps.frame import FATE, LETTER, REASON, Frame, Passage, source_frame
-from ottla.pipelines.steps.step import Step
+from ottla.pipelines.steps.lateness import late_reason
+from ottla.pipelines.steps.step import Step, StepError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -61,6 +62,9 @@ class Builder:
     late: list[tuple[DataFrame, list[Passage]]] = field(default_factory=list)
     aside_folder: str = ""  # for letters that cannot go with the rows
     aside: list[Place] = field(default_factory=list)
+    late_folder: str = ""  # the same for late rows
+    late_aside: list[Place] = field(default_factory=list)
+    checkpoint: str = ""  # of a query whose late rows are sent
 
     @property
     def folder(self) -> str:
@@ -96,7 +100,8 @@ class Builder:
         """A stream as a table, for joins: all that its topic holds when the batch runs."""
         choices = Choices(starting="earliest", connector=self.choices.connector, is_counting=False)
         whole = replace(self, is_streaming=False, choices=choices, ranges=None, marked=[], observations={}, starting={})
-        return replace(whole, loss_folder="", forgives_loss=False, aside_folder="")._built(self.pipeline.streams[name])
+        alone = replace(whole, loss_folder="", forgives_loss=False, aside_folder="", checkpoint="")
+        return alone._built(self.pipeline.streams[name])
 
     def observe(self, rows: DataFrame, figures: list[Column]) -> tuple[str, DataFrame]:
         name = f"ottla{len(self.observations)}"
@@ -113,12 +118,23 @@ class Builder:
 
     def collect_late(self, rows: DataFrame, end_ms: Column, passage: Passage) -> DataFrame:
         if self.late_before_ms is None:
-            return rows
-        moment = datetime.fromtimestamp(self.late_before_ms / 1000, UTC).isoformat(timespec="milliseconds")
+            return self._lay_late_aside(rows, end_ms, passage) if self.checkpoint and LETTER in rows.columns else rows
         is_late = F.coalesce(end_ms <= F.lit(self.late_before_ms), F.lit(False))
         marked = rows.filter(is_late).withColumn(FATE, F.lit(-passage.mark))
-        self.late.append((marked.withColumn(REASON, F.lit(f"late: the watermark was {moment}")), [passage]))
+        self.late.append((marked.withColumn(REASON, F.lit(late_reason(self.late_before_ms))), [passage]))
         return rows.filter(~is_late)
+
+    def _lay_late_aside(self, rows: DataFrame, end_ms: Column, passage: Passage) -> DataFrame:
+        """Reading them again would not tell: a step before has asked, and might be answered otherwise."""
+        checkpoint = local_path(self.checkpoint)
+        if checkpoint is None or not self.late_folder:
+            cause = (
+                "its late rows cannot be sent (late_rows): behind enrich they are kept in files beside the checkpoint"
+            )
+            raise StepError(cause, "leave late_rows out, or keep checkpoints in a folder (--state)")
+        place = (len(self.late_aside), (passage,))
+        self.late_aside.append(place)
+        return lay_late_aside(rows, end_ms, FilePath(self.late_folder), place, checkpoint)
 
     def lay_aside(self, rows: DataFrame, passages: tuple[Passage, ...]) -> DataFrame:
         if not self.aside_folder or self.pipeline.dead_letter_topic is None:

@@ -185,7 +185,7 @@ def letters_aside(
     own = own_streams(pipeline, stream)
     known = [(number, _killing(passages, own)) for number, passages in places]
     wanted = tuple((number, steps) for number, steps in known if steps)
-    return LaidAside(sink, pipeline.name, folder, wanted) if sink is not None and wanted else None
+    return LaidAside("letters-aside", sink, pipeline.name, folder, wanted) if sink is not None and wanted else None
 
 
 def _killing(passages: Iterable[Passage], streams: set[str]) -> tuple[Passage, ...]:

@@ -29,6 +29,7 @@ from ottla.pipelines.running.dead_letters import (
     living,
 )
 from ottla.pipelines.running.laid_aside import LaidAside
+from ottla.pipelines.running.late_letters import late_rows_aside
 from ottla.pipelines.running.sink_checks import is_upsert, sink_order
 from ottla.pipelines.running.sink_factory import Setting, make_database, make_sink
 from ottla.pipelines.sinks.batch import Batch, Sink, SinkError
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 
 SINKS_FOLDER = "sinks"
 LETTERS_FOLDER = "carried-letters"
-ASIDE_FOLDER = "letters-aside"
 PINNED_FOLDER = "pinned"
 
 
@@ -77,7 +77,7 @@ class Delivery:
     routes: tuple[Route, ...]
     identity: str
     letters: CarriedLetters | None = None
-    aside: LaidAside | None = None
+    aside: tuple[LaidAside, ...] = ()
     pins: bool = False  # a repetition would give other rows: what came first is what all sinks get
     _taken: list[Taken] = field(default_factory=list, repr=False, compare=False)
 
@@ -93,11 +93,9 @@ class Delivery:
             alive = living(shared)
             for number in range(len(self.routes)):
                 self._write(number, alive, batch_id)
-            if self.aside is not None:
-                name = f"{self.query}.letters-aside.{self.identity}"
-                self.aside.write(
-                    rows.sparkSession, Batch(name, batch_id, f"{self.folder}/{ASIDE_FOLDER}", self.identity)
-                )
+            for each in self.aside:
+                name = f"{self.query}.{each.name}.{self.identity}"
+                each.write(rows.sparkSession, Batch(name, batch_id, f"{self.folder}/{each.name}", self.identity))
         finally:
             if shared is not rows:
                 shared.unpersist()
@@ -167,10 +165,14 @@ def make_delivery(
 def for_frame(delivery: Delivery, pipeline: Pipeline, stream: Stream, frame: Frame, builder: Builder) -> Delivery:
     """With what the steps of the query ask of its delivery."""
     sink = dead_letter_sink(pipeline)
+    aside = (
+        letters_aside(sink, pipeline, stream, builder.aside_folder, builder.aside),
+        late_rows_aside(pipeline, builder),
+    )
     return replace(
         delivery,
         letters=carried_letters(sink, pipeline, stream, frame),
-        aside=letters_aside(sink, pipeline, stream, builder.aside_folder, builder.aside),
+        aside=tuple(each for each in aside if each is not None),
         pins=any(each.kind == "asks" for each in frame.passages),
     )
 

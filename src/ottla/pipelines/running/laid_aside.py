@@ -4,6 +4,9 @@ They can neither be found by reading the batch again nor go with its rows to the
 their records to files, one for each task, below the folder of the query: `laid-aside/<batch>/<place>-<task>.parquet`.
 A task that is done again writes its file again. When the sinks have the batch its files become letters, exactly once
 under its number, and the files go with the next batch that has some. Works where driver and tasks see the same path.
+
+So it is with rows that come too late behind such a step (`late-aside`). They stay among the rows, for Spark drops and
+counts them; with which watermark it does, the checkpoint says: that of the batch before.
 """
 
 from __future__ import annotations
@@ -23,18 +26,23 @@ from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
+from ottla.pipelines.running.checkpoint import Checkpoint
 from ottla.pipelines.running.letters import ORIGIN, letters_from
 from ottla.pipelines.sinks.batch import Batch, Sink
 from ottla.pipelines.sinks.staging import LocalStaging, local_path
 from ottla.pipelines.steps.frame import ALIVE, FATE, LETTER, REASON, Passage
+from ottla.pipelines.steps.lateness import late_reason
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FOLDER = "laid-aside"
+LATE_FOLDER = "late-aside"
+END = "_end_ms"
 BATCH_PROPERTY = "streaming.sql.batchId"  # Spark's; not there in a batch query, which is number 0
 
 Place = tuple[int, tuple[Passage, ...]]  # its number within the query, and the steps that lead to it
+Pieces = Iterator[pa.Array]
 
 
 def lay_aside(rows: DataFrame, folder: Path, place: int) -> DataFrame:
@@ -44,12 +52,47 @@ def lay_aside(rows: DataFrame, folder: Path, place: int) -> DataFrame:
     return rows.filter(is_alive(F.struct(FATE, REASON, LETTER)))
 
 
-def _writing(folder: str, place: int) -> Callable[[Iterator[pa.Array]], Iterator[pa.Array]]:
-    def alive(pieces: Iterator[pa.Array]) -> Iterator[pa.Array]:
+def lay_late_aside(rows: DataFrame, end_ms: Column, folder: Path, place: Place, checkpoint: Path) -> DataFrame:
+    """All rows; those whose end (lateness.py) is not after the watermark are written down on the way, as dead of the
+    only step of that place."""
+    number, (step,) = place
+    function = F.arrow_udf(_writing_late(str(folder), number, step.mark, str(checkpoint)), "boolean")  # type: ignore[attr-defined]
+    passes: Callable[[Column], Column] = function.asNondeterministic()
+    return rows.filter(passes(F.struct(end_ms.cast("bigint").alias(END), LETTER)))
+
+
+def _writing_late(folder: str, place: int, mark: int, checkpoint: str) -> Callable[[Pieces], Pieces]:
+    def passes(pieces: Pieces) -> Pieces:
+        before = Checkpoint(None, checkpoint).planned(int(_batch_number()) - 1)
+        watermark_ms = before.watermark_ms if before is not None else 0
+        if not watermark_ms:
+            yield from (pa.array([True] * len(piece)) for piece in pieces)
+            return
+        reason = late_reason(watermark_ms)
+
+        def marked(piece: pa.Array) -> pa.Array:
+            is_late = pc.fill_null(pc.less_equal(piece.field(END), watermark_ms), False)
+            fates = pc.if_else(is_late, pa.scalar(-mark, pa.int32()), pa.scalar(ALIVE, pa.int32()))
+            reasons = pa.array([reason] * len(piece), pa.string())
+            return pa.StructArray.from_arrays([fates, reasons, piece.field(LETTER)], [FATE, REASON, LETTER])
+
+        for each in _writing(folder, place)(map(marked, pieces)):
+            yield pa.array([True] * len(each))
+
+    return passes
+
+
+def _batch_number() -> str:
+    task = TaskContext.get()
+    assert task is not None
+    return task.getLocalProperty(BATCH_PROPERTY) or "0"
+
+
+def _writing(folder: str, place: int) -> Callable[[Pieces], Pieces]:
+    def alive(pieces: Pieces) -> Pieces:
         task = TaskContext.get()
         assert task is not None
-        number = task.getLocalProperty(BATCH_PROPERTY) or "0"
-        file = Path(folder, number, f"{place}-{task.partitionId()}.parquet")
+        file = Path(folder, _batch_number(), f"{place}-{task.partitionId()}.parquet")
         unfinished = file.with_name(f".{file.name}.{task.taskAttemptId()}")
         writer: pq.ParquetWriter | None = None
         for piece in pieces:
@@ -73,8 +116,9 @@ def _writing(folder: str, place: int) -> Callable[[Iterator[pa.Array]], Iterator
 
 @dataclass(frozen=True)
 class LaidAside:
-    """What a query has laid aside, and where it goes. Picklable, like the delivery."""
+    """What a query has laid aside, and where it goes, exactly once under this name. Picklable, like the delivery."""
 
+    name: str
     sink: Sink
     pipeline: str
     folder: str
@@ -102,7 +146,7 @@ class LaidAside:
         return letters_from(rows.withColumn("_timestamp", F.timestamp_micros("_timestamp")), steps, self.pipeline)
 
 
-def aside_folder(folder: str) -> str:
+def aside_folder(folder: str, name: str = FOLDER) -> str:
     """Below the folder of a query; nowhere on other file systems: there such letters are only counted."""
     local = local_path(folder)
-    return "" if local is None else str(local / FOLDER)
+    return "" if local is None else str(local / name)

@@ -4,7 +4,8 @@ The query itself only counts them. When a committed batch had some, exactly its 
 and its rows are compared with the watermark that Spark compared them with: that of the batch before, which the
 checkpoint knows. So each batch is swept on its own, under its own number, and a repetition finds the same rows, or that
 they are there. A note in the stream's folder says how far this went. Of batches that an earlier run has committed and
-not swept nobody knows whether they had late rows: they are looked at when the next run starts.
+not swept nobody knows whether they had late rows: they are looked at when the next run starts. Behind a step that would
+not give the same again, late rows are laid aside while the batch runs instead (laid_aside.py).
 
 A letter is made like a dead one (dead_letters.py): the record as it was, and headers that tell the step and why. A step
 that several queries share has its own late rows in each of them, so each sends its own.
@@ -14,9 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from ottla.pipelines.model.pipeline import Pipeline
 from ottla.pipelines.running.builder import Builder
 from ottla.pipelines.running.checkpoint import FRESH, CheckpointError, batch_ranges
 from ottla.pipelines.running.dead_letters import DeadLetters, letters_of, loss_folder
+from ottla.pipelines.running.laid_aside import LaidAside
 from ottla.pipelines.running.notes import read_note, write_note
 from ottla.pipelines.running.starting import noted_start
 from ottla.pipelines.sinks.batch import Batch, SinkError
@@ -86,16 +89,25 @@ class LateLetters:
         builder.frame(self.stream.name)
         letters = letters_of(builder.late, self.pipeline, set(self.pipeline.streams))
         if letters is not None:
-            assert self.pipeline.head.late_rows is not None
-            head = self.pipeline.head
-            sink = ExactlyOnceTopic(
-                self.pipeline.head.late_rows, head.bootstrap_servers, options=head.client, needs_marker=False
-            )
             query = f"{self.pipeline.name}.{self.stream.name}.late-rows.{self.checkpoint.query_id()}"
-            sink.write(letters, Batch(query, number, f"{self.folder}/late-rows"))
+            late_sink(self.pipeline).write(letters, Batch(query, number, f"{self.folder}/late-rows"))
 
     def _note(self, number: int) -> None:
         write_note(self.folder, NOTE, str(number))
+
+
+def late_sink(pipeline: Pipeline) -> ExactlyOnceTopic:
+    """Of one that asks for them."""
+    head = pipeline.head
+    assert head.late_rows is not None
+    return ExactlyOnceTopic(head.late_rows, head.bootstrap_servers, options=head.client, needs_marker=False)
+
+
+def late_rows_aside(pipeline: Pipeline, builder: Builder) -> LaidAside | None:
+    places = tuple(builder.late_aside)
+    if not places:
+        return None
+    return LaidAside("late-rows-aside", late_sink(pipeline), pipeline.name, builder.late_folder, places)
 
 
 def noted(folder: str) -> int | None:

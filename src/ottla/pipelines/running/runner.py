@@ -21,7 +21,7 @@ from ottla.pipelines.running.dead_letters import DeadLetters, loss_folder
 from ottla.pipelines.running.delivery import Delivery, for_frame
 from ottla.pipelines.running.failures import plain_failure
 from ottla.pipelines.running.followed_query import FollowedQuery
-from ottla.pipelines.running.laid_aside import aside_folder
+from ottla.pipelines.running.laid_aside import LATE_FOLDER, aside_folder
 from ottla.pipelines.running.progress import is_batch
 from ottla.pipelines.running.query_state import QueryState
 from ottla.pipelines.running.realtime import check_realtime, start_realtime
@@ -129,6 +129,8 @@ class Runner:
             starting=beginning.start,
             loss_folder=losses,
             aside_folder=aside_folder(beginning.kept),
+            late_folder=aside_folder(beginning.kept, LATE_FOLDER),
+            checkpoint="" if stream.output == "complete" else beginning.checkpoint.folder,  # there nothing is late
         )
         frame, rows = builder.query(stream.name)
         changes = beginning.check_state(frame.passages)

@@ -87,6 +87,12 @@ def in_plan_order(passages: Sequence[Passage]) -> list[Passage]:
     return order
 
 
+def late_reason(watermark_ms: int) -> str:
+    """Why a record of `late_rows` is there."""
+    moment = datetime.fromtimestamp(watermark_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    return f"late: the watermark was {moment}"
+
+
 def watch_late(frame: Frame, end_ms: Column | None = None, passage: Passage | None = None) -> Frame:
     """Called by a step that drops late rows: what is not late. `end_ms`: the watermark at which a row no longer counts,
     in milliseconds (its time); `passage`: the step (the last one). Raises StepError where late rows cannot be told."""

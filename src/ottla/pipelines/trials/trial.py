@@ -173,7 +173,7 @@ class _Trial:
         letters = LetterCapture(self.outcome.dead_letters)
         carried = carried_letters(letters, self.pipeline, stream, frame)
         aside = letters_aside(letters, self.pipeline, stream, builder.aside_folder, builder.aside)
-        delivery = replace(self._delivery(stream), letters=carried, aside=aside)
+        delivery = replace(self._delivery(stream), letters=carried, aside=(aside,) if aside is not None else ())
         writer = rows.writeStream.outputMode(output_mode(stream)).foreachBatch(delivery)
         writer = writer.option("checkpointLocation", str(self.folder / stream.name / "checkpoint"))
         return Account(frame.passages), writer.trigger(availableNow=True).start()

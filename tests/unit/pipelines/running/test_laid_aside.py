@@ -55,3 +55,26 @@ def test_what_has_no_letter_is_dropped(tmp_path: Path, monkeypatch: pytest.Monke
     dead = pa.array([{"_fate": -1, "_reason": "r", "_letter": None}], KIND)
     assert run(tmp_path, dead) == [[False]]
     assert list(tmp_path.iterdir()) == []
+
+
+LATE = pa.struct([("_end_ms", pa.int64()), ("_letter", pa.struct([("_offset", pa.int64())]))])
+
+
+def test_rows_that_the_watermark_of_the_batch_before_made_late_are_written_and_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = [1000, 1001, None, 5]
+    piece = pa.array([{"_end_ms": end, "_letter": {"_offset": at}} for at, end in enumerate(ends)], LATE)
+    offsets = tmp_path / "checkpoint" / "offsets"
+    offsets.mkdir(parents=True)
+    for batch, watermark_ms in ((0, 0), (1, 1000), (2, 9000)):
+        (offsets / str(batch)).write_text(f'v1\n{{"batchWatermarkMs":{watermark_ms}}}\n-')
+    for batch in ("0", "1", "2"):  # the first two have no watermark before them
+        monkeypatch.setattr(laid_aside.TaskContext, "get", lambda number=batch: Task(number))
+        passes = laid_aside._writing_late(str(tmp_path / "late"), 0, 4, str(tmp_path / "checkpoint"))
+        assert [each.to_pylist() for each in passes(iter([piece]))] == [[True] * 4]
+    (folder,) = (tmp_path / "late").iterdir()
+    rows = pq.read_table(folder / "0-3.parquet").to_pylist()
+    assert folder.name == "2"
+    assert [(row["_fate"], row["_letter"]["_offset"]) for row in rows] == [(-4, 0), (-4, 3)]
+    assert {row["_reason"] for row in rows} == {"late: the watermark was 1970-01-01T00:00:01.000+00:00"}
