@@ -22,9 +22,9 @@ TESTS = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TESTS))
 
 import pytest  # noqa: E402
+from bench.procfs import cpu_seconds  # noqa: E402
 from confluent_kafka.admin import AdminClient  # noqa: E402
 
-from bench.procfs import cpu_seconds  # noqa: E402
 from conformance.recipes import running_postgresql  # noqa: E402
 from conformance.redis_server import RedisServer  # noqa: E402
 from conftest import Broker  # noqa: E402
