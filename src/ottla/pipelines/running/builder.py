@@ -61,6 +61,7 @@ class Builder:
     late: list[tuple[DataFrame, list[Passage]]] = field(default_factory=list)
     aside_folder: str = ""  # for letters that cannot go with the rows
     aside: list[Place] = field(default_factory=list)
+    looks_again: bool = False  # at batches of a stream, for their letters
 
     @property
     def folder(self) -> str:
@@ -73,6 +74,10 @@ class Builder:
     @property
     def is_counting(self) -> bool:
         return self.choices.is_counting
+
+    @property
+    def has_watermark(self) -> bool:
+        return self.is_streaming or self.looks_again
 
     def frame(self, name: str) -> Frame:
         """The stream after its last step, settled. Raises PipelineError."""
@@ -96,7 +101,9 @@ class Builder:
         """A stream as a table, for joins: all that its topic holds when the batch runs."""
         choices = Choices(starting="earliest", connector=self.choices.connector, is_counting=False)
         whole = replace(self, is_streaming=False, choices=choices, ranges=None, marked=[], observations={}, starting={})
-        return replace(whole, loss_folder="", forgives_loss=False, aside_folder="")._built(self.pipeline.streams[name])
+        return replace(whole, loss_folder="", forgives_loss=False, aside_folder="", looks_again=False)._built(
+            self.pipeline.streams[name]
+        )
 
     def observe(self, rows: DataFrame, figures: list[Column]) -> tuple[str, DataFrame]:
         name = f"ottla{len(self.observations)}"
