@@ -34,6 +34,10 @@ class Around:
     sends_late: bool = False
     registry: Any = None
 
+    @property
+    def has_watermark(self) -> bool:
+        return self.is_streaming
+
     def stream(self, name: str) -> Frame:
         return self.streams[name]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -145,6 +145,15 @@ def test_rows_without_time_die_and_those_of_the_far_future_too(spark: SparkSessi
     frame = table(spark, rows, "at timestamp, timestamp timestamp")
     frame = through(frame, {"watermark": {"time": "at", "delay": "1 minute", "ahead": "1 hour"}})
     assert len(living(frame)) == 2
+
+
+def test_rows_from_before_1970_die_instead_of_being_late(spark: SparkSession, tmp_path: Path) -> None:
+    old = [("u1", datetime(1969, 12, 31, 23, tzinfo=UTC), 1.0), ("u1", datetime(1970, 1, 1, tzinfo=UTC), 1.0)]
+    frame = through(streaming(spark, tmp_path / "in", SCHEMA, [old, [("u1", at(0), 1.0)]]), WATERMARK)
+    ran = run(through(frame, {"window": {"size": "1 minute", "count": "n"}}), tmp_path)
+    assert ran.late() == {}
+    assert frame.passages[0].observation
+    assert ran.observed(frame.passages[0].observation, "dead_1") == len(old)
 
 
 def test_windows_may_start_at_other_times_than_the_full_hour(spark: SparkSession) -> None:

@@ -65,6 +65,7 @@ class Builder:
     late_folder: str = ""  # the same for late rows
     late_aside: list[Place] = field(default_factory=list)
     checkpoint: str = ""  # of a query whose late rows are sent
+    looks_again: bool = False  # at batches of a stream, for their letters
 
     @property
     def folder(self) -> str:
@@ -77,6 +78,10 @@ class Builder:
     @property
     def is_counting(self) -> bool:
         return self.choices.is_counting
+
+    @property
+    def has_watermark(self) -> bool:
+        return self.is_streaming or self.looks_again
 
     def frame(self, name: str) -> Frame:
         """The stream after its last step, settled. Raises PipelineError."""
@@ -100,8 +105,8 @@ class Builder:
         """A stream as a table, for joins: all that its topic holds when the batch runs."""
         choices = Choices(starting="earliest", connector=self.choices.connector, is_counting=False)
         whole = replace(self, is_streaming=False, choices=choices, ranges=None, marked=[], observations={}, starting={})
-        alone = replace(whole, loss_folder="", forgives_loss=False, aside_folder="", checkpoint="")
-        return alone._built(self.pipeline.streams[name])
+        alone = replace(whole, loss_folder="", forgives_loss=False, aside_folder="", checkpoint="", looks_again=False)
+        return replace(alone, late_before_ms=None)._built(self.pipeline.streams[name])
 
     def observe(self, rows: DataFrame, figures: list[Column]) -> tuple[str, DataFrame]:
         name = f"ottla{len(self.observations)}"

@@ -141,6 +141,7 @@ class DeadLetters:
             self.spark,
             self.pipeline,
             is_streaming=False,
+            looks_again=True,
             choices=self.choices,
             ranges=ranges,
             loss_folder=loss_folder(self.folder),

@@ -80,6 +80,7 @@ class LateLetters:
             self.spark,
             self.pipeline,
             is_streaming=False,
+            looks_again=True,
             choices=self.choices,
             ranges=ranges,
             loss_folder=loss_folder(self.folder),

@@ -14,6 +14,7 @@ from ottla.pipelines.model.row_order import RowOrder
 from ottla.pipelines.steps.frame import Frame
 from ottla.pipelines.steps.parsing.reader import quoted, shown
 from ottla.pipelines.steps.parsing.schemas import SchemaError, parse_type, type_name
+from ottla.pipelines.steps.parsing.texts import number
 from ottla.pipelines.steps.parsing.times import to_time
 from ottla.pipelines.steps.sql_safety import check_expression
 from ottla.pipelines.steps.step import Kind, StepError
@@ -215,6 +216,8 @@ def _cast(old: Column, kind: T.DataType, wanted: T.DataType) -> Column:
         return F.when(F.is_valid_utf8(text), text)
     if isinstance(kind, T.StringType) and isinstance(wanted, T.TimestampType | T.DateType):
         return to_time(old, wanted, "iso")
+    if isinstance(kind, T.StringType):
+        return number(old, wanted)
     return old.try_cast(wanted)
 
 

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
 from ottla.pipelines.model.fields import Duration
 from ottla.pipelines.model.row_order import SOURCE_ORDER, RowOrder
-from ottla.pipelines.steps.event_time import needed_time, time_column, timed_rows, with_watermark
+from ottla.pipelines.steps.event_time import before_watermarks, needed_time, time_column, timed_rows, with_watermark
 from ottla.pipelines.steps.frame import Frame
 from ottla.pipelines.steps.lateness import watch_late
 from ottla.pipelines.steps.step import Kind, StepError
@@ -67,7 +67,10 @@ class Deduplicate:
             if self.within is None:
                 raise StepError("how far apart may duplicates be?", "give within, or a watermark before", "within")
             name = time_column(frame, self.time)
-            living = replace(frame, rows=frame.rows.filter(F.col(f"`{name}`").isNotNull()))
+            is_timed = F.col(f"`{name}`").isNotNull()
+            if frame.around.has_watermark:
+                is_timed = ~before_watermarks(name)
+            living = replace(frame, rows=frame.rows.filter(is_timed))
             return with_watermark(living, name, int(self.within))
         if self.within is not None and self.within > (frame.watermark_ms or 0):
             raise StepError("ids are remembered for the watermark's delay", "make that as long as within", "within")

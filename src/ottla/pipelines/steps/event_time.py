@@ -24,6 +24,7 @@ WINDOW_END = "window_end"
 MOMENT = "_moment"  # while a step is at work
 RECORD_TIME = "_timestamp"
 
+EPOCH = "1970-01-01T00:00:00Z"
 NO_WATERMARK = "needs the time of the rows"
 WATERMARK_CURE = "put `- watermark: {time: COLUMN, delay: 10 seconds}` before it"
 
@@ -48,6 +49,11 @@ def time_column(frame: Frame, name: str) -> str:
     if kind != "timestamp":
         raise StepError(f"{name} is {kind}, not a timestamp", "read it as timestamp, or cast it before", "time")
     return name
+
+
+def before_watermarks(name: str) -> Column:
+    """Spark's watermark begins at EPOCH, before any row was seen: what is not after it would be late at once."""
+    return F.unix_micros(f"`{name}`") <= 0
 
 
 def with_watermark(frame: Frame, name: str, delay_ms: int) -> Frame:

@@ -56,6 +56,10 @@ class Surroundings(Protocol):
     def is_counting(self) -> bool:
         """Realtime mode knows no observations."""
 
+    @property
+    def has_watermark(self) -> bool:
+        """Rows of a stream, or those of its batches that are looked at once more: not those of a batch run."""
+
     def stream(self, name: str) -> Frame:
         """Another stream of the pipeline, for joins."""
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
+from pyspark.sql.types import DataType, IntegralType, NumericType, StringType
 
 from ottla.pipelines.model.fields import Duration
 from ottla.pipelines.model.row_order import INSTANT, RowOrder
@@ -119,7 +120,8 @@ class Join:
         left = self._known(timed_rows(frame), frame)
         right = _sided(self._known(timed_rows(other), other), theirs, other.watermark_ms or 0)
         near = F.col(f"`{ours}`"), F.col(f"`{SIDE}{theirs}`")
-        condition = self._equal(left.columns, right.columns) & self._near(*near)
+        self._check_keys(left, right)
+        condition = self._equal(left, right) & self._near(*near)
         joined = left.join(right, condition, _spark_kind(self.kind))
         rows, time = self._columns(joined, left.columns, right.columns, ours, theirs)
         return replace(frame.stateful(1).joined(other, rows, time), watermark_ms=self._delay_ms(frame, other))
@@ -131,7 +133,7 @@ class Join:
         left = self._known(frame.rows, frame)
         right = _sided(self._known(other.rows.withColumn(PLACE, placed(other.rows)), other))
         right = right.withColumnRenamed(SIDE + PLACE, PLACE)
-        self._equal(left.columns, right.columns)
+        self._check_keys(left, right)
         sides = Sides(left, right, [(our, SIDE + their) for our, their in self._pairs().items()])
         delay_ms = max(frame.watermark_ms or 0, other.watermark_ms or 0)
         valid = with_versions(sides, sides.rows(ours, SIDE + theirs, delay_ms), ours, self.kind == "left")
@@ -180,7 +182,13 @@ class Join:
             return sqlite_table(spark, folder, self.sqlite, self.table)
         if self.postgres:
             return postgres_table(spark, self.postgres, self.table)
-        return file_table(spark, folder, self.table)
+        kinds = frame.rows.select(*map(quoted, frame.columns)).schema
+        texts = [
+            their
+            for our, their in self._pairs().items()
+            if our in kinds.names and isinstance(kinds[our].dataType, StringType)
+        ]
+        return file_table(spark, folder, self.table, texts)
 
     def _newest(self, frame: Frame) -> DataFrame:
         assert self.newest_of is not None
@@ -192,7 +200,8 @@ class Join:
 
     def _with_table(self, frame: Frame, table: DataFrame) -> Frame:
         right = _sided(table)
-        joined = frame.rows.join(right, self._equal(frame.columns, right.columns), _spark_kind(self.kind))
+        self._check_names(frame.columns, right.columns)
+        joined = frame.rows.join(right, self._equal(frame.rows, right), _spark_kind(self.kind))
         rows, _ = self._columns(joined, frame.rows.columns, right.columns, None, None)
         return replace(frame, rows=rows, needs_count=True)
 
@@ -201,13 +210,27 @@ class Join:
     def _pairs(self) -> dict[str, str]:
         return dict(self.on) if isinstance(self.on, dict) else {name: name for name in self.on}
 
-    def _equal(self, ours: list[str], theirs: list[str]) -> Column:
+    def _check_names(self, ours: list[str], theirs: list[str]) -> None:
         for our, their in self._pairs().items():
             if our not in ours:
                 raise StepError(f"there is no column {our!r}", f"there are: {', '.join(ours)}", "on")
             if SIDE + their not in theirs:
                 raise StepError(f"the other side has no column {their!r}", f"it has: {_names(theirs)}", "on")
-        equal = (F.col(f"`{our}`") == F.col(f"`{SIDE}{their}`") for our, their in self._pairs().items())
+
+    def _check_keys(self, ours: DataFrame, theirs: DataFrame) -> None:
+        """Of two streams: keys of text and numbers would not be told apart by all of Spark in the same way."""
+        self._check_names(ours.columns, theirs.columns)
+        for our, their in self._pairs().items():
+            kinds = ours.schema[our].dataType, theirs.schema[SIDE + their].dataType
+            if _is_text_and_number(*kinds):
+                cause = f"{our} is {kinds[0].simpleString()}, and {their} of the other side {kinds[1].simpleString()}"
+                raise StepError(cause, "cast one of them before", "on")
+
+    def _equal(self, ours: DataFrame, theirs: DataFrame) -> Column:
+        equal = (
+            _same(F.col(f"`{our}`"), F.col(f"`{their}`"), ours.schema[our].dataType, theirs.schema[their].dataType)
+            for our, their in ((our, SIDE + their) for our, their in self._pairs().items())
+        )
         # Spark's full join of two streams would find null equal to null: it looks up whole keys in its state.
         known = (F.col(f"`{our}`").isNotNull() for our in self._pairs())
         return reduce(Column.__and__, (*equal, *known))
@@ -239,6 +262,20 @@ class Join:
     def _free(self, name: str, taken: list[str]) -> str:
         prefix = self.prefix or f"{self.with_stream or self.newest_of or self.as_of or 'table'}_"
         return f"{prefix}{name}" if name in taken else name
+
+
+def _is_text_and_number(one: DataType, other: DataType) -> bool:
+    return any(isinstance(a, StringType) and isinstance(b, NumericType) for a, b in ((one, other), (other, one)))
+
+
+def _same(our: Column, their: Column, ours: DataType, theirs: DataType) -> Column:
+    """Text and a whole number are compared as text: Spark would read "007" as 7, and end the run where a text is no
+    number. The same number with a fraction may be written in many ways."""
+    if not _is_text_and_number(ours, theirs):
+        return our == their
+    if isinstance(ours, IntegralType) or isinstance(theirs, IntegralType):
+        return our.cast("string") == their.cast("string")
+    return our.try_cast("double") == their.try_cast("double")
 
 
 def _all_known(names: Iterable[str]) -> Column:

@@ -5,8 +5,9 @@ Databases are read by their Python drivers in this process, so no JDBC jar is ne
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Collection
 from contextlib import closing
 from datetime import date, datetime
 from decimal import Decimal
@@ -15,27 +16,30 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import AnalysisException
 
+from ottla.pipelines.steps.csv_tables import csv_table
 from ottla.pipelines.steps.step import StepError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ROWS_MAX = 1_000_000
+DIGITS_MAX = 38  # of a decimal
+EXACT_MAX = 2**53  # up to here every whole number is a double
 TYPES = {
-    bool: "boolean", int: "bigint", float: "double", str: "string", bytes: "binary", Decimal: "decimal(38,9)",
+    bool: "boolean", int: "bigint", float: "double", str: "string", bytes: "binary", Decimal: "decimal",
     datetime: "timestamp", date: "date",
 }  # fmt: skip
 
 Rows = list[tuple[Any, ...]]
 
 
-def file_table(spark: SparkSession, folder: str, file: str) -> DataFrame:
-    """CSV with a header, JSON (an object a line) or Parquet, by the name's ending."""
+def file_table(spark: SparkSession, folder: str, file: str, texts: Collection[str] = ()) -> DataFrame:
+    """CSV with a header, JSON (an object a line) or Parquet, by the name's ending; `texts` are no numbers in CSV."""
     kind = Path(file).suffix.lower().lstrip(".")
     path = file if "://" in file else str(Path(folder, file))
     try:
         if kind == "csv":
-            return spark.read.csv(path, header=True, inferSchema=True, escape='"', multiLine=True)
+            return csv_table(spark, path, texts)
         if kind in ("json", "jsonl", "ndjson"):
             return spark.read.json(path)
         if kind == "parquet":
@@ -85,17 +89,28 @@ def _made(spark: SparkSession, names: list[str], rows: Rows, table: str) -> Data
         raise StepError(
             f"{table} has more than {ROWS_MAX:,} rows", "join with a topic or a Parquet file instead", "table"
         )
-    kinds = [_kind(row[at] for row in rows) for at in range(len(names))]
+    kinds = [_kind([row[at] for row in rows if row[at] is not None]) for at in range(len(names))]
     schema = ", ".join(f"`{name.replace('`', '``')}` {kind}" for name, kind in zip(names, kinds, strict=True))
     return spark.createDataFrame([_fitting(row, kinds) for row in rows], schema)
 
 
-def _kind(values: Iterable[Any]) -> str:
+def _kind(values: Collection[Any]) -> str:
     """SQLite may hold anything in any column: what differs is read as text."""
-    found = {TYPES.get(type(value), "string") for value in values if value is not None}
-    if found == {"bigint", "double"}:
+    found = {TYPES.get(type(value), "string") for value in values}
+    if found == {"bigint", "double"} and all(abs(value) <= EXACT_MAX for value in values if isinstance(value, int)):
         return "double"
+    if found == {"decimal"}:
+        return _decimal_kind(values)
     return found.pop() if len(found) == 1 else "string"
+
+
+def _decimal_kind(values: Collection[Decimal]) -> str:
+    """With room for every digit; text, where there is none."""
+    parts = [value.as_tuple() for value in values]
+    scale = max((-each.exponent if isinstance(each.exponent, int) else DIGITS_MAX + 1 for each in parts), default=0)
+    scale = max(scale, 0)
+    whole = max((len(each.digits) + int(each.exponent) for each in parts if isinstance(each.exponent, int)), default=0)
+    return f"decimal({DIGITS_MAX},{scale})" if scale + max(whole, 0) <= DIGITS_MAX else "string"
 
 
 def _fitting(row: tuple[Any, ...], kinds: list[str]) -> tuple[Any, ...]:
@@ -105,4 +120,6 @@ def _fitting(row: tuple[Any, ...], kinds: list[str]) -> tuple[Any, ...]:
 def _as(value: Any, kind: str) -> Any:
     if value is None or kind not in ("string", "double"):
         return value
+    if isinstance(value, dict | list):  # JSON of PostgreSQL
+        return json.dumps(value, default=str)
     return str(value) if kind == "string" else float(value)

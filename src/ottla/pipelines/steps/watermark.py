@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
 from ottla.pipelines.model.fields import Duration
 from ottla.pipelines.model.row_order import RowOrder
-from ottla.pipelines.steps.event_time import RECORD_TIME, time_column, with_watermark
+from ottla.pipelines.steps.event_time import EPOCH, RECORD_TIME, before_watermarks, time_column, with_watermark
 from ottla.pipelines.steps.frame import Frame
 from ottla.pipelines.steps.step import Kind, StepError
 
@@ -39,6 +39,9 @@ class Watermark:
             raise StepError("the stream has a watermark already", "keep one of them: Spark knows one per stream")
         name = time_column(frame, self.time)
         frame = frame.kill(F.col(f"`{name}`").isNull(), f"{self.time} is null: no time, no place in any window")
+        if frame.around.has_watermark:
+            reason = f"{self.time} is not after {EPOCH}, where the watermark of a stream begins"
+            frame = frame.kill(before_watermarks(name), reason)
         if self.ahead is not None and frame.has_origin:
             ahead = F.unix_millis(f"`{name}`") - F.unix_millis(RECORD_TIME) > int(self.ahead)
             frame = frame.kill(ahead, f"{self.time} is too far ahead of the record's own time")

@@ -184,6 +184,7 @@ class _Trial:
             self.spark,
             self.pipeline,
             is_streaming=is_streaming,
+            looks_again=not is_streaming,
             records=self.folder / "records",
             batches=case.batches,
             watermark=case.watermark,

@@ -148,7 +148,19 @@ def test_a_row_function_is_counted_like_a_step_that_marks() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["iso", "epoch", "epoch ms", "Epoch Seconds", "httpdate", "yyyy-MM-dd'T'HH:mm:ss.SSSX"]
+    "text",
+    [
+        "iso",
+        "epoch",
+        "epoch ms",
+        "Epoch Seconds",
+        "httpdate",
+        "yyyy-MM-dd'T'HH:mm:ss.SSSX",
+        "MM/dd/yyyy hh:mm a",
+        "yyyyMMdd",
+        "uuuu-DDD",
+        "yyyy-MM",
+    ],
 )
 def test_ways_to_write_timestamps(text: str) -> None:
     assert problem_of(text) is None
@@ -157,6 +169,22 @@ def test_ways_to_write_timestamps(text: str) -> None:
 @pytest.mark.parametrize("text", ["", "yyyy-MM-ddTHH", "YYYY-ww", "yyyy 'open", "123"])
 def test_what_is_no_way_to_write_timestamps(text: str) -> None:
     assert problem_of(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "missing"),
+    [
+        ("yyyy-mm-dd", "no month"),
+        ("yyyy-MM-dd hh:mm:ss", "no AM or PM"),
+        ("yyyy-MM-dd HH:mm:SS", "no seconds"),
+        ("yyyy-MM-dd mm:ss", "no hour"),
+        ("yyyy-MM-dd HH:ss", "no minutes"),
+        ("MMM d HH:mm:ss", "no year"),
+        ("HH:mm", "no year"),
+    ],
+)
+def test_a_pattern_that_leaves_a_part_to_chance_is_refused(text: str, missing: str) -> None:
+    assert missing in (problem_of(text) or "")
 
 
 def test_functions_are_found_in_packages_and_named_when_missing() -> None:

@@ -19,18 +19,28 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 from pyspark.sql import types as T  # noqa: N812 (everybody's name for it)
 
+from ottla.pipelines.steps.parsing.json_values import as_written, fits, has_infinity, has_small, is_changed, typed
 from ottla.pipelines.steps.parsing.reader import SOURCE, Fault, first_of, no_such_value, quoted, read_field, shown
 from ottla.pipelines.steps.parsing.schemas import type_name
-from ottla.pipelines.steps.parsing.times import Times, to_time
+from ottla.pipelines.steps.parsing.times import Times
 
 BAD = "_bad"
-OPTIONS = {"columnNameOfCorruptRecord": BAD, "allowNonNumericNumbers": "false", "allowSingleQuotes": "false"}
+# In the language of the United States "1,25" is 125 for Spark: commas are left out of a decimal that is written as
+# text. In that of Switzerland numbers have the same point, and what has a comma is no number.
+LANGUAGE = "de-CH"
+OPTIONS = {
+    "columnNameOfCorruptRecord": BAD,
+    "allowNonNumericNumbers": "false",
+    "allowSingleQuotes": "false",
+    "locale": LANGUAGE,
+}
 BLANKS = " \t\r\n"
 ALONE, IN_LIST = "alone", "in_list"  # the two ways to read a record: one of them is null
 BEFORE, LIST, BEHIND = '{"list":[', "list", ",null]}"  # what a record is read between
 LENGTH = 2
 BRACE = "}"
 ANOTHER_OBJECT = r"\}[\s,]*\{"
+NUMBER_INSIDE = "a number in it is too large"
 
 
 @dataclass(frozen=True)
@@ -50,7 +60,7 @@ class JsonReader:
         return inside(name)
 
     def read(self, source: Column) -> Column:
-        written = _as_written(self.written)
+        written = as_written(self.written)
         has_no_more = _ends_with_its_only_brace(source)
         as_list = T.StructType([T.StructField(LIST, T.ArrayType(written))])
         return F.struct(
@@ -59,7 +69,7 @@ class JsonReader:
         )
 
     def value(self, name: str) -> Column:
-        return _typed(self.raw(name), self.schema[name].dataType, name, self.times)
+        return typed(self.raw(name), self.schema[name].dataType, name, self.times)
 
     def faults(self) -> list[Fault]:
         source = F.col(SOURCE)
@@ -67,7 +77,7 @@ class JsonReader:
         is_good = is_there & _is_alone() & F.coalesce(*(read_field(way)[BAD] for way in (ALONE, IN_LIST))).isNull()
         choices = [
             (~is_good, self._why_bad()),
-            *self._wrong_times(),
+            *self._wrong_values(),
             *self._infinities(),
         ]
         if self.is_strict:
@@ -103,23 +113,24 @@ class JsonReader:
             if isinstance(entry.dataType, T.StructType):
                 yield from self._wrong_fields(entry.dataType, path)
 
-    def _wrong_times(self) -> Iterator[Fault]:
+    def _wrong_values(self) -> Iterator[Fault]:
+        """What the parser has read and what is no value of the type all the same."""
         for entry in self.schema.fields:
-            raw, made = self.raw(entry.name), F.col(quoted(entry.name))
-            if isinstance(entry.dataType, T.TimestampType | T.DateType):
-                hint = self.times.words(entry.name, raw)
-                yield made.isNull() & raw.isNotNull(), no_such_value(entry.name, raw, type_name(entry.dataType), hint)
-            elif _has_times(entry.dataType):
-                yield (
-                    ~_fits(raw, made, entry.dataType),
-                    F.lit(f"field `{entry.name}`: a timestamp in it cannot be read"),
-                )
+            raw, made, kind = self.raw(entry.name), F.col(quoted(entry.name)), entry.dataType
+            if isinstance(kind, T.TimestampType | T.DateType | T.ByteType):
+                hint = None if isinstance(kind, T.ByteType) else self.times.words(entry.name, raw)
+                text = no_such_value(entry.name, raw.cast("string"), type_name(kind), hint)
+                yield made.isNull() & raw.isNotNull(), text
+            elif is_changed(kind):
+                yield ~fits(raw, made, kind), F.lit(f"field `{entry.name}`: {_what_is_wrong_in(kind)}")
 
     def _infinities(self) -> Iterator[Fault]:
         for entry in self.schema.fields:
-            if isinstance(entry.dataType, T.DoubleType | T.FloatType):
-                text = f"field `{entry.name}`: the number is too large for {type_name(entry.dataType)}"
-                yield F.abs(F.col(quoted(entry.name))) == float("inf"), F.lit(text)
+            is_plain = isinstance(entry.dataType, T.DoubleType | T.FloatType)
+            words = f"the number is too large for {type_name(entry.dataType)}" if is_plain else NUMBER_INSIDE
+            found = has_infinity(F.col(quoted(entry.name)), entry.dataType)
+            if found is not None:
+                yield found, F.lit(f"field `{entry.name}`: {words}")
 
 
 def inside(*path: str) -> Column:
@@ -150,57 +161,5 @@ def _step(name: str) -> str:
     return f"['{name}']"
 
 
-def _as_written(wanted: T.StructType) -> T.StructType:
-    """As the parser shall read it: times as text, everything else as it is."""
-    return T.StructType([T.StructField(entry.name, _written_type(entry.dataType)) for entry in wanted.fields])
-
-
-def _written_type(wanted: T.DataType) -> T.DataType:
-    if isinstance(wanted, T.TimestampType | T.DateType):
-        return T.StringType()
-    if isinstance(wanted, T.StructType):
-        return _as_written(wanted)
-    if isinstance(wanted, T.ArrayType):
-        return T.ArrayType(_written_type(wanted.elementType))
-    if isinstance(wanted, T.MapType):
-        return T.MapType(T.StringType(), _written_type(wanted.valueType))
-    return wanted
-
-
-def _has_times(wanted: T.DataType) -> bool:
-    return _written_type(wanted) != wanted
-
-
-def _typed(raw: Column, wanted: T.DataType, name: str, times: Times) -> Column:
-    """Times made of text, wherever they are; all else as it was read."""
-    if not _has_times(wanted):
-        return raw
-    if isinstance(wanted, T.StructType):
-        inner = [
-            _typed(raw.getField(entry.name), entry.dataType, f"{name}.{entry.name}", times).alias(entry.name)
-            for entry in wanted.fields
-        ]
-        return F.when(raw.isNotNull(), F.struct(*inner))
-    if isinstance(wanted, T.ArrayType):
-        return F.transform(raw, lambda element: _typed(element, wanted.elementType, name, times))
-    if isinstance(wanted, T.MapType):
-        return F.transform_values(raw, lambda _, entry: _typed(entry, wanted.valueType, name, times))
-    return to_time(raw, wanted, times.of(name))
-
-
-def _fits(raw: Column, made: Column, wanted: T.DataType) -> Column:
-    """Nothing that was written became null on the way."""
-    if not _has_times(wanted):
-        return F.lit(True)
-    if isinstance(wanted, T.StructType):
-        found = F.lit(True)
-        for entry in wanted.fields:
-            found = found & _fits(raw.getField(entry.name), made.getField(entry.name), entry.dataType)
-        return found
-    if isinstance(wanted, T.ArrayType):
-        pairs = F.zip_with(raw, made, lambda old, new: _fits(old, new, wanted.elementType))
-        return F.coalesce(F.forall(pairs, lambda same: same), F.lit(True))
-    if isinstance(wanted, T.MapType):
-        pairs = F.zip_with(F.map_values(raw), F.map_values(made), lambda old, new: _fits(old, new, wanted.valueType))
-        return F.coalesce(F.forall(pairs, lambda same: same), F.lit(True))
-    return raw.isNull() | made.isNotNull()
+def _what_is_wrong_in(kind: T.DataType) -> str:
+    return "a value in it does not fit" if has_small(kind) else "a timestamp in it cannot be read"

@@ -117,7 +117,15 @@ def typed(text: Column, wanted: T.DataType, written: str) -> Column:
         return text
     if isinstance(wanted, T.TimestampType | T.DateType):
         return to_time(text, wanted, written)
-    return F.trim(text).try_cast(wanted)
+    return number(F.trim(text), wanted)
+
+
+def number(text: Column, wanted: T.DataType) -> Column:
+    """Null for what does not fit. Spark makes infinity of digits that are too many; only the word means it."""
+    value = text.try_cast(wanted)
+    if not isinstance(wanted, T.DoubleType | T.FloatType):
+        return value
+    return F.when((F.abs(value) == float("inf")) & text.rlike("[0-9]"), F.lit(None)).otherwise(value)
 
 
 def wrong_types(schema: T.StructType, times: Times) -> Iterator[Fault]:

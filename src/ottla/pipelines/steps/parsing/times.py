@@ -33,6 +33,15 @@ NAMES = {
 MICROS_MAX = 253_402_300_800_000_000  # the year 10,000: what Python, Arrow and most databases can hold
 MICROS_MIN = -62_135_596_800_000_000  # the year 1
 PATTERN_LETTERS = set("GyYMLdDQqEeFahHkKmsSnNVzOXxZu")
+# What a pattern lacks Spark makes up: January, 1970, midnight, the morning. So the smaller part needs the larger one.
+NEEDED = (
+    ("", "yu", "no year (yyyy)"),
+    ("d", "ML", "a day and no month (MM; mm is minutes)"),
+    ("hK", "a", "hours up to 12 and no AM or PM (a); HH is up to 23"),
+    ("m", "HhkK", "minutes and no hour (HH); MM is the month"),
+    ("s", "m", "seconds and no minutes (mm)"),
+    ("S", "s", "a fraction and no seconds (ss; SS is the fraction)"),
+)
 
 
 @dataclass(frozen=True)
@@ -85,6 +94,9 @@ def problem_of(text: str) -> str | None:
         return f"{text!r} has {what}"
     if re.search(r"[YwWe]", bare):
         return f"{text!r}: week-based patterns cannot be read"
+    for part, needed, what in NEEDED:
+        if (not part or letters & set(part)) and not letters & set(needed):
+            return f"{text!r} has {what}"
     return None
 
 
