@@ -9,7 +9,8 @@ import pytest
 from ottla.pipelines.model.pipeline import read_pipeline
 from ottla.pipelines.sql.completion import candidates
 from ottla.pipelines.sql.documents import Head, document_of, origin_of, output_of, tables_in, without_limit
-from ottla.pipelines.sql.execution import Losses, count_losses, records_per_task
+from ottla.pipelines.sql.execution import records_per_task
+from ottla.pipelines.sql.losses import Losses, count_losses
 from ottla.pipelines.sql.tables import Table, stream_of
 from ottla.pipelines.steps.sql_tokens import SqlError, UnknownTableError
 from ottla.pipelines.steps.table import STEPS
