@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from tests.pipelines.running import produce
 
 from pipelines.test_sql_command import ORDERS, Prompt, prompt  # noqa: F401 (a fixture)
 
@@ -59,3 +60,27 @@ def test_times_without_zone_are_as_they_were_written(shop: Prompt, monkeypatch: 
 def test_a_value_that_stops_a_query_is_named(shop: Prompt) -> None:
     for text in ("SELECT cast(name AS INT) AS n FROM p", "SELECT id / (id - id) AS n FROM o"):
         assert "Exception" not in shop.refused(f"{TABLES} {text}")
+
+
+def test_a_key_that_is_no_number_is_no_null(shop: Prompt) -> None:
+    shop.write("users", [{"n": 1}, {"n": 2}, {"id": 3, "n": 3}], partitions=1, keys=["7", "x", "y"])
+    for kind in ("TABLE k (ID BIGINT NOT NULL, n INT, PRIMARY KEY (id))", "STREAM k (ID BIGINT KEY, n INT)"):
+        done = shop.run(f"CREATE {kind.replace('ID', '`id`')} WITH (topic = 'users$'); SELECT * FROM k")
+        assert sorted(row["id"] for row in done.rows) == [3, 7]
+        assert done.errors[0].endswith("at offset 1: rule broken: the key of the record is no bigint")
+
+
+def test_of_records_without_key_the_latest_counts_whatever_its_partition(shop: Prompt) -> None:
+    shop.write("prices", [], partitions=2)
+    for partition, price in ((0, 1), (0, 2), (1, 3)):  # the newest has the smallest offset
+        produce(shop.bootstrap, shop.topic("prices"), [{"item": 1, "price": price}], partition)
+        time.sleep(0.01)
+    table = "CREATE TABLE p (item BIGINT PRIMARY KEY, price INT) WITH (topic = 'prices$');"
+    assert shop.rows(f"{table} SELECT * FROM p") == [{"item": 1, "price": 3}]
+
+
+def test_columns_that_no_record_has_are_told(shop: Prompt) -> None:
+    refused = shop.refused("CREATE TABLE o (ID BIGINT, AMOUNT DOUBLE) WITH (kafka_topic = 'orders$')")
+    assert "has the column ID, which its records call id: write it so" in refused
+    done = shop.run("CREATE TABLE o (id BIGINT, total DOUBLE) WITH (topic = 'orders$'); SELECT total FROM o LIMIT 1")
+    assert (done.rows, done.errors[0]) == ([{"total": None}], "o: total: in none of 3 samples, NULL there")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -57,7 +58,14 @@ def test_a_key_that_only_the_record_has_is_read_from_there() -> None:
     steps = stream_of(table)["steps"]
     assert isinstance(steps, list)
     assert steps[0] == {"derive": {"rowkey": "cast(key AS string)"}}
-    assert steps[2:] == [{"derive": {"id": "coalesce(`id`, try_cast(rowkey AS bigint))"}}, {"drop": "rowkey"}]
+    rules = {
+        "the key of the record is no bigint": "`id` IS NOT NULL OR rowkey IS NULL",
+        "id is null": "`id` IS NOT NULL",
+    }
+    key = {"derive": {"id": "coalesce(`id`, try_cast(rowkey AS bigint))"}}
+    assert steps[2:] == [key, {"rule": rules}, {"drop": "rowkey"}]
+    strict: Any = stream_of(replace(table, required=("id", "n")))["steps"]
+    assert strict[1]["parse"]["required"] == ["n"]  # id may be in the key alone
     assert {"drop": "rowkey"} not in stream_of(table, ["rowkey"])["steps"]  # type: ignore[operator]
 
 
