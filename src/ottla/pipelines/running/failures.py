@@ -15,6 +15,8 @@ OWN = ("SinkError", "SourceError", "DataLossError", "RuntimeError")  # their wor
 RAISED = "[USER_RAISED_EXCEPTION] "  # by a column of ours
 CALLED = "An error occurred while calling"  # Py4J's own words; those of Java follow
 PYTHON_ERROR = re.compile(r"^(?:: )?(?:[\w.]*\.)?(\w*(?:Error|Exception|Loss|Missing)\w*): (.+)$", re.MULTILINE)
+AWAITED = "Exception thrown in awaitResult:"  # of another thread, whose own words are told as the cause
+CAUSE = re.compile(r"^Caused by: [\w.$]+: (?!Exception thrown in awaitResult)(.+)$", re.MULTILINE)
 STATE = re.compile(r"\[CANNOT_LOAD_STATE_STORE[\w.]*\] (?:An error occurred during loading state\. )?(.+)")
 GONE = re.compile(r"(\S+) does not exist")
 FRAMES = re.compile(r"^\s+(at |File |\^|\.\.\. \d+ more)")
@@ -57,6 +59,8 @@ def first_cause(text: str) -> str:
     found = PYTHON_ERROR.findall(text)
     if found:
         name, words = found[-1]
+        if words.strip() == AWAITED and (causes := CAUSE.findall(text)):
+            return _shortened(causes[-1])
         return _shortened(words if name in OWN or words.startswith(RAISED) else f"{name}: {words}")
     lines = [line for line in text.splitlines() if line.strip() and not FRAMES.match(line)]
     if len(lines) > 1 and lines[0].startswith(CALLED):

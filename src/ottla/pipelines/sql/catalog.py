@@ -60,7 +60,7 @@ class Catalog:
             raise SqlError(f"declares {table.name}, which there is already: write CREATE OR REPLACE TABLE")
         if table.topic not in self.topics():
             raise SqlError(f"reads the topic {table.topic!r}, which does not exist at {self.head.bootstrap}")
-        self.declared[key] = table
+        self.declared[key] = self._compared(table)
         self.sampled.pop(key, None)
         return True
 
@@ -116,6 +116,20 @@ class Catalog:
             is_inferred=True,
             remarks=tuple(found.remarks()),
         )
+
+    def _compared(self, table: Table) -> Table:
+        """A column that no sample has would be null in every row, without a word: ksqlDB finds names in any case, JSON
+        has them in one."""
+        if table.format != "json" or not table.columns:
+            return table
+        found = infer(sample_values(self._options(table.topic), SAMPLES), _declared_guess(table))
+        present = {name.lower(): name for name in (*found.schema, *found.left_out)}
+        missing = {*table.columns} - {*present.values(), table.in_record_key} if present else set()
+        for name in table.columns:
+            if name in missing and name.lower() in present:
+                raise SqlError(f"has the column {name}, which its records call {present[name.lower()]}: write it so")
+        told = [f"{name}: in none of {found.samples} samples, NULL there" for name in table.columns if name in missing]
+        return replace(table, remarks=tuple(told))
 
     def _options(self, topic: str | None) -> Options:
         head = PipelineHead(name="ottla-sql", bootstrap_servers=self.head.bootstrap, client=dict(self.head.client))

@@ -138,6 +138,10 @@ class Reader:
         options = self.options() if self.skip("WITH") else {}
         if "event_time" in options and "event_time" in details:
             raise SqlError("says the time of its rows twice: with WATERMARK and with event_time")
+        known = {column.lower(): column for column in columns}
+        for part in ("key", "required"):
+            if part in details:
+                details[part] = tuple(known.get(each.lower(), each) for each in details[part])  # type: ignore[attr-defined]
         match details.get("key"):
             case (str(key),) if key in columns:
                 details["in_record_key"] = key

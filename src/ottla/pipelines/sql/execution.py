@@ -9,24 +9,24 @@ and the first of them. Whoever shows the result must show that, too.
 
 from __future__ import annotations
 
+import json
 import queue
+import re
 import tempfile
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
+from pyspark.sql.types import StructType
 
 from ottla.pipelines.model.pipeline import Pipeline, TopicSource
 from ottla.pipelines.model.problems import PipelineError
-from ottla.pipelines.running.accounting import dead_in
 from ottla.pipelines.running.builder import Builder, Choices
 from ottla.pipelines.running.failures import first_cause
 from ottla.pipelines.running.problem_location import plain_words
@@ -34,7 +34,7 @@ from ottla.pipelines.running.progress import is_batch
 from ottla.pipelines.running.starting import find_ranges
 from ottla.pipelines.source.losses import SourceError
 from ottla.pipelines.sql.documents import RESULT
-from ottla.pipelines.steps.frame import ALIVE, FATE, ORIGIN, REASON
+from ottla.pipelines.sql.losses import HistoryBuilder, Losses, count_losses, losses_of
 from ottla.pipelines.steps.sql import Sql
 from ottla.pipelines.steps.sql_query import STREAM, Query, rewrite_query
 
@@ -53,6 +53,7 @@ TASK_RECORDS = 100_000
 LIMITED_RECORDS = 10_000
 TASKS_MAX = 500
 COLLECTED_ROWS_MAX = 10_000
+WITHOUT_ZONE = re.compile(r'([tT]ype":)"timestamp_ntz"')  # of a column, or of something in it
 
 CURES = {  # for what Spark cannot do over what comes
     "Window function is not supported": "leave EMIT CHANGES out, or use the step top of a pipeline",
@@ -80,15 +81,6 @@ class Batch(NamedTuple):
     rows: Rows
     is_whole: bool = False
     is_cut: bool = False  # there are more
-
-
-class Losses(NamedTuple):
-    """Records that are in no row."""
-
-    unreadable: int = 0
-    empty: int = 0  # without value
-    late: int = 0  # behind the watermark
-    example: str = ""
 
 
 class QueryFailedError(Exception):
@@ -176,16 +168,18 @@ class RunningQuery:
                 continue
             return
 
-    def _hand_over(self, rows: DataFrame) -> None:
-        """All rows, a few at a time, the first ones at once."""
-        columns, some, since = rows.columns, list[Any](), time.monotonic()
+    def _hand_over(self, rows: DataFrame) -> int:
+        """All rows, a few at a time, the first ones at once. How many there were."""
+        columns, some, since, count = rows.columns, list[Any](), time.monotonic(), 0
         for row in rows.toLocalIterator(prefetchPartitions=True):
             some.append(row)
+            count += 1
             if len(some) == ROWS_AT_ONCE or time.monotonic() - since > WAIT_S:
                 self._put(Batch(columns, some))
                 some, since = [], time.monotonic()
         if some:
             self._put(Batch(columns, some))
+        return count
 
 
 class HistoryQuery(RunningQuery):
@@ -201,32 +195,28 @@ class HistoryQuery(RunningQuery):
         records = sum(end - start for each in ranges.values() for start, end in each.values())
         pipeline = with_tasks_of(self.pipeline, records_per_task(records, self.rows_max is not None))
         choices = Choices(is_counting=self._reads_stream())
-        builder = Builder(self.spark, pipeline, is_streaming=False, choices=choices, ranges=ranges)
+        builder = HistoryBuilder(self.spark, pipeline, is_streaming=False, choices=choices, ranges=ranges)
         _, rows = builder.query(RESULT)
+        rows = with_zones(rows)
         self._put(Batch(rows.columns, []))
+        rows = rows if self.rows_max is None else rows.limit(self.rows_max)
         if self.rows_max is not None and self.rows_max <= COLLECTED_ROWS_MAX:
-            rows = rows.limit(self.rows_max)
-            self._put(Batch(rows.columns, rows.collect()))  # reads task after task until it has enough
+            found = rows.collect()  # reads task after task until it has enough
+            self._put(Batch(rows.columns, found))
+            count = len(found)
         else:
-            rows = rows if self.rows_max is None else rows.limit(self.rows_max)
-            self._hand_over(rows)
-        observed = rows._jdf.queryExecution().observedMetrics()
-        figures = [_figures(observed.get(name)) for name in builder.observations]
-        self.losses = count_losses(figures)
-        if self.rows_max is None and any(self.losses[:2]) and self._reads_twice():
-            self.losses = _counted_once(builder)
-        if self.losses.unreadable:
-            self.losses = self.losses._replace(example=_example(builder))
+            count = self._hand_over(rows)
+        self.losses = losses_of(rows, builder, self._reads_twice(), self.rows_max is None or count < self.rows_max)
 
     def _reads_stream(self) -> bool:
         """Not if all its tables have a primary key: those are counted by the step itself."""
         return STREAM in self._query().tables.values()
 
     def _reads_twice(self) -> bool:
-        """What sorts is read before, too, to see how the values lie; what stands there twice is read for each."""
+        """What sorts is read before, too, to see how the values lie; of several tables one is read for each part of
+        another, or for each place where it stands."""
         query = self._query()
-        tables = list(query.tables.values())
-        return len(set(tables)) < len(tables) or any(piece.upper() == "ORDER" for piece in query.pieces)
+        return len(query.tables) > 1 or any(piece.upper() == "ORDER" for piece in query.pieces)
 
     def _query(self) -> Query:
         step = self.pipeline.streams[RESULT].steps[0].spec
@@ -285,6 +275,7 @@ class ChangesQuery(RunningQuery):
         raise next(telling, problems["append"])
 
     def _show(self, batch: DataFrame, is_whole: bool) -> None:
+        batch = with_zones(batch)
         if not is_whole:
             self._hand_over(batch)
             return
@@ -320,6 +311,16 @@ def with_cure(words: str) -> str:
     return next((f"{words}: {cure}" for text, cure in CURES.items() if text in words), words)
 
 
+def with_zones(rows: DataFrame) -> DataFrame:
+    """Python cannot tell a time without zone from one in the zone of this machine, as which Spark hands over
+    all others: those without are UTC, the zone of the session."""
+    text = rows.schema.json()
+    if WITHOUT_ZONE.search(text) is None:
+        return rows
+    wanted = StructType.fromJson(json.loads(WITHOUT_ZONE.sub(r'\1"timestamp"', text)))
+    return rows.select(*(rows[f"`{each.name}`"].cast(each.dataType).alias(each.name) for each in wanted))
+
+
 def records_per_task(records: int, is_limited: bool) -> int:
     """Small enough that the first rows come soon and one partition keeps all cores busy; but a huge topic has no more
     tasks than Spark can bear."""
@@ -335,43 +336,3 @@ def with_tasks_of(pipeline: Pipeline, records: int) -> Pipeline:
         for name, stream in pipeline.streams.items()
     }
     return pipeline._replace(streams=streams)
-
-
-def count_losses(observed: Sequence[Mapping[str, Any]]) -> Losses:
-    """What the steps that make a table of a topic have marked: `parse` filters there records without value alone."""
-    unreadable = dead_in({str(number): each for number, each in enumerate(observed)})
-    empty = sum(int(count or 0) for each in observed for name, count in each.items() if name.startswith("filtered_"))
-    return Losses(unreadable, empty)
-
-
-def _figures(observed: Any) -> dict[str, Any]:
-    """A row of Java's, or none if that part of the plan was never run."""
-    if observed.isEmpty():
-        return {}
-    row = observed.get()
-    return {name: row.getAs(name) for name in row.schema().fieldNames()}
-
-
-def _counted_once(builder: Builder) -> Losses:
-    """Each record of a topic once, however often the query has read it."""
-    lost = [
-        rows.filter(F.col(FATE) != ALIVE).select(*ORIGIN[:3], (F.col(FATE) < ALIVE).alias("is_dead"))
-        for rows, _ in builder.marked
-        if ORIGIN[2] in rows.columns
-    ]
-    if not lost:
-        return Losses()
-    once = reduce(DataFrame.unionByName, lost).dropDuplicates(list(ORIGIN[:3]))
-    counts = {row["is_dead"]: row["count"] for row in once.groupBy("is_dead").count().collect()}
-    return Losses(counts.get(True, 0), counts.get(False, 0))
-
-
-def _example(builder: Builder) -> str:
-    """The first record that could not be read: where it is, and why."""
-    for rows, _ in builder.marked:
-        if REASON not in rows.columns or "_offset" not in rows.columns:
-            continue
-        dead = rows.filter(F.col(FATE) < 0).select("_topic", "_partition", "_offset", REASON).take(1)
-        if dead:
-            return f"{dead[0][0]}-{dead[0][1]} at offset {dead[0][2]}: {dead[0][3]}"
-    return ""

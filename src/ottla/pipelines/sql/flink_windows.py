@@ -21,7 +21,10 @@ from ottla.pipelines.steps.sql_tokens import END, SqlError, Token, tokenize
 KINDS: Final = ("TUMBLE", "HOP", "SESSION")
 SIDES: Final = {"START": "start", "END": "end"}
 UNITS: Final = ("SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MILLISECOND")
-NOT_KNOWN: Final = ("CUMULATE", "WINDOW_TIME", "TUMBLE_ROWTIME", "HOP_ROWTIME", "SESSION_ROWTIME")
+NOT_KNOWN: Final = {
+    "CUMULATE": "TUMBLE windows of its step, and sum(…) OVER (PARTITION BY … ORDER BY window_start) of their sums",
+    **{f"{kind}_ROWTIME": f"{kind}_END(…) - INTERVAL 1 MILLISECOND" for kind in KINDS},
+}
 WINDOW_COLUMNS: Final = {"WINDOW_START": "start", "WINDOW_END": "end"}
 BEHIND_GROUPS: Final = ("HAVING", "ORDER")
 OF_ALL: Final = "ORDER OF ALL"  # behind a UNION: columns of the result
@@ -81,7 +84,7 @@ class _Translation:
         while place < end:
             token = self.tokens[place]
             if token.word in NOT_KNOWN and self._at(place + 1).is_symbol("("):
-                raise _at(token, SqlError(f"uses {token.word}, which Spark does not have"))
+                raise _at(token, SqlError(f"uses {token.word}: write {NOT_KNOWN[token.word]}"))
             is_by = token.word in ("GROUP", "ORDER") and self._at(place + 1).word == "BY"
             if depth == 0 and (is_by or token.word in CLAUSE_ENDS):
                 clause = order if token.word == "ORDER" else token.word

@@ -5,11 +5,12 @@ Only words that mean nothing in Spark's SQL stand here: what Spark understands g
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
-from ottla.pipelines.steps.sql_tokens import END, SqlError, Token
+from ottla.pipelines.steps.sql_tokens import END, PIECES, SqlError, Token
 
 INTO_TOPIC: Final = "write CREATE PIPELINE name AS SELECT … INTO TOPIC name"
 STATEMENTS: Final = {
@@ -42,6 +43,19 @@ CREATED: Final = {
     "DATABASE": "there is one cluster and no catalog: leave it out",
     "TOPIC": "use ottla topics create",
     "CONNECTOR": "a pipeline reads and writes: CREATE PIPELINE",
+}
+OF_PIPELINES: Final = "use ottla pipeline stop NAME, and delete NAME.yaml"
+NOT_THERE: Final = {
+    ("DROP", "PIPELINE"): OF_PIPELINES,
+    ("DROP", "QUERY"): OF_PIPELINES,
+    ("DROP", "TOPIC"): "use ottla topics delete",
+    ("DROP", "VIEW"): "there are no views; tables are forgotten with DROP TABLE",
+    ("SHOW", "COLUMNS"): "write DESCRIBE name",
+    ("SHOW", "CREATE"): "write DESCRIBE name",
+    ("SHOW", "FUNCTIONS"): "functions are those of Spark's SQL",
+    ("LIST", "FUNCTIONS"): "functions are those of Spark's SQL",
+    ("SHOW", "VIEWS"): "write SHOW TABLES",
+    ("SHOW", "PROPERTIES"): "write SET",
 }
 OF_VALUES: Final = "FILTER (WHERE column IS NOT NULL) (with rowtime if a group is in several partitions)"
 FUNCTIONS: Final = {
@@ -78,6 +92,7 @@ LEAVE_OUT: Final = {
     "json.timestamp-format.standard": "but both ways to write times are read: leave it out",
     "json.fail-on-missing-field": "instead write NOT NULL behind the columns",
 }
+HINTS: Final = re.compile(r"/\*\+\s*(?:OPTIONS|STATE_TTL)\b", re.IGNORECASE)  # of Flink, that change the rows
 KSQLDB_WINDOWS: Final = ("TUMBLING", "HOPPING", "SESSION")
 
 
@@ -92,10 +107,21 @@ def option_cure(key: str) -> str:
     return ""
 
 
+def check_hints(text: str) -> None:
+    """Spark's hints say how, and may be passed over; some of Flink's say what. Raises SqlError."""
+    for piece in PIECES.finditer(text):
+        if piece.lastgroup == "comment" and HINTS.match(piece[0]):
+            wrong = SqlError("has a hint that changes its rows: leave it out, and declare the table WITH (…)")
+            wrong.at = piece.start()
+            raise wrong
+
+
 def check_words(tokens: Sequence[Token]) -> None:
     """Of a SELECT. Raises SqlError."""
+    depth = 0
     for place, token in enumerate(tokens):
-        problem = _problem(tokens, place)
+        depth += token.is_symbol("(") - token.is_symbol(")")
+        problem = _problem(tokens, place) or (_rekeyed(tokens, place) if depth == 0 else "")
         if problem:
             wrong = SqlError(problem)
             wrong.at = token.start
@@ -121,6 +147,14 @@ def _problem(tokens: Sequence[Token], place: int) -> str:
     if words[0] == "WITHIN" and after.kind == "number":
         return "has WITHIN: write ON … AND b.time BETWEEN a.time - INTERVAL 1 HOUR AND a.time + INTERVAL 1 HOUR"
     return ""
+
+
+def _rekeyed(tokens: Sequence[Token], place: int) -> str:
+    """ksqlDB's PARTITION BY, that stands in no brackets."""
+    words = [token.word for token in tokens[place : place + 2]]
+    if words != ["PARTITION", "BY"]:
+        return ""
+    return "has PARTITION BY: write CREATE PIPELINE name AS SELECT … INTO TOPIC name KEY (column)"
 
 
 def _window(tokens: Sequence[Token]) -> str:

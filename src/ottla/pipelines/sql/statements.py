@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 
 from ottla.pipelines.sql.declarations import Reader
 from ottla.pipelines.sql.flink_windows import in_sparks_words
-from ottla.pipelines.sql.other_words import CREATED, INTO_TOPIC, STATEMENTS, check_words
+from ottla.pipelines.sql.other_words import CREATED, INTO_TOPIC, NOT_THERE, STATEMENTS, check_hints, check_words
 from ottla.pipelines.sql.tables import Table
 from ottla.pipelines.steps.sql_tokens import PIECES, SqlError, Token, tokenize
 
@@ -168,7 +168,8 @@ def _read(reader: Reader) -> Statement:
         raise SqlError(f"begins with {reader.peek().text!r}; known: {', '.join(BEGINNINGS)}")
     reader.take()
     if first == "EXPLAIN":
-        return Explain(_select(reader.text, reader.tokens[1:]))
+        reader.skip("PLAN", "FOR")
+        return Explain(_select(reader.text, reader.tokens[reader.place :]))
     if first == "CREATE":
         return _create(reader)
     found = _short(first, reader)
@@ -177,6 +178,9 @@ def _read(reader: Reader) -> Statement:
 
 
 def _short(first: str, reader: Reader) -> Statement:
+    cure = NOT_THERE.get((first, reader.peek().word))
+    if cure is not None:
+        raise SqlError(f"has {first} {reader.peek().word}: {cure}")
     if first in ("SHOW", "LIST"):
         other = OTHERS_SHOWN.get(reader.peek().word)
         what = reader.word_of(*SHOWN) if other is None else other
@@ -201,6 +205,7 @@ def _select(text: str, tokens: list[Token]) -> Select:
     """What stands behind EMIT CHANGES is ours; Spark sees what stands before."""
     if not tokens or tokens[0].word not in ("SELECT", "WITH"):
         raise SqlError("needs a SELECT")
+    check_hints(text)
     check_words(tokens)
     start = tokens[0].start
     words = [token.word for token in tokens]
@@ -249,6 +254,10 @@ def _pipeline(reader: Reader, or_replace: bool) -> CreatePipeline:
     if into is None:
         raise SqlError("does not say where to: write INTO TOPIC name, or INTO TABLE name WITH (sqlite = 'file.db')")
     select = _select(reader.text[: reader.tokens[into].start], reader.tokens[begin:into])
+    if select.rows_max is not None:
+        raise _at(
+            reader.tokens[into - 1], SqlError("has a LIMIT, but a pipeline goes on with what comes: leave it out")
+        )
     reader.place = into + 1
     kind = reader.word_of("TOPIC", "TABLE")
     target = reader.name()

@@ -107,7 +107,8 @@ def stream_of(table: Table, mentioned: Collection[str] = ()) -> dict[str, object
     if table.schema_file or table.columns:
         parse["schema"] = table.schema_file or dict(table.columns)
     parse |= {"keep": kept} if kept else {}
-    parse |= {"required": list(table.required)} if table.required else {}
+    required = [name for name in table.required if name != table.in_record_key]
+    parse |= {"required": required} if required else {}
     steps.append({"parse": {**parse, "tombstone": "filter", **table.parsing}})
     steps += _key_steps(table, kept, wanted)
     if time and not table.key:
@@ -123,8 +124,12 @@ def _key_steps(table: Table, kept: list[str], wanted: list[str]) -> list[object]
     name = table.in_record_key
     if name is None or "rowkey" not in kept:
         return []
-    found = f"coalesce(`{name}`, try_cast(rowkey AS {table.columns[name]}))"
-    return [{"derive": {name: found}}, *([] if "rowkey" in wanted else [{"drop": "rowkey"}])]
+    kind = table.columns[name]
+    found = f"coalesce(`{name}`, try_cast(rowkey AS {kind}))"
+    rules = {f"the key of the record is no {kind}": f"`{name}` IS NOT NULL OR rowkey IS NULL"}
+    if name in (*table.key, *table.required):
+        rules[f"{name} is null"] = f"`{name}` IS NOT NULL"
+    return [{"derive": {name: found}}, {"rule": rules}, *([] if "rowkey" in wanted else [{"drop": "rowkey"}])]
 
 
 def _as_declared(time: str, table: Table, wanted: list[str]) -> str:

@@ -286,11 +286,7 @@ def newest_rows(table: Frame, keys: list[str]) -> DataFrame:
     """The newest row of each record key (or of these columns, for records without key), rows that died included: a
     record without value takes its key's row away, as compaction does."""
     rows = table.rows
-    place = (
-        F.struct(*(name for name in ("_offset", "_timestamp") if name in rows.columns))
-        if table.has_origin
-        else F.lit(0)
-    )
+    place = _place(rows) if table.has_origin else F.lit(0)
     key = [F.col("_key")] if "_key" in rows.columns else []
     columns = [F.when(F.col("_key").isNull(), F.col(f"`{name}`")) if key else F.col(f"`{name}`") for name in keys]
     names = [name for name in rows.columns if name not in HIDDEN or name == FATE]
@@ -299,6 +295,15 @@ def newest_rows(table: Frame, keys: list[str]) -> DataFrame:
     return (
         grouped.agg(F.max_by(whole, place).alias(NEWEST)).select(f"{NEWEST}.*").filter(F.col(FATE) == ALIVE).drop(FATE)
     )
+
+
+def _place(rows: DataFrame) -> Column:
+    """Which record is newer. Those of a key are in one partition, where offsets tell; those without are in any, and of
+    two partitions only times tell."""
+    known = [F.col(name) for name in ("_offset", "_timestamp") if name in rows.columns]
+    if "_key" in rows.columns and "_timestamp" in rows.columns:
+        known.insert(0, F.when(F.col("_key").isNull(), F.col("_timestamp")).alias("_at"))
+    return F.struct(*known)
 
 
 def _sided(rows: DataFrame, time: str | None = None, delay_ms: int = 0) -> DataFrame:

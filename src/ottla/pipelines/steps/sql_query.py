@@ -184,7 +184,9 @@ class _Reader:
 
     def _word(self, token: Token, level: Level) -> None:
         word, before, after = token.word, self._before(), self._after()
-        if before.is_symbol("."):
+        if before.is_symbol("."):  # a column; a function has a catalog in front, and could be any
+            if after.is_symbol("("):
+                check_function(self.tokens, self.place)
             return
         if before.word == "AS" and word in NO_ALIAS - {"WINDOW"}:
             raise SqlError(f"calls something {word}: that is a word of SQL, choose another")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from ottla.pipelines.model.pipeline import read_pipeline
 from ottla.pipelines.sql.completion import candidates
 from ottla.pipelines.sql.documents import Head, document_of, origin_of, output_of, tables_in, without_limit
-from ottla.pipelines.sql.execution import Losses, count_losses, records_per_task
+from ottla.pipelines.sql.execution import records_per_task
+from ottla.pipelines.sql.losses import Losses, count_losses
 from ottla.pipelines.sql.tables import Table, stream_of
 from ottla.pipelines.steps.sql_tokens import SqlError, UnknownTableError
 from ottla.pipelines.steps.table import STEPS
@@ -56,7 +58,14 @@ def test_a_key_that_only_the_record_has_is_read_from_there() -> None:
     steps = stream_of(table)["steps"]
     assert isinstance(steps, list)
     assert steps[0] == {"derive": {"rowkey": "cast(key AS string)"}}
-    assert steps[2:] == [{"derive": {"id": "coalesce(`id`, try_cast(rowkey AS bigint))"}}, {"drop": "rowkey"}]
+    rules = {
+        "the key of the record is no bigint": "`id` IS NOT NULL OR rowkey IS NULL",
+        "id is null": "`id` IS NOT NULL",
+    }
+    key = {"derive": {"id": "coalesce(`id`, try_cast(rowkey AS bigint))"}}
+    assert steps[2:] == [key, {"rule": rules}, {"drop": "rowkey"}]
+    strict: Any = stream_of(replace(table, required=("id", "n")))["steps"]
+    assert strict[1]["parse"]["required"] == ["n"]  # id may be in the key alone
     assert {"drop": "rowkey"} not in stream_of(table, ["rowkey"])["steps"]  # type: ignore[operator]
 
 
