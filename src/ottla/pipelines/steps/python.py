@@ -17,8 +17,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 from pyspark.sql import types as T  # noqa: N812 (everybody's name for it)
+from pyspark.sql.pandas.types import to_arrow_type
 
 from ottla.pipelines.steps.frame import Frame, Passage
+from ottla.pipelines.steps.made_values import misfits
 from ottla.pipelines.steps.parsing.binaries import PROBLEM, REASON_CHARACTERS_MAX, Row, to_structs
 from ottla.pipelines.steps.parsing.reader import arrow_function, quoted
 from ottla.pipelines.steps.parsing.schemas import SchemaError, read_schema
@@ -100,7 +102,7 @@ def _by_row(frame: Frame, function: Callable[..., Any], schema: T.StructType) ->
     result = T.StructType(
         [*schema.fields, T.StructField(PROBLEM, T.StringType()), T.StructField(IS_FILTERED, T.BooleanType())]
     )
-    calling = caller(function, schema.names)
+    calling = caller(function, schema.names, misfits(to_arrow_type(schema, timezone="UTC")))
 
     def over(rows: pa.Array) -> pa.Array:
         return to_structs([None if row is None else calling(row) for row in rows.to_pylist()], result)
@@ -132,7 +134,9 @@ def batch_caller(function: Callable[[Any], Any], names: list[str], step: str) ->
     return call
 
 
-def caller(function: Callable[[Row], Any], names: list[str]) -> Callable[[Row], Row]:
+def caller(
+    function: Callable[[Row], Any], names: list[str], misfit: Callable[[Row], str | None]
+) -> Callable[[Row], Row]:
     """The function, with what goes wrong in it as a value."""
     known = set(names)
 
@@ -149,6 +153,7 @@ def caller(function: Callable[[Row], Any], names: list[str]) -> Callable[[Row], 
         if unknown:
             return {PROBLEM: f"the function returned an unknown column {min(unknown)!r}"}
         missing = [name for name in names if name not in made]
-        return {PROBLEM: f"{LEFT_OUT} {missing[0]!r}"} if missing else dict(made)
+        problem = f"{LEFT_OUT} {missing[0]!r}" if missing else misfit(dict(made))
+        return {PROBLEM: problem[:REASON_CHARACTERS_MAX]} if problem else dict(made)
 
     return call
