@@ -34,7 +34,7 @@ def misfits(schema: pa.DataType) -> Callable[[Mapping[str, Any]], str | None]:
 
 def _check(kind: pa.DataType) -> IsWrong | None:
     if pa.types.is_integer(kind):
-        return _has_fraction
+        return has_fraction
     if pa.types.is_temporal(kind):
         return _is_number
     if pa.types.is_struct(kind):
@@ -48,7 +48,7 @@ def _check(kind: pa.DataType) -> IsWrong | None:
     return None
 
 
-def _has_fraction(value: Any) -> bool:
+def has_fraction(value: Any) -> bool:
     if isinstance(value, Decimal):
         return not value.is_finite() or value != int(value)
     is_whole = getattr(value, "is_integer", None)  # also of NumPy's numbers

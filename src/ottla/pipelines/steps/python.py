@@ -89,7 +89,8 @@ class Python:
 
 def _by_batch(rows: DataFrame, function: Callable[..., Any], schema: T.StructType, step: Passage) -> DataFrame:
     """What the function raises ends the query: nobody knows which of the rows it was about."""
-    calling = batch_caller(function, schema.names, f"{step.stream}, step {step.number}, {step.step}")
+    times = [each.name for each in schema.fields if isinstance(each.dataType, T.TimestampType | T.DateType)]
+    calling = batch_caller(function, schema.names, times, f"{step.stream}, step {step.number}, {step.step}")
 
     def over(batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
@@ -116,7 +117,7 @@ def _by_row(frame: Frame, function: Callable[..., Any], schema: T.StructType) ->
     return chosen if chosen.event_time in (None, *schema.names) else replace(chosen, event_time=None)
 
 
-def batch_caller(function: Callable[[Any], Any], names: list[str], step: str) -> Callable[[Any], Any]:
+def batch_caller(function: Callable[[Any], Any], names: list[str], times: list[str], step: str) -> Callable[[Any], Any]:
     """The function, with what goes wrong in it told with the step, in a line."""
 
     def call(batch: Any) -> Any:
@@ -129,6 +130,9 @@ def batch_caller(function: Callable[[Any], Any], names: list[str], step: str) ->
         missing = [name for name in names if name not in made.columns]
         if missing:
             raise RuntimeError(f"{step}: {LEFT_OUT} {missing[0]!r}")
+        for name in times:
+            if made[name].dtype.kind in "iuf" and made[name].notna().any():  # Arrow would take them for microseconds
+                raise RuntimeError(f"{step}: column {name!r} has numbers, and shall be a time: use pandas.to_datetime")
         return made
 
     return call
