@@ -242,6 +242,11 @@ def test_what_does_not_fit_the_schema_kills_the_row_too(people: Frame) -> None:
     reasons = [reason for _, reason in fates(made)]
     assert reasons[0].startswith("a value does not fit its type")
     assert reasons[1:] == ["the function returned an unknown column 'x'", "the function returned int, not a dict"]
+    wrong: dict[str, Any] = {"ann": {"n": 1, "s": {"x": 1}}, "bob": {"n": 1.5, "s": None}, "cat": {"n": 2.0, "s": (1,)}}
+    schema = "n int, s struct<x:int>"
+    made = through(people, {"python": {"function": lambda row: wrong[row["name"]], "each": "row", "schema": schema}})
+    assert fates(made)[:2] == [(0, None), (-1, "column 'n': 1.5 is no int32")]
+    assert fates(made)[2][1] == "column 's': (1,) is no struct<x: int32>"
     partial = through(people, {"python": {"function": lambda row: {"name": row["name"]}, "each": "row"}})
     assert {reason for _, reason in fates(partial)} == {"the function left out the column 'age'"}
 

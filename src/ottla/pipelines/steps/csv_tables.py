@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 from pyspark.sql import types as T  # noqa: N812 (everybody's name for it)
 
 from ottla.pipelines.steps.parsing.reader import quoted
+from ottla.pipelines.steps.step import StepError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -20,12 +21,14 @@ if TYPE_CHECKING:
 OPTIONS: dict[str, Any] = {"header": True, "escape": '"', "multiLine": True}
 WHOLE = r"-?(0|[1-9][0-9]*)"
 FRACTION = rf"{WHOLE}(\.[0-9]+([eE][-+]?[0-9]+)?)?|NaN"
+BAD = "_bad"
 MOMENT = r"[0-9]{4}-[0-9]{2}.*"
 
 
 def csv_table(spark: SparkSession, path: str, wanted: Collection[str] = ()) -> DataFrame:
-    """The first line has the names; `wanted` are text whatever stands there. Raises AnalysisException."""
+    """The first line has the names; `wanted` are text whatever stands there. Raises AnalysisException and StepError."""
     guessed = spark.read.csv(path, inferSchema=True, **OPTIONS)
+    _refuse_ragged(spark, path, guessed.columns)
     forms = {entry.name: _form(entry.dataType) for entry in guessed.schema.fields}
     doubtful = [name for name, form in forms.items() if form is not None]
     if not doubtful and not wanted:
@@ -35,6 +38,19 @@ def csv_table(spark: SparkSession, path: str, wanted: Collection[str] = ()) -> D
     found: Mapping[str, bool] = texts.agg(*odd).collect()[0].asDict() if odd else {}
     plain = [name for name in guessed.columns if name in wanted or (name in doubtful and found[name])]
     return spark.read.csv(path, schema=_schema(guessed.schema, plain), **OPTIONS)
+
+
+def _refuse_ragged(spark: SparkSession, path: str, names: list[str]) -> None:
+    """Spark would make nulls of fields that are missing, and leave out those that are too many."""
+    fields = [
+        *(T.StructField(f"_{at}", T.StringType()) for at in range(len(names))),
+        T.StructField(BAD, T.StringType()),
+    ]
+    lines = spark.read.csv(path, schema=T.StructType(fields), columnNameOfCorruptRecord=BAD, **OPTIONS)
+    bad = lines.cache().filter(F.col(BAD).isNotNull()).select(BAD).head()  # cached: Spark reads no such column alone
+    lines.unpersist()
+    if bad is not None:
+        raise StepError(f"a line has not the {len(names)} fields of the first one: {bad[0]}", "correct it", "table")
 
 
 def _form(kind: T.DataType) -> str | None:

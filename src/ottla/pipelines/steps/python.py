@@ -17,8 +17,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 from pyspark.sql import types as T  # noqa: N812 (everybody's name for it)
+from pyspark.sql.pandas.types import to_arrow_type
 
 from ottla.pipelines.steps.frame import Frame, Passage
+from ottla.pipelines.steps.made_values import misfits
 from ottla.pipelines.steps.parsing.binaries import PROBLEM, REASON_CHARACTERS_MAX, Row, to_structs
 from ottla.pipelines.steps.parsing.reader import arrow_function, quoted
 from ottla.pipelines.steps.parsing.schemas import SchemaError, read_schema
@@ -87,7 +89,8 @@ class Python:
 
 def _by_batch(rows: DataFrame, function: Callable[..., Any], schema: T.StructType, step: Passage) -> DataFrame:
     """What the function raises ends the query: nobody knows which of the rows it was about."""
-    calling = batch_caller(function, schema.names, f"{step.stream}, step {step.number}, {step.step}")
+    times = [each.name for each in schema.fields if isinstance(each.dataType, T.TimestampType | T.DateType)]
+    calling = batch_caller(function, schema.names, times, f"{step.stream}, step {step.number}, {step.step}")
 
     def over(batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
@@ -100,7 +103,7 @@ def _by_row(frame: Frame, function: Callable[..., Any], schema: T.StructType) ->
     result = T.StructType(
         [*schema.fields, T.StructField(PROBLEM, T.StringType()), T.StructField(IS_FILTERED, T.BooleanType())]
     )
-    calling = caller(function, schema.names)
+    calling = caller(function, schema.names, misfits(to_arrow_type(schema, timezone="UTC")))
 
     def over(rows: pa.Array) -> pa.Array:
         return to_structs([None if row is None else calling(row) for row in rows.to_pylist()], result)
@@ -114,7 +117,7 @@ def _by_row(frame: Frame, function: Callable[..., Any], schema: T.StructType) ->
     return chosen if chosen.event_time in (None, *schema.names) else replace(chosen, event_time=None)
 
 
-def batch_caller(function: Callable[[Any], Any], names: list[str], step: str) -> Callable[[Any], Any]:
+def batch_caller(function: Callable[[Any], Any], names: list[str], times: list[str], step: str) -> Callable[[Any], Any]:
     """The function, with what goes wrong in it told with the step, in a line."""
 
     def call(batch: Any) -> Any:
@@ -127,12 +130,17 @@ def batch_caller(function: Callable[[Any], Any], names: list[str], step: str) ->
         missing = [name for name in names if name not in made.columns]
         if missing:
             raise RuntimeError(f"{step}: {LEFT_OUT} {missing[0]!r}")
+        for name in times:
+            if made[name].dtype.kind in "iuf" and made[name].notna().any():  # Arrow would take them for microseconds
+                raise RuntimeError(f"{step}: column {name!r} has numbers, and shall be a time: use pandas.to_datetime")
         return made
 
     return call
 
 
-def caller(function: Callable[[Row], Any], names: list[str]) -> Callable[[Row], Row]:
+def caller(
+    function: Callable[[Row], Any], names: list[str], misfit: Callable[[Row], str | None]
+) -> Callable[[Row], Row]:
     """The function, with what goes wrong in it as a value."""
     known = set(names)
 
@@ -149,6 +157,7 @@ def caller(function: Callable[[Row], Any], names: list[str]) -> Callable[[Row], 
         if unknown:
             return {PROBLEM: f"the function returned an unknown column {min(unknown)!r}"}
         missing = [name for name in names if name not in made]
-        return {PROBLEM: f"{LEFT_OUT} {missing[0]!r}"} if missing else dict(made)
+        problem = f"{LEFT_OUT} {missing[0]!r}" if missing else misfit(dict(made))
+        return {PROBLEM: problem[:REASON_CHARACTERS_MAX]} if problem else dict(made)
 
     return call

@@ -17,6 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ottla.pipelines.steps.made_values import misfits
 from ottla.pipelines.steps.packing import MICROSECOND, instant_of, moment, pack, unpack
 from ottla.pipelines.steps.program import Arrived, Made, Ran, Row, ceil_ms
 from ottla.pipelines.steps.python_code import told
@@ -210,6 +211,11 @@ def _rows(made: Any) -> Iterator[Mapping[str, Any]]:
 
 def _fitted(rows: list[Row], wanted: pa.DataType, what: str) -> list[Row]:
     """As Spark would give them back: a whole number in a column of doubles is a double."""
+    misfit = misfits(wanted)
+    for row in rows:
+        problem = misfit(row)
+        if problem is not None:
+            raise MisfitError(f"a value of the {what} does not fit its type: {problem}")
     try:
         found: list[Row] = pa.array(rows, type=wanted).to_pylist()
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:

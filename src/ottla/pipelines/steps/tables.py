@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
-from ottla.pipelines.steps.csv_tables import csv_table
+from ottla.pipelines.steps.csv_tables import BAD, csv_table
 from ottla.pipelines.steps.step import StepError
 
 if TYPE_CHECKING:
@@ -41,12 +42,27 @@ def file_table(spark: SparkSession, folder: str, file: str, texts: Collection[st
         if kind == "csv":
             return csv_table(spark, path, texts)
         if kind in ("json", "jsonl", "ndjson"):
-            return spark.read.json(path)
+            return _json_table(spark, path)
         if kind == "parquet":
             return spark.read.parquet(path)
     except AnalysisException as problem:
         raise StepError(f"cannot read {file}: {str(problem).splitlines()[0]}", "", "table") from problem
+    except StepError as problem:
+        raise StepError(f"cannot read {file}: {problem.cause}", problem.cure, "table") from None
     raise StepError(f"{file}: is it CSV, JSON or Parquet?", "end its name in .csv, .json or .parquet", "table")
+
+
+def _json_table(spark: SparkSession, path: str) -> DataFrame:
+    """A line that cannot be read would be a row of nulls, and the column BAD of every other."""
+    rows = spark.read.json(path, columnNameOfCorruptRecord=BAD)
+    if BAD not in rows.columns:
+        return rows
+    if rows.columns == [BAD]:
+        raise StepError("no line is a JSON object", "", "table")
+    bad = rows.cache().filter(F.col(BAD).isNotNull()).select(BAD).head()
+    rows.unpersist()
+    assert bad is not None
+    raise StepError(f"a line is no JSON object: {bad[0]}", "correct it", "table")
 
 
 def sqlite_table(spark: SparkSession, folder: str, file: str, table: str) -> DataFrame:

@@ -257,6 +257,9 @@ def test_values_become_the_columns_that_are_declared() -> None:
         "list": [1, 2],
     }  # fmt: skip
     assert fitted({}, WANTED) == dict.fromkeys(made)
+    assert fitted({"text": b"abc", "whole": 2.0}, WANTED) == dict.fromkeys(made) | {"text": "abc", "whole": 2}
+    for price in (1.005, "1.005", Decimal("1.005")):  # as everywhere else in a pipeline
+        assert fitted({"price": price}, WANTED)["price"] == Decimal("1.01")
     assert fitted({"at": "2026-01-02 03:04:05"}, WANTED)["at"] == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
@@ -266,6 +269,9 @@ def test_values_become_the_columns_that_are_declared() -> None:
         ("whole", "5"),
         ("whole", 2**40),
         ("whole", True),
+        ("whole", 1.9),
+        ("whole", Decimal("1.5")),
+        ("text", b"\xff"),
         ("yes", "no"),
         ("at", "soon"),
         ("at", 5),

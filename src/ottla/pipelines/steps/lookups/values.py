@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, date, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from typing import Any
 
 import pyarrow as pa
 
 from ottla.pipelines.steps.lookups.asking import Row
+from ottla.pipelines.steps.made_values import has_fraction
 
 
 def fitted(row: Row, wanted: pa.DataType) -> Row:
@@ -42,16 +43,20 @@ def _as(value: Any, kind: pa.DataType) -> Any:
         if not isinstance(day, date) or isinstance(day, datetime):
             raise TypeError("no date")
         return day
-    if pa.types.is_decimal(kind) and isinstance(value, str | int | float):
-        return Decimal(str(value)).quantize(Decimal(1).scaleb(-kind.scale))
+    if pa.types.is_decimal(kind) and isinstance(value, str | int | float | Decimal):
+        return Decimal(str(value)).quantize(Decimal(1).scaleb(-kind.scale), ROUND_HALF_UP)
     if pa.types.is_floating(kind) and isinstance(value, Decimal):
         return float(value)
     if (pa.types.is_integer(kind) or pa.types.is_floating(kind)) and isinstance(value, bool):
         raise TypeError("no number")
+    if pa.types.is_integer(kind) and has_fraction(value):
+        raise TypeError("no whole number")  # Arrow would cut it off
     return value
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.decode()  # raises ValueError
     if isinstance(value, bool | list | dict):
         return json.dumps(value, ensure_ascii=False)
     return value.isoformat() if isinstance(value, datetime | date) else str(value)
