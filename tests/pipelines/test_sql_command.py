@@ -267,6 +267,22 @@ def test_a_query_becomes_a_pipeline_file_that_runs(prompt: Prompt, monkeypatch: 
     )
 
 
+def test_a_pipeline_tells_changes_as_spark_can(prompt: Prompt, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipelines, "start_pipeline", lambda file, _name, _state: f"{file} runs")
+    prompt.write("orders", ORDERS, partitions=1)
+    for number, (query, values) in enumerate(
+        [("count(*) AS n FROM orders$", [3]), ("DISTINCT customer AS n FROM orders$", [7, 8])]
+    ):
+        name = prompt.topic(f"p{number}")
+        assert prompt.run(f"CREATE PIPELINE {name} AS SELECT {query} INTO TOPIC `out{number}$`").code == 0
+        assert main(["pipeline", "run", f"{name}.yaml", "--once", "--state", str(prompt.folder / "state")]) == 0
+        written = read_all(prompt.bootstrap, prompt.topic(f"out{number}"))
+        assert sorted(each.json["n"] for each in written) == values
+    sorted_ = prompt.refused("CREATE PIPELINE p AS SELECT id FROM orders$ ORDER BY id INTO TOPIC `out$`")
+    assert sorted_.endswith("in Complete output mode: leave ORDER BY out")
+    assert not (prompt.folder / "p.yaml").exists()
+
+
 def test_a_limit_of_changes_tells_what_was_lost_on_the_way(prompt: Prompt) -> None:
     prompt.write("orders", [b"oops", ORDERS[0], None, ORDERS[1]], partitions=1)
     table = "CREATE TABLE o (id BIGINT, amount DOUBLE) WITH (topic = 'orders$');"

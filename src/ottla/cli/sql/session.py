@@ -9,11 +9,10 @@ Rules:
 
 from __future__ import annotations
 
-import re
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 
 from ottla.cli.sql import pipelines
 from ottla.cli.sql.output import Output
@@ -32,6 +31,7 @@ from ottla.pipelines.model.pipeline import Pipeline, read_pipeline
 from ottla.pipelines.model.problems import PipelineError
 from ottla.pipelines.running.builder import Builder
 from ottla.pipelines.running.failures import first_cause
+from ottla.pipelines.running.problem_location import plain_words, spark_places
 from ottla.pipelines.running.source_options import starting_options
 from ottla.pipelines.source.losses import SourceError
 from ottla.pipelines.sql import statements as s
@@ -46,7 +46,14 @@ from ottla.pipelines.sql.documents import (
     tables_in,
     without_limit,
 )
-from ottla.pipelines.sql.execution import ChangesQuery, HistoryQuery, QueryFailedError, RunningQuery, with_cure
+from ottla.pipelines.sql.execution import (
+    ChangesQuery,
+    HistoryQuery,
+    QueryFailedError,
+    RunningQuery,
+    output_mode,
+    with_cure,
+)
 from ottla.pipelines.sql.tables import RECORD_TYPES, Table
 from ottla.pipelines.steps.sql_query import Query
 from ottla.pipelines.steps.sql_tokens import SqlError
@@ -57,7 +64,6 @@ if TYPE_CHECKING:
 
 WARMING_TOPICS_MAX = 3
 SETTINGS = {"auto.offset.reset": "latest"}
-PARSE_PLACE = re.compile(r"\(line 1, pos (\d+)\)\s+== SQL ==\n(.*)\n")
 HELP = """\
 SELECT … FROM topic …;                  over all that the topic holds now
 SELECT … FROM topic … EMIT CHANGES;     over what comes; Ctrl-C ends it
@@ -266,7 +272,7 @@ class Session:
         """Where in the statement stands what Spark complains about."""
         if not isinstance(problem, PySparkException):
             return None
-        for text, index in _spark_places(problem):
+        for text, index in spark_places(problem):
             at = origin_of(query, text, index)
             if at is not None:
                 return select.start + at
@@ -312,14 +318,20 @@ class Session:
     def _create_pipeline(self, statement: s.CreatePipeline) -> None:
         query, tables = self._tables(statement.select)
         options = dict(statement.options)
-        output = options.pop("output", "") or output_of(query, list(tables.values()))
+        given = options.pop("output", "")
+        output = given or output_of(query, list(tables.values()))
         document = document_of(query, tables, self.head, name=statement.name, sink=dict(statement.sink), output=output)
         pipeline = self._pipeline({**document, **options}, str(Path.cwd()))
         try:
-            Builder(self.spark, pipeline).query(RESULT)
+            _, rows = Builder(self.spark, pipeline).query(RESULT)
+            output = given or output_mode(rows, output)
         except PipelineError as wrong:
             at = self._place(query, statement.select, wrong.__cause__)
             raise StatementError("; ".join(_words(wrong)), at) from None
+        except AnalysisException as wrong:
+            words = "; ".join(filter(None, plain_words(wrong)))
+            raise StatementError(with_cure(words, is_pipeline=True), statement.select.start) from None
+        document = document_of(query, tables, self.head, name=statement.name, sink=dict(statement.sink), output=output)
         try:
             file = pipelines.write_pipeline({**document, **options}, self.state, statement.or_replace)
             said = pipelines.start_pipeline(file, statement.name, self.state)
@@ -373,15 +385,3 @@ def _role(table: Table, name: str) -> str:
     if name in table.required:
         roles.append("not null")
     return ", ".join(roles)
-
-
-def _spark_places(problem: PySparkException) -> Iterator[tuple[str, int]]:
-    """Spark's own text of the query and the place in it; PySpark itself tells only a piece of the text."""
-    for context in problem.getQueryContext() or ():
-        text = getattr(getattr(context, "_q", None), "sqlText", None)
-        found = text() if text is not None else None
-        if found is not None and found.isDefined():
-            yield str(found.get()), context.startIndex()
-    parsing = PARSE_PLACE.search(str(problem))
-    if parsing:
-        yield parsing[2], int(parsing[1])

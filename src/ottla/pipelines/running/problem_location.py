@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from pyspark.errors import AnalysisException, ParseException
+import re
+from collections.abc import Iterator
+
+from pyspark.errors import AnalysisException, ParseException, PySparkException
 
 from ottla.pipelines.model.problems import Path, PipelineError, Problem
 from ottla.pipelines.steps.step import StepError
+
+PARSE_PLACE = re.compile(r"\(line 1, pos (\d+)\)\s+== SQL ==\n(.*)\n")
 
 
 class ProblemLocation:
@@ -42,3 +47,15 @@ def plain_words(error: AnalysisException) -> tuple[str, str]:
         message = message.split("] ", 1)[-1]
     message = message.split(" SQLSTATE")[0].strip()
     return message.rstrip(".;"), ""
+
+
+def spark_places(problem: PySparkException) -> Iterator[tuple[str, int]]:
+    """Spark's own text of the query and the place in it; PySpark itself tells only a piece of the text."""
+    for context in problem.getQueryContext() or ():
+        text = getattr(getattr(context, "_q", None), "sqlText", None)
+        found = text() if text is not None else None
+        if found is not None and found.isDefined():
+            yield str(found.get()), context.startIndex()
+    parsing = PARSE_PLACE.search(str(problem))
+    if parsing:
+        yield parsing[2], int(parsing[1])

@@ -69,6 +69,7 @@ CURES = {  # for what Spark cannot do over what comes
     "Except on a streaming": "leave EMIT CHANGES out",
     "Intersect of streaming": "leave EMIT CHANGES out",
 }
+OTHER_WAY = re.compile(r", or leave EMIT CHANGES out| or EMIT CHANGES|leave EMIT CHANGES out(, or )?")
 ABOUT_MODES = ("Invalid streaming output mode", "only in Append output mode")
 
 Rows = Sequence[Sequence[Any]]
@@ -306,9 +307,28 @@ class ChangesQuery(RunningQuery):
         """It looks itself, and stops behind the batch at work."""
 
 
-def with_cure(words: str) -> str:
-    """What Spark says of a query over what comes, and what can be done."""
-    return next((f"{words}: {cure}" for text, cure in CURES.items() if text in words), words)
+def with_cure(words: str, is_pipeline: bool = False) -> str:
+    """What Spark says of a query over what comes, and what can be done; a pipeline has no EMIT CHANGES to leave out."""
+    cure = next((cure for text, cure in CURES.items() if text in words), "")
+    cure = OTHER_WAY.sub("", cure) if is_pipeline else cure
+    return f"{words}: {cure}" if cure else words
+
+
+def output_mode(rows: DataFrame, wanted: str) -> str:
+    """As wanted, or how Spark can tell the changes of this query at all. Raises AnalysisException, with what is wrong
+    in any of them rather than that one does not fit."""
+    java: Any = rows.sparkSession._jvm
+    check = java.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming
+    modes = java.org.apache.spark.sql.streaming.OutputMode
+    problems: list[AnalysisException] = []
+    for name in dict.fromkeys((wanted, "append", "update")):
+        try:
+            check(rows._jdf.queryExecution().analyzed(), modes.Append() if name == "append" else modes.Update())
+        except AnalysisException as refused:
+            problems.append(refused)
+        else:
+            return name
+    raise next((each for each in problems if not any(words in str(each) for words in ABOUT_MODES)), problems[0])
 
 
 def with_zones(rows: DataFrame) -> DataFrame:
