@@ -1,6 +1,8 @@
 """Options for bad networks, on real sockets of the loopback."""
 
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -12,6 +14,7 @@ from ottla.network.link_options import (
     LinkOptions,
     end_silence,
     link_problem,
+    local_congestion_control,
 )
 
 TCP = socket.IPPROTO_TCP
@@ -72,3 +75,67 @@ def test_a_congestion_control_that_only_root_may_use_is_refused_with_the_cure(mo
     problem = link_problem(LinkOptions(congestion_control="bbr"))
     assert problem is not None
     assert "net.ipv4.tcp_allowed_congestion_control" in problem
+
+
+def test_only_connections_within_the_machine_get_what_is_meant_for_them() -> None:
+    usual = _usual()
+    options = LinkOptions(local_congestion_control="reno")
+    with _accepted(client="127.0.0.1") as local, _accepted(client="127.0.0.2") as other:
+        options.apply(local)
+        options.apply(other)
+        assert (_congestion_control(local), _congestion_control(other)) == (b"reno", usual)
+
+
+def test_what_is_set_for_all_connections_counts_within_the_machine_too() -> None:
+    with _accepted(client="127.0.0.1") as sock:
+        LinkOptions(congestion_control="reno", local_congestion_control="none such").apply(sock)
+        assert _congestion_control(sock) == b"reno"
+
+
+def test_a_client_that_is_gone_before_it_was_taken_in_is_no_error() -> None:
+    with socket.socket() as unconnected:
+        LinkOptions(local_congestion_control="none such").apply(unconnected)
+
+
+def test_the_send_buffer_is_left_to_the_kernel_unless_a_timer_sends(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = LinkOptions(congestion_control="reno", paced_send_buffer_bytes=50_000)
+    with socket.socket() as plain, socket.socket() as paced:
+        usual = plain.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+        options.apply(plain)
+        assert plain.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == usual
+        monkeypatch.setattr(link_options, "PACED", b"reno")
+        options.apply(paced)
+        assert paced.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == 100_000  # the kernel doubles it
+
+
+def test_a_machine_that_sends_by_a_timer_does_not_do_so_within_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_options, "PACED", _usual())
+    assert local_congestion_control() == "reno"
+    monkeypatch.setattr(link_options, "PACED", b"none such")
+    assert local_congestion_control() == ""
+
+
+def test_where_there_is_nothing_cheaper_all_stays_as_the_machine_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_options, "PACED", _usual())
+    monkeypatch.setattr(link_options, "UNPACED", "none such")
+    assert local_congestion_control() == ""
+
+
+def _usual() -> bytes:
+    with socket.socket() as sock:
+        return _congestion_control(sock)
+
+
+def _congestion_control(sock: socket.socket) -> bytes:
+    return sock.getsockopt(TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0")
+
+
+@contextmanager
+def _accepted(client: str) -> Iterator[socket.socket]:
+    """Our end of a connection from this address to 127.0.0.1."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname(), source_address=(client, 0)),
+        server.accept()[0] as accepted,
+    ):
+        yield accepted

@@ -177,5 +177,5 @@ class NetworkKeys(Settings):
     socket_send_buffer_bytes = Int(
         102_400,
         importance=HIGH,
-        note="Send buffer of client connections, -1 leaves it to the system; 300 KiB unless the file sets it.",
+        note="Send buffer of client connections, -1 leaves it to the system, as it is unless the file sets it.",
     )

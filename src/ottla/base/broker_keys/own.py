@@ -93,7 +93,8 @@ class OwnKeys(Settings):
     ottla_socket_congestion_control = Text(
         "",
         note="How the kernel decides how fast it sends to clients and other brokers: `bbr`, `cubic` or what else it "
-        "has; empty: as the machine is set up. With `bbr` lost packets cost little.",
+        "has; empty: as the machine is set up, and `reno` within the machine where that would be `bbr`. With `bbr` "
+        "lost packets cost little.",
     )
     ottla_socket_retransmission_timeout_min_ms = Int(
         0,
