@@ -46,6 +46,15 @@ streams:
     steps: [{filter: id > 2}, {union: {with_stream: low}}]
     to: {topic: "{name}-out"}
 """
+MANY = """\
+name: {name}
+bootstrap.servers: {bootstrap}
+from: {topic: "{name}-in"}
+steps:
+  - parse: {format: json, schema: {id: long}}
+{rules}
+to: {topic: "{name}-out"}
+"""
 TEN_MEGABYTES = 10_000_000
 NEGATIVE_MS = -86_400_000
 
@@ -104,6 +113,19 @@ def test_a_record_that_dies_in_a_stream_that_is_used_twice_is_one_letter(command
     assert command.run().code == 0
     assert sorted(message.json["id"] for message in read_all(command.bootstrap, f"{command.name}-out")) == [1, 3]
     assert [letter.value for letter in read_all(command.bootstrap, f"{command.name}-dead-letters")] == [b"broken"]
+
+
+def test_letters_of_many_steps_that_mark_are_sent_at_once(command: Command) -> None:  # noqa: F811
+    """What led to the last mark was written out by Spark, twice as long with each step: planning took minutes."""
+    count = 12
+    command.write(MANY.replace("{rules}", "\n".join(f"  - rule: {{not {n}: id <> {n}}}" for n in range(count))))
+    topic = command.make_topic()
+    send(command.bootstrap, topic, [(None, b'{"id": %d}' % n) for n in range(count + 1)])
+    assert command.run().code == 0
+    assert [message.json["id"] for message in read_all(command.bootstrap, f"{command.name}-out")] == [count]
+    letters = read_all(command.bootstrap, f"{command.name}-dead-letters")
+    told = {letter.json["id"]: letter.headers["ottla.step"] for letter in letters}
+    assert told == {n: f"main {n + 2} rule" for n in range(count)}
 
 
 def test_a_very_large_record_goes_through_or_dies_alone(command: Command) -> None:  # noqa: F811

@@ -38,10 +38,12 @@ class Watermark:
         if frame.event_time is not None:
             raise StepError("the stream has a watermark already", "keep one of them: Spark knows one per stream")
         name = time_column(frame, self.time)
-        frame = frame.kill(F.col(f"`{name}`").isNull(), f"{self.time} is null: no time, no place in any window")
+        is_null, reason = F.col(f"`{name}`").isNull(), F.lit(f"{self.time} is null: no time, no place in any window")
+        is_useless = is_null
         if frame.around.has_watermark:
-            reason = f"{self.time} is not after {EPOCH}, where the watermark of a stream begins"
-            frame = frame.kill(before_watermarks(name), reason)
+            too_old = f"{self.time} is not after {EPOCH}, where the watermark of a stream begins"
+            is_useless, reason = is_null | before_watermarks(name), F.when(is_null, reason).otherwise(F.lit(too_old))
+        frame = frame.kill(is_useless, reason)
         if self.ahead is not None and frame.has_origin:
             ahead = F.unix_millis(f"`{name}`") - F.unix_millis(RECORD_TIME) > int(self.ahead)
             frame = frame.kill(ahead, f"{self.time} is too far ahead of the record's own time")
