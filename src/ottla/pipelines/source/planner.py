@@ -51,7 +51,7 @@ class Planner:
         """What a batch query reads."""
         partitions = self._existing()
         start = self._resolve(self.options.starting, partitions, "startingOffsets")
-        end = self._resolve(self.options.ending, partitions, "endingOffsets", is_end=True)
+        end = self._there(self._resolve(self.options.ending, partitions, "endingOffsets", is_end=True))
         self._check_start(start, end, self.options.ending)
         if self.options.starting.offsets:  # of a topic that was read before: by whom, the folder knows
             anew = [each for each in partitions if self.topic_ids.is_other(each.topic, self.cluster.topic_ids())]
@@ -184,6 +184,16 @@ class Planner:
         found |= self.cluster.earliest(each for each, offset in wanted.items() if offset == EARLIEST)
         found |= self.cluster.latest(each for each, offset in wanted.items() if offset == LATEST)
         return found
+
+    def _there(self, end: Offsets) -> Offsets:
+        """A task would wait for what lies beyond the end of a log until it gives up."""
+        newest = self.cluster.latest([each for each in self.options.ending.offsets if each in end])
+        for each in sorted(each for each in newest if end[each] > newest[each]):
+            sentence = f"{each} should be read up to offset {end[each]}, but its log ends at {newest[each]}"
+            if self.options.fails_on_data_loss:
+                raise SourceError(f"{sentence}: end earlier, or was the topic made anew?")
+            report_loss(self.options, sentence)
+        return {each: min(offset, newest.get(each, offset)) for each, offset in end.items()}
 
     def _check_start(self, start: Offsets, end: Offsets, ending: Bound) -> None:
         """A start beyond the end would read nothing, and nobody would hear of it."""

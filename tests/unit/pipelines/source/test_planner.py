@@ -103,6 +103,15 @@ def test_a_start_beyond_the_end_is_a_warning_for_who_forgives_losses(cluster: Fa
     assert "t-0 should be read from offset 101 on" in collect_losses(str(tmp_path))[0]
 
 
+def test_an_end_beyond_the_log_is_told_at_once_and_not_waited_for(cluster: FakeCluster, tmp_path: Path) -> None:
+    ends = '{"t":{"0":101,"1":-1}}'
+    with pytest.raises(SourceError, match="t-0 should be read up to offset 101, but its log ends at 100: end earlier"):
+        planner(cluster, False, endingOffsets=ends).batch_ranges()
+    forgiving = planner(cluster, False, endingOffsets=ends, failOnDataLoss="false", lossFolder=str(tmp_path))
+    assert forgiving.batch_ranges() == [Range("t", 0, 0, 100), Range("t", 1, 50, 60)]
+    assert "t-0 should be read up to offset 101" in collect_losses(str(tmp_path))[0]
+
+
 def test_a_batch_between_times(cluster: FakeCluster) -> None:
     found = planner(cluster, False, startingTimestamp="500", endingTimestamp="700").batch_ranges()
     assert found == [Range("t", 0, 50, 70), Range("t", 1, 50, 60)]
