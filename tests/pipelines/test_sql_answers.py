@@ -84,3 +84,10 @@ def test_columns_that_no_record_has_are_told(shop: Prompt) -> None:
     assert "has the column ID, which its records call id: write it so" in refused
     done = shop.run("CREATE TABLE o (id BIGINT, total DOUBLE) WITH (topic = 'orders$'); SELECT total FROM o LIMIT 1")
     assert (done.rows, done.errors[0]) == ([{"total": None}], "o: total: in none of 3 samples, NULL there")
+
+
+def test_a_limit_of_more_rows_than_are_collected_at_once(shop: Prompt) -> None:
+    shop.write("many", [{"id": number} for number in range(12_000)], partitions=2)
+    rows = shop.rows("SELECT id FROM many$ LIMIT 10500")
+    assert len({row["id"] for row in rows}) == len(rows) == 10_500
+    assert len(shop.rows("SELECT id FROM many$ WHERE id >= 0 LIMIT 20000")) == 12_000

@@ -6,7 +6,9 @@ The numbers are those of Spark's kafka source, so that both cut the same data in
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from operator import itemgetter
 
 from ottla.base.names import TopicPartition
 from ottla.operations.fetching import Range
@@ -42,6 +44,18 @@ def split(ranges: Iterable[Range], partitions_min: int | None, records_max: int 
         return found
     total = sum(item.size for item in found)
     return [part for item in found for part in _cut(item, _share(item.size, total, partitions_min))]
+
+
+def in_turn(ranges: Iterable[Range]) -> list[Range]:
+    """The first of each partition, then the second of each: whoever stops when there is enough has looked into all of
+    them, and need not read whole partitions before the one that has it."""
+    seen: Counter[TopicPartition] = Counter()
+    numbered = []
+    for item in ranges:
+        place = TopicPartition(item.topic, item.partition)
+        numbered.append((seen[place], item))
+        seen[place] += 1
+    return [item for _, item in sorted(numbered, key=itemgetter(0))]
 
 
 def _share(count: int, total: int, partitions_min: int) -> int:

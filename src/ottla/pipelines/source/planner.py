@@ -19,7 +19,7 @@ from ottla.operations.fetching import Range
 from ottla.pipelines.source.bounds import EARLIEST, LATEST, Bound, Offsets, OptionError
 from ottla.pipelines.source.cluster import Cluster
 from ottla.pipelines.source.losses import SourceError, report_loss
-from ottla.pipelines.source.offset_ranges import available, limit_offsets, split
+from ottla.pipelines.source.offset_ranges import available, in_turn, limit_offsets, split
 from ottla.pipelines.source.options import Options
 from ottla.pipelines.source.topic_ids import TopicIds
 
@@ -58,7 +58,7 @@ class Planner:
             for each in anew:
                 report_loss(self.options, f"{each} cannot be read again: its topic was deleted and made anew")
             partitions = [each for each in partitions if each not in anew]
-        return self._split(Range(*each, start[each], end[each]) for each in partitions)
+        return in_turn(self._split(Range(*each, start[each], end[each]) for each in partitions))
 
     def initial(self) -> Offsets:
         """Where a new stream begins."""

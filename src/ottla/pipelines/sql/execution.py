@@ -18,6 +18,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from py4j.protocol import Py4JError
@@ -169,10 +170,10 @@ class RunningQuery:
                 continue
             return
 
-    def _hand_over(self, rows: DataFrame) -> int:
-        """All rows, a few at a time, the first ones at once. How many there were."""
+    def _hand_over(self, rows: DataFrame, rows_max: int | None = None) -> int:
+        """All rows or so many, a few at a time, the first ones at once. How many there were."""
         columns, some, since, count = rows.columns, list[Any](), time.monotonic(), 0
-        for row in rows.toLocalIterator(prefetchPartitions=True):
+        for row in islice(rows.toLocalIterator(prefetchPartitions=True), rows_max):
             some.append(row)
             count += 1
             if len(some) == ROWS_AT_ONCE or time.monotonic() - since > WAIT_S:
@@ -200,13 +201,13 @@ class HistoryQuery(RunningQuery):
         _, rows = builder.query(RESULT)
         rows = with_zones(rows)
         self._put(Batch(rows.columns, []))
-        rows = rows if self.rows_max is None else rows.limit(self.rows_max)
         if self.rows_max is not None and self.rows_max <= COLLECTED_ROWS_MAX:
+            rows = rows.limit(self.rows_max)
             found = rows.collect()  # reads task after task until it has enough
             self._put(Batch(rows.columns, found))
             count = len(found)
         else:
-            count = self._hand_over(rows)
+            count = self._hand_over(rows, self.rows_max)  # a limit of Spark's would read all before the first row
         self.losses = losses_of(rows, builder, self._reads_twice(), self.rows_max is None or count < self.rows_max)
 
     def _reads_stream(self) -> bool:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ottla.base.names import TopicPartition
 from ottla.operations.fetching import Range
-from ottla.pipelines.source.offset_ranges import limit_offsets, split
+from ottla.pipelines.source.offset_ranges import in_turn, limit_offsets, split
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 SIZES = st.lists(st.integers(0, 1000), min_size=1, max_size=6)
@@ -57,3 +57,8 @@ def test_enough_ranges_for_the_wanted_number_of_tasks() -> None:
     assert [each.size for each in split(ranges([100]), 4, None)] == [25, 25, 25, 25]
     assert len(split(ranges([300, 100]), 4, None)) == 4
     assert len(split(ranges([1, 1, 1]), 2, None)) == 3
+
+
+def test_tasks_look_into_every_partition_before_they_go_on_in_the_first() -> None:
+    found = in_turn(split(ranges([30, 10, 20]), None, 10))
+    assert [(each.partition, each.start) for each in found] == [(0, 10), (1, 10), (2, 10), (0, 20), (2, 20), (0, 30)]
