@@ -219,7 +219,7 @@ class Poller:
 
     def forget(self) -> None:
         """Measure from here on: what took long until now made nobody wait."""
-        self.longest_ns = self.recent_ns = self.answered_ns = 0
+        self.longest_ns = self.recent_ns = self.answered_ns = self.slow_count = 0
         self.slow.forget()
 
     def _note_iteration(self) -> int:
