@@ -33,6 +33,9 @@ class NodePoller:
         self.answered_ns = self.busy_ns = self.recent_ns = self.longest_ns = self.slow_count = 0
         self.slow = SlowRounds(RunDelay())
 
+    def forget(self) -> None:
+        """Nothing is measured here."""
+
     @property
     def is_busy(self) -> bool:
         return bool(self._stirred or self._to_flush)
