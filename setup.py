@@ -71,6 +71,7 @@ COMPILED = [
     "src/ottla/network/connection.py",
     "src/ottla/network/peer.py",
     "src/ottla/network/poller.py",
+    "src/ottla/network/small_ranges.py",
     "src/ottla/network/tls_transport.py",
     "src/ottla/network/transport.py",
     "src/ottla/quotas/meter.py",

@@ -95,6 +95,7 @@ def rows() -> list[Row]:
         *_offset_rows(),
         *_spark_rows(),
         Row("longest callback of the event loop", "loop.all.longest_callback_ms", "ms", at_most(10)),
+        Row("most work of its own in a callback over 10 ms", "loop.all.most_running_ms", "ms"),
         *_callback_rows(),
     ]
 

@@ -9,11 +9,14 @@ from pathlib import Path
 
 from bench.broker_process import SHARED_SETTINGS, BrokerProcess, properties
 from bench.errors import BenchError
+from bench.figures import Figures
 from bench.procfs import catches_signal
 
 READY_LINE = re.compile(r"^ottla broker \d+ ready on \S+:\d+", re.MULTILINE)
 CALLBACK_LINE = re.compile(r"longest loop callback: ([\d.]+) ms")
 ANSWER_SECONDS_MAX = 2.0
+# The longest, whatever kept it; and the most time that the loop itself was at work in one, if that was over 10 ms.
+LOOP_FIGURES = ("longest_callback_ms", "most_running_ms")
 
 
 class OttlaProcess(BrokerProcess):
@@ -33,23 +36,23 @@ class OttlaProcess(BrokerProcess):
     def is_ready(self) -> bool:
         return READY_LINE.search(self.log_text()) is not None
 
-    def longest_callback_ms(self) -> float | None:
+    def loop_figures(self) -> Figures | None:
         """The longest callback of the event loop so far; None while the broker does not tell it."""
         if not self.is_alive or not catches_signal(self.target.pid, signal.SIGUSR1):
             return None
-        seen = len(read_callback_lines(self.log_text()))
+        seen = len(read_loop_lines(self.log_text()))
         assert self._process is not None
         self._process.send_signal(signal.SIGUSR1)
         end = time.monotonic() + ANSWER_SECONDS_MAX
         while time.monotonic() < end:
-            lines = read_callback_lines(self.log_text())
+            lines = read_loop_lines(self.log_text())
             if len(lines) > seen:
                 return lines[-1]
             time.sleep(0.02)
         return None
 
 
-def read_callback_lines(log: str) -> list[float]:
+def read_loop_lines(log: str) -> list[Figures]:
     """What the broker wrote on each SIGUSR1: lines of JSON with longest_callback_ms in it."""
     found = []
     for line in log.splitlines():
@@ -57,9 +60,11 @@ def read_callback_lines(log: str) -> list[float]:
         if start < 0 or "longest_callback_ms" not in line:
             continue
         try:
-            found.append(float(json.loads(line[start:])["longest_callback_ms"]))
-        except (ValueError, KeyError, TypeError):
+            told = json.loads(line[start:])
+            figures: Figures = {name: float(told[name]) for name in LOOP_FIGURES if name in told}
+        except (ValueError, TypeError):
             continue
+        found.append(figures)
     return found
 
 

@@ -10,7 +10,7 @@ from bench.figures import Figures
 from bench.kafka_process import KafkaProcess
 from bench.machine import machine_facts
 from bench.options import Options
-from bench.ottla_process import OttlaProcess, read_callback_at_shutdown
+from bench.ottla_process import LOOP_FIGURES, OttlaProcess, read_callback_at_shutdown
 from bench.page_cache import PageCache
 from bench.procfs import memory
 from bench.progress import Progress
@@ -89,7 +89,9 @@ class Run:
                 time.sleep(SETTLE_SECONDS)
                 figures = {"after_load": {"rss_mb": memory(broker.target.pid).rss_mb}}
                 self.results.add(round_index, broker.system, "memory", figures)
-        self._note_callback(round_index, broker, "shutdown", read_callback_at_shutdown(broker.log_text()))
+        longest_ms = read_callback_at_shutdown(broker.log_text())
+        at_shutdown: Figures | None = None if longest_ms is None else {"longest_callback_ms": longest_ms}
+        self._note_callback(round_index, broker, "shutdown", at_shutdown)
 
     def _run_section(self, broker: BrokerProcess, round_index: int, section: str) -> None:
         self.progress.enter(f"round {round_index + 1} · {broker.system} · {section} ·")
@@ -100,20 +102,20 @@ class Run:
             self._fail(round_index, broker.system, section, str(error) or type(error).__name__)
         self.results.add(round_index, broker.system, section, context.figures)
         if isinstance(broker, OttlaProcess):
-            self._note_callback(round_index, broker, section, broker.longest_callback_ms())
+            self._note_callback(round_index, broker, section, broker.loop_figures())
         self._save()
         self.progress.leave()
 
     def _context(self, broker: BrokerProcess) -> Context:
         return Context(self.options, broker, self.page_cache, self.progress)
 
-    def _note_callback(self, round_index: int, broker: BrokerProcess, section: str, longest_ms: float | None) -> None:
-        """Keeps the figure of each section, and the longest of the whole round."""
-        if longest_ms is None:
+    def _note_callback(self, round_index: int, broker: BrokerProcess, section: str, told: Figures | None) -> None:
+        """Keeps the figures of each section, and the longest of the whole round."""
+        if told is None:
             return
-        self.results.add(round_index, broker.system, "loop", {section: {"longest_callback_ms": longest_ms}})
+        self.results.add(round_index, broker.system, "loop", {section: told})
         known = self.results.rounds[round_index][broker.system]["loop"]
-        longest: Figures = {"longest_callback_ms": max(figures["longest_callback_ms"] for figures in known.values())}
+        longest: Figures = {name: max(figures.get(name, 0) for figures in known.values()) for name in LOOP_FIGURES}
         self.results.add(round_index, broker.system, "loop", {"all": longest})
 
     def _fail(self, round_index: int, system: str, section: str, message: str) -> None:

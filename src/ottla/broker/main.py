@@ -42,6 +42,7 @@ from ottla.broker.logs.flusher import Flusher
 from ottla.broker.logs.housekeeping import Housekeeping
 from ottla.broker.logs.log_loading import LogLoading
 from ottla.broker.logs.room_watch import LOOK_MS, RoomWatch
+from ottla.broker.monitoring.loop_watch import loop_report
 from ottla.broker.monitoring.observed import Observed
 from ottla.broker.monitoring.start import MetricsAccessError, start_monitor
 from ottla.broker.node import Node
@@ -257,7 +258,7 @@ class Broker:
         settle_garbage_collector()
         patience.reschedule(None)
         announce(node, listeners, parts.replicas)
-        forget_start(self._poller)
+        self._poller.forget()
         await self._stopping.wait()
         if self._failure is not None:
             raise BrokerFailedError(self._failure)
@@ -343,9 +344,7 @@ class Broker:
 
     def _report(self) -> None:
         """SIGUSR1: one line of JSON about the loop, for benchmarks and curious people."""
-        longest_ms = round(self._poller.longest_ns / 1e6, 3)
-        report = {"longest_callback_ms": longest_ms, "slow_iterations": self._poller.slow_count}
-        print(json.dumps(report), file=sys.stderr, flush=True)
+        print(json.dumps(loop_report(self._poller)), file=sys.stderr, flush=True)
 
     def _loop_report(self) -> str:
         return f"longest loop callback: {self._poller.longest_ns / 1e6:.1f} ms"
@@ -366,11 +365,6 @@ def cordon_folders(log_dirs: LogDirs, settings: BrokerSettings) -> None:
 def start_seconds_max(settings: BrokerSettings) -> float | None:
     seconds = settings.server_max_startup_time_ms / 1000
     return seconds if seconds < START_SECONDS_FOREVER else None
-
-
-def forget_start(poller: Poller) -> None:
-    """What took long until now made nobody wait: the loop is measured from here on."""
-    poller.longest_ns = poller.recent_ns = poller.answered_ns = 0
 
 
 async def open_monitor(observed: Observed) -> Monitor | None:

@@ -22,6 +22,7 @@ from ottla.base.tasks import tell
 from ottla.network.buffers import SHARED_BYTES, SMALLEST_BYTES, Buffers
 from ottla.network.client_facts import Cancellable, ClientFacts, Probe
 from ottla.network.receiver import Aside
+from ottla.network.small_ranges import chunks_of
 from ottla.network.transport import Transport
 from ottla.protocol.codec import Encoded
 
@@ -350,31 +351,25 @@ class Connection:
             self._update_reading()
 
     def _queue(self, output: Encoded) -> None:
-        out = self.out
-        if output.holes:
-            self._queue_with_holes(output)
+        if not output.holes:
+            self._append(output)
             return
-        self.unsent_bytes += len(output)
+        for chunk in chunks_of(output):
+            self._append(chunk)
+
+    def _append(self, chunk: bytearray | FileRange) -> None:
+        out = self.out
+        if isinstance(chunk, FileRange):
+            self.unsent_bytes += chunk.length
+            out.append(chunk)
+            return
+        self.unsent_bytes += len(chunk)
         if out:
             last = out[-1]
-            if isinstance(last, bytearray) and len(last) + len(output) <= JOINED_BYTES_MAX and not self.is_writing:
-                last += output
+            if isinstance(last, bytearray) and len(last) + len(chunk) <= JOINED_BYTES_MAX and not self.is_writing:
+                last += chunk
                 return
-        out.append(output)
-
-    def _queue_with_holes(self, output: Encoded) -> None:
-        """The bytes around the holes and the ranges that belong into them, in the order in which they leave."""
-        view = memoryview(output)
-        position = 0
-        for at, file_range in output.holes:
-            if at > position:
-                self.out.append(view[position:at])
-            self.out.append(file_range)
-            self.unsent_bytes += at - position + file_range.length
-            position = at
-        if position < len(output):
-            self.out.append(view[position:])
-            self.unsent_bytes += len(output) - position
+        out.append(chunk)
 
     # ---- sending
 

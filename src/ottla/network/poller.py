@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import Protocol, TypeAlias
 
 from ottla.network.run_delay import RunDelay
+from ottla.network.slow_rounds import SlowRounds
 
 logger = logging.getLogger(__name__)
 
@@ -24,6 +25,7 @@ READABLE = select.EPOLLIN
 GONE = select.EPOLLHUP | select.EPOLLERR
 WRITABLE = select.EPOLLOUT
 SLOW_NS = 10_000_000
+MARK_NS = 1_000_000  # so exact is what is known about a slow round
 EVENTS_MAX = 64
 SPIN_NS = 250_000
 SLEPT_NS = 350_000  # a request that came so soon would have come within SPIN_NS if we had stayed awake for it
@@ -78,6 +80,8 @@ class Poller:
         self.recent_ns = 0  # the longest round since somebody set this to 0
         self.longest_ns = 0
         self.slow_count = 0
+        self.slow = SlowRounds(self._run_delay)
+        self._marked_ns = 0  # when it was told last that a round begins
 
     # ---- the fast lane
 
@@ -120,11 +124,12 @@ class Poller:
         ready: list[tuple[selectors.SelectorKey, int]] = []
         events, self._put_off = self._put_off, []
         if events:
-            self.answered_ns = asked_ns
+            self._begin_round(asked_ns)
             self._serve(events, ready)
             return ready
         events = self._wait(timeout, asked_ns)
-        self.answered_ns = answered_ns = time.monotonic_ns()
+        answered_ns = time.monotonic_ns()
+        self._begin_round(answered_ns)
         if self._serve(events, ready):  # room to send, or what a worker has to say, tells nothing about the next one
             self._learn(answered_ns - asked_ns < SLEPT_NS)
         return ready
@@ -206,17 +211,29 @@ class Poller:
         else:
             self._hope -= self._hope >> 4
 
+    def _begin_round(self, now_ns: int) -> None:
+        self.answered_ns = now_ns
+        if now_ns - self._marked_ns > MARK_NS:
+            self._marked_ns = now_ns
+            self.slow.mark()
+
+    def forget(self) -> None:
+        """Measure from here on: what took long until now made nobody wait."""
+        self.longest_ns = self.recent_ns = self.answered_ns = self.slow_count = 0
+        self.slow.forget()
+
     def _note_iteration(self) -> int:
         """How long the last round took; the result is the time now."""
         now_ns = time.monotonic_ns()
         if self.answered_ns:
             taken = now_ns - self.answered_ns
             self.busy_ns += taken
+            if taken > SLOW_NS:
+                self.slow_count += 1
+                self.slow.note(taken, is_longest=taken > self.longest_ns)
             if taken > self.recent_ns:
                 self.recent_ns = taken
                 self.longest_ns = max(self.longest_ns, taken)
-            if taken > SLOW_NS:
-                self.slow_count += 1
         return now_ns
 
     def register(self, fileobj: FileObject, events: int, data: object = None) -> selectors.SelectorKey:

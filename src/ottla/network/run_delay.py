@@ -21,11 +21,13 @@ class RunDelay:
 
     def since_last(self) -> int:
         """Nanoseconds since somebody asked last; 0 at first."""
-        if self._descriptor < 0:
-            return 0
-        waited_ns = int(os.pread(self._descriptor, BYTES_MAX, 0).split()[1])
+        waited_ns = self.total()
         last_ns, self._last_ns = self._last_ns, waited_ns
-        return waited_ns - last_ns if last_ns else 0
+        return waited_ns - last_ns if last_ns and waited_ns else 0
+
+    def total(self) -> int:
+        """Nanoseconds since the thread began."""
+        return int(os.pread(self._descriptor, BYTES_MAX, 0).split()[1]) if self._descriptor >= 0 else 0
 
     def close(self) -> None:
         if self._descriptor >= 0:

@@ -6,6 +6,9 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ottla.network.run_delay import RunDelay
+from ottla.network.slow_rounds import SlowRounds
+
 if TYPE_CHECKING:
     from tests.simulation.brokers.node_loop import NodeLoop
     from tests.simulation.brokers.sockets import Endpoint
@@ -28,6 +31,10 @@ class NodePoller:
         self._to_flush: list[Any] = []
         self.waiting = self._rounds = 0  # sockets that wait for their turn in this round
         self.answered_ns = self.busy_ns = self.recent_ns = self.longest_ns = self.slow_count = 0
+        self.slow = SlowRounds(RunDelay())
+
+    def forget(self) -> None:
+        """Nothing is measured here."""
 
     @property
     def is_busy(self) -> bool:

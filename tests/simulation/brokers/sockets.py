@@ -155,6 +155,15 @@ class Endpoint:
 
     def setsockopt(self, *args: Any) -> None: ...
 
+    def getsockopt(self, *args: Any) -> bytes:
+        return b"cubic"  # all that is asked for is how fast it sends
+
+    def getsockname(self) -> tuple[str, int]:
+        return self.here, PORT_MIN
+
+    def getpeername(self) -> tuple[str, int]:
+        return self.there, PORT_MIN
+
     def room(self) -> int:
         self._check()
         left = self._capacity - self._unread

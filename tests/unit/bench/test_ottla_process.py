@@ -1,12 +1,12 @@
 """What the benchmark reads out of the broker's log."""
 
-from bench.ottla_process import READY_LINE, read_callback_at_shutdown, read_callback_lines
+from bench.ottla_process import READY_LINE, read_callback_at_shutdown, read_loop_lines
 
 
 def test_the_longest_callback_is_read_from_lines_of_json_among_others() -> None:
-    log = 'starting\n{"longest_callback_ms": 1.5, "slow": 0}\nINFO {"longest_callback_ms": 12}\n'
+    log = 'starting\n{"longest_callback_ms": 1.5, "slow": 0}\nINFO {"longest_callback_ms": 12, "most_running_ms": 3}\n'
     log += '{"longest_callback_ms": \n'  # half a line
-    assert read_callback_lines(log) == [1.5, 12.0]
+    assert read_loop_lines(log) == [{"longest_callback_ms": 1.5}, {"longest_callback_ms": 12.0, "most_running_ms": 3.0}]
 
 
 def test_the_line_at_shutdown_counts_last() -> None:

@@ -25,6 +25,11 @@ def test_who_is_asked_is_told_also_before_the_cluster_is_known() -> None:
         assert (labels["node_id"], labels["cluster_id"]) == ("5", cluster_id)
 
 
+def test_where_the_time_of_slow_rounds_went_is_told() -> None:
+    samples = told()["ottla_loop_slow_seconds_total"]
+    assert [dict(sample.labels)["state"] for sample in samples] == ["running", "waiting", "asleep"]
+
+
 def test_tasks_that_failed_or_were_begun_anew_are_counted() -> None:
     def counts() -> list[float]:
         now = told()

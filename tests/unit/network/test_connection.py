@@ -12,6 +12,8 @@ from ottla.network.connection import Connection
 from ottla.protocol.codec import Encoded
 from unit.network.scripted import NotingPoller, ScriptedTransport
 
+NO_FILE = -1  # the transport makes the bytes up; a descriptor of a file would be read
+
 
 class ManualLoop:
     def __init__(self):
@@ -227,7 +229,7 @@ def test_a_file_range_is_sent_between_the_bytes_around_it_and_released():
     world.handler.park = {b"fetch"}
     world.receive(framed(b"fetch"))
     world.transport.room = 5
-    output = reply(b"headtail", [(4, FileRange(owner, 3, 0, 10))])
+    output = reply(b"headtail", [(4, FileRange(owner, NO_FILE, 0, 10))])
     world.handler.places[b"fetch"].complete(output)
     while world.poller.writable:
         assert owner.released == (world.replies.count(b"F") == 10)
@@ -242,10 +244,10 @@ def test_ranges_are_released_when_the_connection_closes_before_they_are_sent():
     world.handler.park = {b"a", b"b", b"c"}
     world.receive(framed(b"a") + framed(b"b") + framed(b"c"))
     world.transport.room = 0
-    world.handler.places[b"a"].complete(reply(b"h", [(1, FileRange(owner, 3, 0, 10))]))
-    world.handler.places[b"c"].complete(reply(b"h", [(1, FileRange(owner, 3, 0, 10))]))
+    world.handler.places[b"a"].complete(reply(b"h", [(1, FileRange(owner, NO_FILE, 0, 10))]))
+    world.handler.places[b"c"].complete(reply(b"h", [(1, FileRange(owner, NO_FILE, 0, 10))]))
     world.connection.abandon("test")
-    world.handler.places[b"b"].complete(reply(b"h", [(1, FileRange(owner, 3, 0, 10))]))
+    world.handler.places[b"b"].complete(reply(b"h", [(1, FileRange(owner, NO_FILE, 0, 10))]))
     assert owner.released == 3
 
 

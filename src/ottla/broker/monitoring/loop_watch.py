@@ -7,6 +7,7 @@ from collections import deque
 from typing import Final
 
 from ottla.network.poller import Poller
+from ottla.network.slow_rounds import Spent
 
 TICKS_KEPT: Final = 12  # a minute
 
@@ -41,6 +42,11 @@ class LoopWatch:
         return self._poller.slow_count
 
     @property
+    def slow(self) -> Spent:
+        """Where the time of all those rounds went."""
+        return self._poller.slow.total
+
+    @property
     def busy_s(self) -> float:
         return self._poller.busy_ns / 1e9
 
@@ -63,3 +69,16 @@ class LoopWatch:
 
     def __repr__(self) -> str:
         return f"<LoopWatch {self.idle:.0%} idle, longest {self.recent_longest_s * 1000:.1f} ms>"
+
+
+def loop_report(poller: Poller) -> dict[str, float]:
+    """The longest round and where its time went, if it took over 10 ms; the most work that was ever in one."""
+    running_ns, waiting_ns, asleep_ns = poller.slow.longest
+    return {
+        "longest_callback_ms": round(poller.longest_ns / 1e6, 3),
+        "running_ms": round(running_ns / 1e6, 3),
+        "waiting_for_core_ms": round(waiting_ns / 1e6, 3),
+        "asleep_ms": round(asleep_ns / 1e6, 3),
+        "most_running_ms": round(poller.slow.longest_running_ns / 1e6, 3),
+        "slow_iterations": poller.slow_count,
+    }

@@ -80,6 +80,10 @@ def own_families(
 def _loop_families(watch: LoopWatch) -> Iterator[Family]:
     yield _one("ottla_loop_busy_seconds_total", "counter", "Time that the event loop was at work.", watch.busy_s)
     yield _one("ottla_loop_slow_total", "counter", "Rounds of the loop that took over 10 ms.", watch.slow_count)
+    spent = (("running", watch.slow.running_ns), ("waiting", watch.slow.waiting_ns), ("asleep", watch.slow.asleep_ns))
+    samples = [Sample((("state", state),), nanoseconds / 1e9) for state, nanoseconds in spent]
+    what = "Time of those rounds: at work, waiting for a core, asleep in the kernel."
+    yield Family("ottla_loop_slow_seconds_total", "counter", what, samples)
     yield _one("ottla_loop_longest_seconds", "gauge", "Longest round of the loop since the start.", watch.longest_s)
     recent = watch.recent_longest_s
     yield _one("ottla_loop_recent_longest_seconds", "gauge", "Longest round of the loop within a minute.", recent)
