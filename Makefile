@@ -11,6 +11,8 @@ SHARED := --dist loadfile --no-loadscope-reorder
 TWO := -n 2 $(SHARED)
 # Tests with brokers wait for half of their time, for a session that ends, say: then others have the processors.
 FOUR := -n 4 $(SHARED)
+# Two targets side by side, unless whoever calls has said already how many.
+BESIDE = $(if $(findstring jobserver,$(MAKEFLAGS)),,--jobs 2)
 # A machine that stands still for seconds fails a test with real processes now and then: such a test gets a second try,
 # and the report names it. One that hangs is ended after five minutes; where it hangs inside a library's C, its whole
 # process ends with all stacks printed.
@@ -20,7 +22,7 @@ REAL := --reruns 1 -rfER --timeout 300 -o faulthandler_timeout=330 -o faulthandl
 
 # One core compiles while the other one fetches Spark.
 install: $(VENV)/installed
-	@$(MAKE) --no-print-directory --jobs 2 $(VENV)/compiled $(VENV)/everything pages
+	@$(MAKE) --no-print-directory $(BESIDE) $(VENV)/compiled $(VENV)/everything pages
 
 # What a broker needs: little, so that `make run` has one soon. It gets Spark while the broker is running already.
 $(VENV)/installed: pyproject.toml tools/prepare.sh
@@ -42,18 +44,24 @@ $(VENV)/compiled: $(VENV)/installed setup.py $(SOURCES)
 	$(BIN)/python -m compileall -q src
 	touch $@
 
-# Spark, clients of others, checkers: for tests and for those who develop.
+# Spark, clients of others, checkers: for tests and for those who develop. What builds ottla is there already, and of ten
+# thousand files most are never imported: whoever is has its bytecode from then on.
 $(VENV)/everything: $(VENV)/installed
 	@echo "setting up for tests: packages of the system, if any are missing"
 	bash tools/prepare.sh $(PYTHON) tests
 	@echo "setting up for tests: packages from PyPI, Spark among them (450 MB: a few minutes)"
-	OTTLA_PURE=1 $(BIN)/pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
+	OTTLA_PURE=1 $(BIN)/pip install --quiet --disable-pip-version-check --no-compile --no-build-isolation --editable '.[$(EXTRAS)]'
 	touch $@
 
 run: $(VENV)/compiled pages
 	$(BIN)/ottla demo --install --data $(DATA)
 
-test: check unit pure processes pipelines browser
+# What works on one core, or waits, leaves the other one to what is beside it: types beside units, and Spark beside the
+# tests that wait for sessions to end.
+test: install
+	@$(MAKE) --no-print-directory $(BESIDE) check unit
+	@$(MAKE) --no-print-directory pure
+	@$(MAKE) --no-print-directory $(BESIDE) processes pipelines
 
 check: install
 	$(BIN)/ruff format --check .
@@ -71,10 +79,10 @@ unit: install
 pure: install
 	OTTLA_PURE=1 $(BIN)/pytest $(addprefix tests/unit/,protocol storage network replication broker) tests/dialogues tests/simulation $(TWO)
 
-# From here on with real processes. Long rounds (make faults), units and simulations get no second try. The next two in
-# one go: what one test waits, another one works.
+# From here on with real processes. Long rounds (make faults), units and simulations get no second try. The next two and
+# the browser in one go: what one test waits, another one works.
 processes: install
-	$(BIN)/pytest tests/conformance tests/faults tests/cluster $(FOUR) $(REAL)
+	$(BIN)/pytest tests/conformance tests/faults tests/cluster tests/browser $(FOUR) $(REAL)
 
 conformance: install
 	$(BIN)/pytest tests/conformance tests/faults $(FOUR) $(REAL)

@@ -38,6 +38,7 @@ LONGEST = (
     "conformance/test_long_requests", "faults/test_transaction_steps", "conformance/test_tls",
     "conformance/test_access_rights", "conformance/test_recipes", "conformance/test_sasl", "faults/test_exactly_once",
     "conformance/test_java", "conformance/test_internal_records", "conformance/test_monitoring",
+    "browser/test_console_people", "browser/test_accessibility", "browser/test_console",
     "pipelines/test_pipeline_command", "pipelines/test_keyed_steps", "pipelines/test_session",
     "pipelines/test_bad_input", "pipelines/test_wrong_checkpoint", "pipelines/test_trials", "pipelines/test_enrich",
     "pipelines/test_change_streams", "pipelines/test_random_pipelines", "pipelines/test_upserts",
