@@ -3,6 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find src -name '*.py')
+# pytest rewrites the assertions of every file that it imports. Where bytecode is not kept, each of the processes below
+# does that again, and each program that a test starts is compiled again.
+unexport PYTHONDONTWRITEBYTECODE
+# setuptools leaves a list of our files there: pytest would take all of ottla for a plugin, and rewrite it, too.
+LEFT_BEHIND := src/ottla.egg-info
 FIRST := console,registry,compile
 EXTRAS := cli,console,registry,test,check,compile,bench,pipelines
 DATA ?= data
@@ -31,6 +36,7 @@ $(VENV)/installed: pyproject.toml tools/prepare.sh
 	@echo "setting up, step 2 of 3: packages from PyPI (about a minute)"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	OTTLA_PURE=1 $(BIN)/pip install --quiet --disable-pip-version-check --editable '.[$(FIRST)]'
+	rm -rf $(LEFT_BEHIND)
 	touch $@
 
 # What the console's pages are made with, by npm; without npm, by that of a package from PyPI. Done already: nothing.
@@ -44,13 +50,13 @@ $(VENV)/compiled: $(VENV)/installed setup.py $(SOURCES)
 	$(BIN)/python -m compileall -q src
 	touch $@
 
-# Spark, clients of others, checkers: for tests and for those who develop. What builds ottla is there already, and of ten
-# thousand files most are never imported: whoever is has its bytecode from then on.
+# Spark, clients of others, checkers: for tests and for those who develop. What builds ottla is there already.
 $(VENV)/everything: $(VENV)/installed
 	@echo "setting up for tests: packages of the system, if any are missing"
 	bash tools/prepare.sh $(PYTHON) tests
 	@echo "setting up for tests: packages from PyPI, Spark among them (450 MB: a few minutes)"
-	OTTLA_PURE=1 $(BIN)/pip install --quiet --disable-pip-version-check --no-compile --no-build-isolation --editable '.[$(EXTRAS)]'
+	OTTLA_PURE=1 $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[$(EXTRAS)]'
+	rm -rf $(LEFT_BEHIND)
 	touch $@
 
 run: $(VENV)/compiled pages
