@@ -50,12 +50,12 @@ $(VENV)/compiled: $(VENV)/installed setup.py $(SOURCES)
 	$(BIN)/python -m compileall -q src
 	touch $@
 
-# Spark, clients of others, checkers: for tests and for those who develop. What builds ottla is there already.
+# Spark, clients of others, checkers: for tests and for those who develop.
 $(VENV)/everything: $(VENV)/installed
 	@echo "setting up for tests: packages of the system, if any are missing"
 	bash tools/prepare.sh $(PYTHON) tests
 	@echo "setting up for tests: packages from PyPI, Spark among them (450 MB: a few minutes)"
-	OTTLA_PURE=1 $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[$(EXTRAS)]'
+	OTTLA_PURE=1 $(BIN)/pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
 	rm -rf $(LEFT_BEHIND)
 	touch $@
 
