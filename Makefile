@@ -3,6 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find src -name '*.py')
+# pytest rewrites the assertions of every file that it imports. Where bytecode is not kept, each of the processes below
+# does that again, and each program that a test starts is compiled again.
+unexport PYTHONDONTWRITEBYTECODE
+# setuptools leaves a list of our files there: pytest would take all of ottla for a plugin, and rewrite it, too.
+LEFT_BEHIND := src/ottla.egg-info
 FIRST := console,registry,compile
 EXTRAS := cli,console,registry,test,check,compile,bench,pipelines
 DATA ?= data
@@ -11,6 +16,8 @@ SHARED := --dist loadfile --no-loadscope-reorder
 TWO := -n 2 $(SHARED)
 # Tests with brokers wait for half of their time, for a session that ends, say: then others have the processors.
 FOUR := -n 4 $(SHARED)
+# Two targets side by side, unless whoever calls has said already how many.
+BESIDE = $(if $(findstring jobserver,$(MAKEFLAGS)),,--jobs 2)
 # A machine that stands still for seconds fails a test with real processes now and then: such a test gets a second try,
 # and the report names it. One that hangs is ended after five minutes; where it hangs inside a library's C, its whole
 # process ends with all stacks printed.
@@ -20,7 +27,7 @@ REAL := --reruns 1 -rfER --timeout 300 -o faulthandler_timeout=330 -o faulthandl
 
 # One core compiles while the other one fetches Spark.
 install: $(VENV)/installed
-	@$(MAKE) --no-print-directory --jobs 2 $(VENV)/compiled $(VENV)/everything pages
+	@$(MAKE) --no-print-directory $(BESIDE) $(VENV)/compiled $(VENV)/everything pages
 
 # What a broker needs: little, so that `make run` has one soon. It gets Spark while the broker is running already.
 $(VENV)/installed: pyproject.toml tools/prepare.sh
@@ -29,6 +36,7 @@ $(VENV)/installed: pyproject.toml tools/prepare.sh
 	@echo "setting up, step 2 of 3: packages from PyPI (about a minute)"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	OTTLA_PURE=1 $(BIN)/pip install --quiet --disable-pip-version-check --editable '.[$(FIRST)]'
+	rm -rf $(LEFT_BEHIND)
 	touch $@
 
 # What the console's pages are made with, by npm; without npm, by that of a package from PyPI. Done already: nothing.
@@ -48,12 +56,18 @@ $(VENV)/everything: $(VENV)/installed
 	bash tools/prepare.sh $(PYTHON) tests
 	@echo "setting up for tests: packages from PyPI, Spark among them (450 MB: a few minutes)"
 	OTTLA_PURE=1 $(BIN)/pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
+	rm -rf $(LEFT_BEHIND)
 	touch $@
 
 run: $(VENV)/compiled pages
 	$(BIN)/ottla demo --install --data $(DATA)
 
-test: check unit pure processes pipelines browser
+# What works on one core, or waits, leaves the other one to what is beside it: types beside units, and Spark beside the
+# tests that wait for sessions to end.
+test: install
+	@$(MAKE) --no-print-directory $(BESIDE) check unit
+	@$(MAKE) --no-print-directory pure
+	@$(MAKE) --no-print-directory $(BESIDE) processes pipelines
 
 check: install
 	$(BIN)/ruff format --check .
@@ -71,10 +85,10 @@ unit: install
 pure: install
 	OTTLA_PURE=1 $(BIN)/pytest $(addprefix tests/unit/,protocol storage network replication broker) tests/dialogues tests/simulation $(TWO)
 
-# From here on with real processes. Long rounds (make faults), units and simulations get no second try. The next two in
-# one go: what one test waits, another one works.
+# From here on with real processes. Long rounds (make faults), units and simulations get no second try. The next two and
+# the browser in one go: what one test waits, another one works.
 processes: install
-	$(BIN)/pytest tests/conformance tests/faults tests/cluster $(FOUR) $(REAL)
+	$(BIN)/pytest tests/conformance tests/faults tests/cluster tests/browser $(FOUR) $(REAL)
 
 conformance: install
 	$(BIN)/pytest tests/conformance tests/faults $(FOUR) $(REAL)

@@ -57,6 +57,7 @@ def read(bootstrap: str, topic: str, partitions: int) -> list[bytes]:
             "group.id": "backup-reader",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,  # the end is told by an answer without records
             "isolation.level": "read_committed",
         }
     )

@@ -20,7 +20,7 @@ from kafka import KafkaConsumer
 
 from conformance.waiting import eventually
 
-WAIT_SECONDS = 20.0
+WAIT_SECONDS = 60.0  # a crashed member is missed only when its session is over
 
 
 class Running:

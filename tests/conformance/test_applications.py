@@ -336,7 +336,11 @@ def group_consumer(address: str, group: str, **settings: object) -> Consumer:
 
 def read_committed(address: str, topic: str, partitions: int) -> list[tuple[bytes, bytes]]:
     """All keys and values that are committed now, partition by partition."""
-    options: dict[str, Any] = {"enable.partition.eof": True, "isolation.level": "read_committed"}
+    options: dict[str, Any] = {
+        "enable.partition.eof": True,
+        "fetch.wait.max.ms": 10,
+        "isolation.level": "read_committed",
+    }
     consumer = group_consumer(address, "nobody", **options)
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
     found: dict[int, list[tuple[bytes, bytes]]] = {partition: [] for partition in range(partitions)}
@@ -344,7 +348,7 @@ def read_committed(address: str, topic: str, partitions: int) -> list[tuple[byte
     deadline = time.monotonic() + START_SECONDS_MAX
     while unread:
         assert time.monotonic() < deadline, f"no end of {topic} {unread}"
-        for message in consumer.consume(1000, 0.05):
+        for message in consumer.consume(1000, 0.02):
             error = message.error()
             if error is None:
                 found[message.partition() or 0].append((message.key() or b"", message.value() or b""))

@@ -104,7 +104,9 @@ def read_all(bootstrap: str, topic: str) -> list[tuple[int, bytes | None, bytes 
 def read_with_a_client(bootstrap: str, topic: str) -> list[tuple[int, bytes | None, bytes | None]]:
     """The same through a real consumer, which has to step over the gaps."""
     settings = {"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False}
-    consumer = Consumer({**settings, "enable.partition.eof": True, "auto.offset.reset": "error"})
+    consumer = Consumer(
+        {**settings, "enable.partition.eof": True, "fetch.wait.max.ms": 10, "auto.offset.reset": "error"}
+    )
     consumer.assign([TopicPartition(topic, 0, 0)])
     found = []
     while (message := consumer.poll(10)) is not None and not message.error():

@@ -68,7 +68,9 @@ def test_a_transaction_index_that_lies_is_not_believed(broker_factory: BrokerFac
 def committed_values(bootstrap: str, count: int) -> list[bytes]:
     """So many values, and what comes with them."""
     settings = {"bootstrap.servers": bootstrap, "group.id": "g", "auto.offset.reset": "earliest"}
-    consumer = Consumer({**settings, "isolation.level": "read_committed", "enable.partition.eof": True})
+    consumer = Consumer(
+        {**settings, "isolation.level": "read_committed", "enable.partition.eof": True, "fetch.wait.max.ms": 10}
+    )
     consumer.assign([TopicPartition("damaged", 0, 0)])
     values: list[bytes] = []
     try:

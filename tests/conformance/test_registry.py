@@ -45,7 +45,9 @@ def node(bootstrap: str, topic_names: Callable[[], str]) -> Iterator[Node]:
 def records(bootstrap: str, topic: str) -> list[tuple[str, Any]]:
     """Keys as they are, values as JSON."""
     settings = {"bootstrap.servers": bootstrap, "group.id": "nobody", "enable.partition.eof": True}
-    consumer = Consumer({**settings, "enable.auto.commit": False, "auto.offset.reset": "earliest"})
+    consumer = Consumer(
+        {**settings, "enable.auto.commit": False, "auto.offset.reset": "earliest", "fetch.wait.max.ms": 10}
+    )
     consumer.assign([TopicPartition(topic, 0, 0)])
     found = []
     while (record := consumer.poll(SECONDS_MAX)) is not None and record.error() is None:

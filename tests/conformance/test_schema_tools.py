@@ -38,7 +38,8 @@ def node(bootstrap: str, topic_names: Callable[[], str]) -> Iterator[Node]:
 
 def values(bootstrap: str, topic: str) -> list[tuple[bytes, Any]]:
     """Value and headers of all records."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "nobody", "enable.partition.eof": True})
+    settings = {"bootstrap.servers": bootstrap, "group.id": "nobody", "fetch.wait.max.ms": 10}
+    consumer = Consumer({**settings, "enable.partition.eof": True})
     consumer.assign([TopicPartition(topic, 0, 0)])
     found = []
     while (record := consumer.poll(SECONDS_MAX)) is not None and record.error() is None:

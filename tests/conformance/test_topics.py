@@ -19,7 +19,7 @@ More = CreatePartitionsRequest.CreatePartitionsTopic
 Deletion = DeleteTopicsRequest.DeleteTopicState
 
 NEWEST_CREATE = 7
-SETTLE_SECONDS_MAX = 5.0
+SETTLE_SECONDS_MAX = 20.0
 NO_ID = uuid.UUID(int=0)
 BAD_CHARACTERS = "contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
 UNREACHABLE_FACTOR = (

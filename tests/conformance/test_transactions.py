@@ -66,6 +66,7 @@ def read_committed(bootstrap: str, topic: str, count: int, isolation: str = "rea
             "isolation.level": isolation,
             "auto.offset.reset": "earliest",
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,
         }
     )
     consumer.subscribe([topic])

@@ -6,7 +6,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, Producer
 
-EVENTUALLY_SECONDS_MAX = 5.0
+EVENTUALLY_SECONDS_MAX = 20.0
 ERROR_SECONDS_MAX = 20.0
 
 

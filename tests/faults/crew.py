@@ -77,14 +77,14 @@ class Crew:
 
 
 def read_committed(bootstrap: str, seconds_max: float = 60.0) -> Stored:
-    consumer = Consumer({**group_settings(bootstrap, "nobody"), "enable.partition.eof": True})
+    consumer = Consumer({**group_settings(bootstrap, "nobody"), "enable.partition.eof": True, "fetch.wait.max.ms": 10})
     consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in PLACES])
     stored: Stored = {place: [] for place in PLACES}
     unread = set(PLACES)
     deadline = time.monotonic() + seconds_max
     while unread:
         assert time.monotonic() < deadline, f"L: no end of {unread}"
-        for message in consumer.consume(1000, 0.1):
+        for message in consumer.consume(1000, 0.02):
             place = (message.topic() or "", message.partition() or 0)
             error = message.error()
             if error is None:

@@ -109,13 +109,18 @@ def group_offset(bootstrap: str) -> int:
 
 
 def read_output(bootstrap: str) -> dict[int, list[bytes]]:
-    options = {"enable.partition.eof": True, "isolation.level": "read_committed", "auto.offset.reset": "error"}
+    options = {
+        "enable.partition.eof": True,
+        "fetch.wait.max.ms": 10,
+        "isolation.level": "read_committed",
+        "auto.offset.reset": "error",
+    }
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "nobody", **options, **LIBRDKAFKA})
     consumer.assign([TopicPartition(OUTPUT, partition, 0) for partition in range(PARTITIONS)])
     found: dict[int, list[bytes]] = {partition: [] for partition in range(PARTITIONS)}
     unread = set(found)
     while unread:
-        for message in consumer.consume(1000, 0.1):
+        for message in consumer.consume(1000, 0.02):
             if message.error() is None:
                 found[message.partition() or 0].append(message.value() or b"")
             else:

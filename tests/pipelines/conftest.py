@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ottla.pipelines.spark.class_archive import DISABLED, SWITCH
 from ottla.pipelines.spark.session import start_session
 
 if TYPE_CHECKING:
@@ -29,6 +30,10 @@ SETTINGS = {
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    session = start_session("tests", master="local[2]", settings=SETTINGS)
+    # No archive of classes: the one that this Java would write when it ends costs more than it spares, and no other
+    # session asks for it. Tests that start a Spark of their own have theirs.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(SWITCH, DISABLED)
+        session = start_session("tests", master="local[2]", settings=SETTINGS)
     yield session
     session.stop()

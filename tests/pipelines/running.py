@@ -83,6 +83,7 @@ def read_all(bootstrap: str, topic: str, is_committed: bool = True) -> list[Mess
             "group.id": "tests",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,  # the end is told by an answer without records
             "isolation.level": "read_committed" if is_committed else "read_uncommitted",
         }
     )
@@ -99,7 +100,7 @@ def _read(consumer: Consumer, open_partitions: set[int]) -> list[Message]:
     deadline = time.monotonic() + READ_SECONDS_MAX
     while open_partitions:
         assert time.monotonic() < deadline, f"partitions {open_partitions} have no end"
-        for message in consumer.consume(1000, 0.1):
+        for message in consumer.consume(1000, LOOK_SECONDS):
             error = message.error()
             if error is None:
                 headers = {key: (value or b"").decode(errors="replace") for key, value in message.headers() or ()}

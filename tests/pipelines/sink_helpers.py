@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 READ_SECONDS_MAX = 60.0
+LOOK_SECONDS = 0.02
 NOON = dt.datetime(2026, 3, 1, 12, 0, 0, 250_000, tzinfo=dt.UTC)
 DIFFICULT = (
     "id int, text string, ratio double, price decimal(12,3), raw binary, at timestamp, day date, ok boolean,"
@@ -45,7 +46,7 @@ def committed(bootstrap: str, topic: str, isolation: str = "read_committed") -> 
         deadline = time.monotonic() + READ_SECONDS_MAX
         while behind:
             assert time.monotonic() < deadline, f"{topic}: {behind} were not reached"
-            for message in reader.consume(5000, 0.2):
+            for message in reader.consume(5000, LOOK_SECONDS):
                 if message.error() is None:
                     found.append(message)
                 elif message.error().code() != KafkaError._PARTITION_EOF:
