@@ -162,7 +162,12 @@ def test_a_run_that_was_killed_is_told_so_and_leaves_no_java_behind(shell: Shell
     done = shell.run("status", "command")
     assert done.returncode == 1
     assert "command: killed" in done.stdout
-    wait_for(lambda: not [pid for pid in started if command_of(pid)], f"the end of {started}")
+    wait_for_end(started)
+
+
+def wait_for_end(started: list[int]) -> None:
+    """The first Java of a machine writes an archive of its classes before it ends: half a minute of work."""
+    wait_for(lambda: not [pid for pid in started if command_of(pid)], f"the end of {started}", WAIT_SECONDS_MAX)
 
 
 def interrupted(running: subprocess.Popen[str], code: int) -> str:
@@ -171,7 +176,7 @@ def interrupted(running: subprocess.Popen[str], code: int) -> str:
     running.send_signal(signal.SIGINT)
     try:
         assert running.wait(WAIT_SECONDS_MAX) == code
-        wait_for(lambda: not [pid for pid in started if command_of(pid)], f"the end of {started}")
+        wait_for_end(started)
     finally:
         for pid in started:
             with suppress(ProcessLookupError):
