@@ -4,10 +4,12 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 
 from ottla.pipelines.steps.made_values import misfits
+from ottla.pipelines.steps.python import batch_caller
 
 SCHEMA = pa.struct(
     [
@@ -45,3 +47,14 @@ def test_what_fits(row: dict[str, Any]) -> None:
 )
 def test_what_does_not_fit(row: dict[str, Any], told: str) -> None:
     assert (misfits(SCHEMA)(row) or "").startswith(told)
+
+
+@pytest.mark.parametrize(("at", "is_refused"), [([1], True), ([1.5], True), (["2026-01-01"], False), ([None], False)])
+def test_a_frame_with_numbers_where_times_belong_ends_the_run(at: list[Any], is_refused: bool) -> None:
+    calling = batch_caller(lambda batch: batch, ["n", "at"], ["at"], "main, step 2, python")
+    batch = pd.DataFrame({"n": [1], "at": at})
+    if is_refused:
+        with pytest.raises(RuntimeError, match="main, step 2, python: column 'at' has numbers"):
+            calling(batch)
+    else:
+        assert calling(batch) is batch
