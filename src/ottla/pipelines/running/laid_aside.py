@@ -26,19 +26,18 @@ from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
-from ottla.pipelines.running.checkpoint import Checkpoint
+from ottla.pipelines.running.checkpoint import Checkpoint, CheckpointError
 from ottla.pipelines.running.letters import ORIGIN, letters_from
 from ottla.pipelines.sinks.batch import Batch, Sink
 from ottla.pipelines.sinks.staging import LocalStaging, local_path
 from ottla.pipelines.steps.frame import ALIVE, FATE, LETTER, REASON, Passage
-from ottla.pipelines.steps.lateness import late_reason
+from ottla.pipelines.steps.lateness import END, late_reason
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FOLDER = "laid-aside"
 LATE_FOLDER = "late-aside"
-END = "_end_ms"
 BATCH_PROPERTY = "streaming.sql.batchId"  # Spark's; not there in a batch query, which is number 0
 
 Place = tuple[int, tuple[Passage, ...]]  # its number within the query, and the steps that lead to it
@@ -63,7 +62,10 @@ def lay_late_aside(rows: DataFrame, end_ms: Column, folder: Path, place: Place, 
 
 def _writing_late(folder: str, place: int, mark: int, checkpoint: str) -> Callable[[Pieces], Pieces]:
     def passes(pieces: Pieces) -> Pieces:
-        before = Checkpoint(None, checkpoint).planned(int(_batch_number()) - 1)
+        number = int(_batch_number())
+        before = Checkpoint(None, checkpoint).planned(number - 1)
+        if before is None and number:  # else late rows would be lost without a word
+            raise CheckpointError(f"{checkpoint} is not seen by Spark's tasks, or has forgotten batch {number - 1}")
         watermark_ms = before.watermark_ms if before is not None else 0
         if not watermark_ms:
             yield from (pa.array([True] * len(piece)) for piece in pieces)

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ottla.pipelines.running import laid_aside
+from ottla.pipelines.running.checkpoint import CheckpointError
 
 KIND = pa.struct([("_fate", pa.int32()), ("_reason", pa.string()), ("_letter", pa.struct([("_offset", pa.int64())]))])
 
@@ -73,6 +74,9 @@ def test_rows_that_the_watermark_of_the_batch_before_made_late_are_written_and_s
         monkeypatch.setattr(laid_aside.TaskContext, "get", lambda number=batch: Task(number))
         passes = laid_aside._writing_late(str(tmp_path / "late"), 0, 4, str(tmp_path / "checkpoint"))
         assert [each.to_pylist() for each in passes(iter([piece]))] == [[True] * 4]
+    monkeypatch.setattr(laid_aside.TaskContext, "get", lambda: Task("4"))
+    with pytest.raises(CheckpointError, match="has forgotten batch 3"):
+        list(passes(iter([piece])))
     (folder,) = (tmp_path / "late").iterdir()
     rows = pq.read_table(folder / "0-3.parquet").to_pylist()
     assert folder.name == "2"
