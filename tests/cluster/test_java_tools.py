@@ -61,6 +61,7 @@ SAME = [
     (ELECT, "--election-type unclean --topic TOPIC --partition 0"),
     (ELECT, "--election-type preferred --topic TOPIC --partition 9"),
     (ELECT, "--election-type preferred --path-to-json-file TMP/election.json"),
+    (ELECT, "--election-type preferred --path-to-json-file TMP/one-bucket.json"),
     (ELECT, "--election-type preferred --path-to-json-file TMP/nonsense.json"),
     (TOPICS, "--describe --topic TOPIC"),
     (TOPICS, "--describe --topic TOPIC --at-min-isr-partitions"),
@@ -124,6 +125,10 @@ def plan(rows: list[tuple[str, int, list[int]]]) -> dict[str, object]:
     return {"version": 1, "partitions": partitions}
 
 
+def election(partitions: list[tuple[str, int]]) -> dict[str, object]:
+    return {"partitions": [{"topic": name, "partition": number} for name, number in partitions]}
+
+
 def write_all(files: Callable[..., str], topic: str) -> None:
     files("topics", {"version": 1, "topics": [{"topic": topic}]})
     files("unknown-topics", {"version": 1, "topics": [{"topic": "not-there"}]})
@@ -141,7 +146,9 @@ def write_all(files: Callable[..., str], topic: str) -> None:
     files("as-it-is", {0: [1, 2], 1: [2, 3]})
     files("fewer", {0: [1]})
     partitions = [(topic, 0), (topic, 7), (topic, 1), ("not-there", 3), ("not-there", 4)]
-    files("election", {"partitions": [{"topic": name, "partition": number} for name, number in partitions]})
+    files("election", election(partitions))
+    # A map of Java keeps these two in one place, as they were put in.
+    files("one-bucket", election([("not-there", 4), ("java-00000050", 7)]))
 
 
 def test_tools_print_what_javas_print(

@@ -40,7 +40,7 @@ def list_reassignments(
     if partitions is not None:
         topics = [
             ListPartitionReassignmentsTopics(name=name, partition_indexes=numbers)
-            for name, numbers in numbers_by_topic(partitions).items()
+            for name, numbers in numbers_by_topic(sorted(partitions)).items()
         ]
     request = ListPartitionReassignmentsRequest(timeout_ms=client.timeout_ms, topics=topics)
 
@@ -70,7 +70,7 @@ def alter_reassignments(
                 for number in numbers
             ],
         )
-        for name, numbers in numbers_by_topic(wanted).items()
+        for name, numbers in numbers_by_topic(sorted(wanted)).items()
     ]
     request = AlterPartitionReassignmentsRequest(
         timeout_ms=client.timeout_ms, allow_replication_factor_change=may_change_factor, topics=topics
@@ -90,8 +90,9 @@ def alter_reassignments(
 
 
 def numbers_by_topic(partitions: Collection[TopicPartition]) -> dict[str, list[int]]:
+    """In the order in which they are given."""
     found: dict[str, list[int]] = {}
-    for partition in sorted(partitions):
+    for partition in partitions:
         found.setdefault(partition.topic, []).append(partition.partition)
     return found
 

@@ -86,7 +86,7 @@ def wanted_partitions(options: KafkaOptions) -> list[TopicPartition] | None:
     if options.has("all-topic-partitions"):
         return None
     with open(options.text("path-to-json-file") or "", encoding="utf-8") as file:
-        return parse_partitions(file.read())
+        return partition_order(parse_partitions(file.read()))  # Java asks for them as a set lists them
 
 
 def report(kind: Election, results: dict[TopicPartition, RefusedError | None]) -> int:
