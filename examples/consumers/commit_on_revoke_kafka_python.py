@@ -7,7 +7,7 @@ from kafka import AsyncConsumerRebalanceListener, KafkaConsumer
 from kafka.consumer.fetcher import ConsumerRecord
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
-POLL_MS = 200
+POLL_MS = 2000  # kafka-python 3.0 forgets what it was assigned if this ends while it joins the group
 
 Handle = Callable[[ConsumerRecord], None]
 

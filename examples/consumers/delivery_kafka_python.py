@@ -6,7 +6,7 @@ from threading import Event
 from kafka import KafkaConsumer
 from kafka.consumer.fetcher import ConsumerRecord
 
-POLL_MS = 200
+POLL_MS = 2000  # kafka-python 3.0 forgets what it was assigned if this ends while it joins the group
 
 Handle = Callable[[ConsumerRecord], None]
 

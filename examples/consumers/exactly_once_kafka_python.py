@@ -8,7 +8,7 @@ from kafka.consumer.fetcher import ConsumerRecord
 from kafka.errors import ProducerFencedError
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
-POLL_MS = 200
+POLL_MS = 2000  # kafka-python 3.0 forgets what it was assigned if this ends while it joins the group
 
 Transform = Callable[[ConsumerRecord], bytes]
 Batches = dict[TopicPartition, list[ConsumerRecord]]
