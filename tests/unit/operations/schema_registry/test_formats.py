@@ -198,6 +198,39 @@ def test_json_schema_checks_what_is_written() -> None:
             make_encoder(Schema(JSON_SCHEMA, text))
 
 
+def test_protobuf_with_maps_as_a_registry_writes_them_that_came_compiled() -> None:
+    text = """syntax = "proto3"; package shop;
+message Order {
+  repeated .shop.Order.CountsEntry counts = 1;
+  .shop.Order.Place place = 2;
+
+  message Place {
+    repeated .shop.Order.Place.NamesEntry names = 1;
+
+    message NamesEntry {
+      option map_entry = true;
+
+      string key = 1;
+      string value = 2;
+    }
+  }
+  message CountsEntry {
+    option map_entry = true;
+
+    string key = 1;
+    int64 value = 2;
+  }
+}
+"""
+    place = "message Place { map<string, string> names = 1; }"
+    plain = f"message Order {{ map<string, int64> counts = 1; Place place = 2; {place} }}"
+    document = {"counts": {"a": 1}, "place": {"names": {"en": "Cologne"}}}
+    written = make_encoder(Schema(PROTOBUF, f'syntax = "proto3"; package shop; {plain}'))(document)
+    schema = Schema(PROTOBUF, text)
+    assert make_encoder(schema)(document) == written
+    assert make_decoder(schema)(written) == {"counts": {"a": "1"}, "place": {"names": {"en": "Cologne"}}}
+
+
 def test_protobuf_by_the_path_to_its_message() -> None:
     schema = Schema(PROTOBUF, PROTO)
     document = {"item": "chair", "price": "5"}

@@ -18,6 +18,10 @@ from ottla.operations.schema_registry.framing import FIRST_MESSAGE, read_indexes
 from ottla.operations.schema_registry.schemas import Schema
 
 MAIN = "ottla_schema.proto"
+# A registry writes maps of a schema that came compiled, as Python's clients send it, as the messages that they are on
+# the wire. protoc refuses those as maps, and takes them as messages: these are marked by an option that nobody uses.
+MAP_ENTRY = "option map_entry = true;"
+MARKED = "option no_standard_descriptor_accessor = true;"
 
 
 class Messages:
@@ -115,11 +119,28 @@ def compiled(schema: Schema) -> bytes:
                 raise SchemaError(f"the schema refers to {name!r}, which is no name of a file")
             target = Path(folder, *place.parts)
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(text, encoding="utf-8")
+            target.write_text(text.replace(MAP_ENTRY, MARKED), encoding="utf-8")
         try:
-            return compile_proto(Path(folder, MAIN))
+            descriptors = compile_proto(Path(folder, MAIN))
         except ProtocError as problem:
             raise SchemaError(str(problem)) from None
+    texts = [schema.text, *(text for _, text in schema.references)]
+    return with_maps(descriptors) if any(MAP_ENTRY in text for text in texts) else descriptors
+
+
+def with_maps(descriptors: bytes) -> bytes:
+    """What is marked as entries of maps is that."""
+    from google.protobuf import descriptor_pb2  # noqa: PLC0415
+
+    files = descriptor_pb2.FileDescriptorSet.FromString(descriptors)
+    waiting = [message for file in files.file for message in file.message_type]
+    while waiting:
+        message = waiting.pop()
+        waiting += message.nested_type
+        if message.options.no_standard_descriptor_accessor:
+            message.options.Clear()
+            message.options.map_entry = True
+    return bytes(files.SerializeToString())
 
 
 def _find(messages: Any, names: list[str]) -> tuple[int, ...] | None:
