@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from ottla.base.text_width import row_text, width_of
 from ottla.cli.terminal import escape, is_terminal
 
 
@@ -27,8 +28,8 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: 
 def padded(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Headings and rows as lines of equal columns."""
     table = [tuple(columns), *map(tuple, rows)]
-    widths = [max(len(row[place]) for row in table) for place in range(len(columns))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
+    widths = [max(width_of(row[place]) for row in table) for place in range(len(columns))]
+    return [row_text(row, widths) for row in table]
 
 
 def _print_rich(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[str]) -> None:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from ottla.base.text_width import row_text, shortened, width_of
 from ottla.cli.sql.values import cell, json_line, line
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import escape, is_terminal
@@ -96,7 +97,7 @@ class TerminalOutput:
         if not self.widths:
             self.widths = widths(batch.columns, rows)
             lines = heading(batch.columns, self.widths)
-        _write([*lines, *(padded(row, self.widths) for row in rows)])
+        _write([*lines, *(row_text(row, self.widths) for row in rows)])
 
     def _paint(self, batch: Batch) -> None:
         """Up over the table before, and down again: no other screen, so that it stays when the query ends."""
@@ -106,9 +107,9 @@ class TerminalOutput:
         wide = widths(batch.columns, shown)
         count = f"{'more than ' if batch.is_cut else ''}{row_count(len(batch.rows))}"
         below = f"({count}{f', {left} not shown' if left else ''})"
-        lines = [*heading(batch.columns, wide), *(padded(row, wide) for row in shown), below]
+        lines = [*heading(batch.columns, wide), *(row_text(row, wide) for row in shown), below]
         up = f"\x1b[{self.painted}F\x1b[J" if self.painted else ""
-        print(up + "\n".join(text[: screen.columns - 1] for text in lines), flush=True)
+        print(up + "\n".join(shortened(text, screen.columns - 1) for text in lines), flush=True)
         self.painted = len(lines)
 
 
@@ -124,21 +125,17 @@ def row_count(count: int) -> str:
 
 def widths(columns: Sequence[str], rows: Rows) -> list[int]:
     table = [columns, *rows]
-    return [max(WIDTH_MIN, *(len(row[place]) for row in table)) for place in range(len(columns))]
+    return [max(WIDTH_MIN, *(width_of(row[place]) for row in table)) for place in range(len(columns))]
 
 
 def heading(columns: Sequence[str], wide: Sequence[int]) -> list[str]:
-    return [padded([escape(name) for name in columns], wide), "  ".join("-" * width for width in wide)]
-
-
-def padded(row: Sequence[str], wide: Sequence[int]) -> str:
-    return "  ".join(text.ljust(width) for text, width in zip(row, wide, strict=True)).rstrip()
+    return [row_text([escape(name) for name in columns], wide), "  ".join("-" * width for width in wide)]
 
 
 def _cells(row: Sequence[Any]) -> list[str]:
     """Each on one line, harmless, and no longer than a terminal can bear."""
     texts = (escape(cell(value)).replace("\n", "\\n").replace("\t", "\\t") for value in row)
-    return [text if len(text) <= CELL_WIDTH_MAX else f"{text[: CELL_WIDTH_MAX - 1]}…" for text in texts]
+    return [shortened(text, CELL_WIDTH_MAX) for text in texts]
 
 
 def _write(lines: Sequence[str]) -> None:

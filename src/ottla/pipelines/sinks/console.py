@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ottla.base.text_width import row_text, shortened, width_of
 from ottla.pipelines.sinks.batch import Batch, run_plan
 
 if TYPE_CHECKING:
@@ -41,8 +42,8 @@ def table_lines(names: list[str], rows: list[Any], batch: Batch) -> list[str]:
     if not rows:
         return []
     cells = [list(names), *([cell_text(value) for value in row] for row in rows)]
-    widths = [max(len(row[index]) for row in cells) for index in range(len(names))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    widths = [max(width_of(row[index]) for row in cells) for index in range(len(names))]
+    lines = [row_text(row, widths) for row in cells]
     rule = "  ".join("─" * width for width in widths)
     return [f"── {batch.query}, batch {batch.batch_id}", lines[0], rule, *lines[1:]]
 
@@ -51,4 +52,4 @@ def cell_text(value: object) -> str:
     if isinstance(value, bytes | bytearray):
         value = bytes(value).decode(errors="backslashreplace")
     text = "NULL" if value is None else str(value).replace("\n", "\\n")
-    return text if len(text) <= WIDTH_MAX else f"{text[: WIDTH_MAX - 1]}…"
+    return shortened(text, WIDTH_MAX)
