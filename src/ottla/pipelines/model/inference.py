@@ -16,20 +16,27 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
+from decimal import Decimal
 from typing import Literal
+
+from ottla.pipelines.model.inferred_numbers import (
+    DECIMAL_DIGITS,
+    Digits,
+    broken_kind,
+    digits_of,
+    exact,
+    whole_kind,
+    widest,
+)
 
 DEPTH_MAX = 16  # what is nested deeper is read as text: its JSON
 KEYS_MAX = 100  # an object with more keys than that, of which most are missing in most samples, is a map
 KEYS_PRESENT_MIN = 0.2
-EXACT_MAX = 1 << 53  # whole numbers up to here are the same as a double
-BIGINT_MAX = (1 << 63) - 1
-DECIMAL_DIGITS = 38
 DELIMITERS = (",", ";", "\t", "|")
 CONFLUENT_BYTES = 5  # a zero and the number of the schema
 
@@ -96,6 +103,7 @@ class _Seen:
     kinds: Counter[str] = field(default_factory=Counter)
     fields: dict[str, _Seen] = field(default_factory=dict)
     element: _Seen | None = None
+    digits: Digits = (0, 0)  # of numbers, at most
 
 
 def guess_format(values: Values) -> Guess:
@@ -185,7 +193,7 @@ def _guess_one(value: bytes) -> Guess:
 def _read_json(value: bytes) -> dict[str, object] | str:
     """The object, or the reason why it is none."""
     try:
-        read = json.loads(value.decode(), parse_constant=_no_constant)
+        read = json.loads(value.decode(), parse_constant=_no_constant, parse_float=exact)
     except UnicodeDecodeError:
         return "not UTF-8 text"
     except (ValueError, RecursionError):
@@ -215,7 +223,7 @@ def _plain(text: str) -> object:
         return text == "true"
     if WHOLE.fullmatch(text) and len(text) <= DECIMAL_DIGITS:
         return int(text)
-    return float(text) if BROKEN.fullmatch(text) else text
+    return exact(text) if BROKEN.fullmatch(text) else text
 
 
 # noting
@@ -224,6 +232,8 @@ def _plain(text: str) -> object:
 def _note(seen: _Seen, value: object, depth: int) -> None:
     kind = _kind(value, depth)
     seen.kinds[kind] += 1
+    if isinstance(value, int | Decimal):
+        seen.digits = widest(seen.digits, digits_of(Decimal(value)))
     if kind == "object" and isinstance(value, dict):
         for name, entry in value.items():
             _note(seen.fields.setdefault(name, _Seen()), entry, depth + 1)
@@ -239,22 +249,14 @@ def _kind(value: object, depth: int) -> str:
     if isinstance(value, bool):
         return "boolean"
     if isinstance(value, int):
-        return _whole_kind(abs(value))
-    if isinstance(value, float):
-        return "double" if math.isfinite(value) else "giant"
+        return whole_kind(abs(value))
+    if isinstance(value, Decimal):
+        return broken_kind(value)
     if isinstance(value, str):
         return _text_kind(value)
     if depth > DEPTH_MAX:
         return "string"
     return "object" if isinstance(value, dict) else "array"
-
-
-def _whole_kind(size: int) -> str:
-    if size <= EXACT_MAX:
-        return "bigint"
-    if size <= BIGINT_MAX:
-        return "wide"
-    return "huge" if size < 10**DECIMAL_DIGITS else "giant"
 
 
 def _text_kind(text: str) -> str:
@@ -313,7 +315,7 @@ class _Chooser:
             return self._object(seen, path)
         if set(counts) == {"array"}:
             return f"array<{self.type(seen.element or _Seen(), f'{path}[]')}>"
-        chosen = _scalar(seen.kinds)
+        chosen = _scalar(seen.kinds, seen.digits)
         if chosen is None:
             self.conflicts.append(Conflict(path, "string", counts))
         return chosen or "string"
@@ -327,9 +329,12 @@ class _Chooser:
         return f"struct<{','.join(f'{quoted(name)}:{kind}' for name, kind in inner.items())}>" if inner else "string"
 
 
-def _scalar(kinds: Mapping[str, int]) -> str | None:
+def _scalar(kinds: Mapping[str, int], digits: Digits) -> str | None:
     """The one type that reads them all as they were written; None if only text does."""
     found = {kind for kind, count in kinds.items() if count and kind != "null"}
+    if "fine" in found:
+        is_exact = found <= {"bigint", "wide", "huge", "double", "fine"} and sum(digits) <= DECIMAL_DIGITS
+        return f"decimal({DECIMAL_DIGITS},{digits[1]})" if is_exact else None
     if found <= {"bigint", "wide"}:
         return "bigint"
     if found <= {"bigint", "wide", "huge"}:
@@ -345,7 +350,12 @@ def _scalar(kinds: Mapping[str, int]) -> str | None:
 
 def _told(kinds: Mapping[str, int]) -> dict[str, int]:
     """The kinds by names that people know, without null."""
-    names = {"wide": "bigint above 2^53", "huge": "number above 2^63", "giant": "number beyond all types"}
+    names = {
+        "wide": "bigint above 2^53",
+        "huge": "number above 2^63",
+        "giant": "number beyond all types",
+        "fine": "number with more digits than a double has",
+    }
     return {names.get(kind, kind): count for kind, count in kinds.items() if count and kind != "null"}
 
 
@@ -353,6 +363,7 @@ def _merged(many: Iterable[_Seen]) -> _Seen:
     whole = _Seen()
     for each in many:
         whole.kinds.update(each.kinds)
+        whole.digits = widest(whole.digits, each.digits)
         for name, entry in each.fields.items():
             whole.fields[name] = _merged((whole.fields[name], entry)) if name in whole.fields else entry
         if each.element is not None:

@@ -47,6 +47,24 @@ def test_one_type_reads_all_samples(values: list[object], kind: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("numbers", "kind"),
+    [
+        ("0.30000000000000004 1.10 1e3", "double"),
+        ("12345678901234567890.123 0.5 7", "decimal(38,3)"),
+        ("0.1000000000000000055511151231257827", "decimal(38,34)"),
+        ("123456789.12345678901234567890123456789012", "string"),
+        ("1e-400", "string"),
+        ("1e400 1e9999999999999999999999", "string"),
+    ],
+)
+def test_numbers_that_a_double_would_round_are_kept(numbers: str, kind: str) -> None:
+    found = infer_json([f'{{"x": {number}}}'.encode() for number in numbers.split()])
+    assert found.schema == {"x": kind}
+    lines = infer_csv([f"{number},a".encode() for number in numbers.split() if "e" not in number])
+    assert not lines.schema or lines.schema["c1"] == kind
+
+
+@pytest.mark.parametrize(
     ("values", "remark"),
     [
         ([1, "one", 2], "x: 2 bigint, 1 string; read as string"),
