@@ -14,6 +14,7 @@ from ottla.base.bootstrap import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP, default_
 from ottla.operations.pipeline_runs.statuses import NAME
 from ottla.operations.schema_registry.addresses import RegistryAddress, address_of
 from ottla.operations.schema_registry.errors import SchemaError
+from ottla.pipelines.model.circles import circles
 from ottla.pipelines.model.fields import Duration, Problems, Share, read_spec
 from ottla.pipelines.model.problems import Path, PipelineError, Problem, did_you_mean
 from ottla.pipelines.model.row_order import order_of
@@ -189,9 +190,12 @@ def read_pipeline(values: object, steps: Mapping[str, type[object]], folder: str
     _check_references(streams, problems)
     if not problems:
         _check_order(streams, problems)
+    pipeline = Pipeline(head, streams, folder)
+    if not problems:
+        problems += circles(pipeline)
     if problems:
         raise PipelineError(problems)
-    return Pipeline(head, streams, folder)
+    return pipeline
 
 
 def _read_streams(

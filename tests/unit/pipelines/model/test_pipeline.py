@@ -98,6 +98,29 @@ def test_what_is_no_pipeline(text: str) -> None:
     assert problems_of(text)[0].endswith("a pipeline is a mapping; start with `name: …`")
 
 
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("site-.*", "matches site-dead-letters, to which dead letters go"),
+        ("late|orders", "matches late, to which late rows go"),
+        ("views?", "matches views, to which rows of stream views go"),
+    ],
+)
+def test_a_pattern_that_matches_what_the_pipeline_writes_is_refused(pattern: str, expected: str) -> None:
+    text = STREAMS.replace("topic: [events, more-events]", f"pattern: {pattern!r}")
+    (problem,) = problems_of(text.replace("name: site", "name: site\nlate_rows: late"))
+    assert problem.startswith("file.yaml:6: ")
+    assert expected in problem
+
+
+def test_a_pattern_may_match_what_other_pipelines_and_other_clusters_have() -> None:
+    text = STREAMS.replace("topic: [events, more-events]", "pattern: '[^s].*'")
+    assert problems_of(text.replace("name: site", "name: site\ndead_letters: false"))
+    elsewhere = text.replace("starting: latest", "bootstrap.servers: 'other:9092'")
+    assert read(elsewhere).streams["events"].origin == TopicSource(pattern="[^s].*", bootstrap_servers="other:9092")
+    assert read(STREAMS.replace("topic: [events, more-events]", "topic: [views]"))
+
+
 def test_a_pipeline_without_an_end() -> None:
     assert any("no stream has a `to`" in text for text in problems_of(FLAT.split("to:", maxsplit=1)[0]))
 
