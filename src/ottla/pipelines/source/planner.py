@@ -45,6 +45,7 @@ class Planner:
         self.newest: Offsets = {}  # the ends of the logs when they were last asked for
         self.fixed_end: Offsets | None = None
         self.last_trigger_s: float | None = None  # none yet: the first batch does not wait
+        self.has_only_begun = False  # a new query, or one whose first batch was cut off
         self.topic_ids = TopicIds(options.loss_folder)
 
     def batch_ranges(self) -> list[Range]:
@@ -67,6 +68,7 @@ class Planner:
         start = self._resolve(self.options.starting, partitions, "startingOffsets")
         named = [each for each, offset in self.options.starting.offsets.items() if offset >= 0]
         self._check_start(start, self.cluster.latest(named), Bound(everywhere=LATEST))
+        self.has_only_begun = True
         return start
 
     def fix_end(self) -> None:
@@ -76,9 +78,11 @@ class Planner:
     def next_end(self, start: Offsets, offsets_max: int | None, offsets_min: int | None) -> Offsets:
         """Where the next batch ends; `start` itself when it should not be run yet. The batch before is done."""
         self.topic_ids.batch_done()
+        self.has_only_begun = False
         end = self._latest(start)
         self._check_anew(start)
         self.newest = end
+        end = self._without_anew(start, end)
         if self.fixed_end is not None:
             fixed = self.fixed_end
             end = {each: min(end[each], fixed[each]) for each in end if each in fixed}
@@ -95,8 +99,15 @@ class Planner:
         """What the tasks of one batch read; says what is lost."""
         if not self.topic_ids.has_looked:  # a batch of an earlier run
             self._partitions()
+        if self.has_only_begun:
+            start = self._begun_again(start, end)
         known = start | self._earliest_of_new(start, end)
-        if gone := sorted(start.keys() - end.keys()):
+        left_out = sorted(start.keys() - end.keys())
+        gone = [each for each in left_out if not self.topic_ids.is_anew(each.topic)]
+        for each in sorted({*left_out} - {*gone}):  # the next batch begins with them
+            if start[each] > 0:
+                report_loss(self.options, _anew(each, start[each]))
+        if gone:
             words = ", ".join(f"{each} from offset {start[each]} on" for each in gone)
             report_loss(self.options, f"partitions are gone: {words}")
         shrunk = sorted(each for each in end if end[each] < known[each])
@@ -106,12 +117,24 @@ class Planner:
                 f"{each} was read up to offset {known[each]}, but now it ends at {end[each]}: "
                 "its topic was deleted and made anew, or its log was cut",
             )
-        anew = sorted(each for each in end if each in start and self.topic_ids.is_anew(each.topic))
+        anew = sorted(each for each in end if self.topic_ids.is_anew(each.topic) and each in start)
         for each in anew:
             if each not in shrunk and known[each] > 0:
                 report_loss(self.options, _anew(each, known[each]))
         known |= self.cluster.earliest({*shrunk, *anew})
         return self._split(Range(*each, known[each], offset) for each, offset in sorted(end.items()))
+
+    def _begun_again(self, start: Offsets, end: Offsets) -> Offsets:
+        """The first batch of a query that was cut off in it: Spark has kept its end, but asks anew where it began. What
+        has come into being since belongs to the next batch; and `latest` is not what it was, so that records would be
+        passed over without a word."""
+        starting = self.options.starting
+        if starting.everywhere == LATEST or LATEST in starting.offsets.values():
+            raise SourceError(
+                "the query was cut off in its first batch, and where that began (startingOffsets latest) is not known "
+                "any more: begin with a new checkpoint, and with startingOffsets or startingTimestamp from before"
+            )
+        return {each: offset for each, offset in start.items() if each in end}
 
     def _check_anew(self, start: Offsets) -> None:
         """A new topic may end where reading stopped in the old one: nothing would be planned, and nobody would know."""
@@ -120,6 +143,12 @@ class Planner:
         for each in sorted(start):
             if start[each] > 0 and self.topic_ids.is_other(each.topic, self.topic_ids.seen):
                 report_loss(self.options, _anew(each, start[each]))
+
+    def _without_anew(self, start: Offsets, end: Offsets) -> Offsets:
+        """Topics that were made anew are left out of one batch, and are new in the next: so they are read from their
+        beginning, also where they end as the old ones did, and whoever looks at offsets alone sees it."""
+        anew = {each.topic for each in start if self.topic_ids.is_other(each.topic, self.topic_ids.seen)}
+        return {each: offset for each, offset in end.items() if each.topic not in anew}
 
     def _split(self, ranges: Iterable[Range]) -> list[Range]:
         return split(ranges, self.options.partitions_min, self.options.records_per_partition_max)

@@ -171,6 +171,28 @@ def test_new_partitions_are_read_from_their_beginning(cluster: FakeCluster) -> N
     assert made.ranges({A: 100, B: 60}, end) == [Range("t", 2, 0, 7)]
 
 
+def test_a_first_batch_that_is_done_again_leaves_new_partitions_to_the_next(cluster: FakeCluster) -> None:
+    """Spark has kept the end of the batch that was cut off, and asks a new process where the query began."""
+    cluster.logs[C] = (0, 7)
+    again = planner(cluster, startingOffsets="earliest")
+    start, end = again.initial(), {A: 10, B: 55}
+    assert again.ranges(start, end) == [Range("t", 0, 0, 10), Range("t", 1, 50, 55)]
+    assert again.next_end(end, None, None)[C] == 7
+
+
+@pytest.mark.parametrize("starting", ["latest", '{"t": {"0": -1, "1": -2}}'])
+def test_a_first_batch_that_began_at_the_latest_is_not_done_again_without_its_records(
+    cluster: FakeCluster, starting: str
+) -> None:
+    again = planner(cluster, startingOffsets=starting)
+    start = again.initial()
+    with pytest.raises(SourceError, match="cut off in its first batch"):
+        again.ranges(start, {A: 100, B: 60})
+    first = planner(cluster, startingOffsets=starting)
+    begun = first.initial()
+    assert first.ranges(begun, first.next_end(begun, None, None))[:1] in ([], [Range("t", 1, 50, 60)])
+
+
 def test_a_new_partition_without_its_beginning_is_a_loss(cluster: FakeCluster) -> None:
     with pytest.raises(DataLossError, match="the new partition t-1 begins at offset 50"):
         planner(cluster).ranges({A: 100}, {A: 100, B: 60})
@@ -227,18 +249,34 @@ def test_what_was_read_before_is_not_read_again_from_another_topic(cluster: Fake
     assert len(planner(cluster, False, lossFolder=str(tmp_path)).batch_ranges()) == 2, "from the beginning it is read"
 
 
-def test_a_topic_made_anew_is_read_from_its_beginning_once(cluster: FakeCluster, tmp_path: Path) -> None:
-    reader = planner(cluster, failOnDataLoss="false", lossFolder=str(tmp_path))
+@pytest.mark.parametrize("length", [90, 100, 120])
+def test_a_topic_made_anew_is_read_from_its_beginning_once(cluster: FakeCluster, tmp_path: Path, length: int) -> None:
+    """Also if it ends where the old one did: by offsets alone there would be nothing new."""
+    given = {"failOnDataLoss": "false", "lossFolder": str(tmp_path)}
+    reader = planner(cluster, **given)
+    start = reader.next_end(reader.initial(), None, None)
+    cluster.ids, cluster.logs = {"t": "second"}, {A: (0, length), B: (0, 60)}
+    between = reader.next_end(start, None, None)
+    assert reader.ranges(start, between) == []
+    assert planner(cluster, **given).ranges(start, between) == [], "a run that does the batch again"
+    assert any(ANEW in loss for loss in collect_losses(str(tmp_path)))
+    whole = [Range("t", 0, 0, length), Range("t", 1, 0, 60)]
+    for each in (planner(cluster, **given), reader):  # a run that was started after that batch; the same run
+        end = each.next_end(between, None, None)
+        assert each.ranges(between, end) == whole
+        assert each.ranges(between, end) == whole, "the batch was not done yet"
+        assert each.next_end(end, None, None) == end
+    assert collect_losses(str(tmp_path)) == []
+    cluster.logs[A] = (0, 130)
+    assert reader.ranges(end, reader.next_end(end, None, None)) == [Range("t", 0, length, 130)]
+
+
+def test_a_batch_that_reads_a_topic_and_the_one_made_anew_was_planned_before(cluster: FakeCluster) -> None:
+    reader = planner(cluster, failOnDataLoss="false")
     start = reader.next_end(reader.initial(), None, None)
     cluster.ids, cluster.logs = {"t": "second"}, {A: (0, 120), B: (0, 60)}
-    end = reader.next_end(start, None, None)
-    whole = [Range("t", 0, 0, 120), Range("t", 1, 0, 60)]
-    assert reader.ranges(start, end) == whole
-    assert reader.ranges(start, end) == whole, "the batch was not done yet"
-    assert planner(cluster, failOnDataLoss="false", lossFolder=str(tmp_path)).ranges(start, end) == whole
-    assert any(ANEW in loss for loss in collect_losses(str(tmp_path)))
-    cluster.logs[A] = (0, 130)
-    assert reader.ranges(end, reader.next_end(end, None, None)) == [Range("t", 0, 120, 130)]
+    reader.next_end(start, None, None)
+    assert reader.ranges(start, {A: 120, B: 60}) == [Range("t", 0, 0, 120), Range("t", 1, 0, 60)]
 
 
 def test_a_topic_made_anew_between_two_runs_is_a_loss(cluster: FakeCluster, tmp_path: Path) -> None:
@@ -249,8 +287,8 @@ def test_a_topic_made_anew_between_two_runs_is_a_loss(cluster: FakeCluster, tmp_
         planner(cluster, lossFolder=str(tmp_path)).ranges(start, start)
     anew = planner(cluster, lossFolder=str(tmp_path))
     anew.fix_end()
-    anew.initial()  # a new checkpoint
-    assert anew.ranges(start, start) == []
+    begun = anew.initial()  # a new checkpoint
+    assert anew.ranges(begun, anew.next_end(begun, None, None)) == []
 
 
 def test_a_leader_that_knows_too_little_for_a_moment_is_no_loss(cluster: FakeCluster) -> None:
