@@ -231,6 +231,8 @@ WRONG = [
     ("SELECT * FROM empty$", "whose topic is empty: nothing tells its columns"),
     ("CREATE TABLE x (a INT) WITH (topic = 'fish')", "the topic 'fish', which does not exist"),
     ("SELECT a.id, b.id FROM orders$ a JOIN orders$ b ON a.id = b.id", "two columns are called 'id'"),
+    ("SELECT array(struct(id AS x, at AS x)) AS a FROM orders$", "column 'a' has a struct with two fields 'x'"),
+    ("SELECT to_timestamp_ltz(id, 3) AS t FROM orders$", "has an argument that the function does not take"),
     ("SELECT id FROM orders$ ORDER BY id EMIT CHANGES", "line 1, column 1: Sorting is not supported"),
 ]
 

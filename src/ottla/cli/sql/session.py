@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
 
+from ottla.base.counting import counted
 from ottla.cli.sql import pipelines
 from ottla.cli.sql.output import Output
 from ottla.cli.terminal import is_terminal, warn
@@ -40,6 +41,7 @@ from ottla.pipelines.sql.documents import (
     RESULT,
     Head,
     document_of,
+    late_words,
     origin_of,
     output_of,
     starting_at,
@@ -206,7 +208,7 @@ class Session:
         except PipelineError as wrong:
             at = self._place(query, select, wrong.__cause__)
             raise StatementError(with_cure("; ".join(_words(wrong))), at) from None
-        self._tell_losses(running, list(tables.values()))
+        self._tell_losses(running, query, list(tables.values()))
 
     def _tables(self, select: s.Select) -> tuple[Query, dict[str, Table]]:
         """Raises SqlError at its place in the statement."""
@@ -252,17 +254,17 @@ class Session:
         if is_terminal(sys.stdout) and is_terminal(sys.stderr) and not select.is_continuous:
             warn(f"{time.monotonic() - started:.1f} s")
 
-    def _tell_losses(self, running: RunningQuery, tables: Sequence[Table]) -> None:
+    def _tell_losses(self, running: RunningQuery, query: Query, tables: Sequence[Table]) -> None:
         losses = running.losses
         if losses.unreadable:
             example = f", the first: {losses.example}" if losses.example else ""
             count = losses.unreadable
-            warn(f"{_counted(count, 'record')} could not be read and {_are(count)} in no row{example}")
+            warn(f"{counted(count, 'record')} could not be read and {_are(count)} in no row{example}")
             self.has_losses = self.has_losses or not all(table.skips_unreadable for table in tables)
         if losses.empty:
-            warn(f"{_counted(losses.empty, 'tombstone')} (no value) {_are(losses.empty)} in no row")
+            warn(f"{counted(losses.empty, 'tombstone')} (no value) {_are(losses.empty)} in no row")
         if losses.late:
-            warn(f"{_counted(losses.late, 'row')} came later than the watermark allows: in no window")
+            warn(late_words(query, losses.late))
 
     def _tell_remarks(self, table: Table) -> None:
         for remark in table.remarks:
@@ -366,10 +368,6 @@ def _unknown(catalog: Catalog, name: str, problem: SqlError) -> SqlError:
 
 def _words(wrong: PipelineError) -> list[str]:
     return [f"{problem.cause}{'; ' if problem.cure else ''}{problem.cure}" for problem in wrong.problems]
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _are(count: int) -> str:

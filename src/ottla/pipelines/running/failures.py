@@ -19,6 +19,8 @@ AWAITED = "Exception thrown in awaitResult:"  # of another thread, whose own wor
 CAUSE = re.compile(r"^Caused by: [\w.$]+: (?!Exception thrown in awaitResult)(.+)$", re.MULTILINE)
 STATE = re.compile(r"\[CANNOT_LOAD_STATE_STORE[\w.]*\] (?:An error occurred during loading state\. )?(.+)")
 GONE = re.compile(r"(\S+) does not exist")
+UNFIT_CALL = re.compile(r'Cannot resolve the runtime replaceable expression "(.+)"\. The replacement is unresolved')
+UNFIT_WORDS = "has an argument that the function does not take in Spark's SQL"
 FRAMES = re.compile(r"^\s+(at |File |\^|\.\.\. \d+ more)")
 CURES = (
     ("failOnDataLoss", "if that was meant, set fail_on_data_loss: false to go on with what is there, or run --fresh"),
@@ -56,6 +58,9 @@ def _lost(words: str) -> str:
 def first_cause(text: str) -> str:
     """The last Python error in a stack of Java and Python frames, or what Java told Py4J, else the first line of the
     message."""
+    unfit = UNFIT_CALL.search(text)
+    if unfit is not None:  # that Spark did not expect it is of no use to who wrote it
+        return _shortened(f"{unfit[1]} {UNFIT_WORDS}")
     found = PYTHON_ERROR.findall(text)
     if found:
         name, words = found[-1]
@@ -66,6 +71,8 @@ def first_cause(text: str) -> str:
     if len(lines) > 1 and lines[0].startswith(CALLED):
         del lines[0]
     told = lines[0].lstrip(": ").strip() if lines else ""
+    if told.endswith(":") and len(lines) > 1:
+        told = f"{told} {lines[1].strip()}"
     return _shortened(told if told and not told.endswith(":") else f"{told} Spark did not say why".strip())
 
 

@@ -6,6 +6,7 @@ topic that was empty is looked at again.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ottla.pipelines.model.inference import Guess, Inference, guess_format, infer
@@ -114,7 +115,7 @@ class Catalog:
             columns=found.schema,
             parsing={**_parsing(guess), **table.parsing},
             is_inferred=True,
-            remarks=tuple(found.remarks()),
+            remarks=(*found.remarks(), *(_rounded(found, found.schema) if guess.format == "json" else ())),
         )
 
     def _compared(self, table: Table) -> Table:
@@ -123,18 +124,35 @@ class Catalog:
         if table.format != "json" or not table.columns:
             return table
         found = infer(sample_values(self._options(table.topic), SAMPLES), _declared_guess(table))
-        present = {name.lower(): name for name in (*found.schema, *found.left_out)}
-        missing = {*table.columns} - {*present.values(), table.in_record_key} if present else set()
-        for name in table.columns:
-            if name in missing and name.lower() in present:
-                raise SqlError(f"has the column {name}, which its records call {present[name.lower()]}: write it so")
-        told = [f"{name}: in none of {found.samples} samples, NULL there" for name in table.columns if name in missing]
-        return replace(table, remarks=tuple(told))
+        return replace(table, remarks=tuple(compare(table, found)))
 
     def _options(self, topic: str | None) -> Options:
         head = PipelineHead(name="ottla-sql", bootstrap_servers=self.head.bootstrap, client=dict(self.head.client))
         source = TopicSource(topic=[topic]) if topic else TopicSource(pattern=".*")
         return read_options(source_options(head, source, "earliest", None, None))
+
+
+def compare(table: Table, found: Inference) -> list[str]:
+    """What is to be told about a declaration, beside samples of its records. Raises SqlError."""
+    present = {*found.schema, *found.left_out}
+    missing = {*table.columns} - {*present, table.in_record_key} if present else set()
+    written = {name.lower(): name for name in present}
+    for name in table.columns:
+        if name in missing and name.lower() in written:
+            raise SqlError(f"has the column {name}, which its records call {written[name.lower()]}: write it so")
+    told = [f"{name}: in none of {found.samples} samples, NULL there" for name in table.columns if name in missing]
+    declared = {name.lower(): name for name in table.columns}
+    others = {other: name for other in sorted(present) if (name := declared.get(other.lower(), other)) != other}
+    told += [f"{other}: so some samples write {name}, which is NULL there" for other, name in others.items()]
+    return [*told, *_rounded(found, table.columns)]
+
+
+def _rounded(found: Inference, columns: Mapping[str, str]) -> list[str]:
+    """Spark reads a number with a fraction as a double before it makes text of it."""
+    mixed = {each.path for each in found.conflicts if "double" in each.counts}
+    as_text = [name for name, kind in columns.items() if kind == "string"]
+    lossy = [name for name in as_text if name in mixed or found.schema.get(name) == "double"]
+    return [f"{name}: numbers as text are rounded (1.10 is 1.1); DECIMAL(38, 18) keeps digits" for name in lossy]
 
 
 def _declared_guess(table: Table) -> Guess:

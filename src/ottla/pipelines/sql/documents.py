@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ottla.base.counting import counted
 from ottla.pipelines.sql.stars import without_doubles
 from ottla.pipelines.sql.tables import Table, stream_of
 from ottla.pipelines.steps.sql_query import STREAM, Query, rewrite_query
@@ -17,6 +18,7 @@ from ottla.pipelines.steps.sql_tokens import PIECES, SqlError, tokenize
 
 RESULT = "result"
 WINDOWS = ("window", "session_window")
+SESSION = "SESSION_WINDOW"
 
 
 @dataclass(frozen=True)
@@ -66,12 +68,21 @@ def document_of(
 
 def output_of(query: Query, tables: Sequence[Table]) -> str:
     """How a pipeline tells what changes: windows that a watermark closes are told once, other groups at each change."""
-    words = [piece.strip("`").upper() for piece in query.pieces]
-    is_grouped = any(words[at : at + 2] == ["GROUP", "BY"] for at in range(len(words)))
-    if not is_grouped:
+    words = _words(query)
+    if not _is_grouped(words):
         return "append"
     has_window = any(name.upper() in words for name in WINDOWS)
     return "append" if has_window and all(table.event_time for table in tables if not table.key) else "update"
+
+
+def late_words(query: Query, count: int) -> str:
+    """What Spark has counted as late: rows, but of a query that groups the groups that they would have been in. A row
+    may be late for some of its sliding windows only."""
+    words = _words(query)
+    if not _is_grouped(words) or SESSION in words:
+        return f"{counted(count, 'row')} came later than the watermark allows: not in the result"
+    groups = counted(count, "group")
+    return f"rows of {groups} came later than the watermark allows: not in these groups (counted batch by batch)"
 
 
 def starting_at(table: Table, starting: str) -> Table:
@@ -107,6 +118,14 @@ def origin_of(query: Query, spark_text: str, index: int) -> int | None:
             return query.starts[count] if count < len(query.starts) else None
         count += 1
     return None
+
+
+def _words(query: Query) -> list[str]:
+    return [piece.strip("`").upper() for piece in query.pieces]
+
+
+def _is_grouped(words: Sequence[str]) -> bool:
+    return any(words[at : at + 2] == ["GROUP", "BY"] for at in range(len(words)))
 
 
 def _safe_names(tables: Sequence[str], words: Collection[str]) -> dict[str, str]:

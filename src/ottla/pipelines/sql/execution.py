@@ -33,6 +33,7 @@ from ottla.pipelines.running.failures import first_cause
 from ottla.pipelines.running.problem_location import plain_words
 from ottla.pipelines.running.progress import is_batch
 from ottla.pipelines.running.starting import find_ranges
+from ottla.pipelines.source.losses import CURE as LOSS_CURE
 from ottla.pipelines.source.losses import SourceError
 from ottla.pipelines.sql.documents import RESULT
 from ottla.pipelines.sql.losses import HistoryBuilder, Losses, count_losses, losses_of
@@ -151,7 +152,7 @@ class RunningQuery:
         except AnalysisException as problem:
             end = QueryFailedError(with_cure("; ".join(filter(None, plain_words(problem)))), problem)
         except (PySparkException, Py4JError, OSError) as problem:
-            end = QueryFailedError(first_cause(str(problem)), problem)
+            end = QueryFailedError(without_checkpoints(first_cause(str(problem))), problem)
         except Exception as problem:  # noqa: BLE001 (whoever waits for rows must hear of it)
             end = QueryFailedError(f"{type(problem).__name__}: {problem}", problem)
         if self._is_cancelled.is_set():
@@ -306,6 +307,12 @@ class ChangesQuery(RunningQuery):
 
     def _interrupt(self) -> None:
         """It looks itself, and stops behind the batch at work."""
+
+
+def without_checkpoints(words: str) -> str:
+    """Data that is gone, without the cure that is meant for programs: a query at the prompt has neither a checkpoint
+    nor options."""
+    return words.replace(f". {LOSS_CURE}", "; begin the query again")
 
 
 def with_cure(words: str, is_pipeline: bool = False) -> str:

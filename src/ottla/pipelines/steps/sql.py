@@ -13,11 +13,13 @@ or the state of a stream grows without end. What a WHERE on the stream alone lea
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
+from pyspark.sql import types as T  # noqa: N812 (everybody's name for it)
 
 from ottla.pipelines.model.row_order import RowOrder, one_row_for_each
 from ottla.pipelines.steps.columns import need_columns
@@ -86,6 +88,7 @@ class Sql:
         if frame.is_streaming and (self.streams or _keeps_state(result, used)):
             frame = replace(frame, passages=(*frame.passages[:-1], replace(frame.passages[-1], has_state=True)))
         _check_names(result.columns)
+        _check_inner_names(result.schema)
         if STREAM not in query.tables.values() and (frame.is_streaming or frame.around.is_counting):
             raise StepError("does not read the stream", "write FROM stream", "query")  # nobody would count its rows
         event_time = frame.event_time if frame.event_time in result.columns else None
@@ -148,6 +151,27 @@ def _check_names(names: list[str]) -> None:
         if name.lower() in seen:
             raise StepError(f"two columns are called {name!r}", "write AS another_name behind one of them", "query")
         seen.add(name.lower())
+
+
+def _check_inner_names(schema: T.StructType) -> None:
+    """JSON, and whoever reads it, has only one of two equal names in a struct: the other value would be lost."""
+    for entry in schema.fields:
+        name = equal_name(entry.dataType)
+        if name is not None:
+            raise StepError(
+                f"column {entry.name!r} has a struct with two fields {name!r}", "give one another name", "query"
+            )
+
+
+def equal_name(kind: T.DataType) -> str | None:
+    """One that two fields of the same struct have, at any depth."""
+    if isinstance(kind, T.StructType):
+        twice = (name for name, count in Counter(kind.names).items() if count > 1)
+        inner = (equal_name(entry.dataType) for entry in kind.fields)
+        return next((name for name in (*twice, *inner) if name is not None), None)
+    if isinstance(kind, T.ArrayType):
+        return equal_name(kind.elementType)
+    return equal_name(kind.keyType) or equal_name(kind.valueType) if isinstance(kind, T.MapType) else None
 
 
 def _run(spark: SparkSession, query: Query, rows: Mapping[str, DataFrame]) -> DataFrame:

@@ -44,3 +44,15 @@ def test_state_that_is_gone_is_named() -> None:
 
 def test_what_java_says_is_told_and_not_that_it_was_called() -> None:
     assert first_cause(STATE.format("no space is left")) == "SparkException: no space is left"
+
+
+def test_a_sentence_that_goes_on_in_the_next_line_is_told_to_its_end() -> None:
+    text = "[INCONSISTENT] You may get a different result:\nAll week-based patterns are unsupported. SQLSTATE: 42K0B"
+    assert first_cause(text) == "You may get a different result: All week-based patterns are unsupported."
+    assert first_cause("It failed:") == "It failed: Spark did not say why"
+
+
+def test_a_call_that_does_not_fit_is_no_internal_error() -> None:
+    call = 'Cannot resolve the runtime replaceable expression "to_timestamp_ltz(1, 3)". The replacement is unresolved'
+    text = f': org.apache.spark.SparkException: [INTERNAL_ERROR] {call}: "gettimestamp(1, 3)". SQLSTATE: XX000'
+    assert first_cause(text).startswith("to_timestamp_ltz(1, 3) has an argument that the function does not take")

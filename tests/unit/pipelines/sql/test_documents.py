@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from ottla.pipelines.model.pipeline import read_pipeline
+from ottla.pipelines.source.losses import CURE
 from ottla.pipelines.sql.completion import candidates
-from ottla.pipelines.sql.documents import Head, document_of, origin_of, output_of, tables_in, without_limit
-from ottla.pipelines.sql.execution import records_per_task
+from ottla.pipelines.sql.documents import Head, document_of, late_words, origin_of, output_of, tables_in, without_limit
+from ottla.pipelines.sql.execution import records_per_task, without_checkpoints
 from ottla.pipelines.sql.losses import Losses, count_losses
 from ottla.pipelines.sql.tables import Table, stream_of
 from ottla.pipelines.steps.sql_tokens import SqlError, UnknownTableError
@@ -166,3 +167,20 @@ def test_losses_of_all_observations_are_summed() -> None:
 )
 def test_completion(before: str, begun: str, found: list[str]) -> None:
     assert candidates(before, begun, ["orders", "page-views"], ["amount"]) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("SELECT id FROM orders", "2 rows came later than the watermark allows: not in the result"),
+        ("SELECT 1 FROM orders GROUP BY session_window(at, '1 minute')", "2 rows came later"),
+        ("SELECT k FROM orders GROUP BY k, window(at, '1 minute')", "rows of 2 groups came later"),
+    ],
+)
+def test_what_came_late_is_counted_as_spark_counts(text: str, words: str) -> None:
+    query, _ = tables_in(text, ["orders"])
+    assert late_words(query, 2).startswith(words)
+
+
+def test_the_cure_for_lost_records_is_one_that_a_prompt_has() -> None:
+    assert without_checkpoints(f"t-0 is gone. {CURE}") == "t-0 is gone; begin the query again"
