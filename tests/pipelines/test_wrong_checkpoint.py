@@ -84,6 +84,41 @@ def test_a_deleted_checkpoint_ends_the_run_before_anything_is_written(command: C
     assert in_table(command) == in_topic(command) == everything
 
 
+TWO = """\
+name: {name}
+bootstrap.servers: {bootstrap}
+streams:
+  rows:
+    from: {topic: "{name}-in"}
+    steps:
+      - parse: {format: json, schema: {n: long}}
+  totals:
+    from: rows
+    steps:
+      - window: {total: true, count: rows}
+    output: update
+    to: {sqlite: rows.db, table: totals, mode: append}
+  copies:
+    from: rows
+    to: {sqlite: rows.db, table: rows}
+"""
+
+
+def test_state_that_is_gone_ends_the_run_before_another_query_writes(command: Command) -> None:  # noqa: F811
+    command.write(TWO)
+    command.make_topic()
+    fill(command, 0, 3)
+    assert command.run().code == 0
+    state = command.folder / "state" / command.name / "totals" / "checkpoint" / "state"
+    state.rename(state.with_name("elsewhere"))
+    fill(command, 3, 5)
+    assert f"{state} is gone; put back the folder as it was, or begin anew with --fresh" in command.refused()
+    assert in_table(command) == [0, 1, 2]
+    state.with_name("elsewhere").rename(state)
+    assert command.run().code == 0
+    assert in_table(command) == [0, 1, 2, 3, 4]
+
+
 def test_rows_with_their_offsets_go_on_without_the_checkpoint_and_reset_begins_anew(
     command: Command,  # noqa: F811
     capsys: pytest.CaptureFixture[str],

@@ -25,7 +25,7 @@ from ottla.pipelines.running.belonging import (
     check_state,
     check_swept,
 )
-from ottla.pipelines.running.checkpoint import Checkpoint, Ends
+from ottla.pipelines.running.checkpoint import FRESH, STATE, Checkpoint, CheckpointError, Ends
 from ottla.pipelines.running.delivery import SINKS_FOLDER, Delivery, can_last, kept_by_sinks, make_delivery
 from ottla.pipelines.running.notes import list_folder, read_note, write_note
 from ottla.pipelines.sinks.staging import local_path
@@ -60,12 +60,20 @@ class Beginning:
         passages = list(passages)
         if not self.is_new:
             changes = shape.check_shape(self.pipeline, self.stream, passages, self.kept, is_new=False)
+            if any(each.keeps_state for each in passages):
+                self._check_state_is_there()
             if self._has_unsent():
                 shape.check_unsent(self.pipeline, self.stream, passages, self.kept)
             return changes
         if self.is_from_sinks:
             check_state([each.step for each in passages if each.keeps_state], name_of(self.pipeline, self.stream))
         return []
+
+    def _check_state_is_there(self) -> None:
+        """Spark would find out in the batch, when other queries have begun theirs. Raises CheckpointError."""
+        names = list_folder(self.checkpoint.folder)
+        if self.committed >= 0 and names and STATE not in names:
+            raise CheckpointError(f"{self.checkpoint.folder}/{STATE} is gone; {FRESH}")
 
     def _has_unsent(self) -> bool:
         done, _ = dead_letters.noted(self.kept)

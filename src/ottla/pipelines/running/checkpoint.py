@@ -2,7 +2,7 @@
 
 `metadata` holds the id of the query: a new checkpoint is a new query, also when its name is the same. `offsets/N` is
 written before batch N runs: a version, the batch's metadata with its watermark, then one line per source. `commits/N`
-says that batch N is done.
+says that batch N is done. `state` is what steps remember.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NO_OFFSET = "-"
+STATE = "state"
 
 FRESH = "put back the folder as it was, or begin anew with --fresh"
 
@@ -60,7 +61,8 @@ class Checkpoint:
             raise CheckpointError(f"{self.folder}/metadata is damaged; {FRESH}") from None
 
     def check(self) -> None:
-        """The newest files of both logs must be whole. Raises CheckpointError."""
+        """The newest of both logs must be whole, and the one before, where a batch begins. Raises CheckpointError.
+        Spark would find out as well, when other queries have begun."""
         newest = self.newest_planned()
         if newest >= 0:
             self.planned(newest)
@@ -71,6 +73,8 @@ class Checkpoint:
             raise CheckpointError(f"{self.folder}/commits/{done} is damaged; {FRESH}")
         if done > newest:
             raise CheckpointError(f"{self.folder}/offsets ends before batch {done}, which was done; {FRESH}")
+        if newest > 0 and self.planned(newest - 1) is None:
+            raise CheckpointError(f"{self.folder}/offsets/{newest - 1} is gone; {FRESH}")
 
     def newest_planned(self) -> int:
         """The newest batch that was begun, -1 if none."""

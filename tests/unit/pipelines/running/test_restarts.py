@@ -41,7 +41,8 @@ def pipeline(text: str = FILE) -> Pipeline:
 
 
 def make_checkpoint(folder: Path) -> Checkpoint:
-    for name, text in (("metadata", '{"id":"abc"}'), ("offsets/3", OFFSETS), ("commits/3", COMMIT)):
+    files = {"metadata": '{"id":"abc"}', "offsets/2": OFFSETS, "offsets/3": OFFSETS, "commits/3": COMMIT}
+    for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     return Checkpoint(cast("Any", None), str(folder))
@@ -80,6 +81,9 @@ def test_parts_that_are_gone_are_told(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="metadata is gone"):
         checkpoint.check()
     (tmp_path / "metadata").write_text('{"id":"abc"}')
+    (tmp_path / "offsets" / "2").unlink()
+    with pytest.raises(CheckpointError, match="offsets/2 is gone"):  # nobody knows where batch 3 begins
+        checkpoint.check()
     (tmp_path / "offsets" / "3").unlink()
     with pytest.raises(CheckpointError, match="ends before batch 3"):
         checkpoint.check()
