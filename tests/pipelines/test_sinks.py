@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import csv
+import json
 import pickle
 import uuid
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType
@@ -229,6 +232,27 @@ def test_files_may_be_in_folders_by_column(spark: SparkSession, query: str, tmp_
     FilesSink(str(tmp_path / "out"), partition_by=("kind",)).write(rows, Batch(query, 0, str(tmp_path / "p")))
     assert spark.read.parquet(str(tmp_path / "out")).groupBy("kind").count().count() == 2
     assert not list(tmp_path.glob(".*unfinished*"))
+
+
+def test_times_and_numbers_in_files_are_what_other_readers_read(
+    spark: SparkSession, query: str, tmp_path: Path
+) -> None:
+    """pandas made 1816 of the last day of 9999; Spark writes NaN as a text, and three digits of a time without zone."""
+    end, noon = "9999-12-31 23:59:59.999999", "2026-01-01 12:00:00.000005"
+    rows = spark.sql(
+        f"SELECT timestamp '{end}Z' AS until, timestamp_ntz '{noon}' AS local, double('NaN') AS ratio,"
+        " array(1.5D, double('-Infinity')) AS list, 2.5D AS price"
+    )
+    for form in ("parquet", "json", "csv"):
+        FilesSink(str(tmp_path / form), form).write(rows, Batch(query, 0, str(tmp_path / f"{form}-p")))
+    (row,) = pq.read_table(tmp_path / "parquet").to_pylist()
+    assert (row["until"], row["local"]) == (datetime.fromisoformat(f"{end}Z"), datetime.fromisoformat(noon))
+    (line,) = (json.loads(file.read_text()) for file in (tmp_path / "json").rglob("*.json"))
+    times = {"until": "9999-12-31T23:59:59.999999Z", "local": "2026-01-01T12:00:00.000005"}
+    assert line == times | {"ratio": None, "list": [1.5, None], "price": 2.5}
+    with next((tmp_path / "csv").rglob("*.csv")).open(newline="") as stream:
+        (found,) = csv.DictReader(stream)
+    assert found == times | {"ratio": "NaN", "list": "[1.5,null]", "price": "2.5"}
 
 
 def test_the_terminal_shows_the_first_rows(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:

@@ -89,7 +89,7 @@ class Encoding:
             plain = [csv_column(name, types[name]) for name in names]
             line = F.to_csv(F.struct(*plain), {**TIME_OPTIONS, **CSV_TEXT_OPTIONS})
             return line if len(names) > 1 else F.when(_column(names[0]).isNull(), F.lit("")).otherwise(line)
-        text = F.to_json(F.struct(*(finite(_column(name), types[name]).alias(name) for name in names)), JSON_OPTIONS)
+        text = F.to_json(F.struct(*(json_column(name, types[name]) for name in names)), JSON_OPTIONS)
         if self.subject is None:
             return text
         prefix, schema = self.subject.written(rows.select(*map(_column, names)).schema)
@@ -168,7 +168,7 @@ def key_column(rows: DataFrame, names: tuple[str, ...]) -> Column:
     types = {field.name: field.dataType for field in rows.schema.fields}
     if len(names) == 1:
         return as_bytes(_column(names[0]), types[names[0]])
-    return F.to_json(F.struct(*(finite(_column(name), types[name]).alias(name) for name in names)), JSON_OPTIONS)
+    return F.to_json(F.struct(*(json_column(name, types[name]) for name in names)), JSON_OPTIONS)
 
 
 def finite(column: Column, kind: DataType) -> Column:
@@ -219,6 +219,11 @@ def as_bytes(column: Column, kind: DataType) -> Column:
     else:
         text = column.cast("string")
     return text.cast("binary")
+
+
+def json_column(name: str, kind: DataType) -> Column:
+    """JSON has no NaN: Spark would write a text where a number is awaited."""
+    return finite(_column(name), kind).alias(name)
 
 
 def csv_column(name: str, kind: DataType) -> Column:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ottla.pipelines.sinks.batch import Batch, ForeachBatch, SinkError, run_plan
-from ottla.pipelines.sinks.encoding import CSV_TEXT_OPTIONS, csv_column
+from ottla.pipelines.sinks.encoding import CSV_TEXT_OPTIONS, JSON_OPTIONS, TIME_OPTIONS, csv_column, json_column
 from ottla.pipelines.sinks.ledger import Question, Recorded, is_written
 from ottla.pipelines.sinks.remote_notes import CLAIM, claim, read_notes, write_note
 from ottla.pipelines.sinks.staging import add_file, local_path
@@ -35,10 +35,9 @@ Format = Literal["parquet", "json", "csv"]
 BATCH = "ottla_batch"
 NOTE = "_ottla"  # readers leave out what begins with an underscore
 IDENTITY = "identity"
-TIME_OPTIONS = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "timeZone": "UTC"}
 FORMAT_OPTIONS: dict[str, dict[str, str]] = {
     "parquet": {},
-    "json": {**TIME_OPTIONS, "ignoreNullFields": "false"},
+    "json": JSON_OPTIONS,
     "csv": {**TIME_OPTIONS, **CSV_TEXT_OPTIONS, "header": "true"},
 }
 BEYOND = ("..",)
@@ -129,8 +128,9 @@ class FilesSink:
             raise SinkError(f"{target} is there already, of another query: give each query its folder") from problem
 
     def _write(self, rows: DataFrame, path: str, mode: str) -> None:
-        if self.format == "csv":
-            rows = rows.select(*(csv_column(field.name, field.dataType) for field in rows.schema.fields))
+        plain = {"csv": csv_column, "json": json_column}.get(self.format)
+        if plain is not None:
+            rows = rows.select(*(plain(field.name, field.dataType) for field in rows.schema.fields))
         writer = rows.write.mode(mode).options(**{**FORMAT_OPTIONS[self.format], **self.options})
         if self.partition_by:
             writer = writer.partitionBy(*self.partition_by)

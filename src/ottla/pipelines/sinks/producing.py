@@ -93,6 +93,7 @@ class Sending:
         if columns.headers is None and columns.timestamps is None:
             self._send_together(columns)
         else:
+            columns = self._without_unsaid(columns)
             self._send_singly(columns)
         self.rows += len(columns.values)
 
@@ -158,6 +159,18 @@ class Sending:
                 reason = f"record of {size} bytes is larger than topic {topic} takes ({self.target.record_bytes_max})"
                 self._refuse(columns, index, reason, "raise max.message.bytes of the topic", {"ottla.bytes": str(size)})
         return columns.only([size <= limit for size in sizes])
+
+    def _without_unsaid(self, columns: Columns) -> Columns:
+        """librdkafka takes the time 0 for "now", and confluent-kafka a header without name for one called None."""
+        wanted = [True] * len(columns.values)
+        for index in range(len(wanted)):
+            if columns.timestamps is not None and columns.timestamps[index] == 0:
+                wanted[index] = False
+                self._refuse(columns, index, "the time 1970-01-01T00:00:00.000Z cannot be sent", "leave it out")
+            elif columns.headers is not None and any(each["key"] is None for each in columns.headers[index] or ()):
+                wanted[index] = False
+                self._refuse(columns, index, "a header has no name", "give it one")
+        return columns if all(wanted) else columns.only(wanted)
 
     def _refuse(
         self, columns: Columns, index: int, reason: str, cure: str, more: Mapping[str, str] = NOTHING_MORE

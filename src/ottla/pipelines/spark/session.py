@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ottla.base.java import Java
+from ottla.pipelines.source.notebooks import register
 from ottla.pipelines.spark.class_archive import Work, archive_options
 from ottla.pipelines.spark.class_path import ClassPath
 from ottla.pipelines.spark.command import CLASS_PATH, is_known
@@ -123,6 +124,7 @@ def start_session(
         wanted = dict.fromkeys([*(["kafka"] if connector == "jvm" else []), *packages])
         wish = Wish(name, target, list(wanted), given, is_lean and not wanted, work)
         session = _launch(wish, quiet, say, log_file or default_log_file(name))
+        register(session)  # Spark does not look for it by itself in a Java of ours (gateway.py)
     say(f"Spark {session.version} is ready after {time.monotonic() - started:.1f} s")
     return session
 

@@ -32,6 +32,8 @@ STREAMING = {
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Spark would write INT96, which has no zone, and which pandas and Arrow read as nanoseconds: 9999-12-31 as 1816.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 
 # For a checkpoint in a folder of this machine. Else Spark starts a program, readlink, twice for each file that it puts

@@ -117,6 +117,22 @@ def test_a_partition_that_the_topic_has_not_is_told_with_the_number_of_those_tha
     assert [call["value"] for topic, call in producer.calls if topic == "dead"] == [b"2"]
 
 
+@pytest.mark.parametrize(
+    ("column", "good", "bad", "words"),
+    [
+        ("timestamp_ms", -1, 0, "the time 1970-01-01T00:00:00.000Z cannot be sent: leave it out"),
+        ("headers", [{"key": "h", "value": None}], [{"key": None, "value": b"x"}], "a header has no name: give it one"),
+    ],
+)
+def test_what_a_producer_would_write_otherwise_is_refused(column: str, good: Any, bad: Any, words: str) -> None:
+    """The time 0 became that of now, and a header without name one that is called None."""
+    batch = rows(value=[b"1", b"2"], **{column: [bad, good]})
+    with pytest.raises(SinkError, match=words):
+        send(batch)
+    noted = send(batch, Target("t", 1000, "dead"))
+    assert [(topic, message["value"]) for topic, message in noted.calls] == [("dead", b"1"), ("t", b"2")]
+
+
 def test_what_waits_is_bounded_in_bytes() -> None:
     producer = Noting()
     sending = Sending(producer, Target("t", 10_000_000))
