@@ -205,6 +205,14 @@ def test_strict_json_refuses_fields_that_the_schema_does_not_know(spark: SparkSe
     assert [reason for _, reason in found] == [None, 'unknown field "x"', 'unknown field "ID"']
 
 
+def test_strict_json_refuses_half_characters(spark: SparkSession) -> None:
+    values = [rb'{"t":"\ud83d\ude00"}', rb'{"t":"\\ud800"}', rb'{"t":"a\ud800"}', rb'{"t":"\ude00"}']
+    found = outcome(spark, values, {"format": "json", "schema": "t string", "strict": True})
+    assert [row["t"] for row, _ in found[:2]] == ["\U0001f600", r"\ud800"]
+    assert [reason is None or "half a character" in reason for _, reason in found] == [True] * 4
+    assert [reason is None for _, reason in found] == [True, True, False, False]
+
+
 def test_epochs_and_patterns_are_read_where_the_pipeline_says_so(spark: SparkSession) -> None:
     values = [
         b'{"s":1700000000.25,"ms":-1,"d":"31.12.2025 23:59"}',

@@ -72,8 +72,8 @@ def test_a_row_that_counts_in_one_of_its_sliding_windows_is_not_late(spark: Spar
 
 def test_duplicates_are_filtered_and_late_rows_told_apart_from_them(spark: SparkSession, tmp_path: Path) -> None:
     batches = [
-        [("a", at(0), 1.0), ("b", at(1), 2.0), ("a", at(2), 3.0), (None, at(2), 4.0)],
-        [("b", at(8), 5.0), ("c", at(60), 6.0)],
+        [("a", at(0), 1.0), ("b", at(1), 2.0), ("a", at(2), 3.0), (None, at(2), 4.0), (None, at(2), 4.5)],
+        [("b", at(8), 5.0), ("c", at(60), 6.0), (None, at(3), 4.7)],
         [("d", at(100), 7.0)],
         [("a", at(10), 8.0), ("d", at(99), 9.0)],  # 10 is not after the watermark of the batch before, 50
     ]
@@ -82,10 +82,18 @@ def test_duplicates_are_filtered_and_late_rows_told_apart_from_them(spark: Spark
         {"deduplicate": {"by": ["id"], "within": "10 seconds", "time": "at"}},
     )
     ran = run(frame, tmp_path)
-    assert sorted(row["value"] for row in ran.rows) == [1.0, 2.0, 4.0, 6.0, 7.0]
+    values = sorted(row["value"] for row in ran.rows)
+    assert values == [1.0, 2.0, 4.0, 4.5, 4.7, 6.0, 7.0], "rows without id are no repetitions of each other"
     assert ran.late() == {"deduplicate": 1}
     operator = [report["stateOperators"][0] for report in ran.progress]
     assert sum(int(each["customMetrics"]["numDroppedDuplicateRows"]) for each in operator) == 3
+
+
+def test_rows_without_id_are_all_kept_in_a_batch(spark: SparkSession) -> None:
+    rows = [("a", at(0), 1.0), ("a", at(1), 2.0), (None, at(0), 3.0), (None, at(0), 4.0)]
+    step = {"deduplicate": {"by": ["id"], "within": "10 seconds", "time": "at"}}
+    kept = living(through(table(spark, rows, "id string, at timestamp, value double"), step))
+    assert sorted(row["value"] for row in kept) == [1.0, 3.0, 4.0]
 
 
 def test_totals_go_on_for_ever(spark: SparkSession, tmp_path: Path) -> None:
@@ -99,6 +107,16 @@ def test_totals_go_on_for_ever(spark: SparkSession, tmp_path: Path) -> None:
         user: (count, max(ms for name, _, ms in rows if name == user))
         for user, count in Counter(name for name, _, _ in rows).items()
     }
+
+
+def test_a_total_of_all_rows_is_told_when_it_changes(spark: SparkSession, tmp_path: Path) -> None:
+    other, counted = [("u0", at(0), 0.0)], [("u1", at(1), 2.0)]
+    frame = through(
+        streaming(spark, tmp_path / "in", SCHEMA, [other, counted, other, [*counted, *other]]),
+        {"filter": {"where": "ms > 0"}},
+        {"window": {"total": True, "count": "n", "sum": {"ms": "ms"}}},
+    )
+    assert run(frame, tmp_path, "update").rows == [{"n": 1, "ms": 2.0}, {"n": 2, "ms": 4.0}]
 
 
 ODD = [

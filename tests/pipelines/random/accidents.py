@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pipelines.sink_helpers import committed
 
 MARKERS = "ottla_pipeline_markers"
+REMOVED = " is removed"
 
 
 @dataclass
@@ -56,7 +57,7 @@ def removed(path: Path | None) -> str | None:
     else:
         path.unlink()
         path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
-    return f"{path} is removed"
+    return f"{path}{REMOVED}"
 
 
 def newest(folder: Path, back: int = 0) -> Path | None:

@@ -25,9 +25,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.cli.main import main
 from ottla.pipelines.running.checkpoint import parse_planned
-from pipelines.random.accidents import ACCIDENTS, Site
+from pipelines.random.accidents import ACCIDENTS, REMOVED, Site
 from pipelines.random.asking import CODE, make_plans
-from pipelines.random.cases import CITIES, Case, Round
+from pipelines.random.cases import CITIES, Case, Query, Round
 from pipelines.random.changes import CHANGES
 from pipelines.random.failing import WORD, DiedError, failing, time_limit
 from pipelines.random.oracle import Ends, Evaluated, Logs, expected_dead
@@ -85,6 +85,7 @@ class Player:
         self.older: Path | None = None
         self.copies = 0
         self.is_cut = False  # the last run has died, and no other was since
+        self.lasting: list[str] = []  # files that accidents removed without harm: a later run may need one of them
 
     def play(self) -> None:
         """Raises WrongError with all that is needed to see what went wrong."""
@@ -204,17 +205,20 @@ class Player:
             return
         self.story.append(f"  {what}")
         self.tally[each.accident] += 1
-        before = self._contents() if "dropped" not in each.accident else None
+        # What one query lacks in its state Spark finds out in its batch: the others may have done theirs.
+        alone = query if each.accident == "state file removed" else None
+        before = self._contents(alone) if "dropped" not in each.accident else None
         done = self._run()
         if done.code == 0:
+            self.lasting += [what.removesuffix(REMOVED)] if what.endswith(REMOVED) else []
             self._compare(done)
             return
-        self._check_refusal(done, None if site.is_for_good else before, what)
+        self._check_refusal(done, None if site.is_for_good else before, what, alone)
         if site.is_for_good:
             raise RefusedForGoodError
         for undo in site.undoing:
             undo()
-        self._put_back(copy)
+        self._put_back(copy, kept if alone else world.folder)
         self._run_well("after all was put back")
 
     def _fail(self, each: Round) -> None:
@@ -250,6 +254,8 @@ class Player:
 
     def _run_well(self, what: str) -> None:
         done = self._run()
+        if done.code != 0 and any(f"{path} is gone" in line for path in self.lasting for line in done.errors):
+            raise RefusedForGoodError
         if done.code != 0:
             raise WrongError(f"{what}: ended with {done.code}: {done.errors}")
         self._compare(done)
@@ -362,23 +368,25 @@ class Player:
         if problem:
             raise WrongError(f"letters in {topic}: {problem}")
 
-    def _contents(self) -> list[Counter[Any]]:
+    def _contents(self, alone: Query | None = None) -> list[Counter[Any]]:
         found = []
-        for each in self.evaluated:
-            for place in each.query.places:
+        for query in [alone] if alone else self.case.queries:
+            for place in query.places:
                 try:
                     found.append(place.found(self.world))
                 except Exception:  # noqa: BLE001 (the accident has taken it away)
                     found.append(Counter())
         return found
 
-    def _check_refusal(self, done: Done, before: list[Counter[Any]] | None, what: str) -> None:
+    def _check_refusal(
+        self, done: Done, before: list[Counter[Any]] | None, what: str, alone: Query | None = None
+    ) -> None:
         self.tally["refusals"] += 1
         if len(done.errors) != 1:
             raise WrongError(f"{what}: one line was expected: {done.errors}")
         if "Error" in done.errors[0] or "Exception" in done.errors[0] or len(done.errors[0]) > 900:
             raise WrongError(f"{what}: a line for a person was expected: {done.errors}")
-        if before is not None and self._contents() != before:
+        if before is not None and self._contents(alone) != before:
             if self.is_cut:
                 raise RefusedForGoodError
             raise WrongError(f"{what}: the run was refused, and had written: {done.errors}")
@@ -391,6 +399,6 @@ class Player:
         shutil.copytree(self.world.folder, target)
         return target
 
-    def _put_back(self, copy: Path) -> None:
-        shutil.rmtree(self.world.folder)
-        shutil.copytree(copy, self.world.folder)
+    def _put_back(self, copy: Path, folder: Path) -> None:
+        shutil.rmtree(folder)
+        shutil.copytree(copy / folder.relative_to(self.world.folder), folder)

@@ -58,9 +58,10 @@ class Deduplicate:
         return before
 
     def _nobody(self, frame: Frame) -> Column:
+        """The record that the row is of; where that is not known any more a number that no other row has."""
         place = [F.col(name) for name in SOURCE_ORDER if name in frame.rows.columns]
         has_none = reduce(Column.__and__, (F.col(name).isNull() for name in self.by))
-        return F.when(has_none, F.concat_ws(":", *place)) if place else F.lit(None).cast("string")
+        return F.when(has_none, F.concat_ws(":", *place) if place else F.uuid())
 
     def _timed(self, frame: Frame) -> Frame:
         if frame.event_time is None:
@@ -79,7 +80,8 @@ class Deduplicate:
     def _in_batch(self, frame: Frame) -> DataFrame:
         time = F.col(f"`{needed_time(frame)}`")
         order = [time, *(F.col(name) for name in SOURCE_ORDER if name in frame.rows.columns)]
-        earlier: Column = F.lag(time).over(Over.partitionBy(*self.by, self._nobody(frame)).orderBy(*order))
+        earlier: Column = F.lag(time).over(Over.partitionBy(*self.by, NOBODY).orderBy(*order))
         apart = F.unix_micros(time) - F.unix_micros(EARLIER)
         is_new = F.col(EARLIER).isNull() | (apart > F.lit((frame.watermark_ms or 0) * 1000))
-        return frame.rows.withColumn(EARLIER, earlier).filter(is_new).drop(EARLIER)
+        rows = frame.rows.withColumn(NOBODY, self._nobody(frame))
+        return rows.withColumn(EARLIER, earlier).filter(is_new).drop(EARLIER, NOBODY)

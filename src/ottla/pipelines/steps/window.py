@@ -28,6 +28,7 @@ from ottla.pipelines.steps.lateness import watch_ends
 from ottla.pipelines.steps.step import Kind
 
 SPAN = "_span"
+EVERYTHING = "_everything"
 SLICES_MAX = 1000  # windows to which one row may belong
 
 
@@ -78,7 +79,9 @@ class Window(Aggregates):
     def _totals(self, frame: Frame) -> Frame:
         name = frame.event_time or (RECORD_TIME if RECORD_TIME in frame.rows.columns else None)
         time = F.col(f"`{name}`") if name else F.current_timestamp()
-        rows = frame.rows.groupBy(*self.by).agg(*self.columns(frame, time))
+        # Without any group Spark would tell a total in every batch, also where no row came to it.
+        groups = [F.col(f"`{name}`") for name in self.by] or [F.lit(True).alias(EVERYTHING)]
+        rows = frame.rows.groupBy(*groups).agg(*self.columns(frame, time)).drop(EVERYTHING)
         return replace(frame.stateful(1).merged(rows), watermark_ms=None)
 
 

@@ -40,6 +40,13 @@ BEFORE, LIST, BEHIND = '{"list":[', "list", ",null]}"  # what a record is read b
 LENGTH = 2
 BRACE = "}"
 ANOTHER_OBJECT = r"\}[\s,]*\{"
+# One of the two escapes that make a character together: Spark writes a question mark for it. To look for them costs
+# some per cent of the time, so that only strict reading does.
+HALF_CHARACTER = (
+    r"(?<!\\)(?:\\\\)*(?:\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])"
+    r"|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F])"
+)
+HALF_WORDS = "an escape \\ud800 to \\udfff is half a character without the other"
 NUMBER_INSIDE = "a number in it is too large"
 
 
@@ -83,6 +90,7 @@ class JsonReader:
         if self.is_strict:
             unknown = F.array_except(F.json_object_keys(source), F.array(*map(F.lit, self.schema.names)))
             choices.append((F.size(unknown) > 0, F.concat(F.lit("unknown field "), shown(unknown[0]))))
+            choices.append((source.rlike(HALF_CHARACTER), F.lit(HALF_WORDS)))
         return choices
 
     def _why_bad(self) -> Column:
