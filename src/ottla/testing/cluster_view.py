@@ -17,7 +17,7 @@ from ottla.testing.zookeeper import ZooKeeperProcess
 if TYPE_CHECKING:
     from ottla.protocol.messages.metadata import MetadataResponse, MetadataResponsePartition
 
-WAIT_SECONDS_MAX = 30.0
+WAIT_SECONDS_MAX = 90.0  # beside other work sessions are lost that should not be, and made anew
 LOOK_SECONDS = 0.02
 ASK_TIMEOUT_MS = 3_000
 
@@ -173,7 +173,7 @@ class ClusterView:
 
         self.wait_for(is_so, f"an ISR {wanted} of {topic}-{partition}", seconds_max)
 
-    def wait_until_whole(self, topics: Iterable[str] | None = None, seconds_max: float = 2 * WAIT_SECONDS_MAX) -> None:
+    def wait_until_whole(self, topics: Iterable[str] | None = None, seconds_max: float = WAIT_SECONDS_MAX) -> None:
         """Until every broker says of every partition of these topics (or of all) that all its replicas are in sync."""
         wanted = None if topics is None else set(topics)
 
