@@ -45,6 +45,7 @@ class Around:
     is_streaming: bool = True
     is_counting: bool = True
     sends_late: bool = False
+    has_watermark: bool = False
     folder: str = "."
     registry: Any = None
     names: list[str] = field(default_factory=list)

@@ -152,7 +152,7 @@ def auto_committing(bootstrap: str, group: str, topic: str, interval_ms: int = 5
 def first_poll(consumer: KafkaConsumer, seconds_max: float = WAIT_SECONDS) -> list[bytes]:
     deadline = time.monotonic() + seconds_max
     while time.monotonic() < deadline:
-        records = [record.value for batch in consumer.poll(200).values() for record in batch]
+        records = [record.value for batch in consumer.poll(2000).values() for record in batch]
         if records:
             return records
     return []
