@@ -1,27 +1,26 @@
 """The newest offset of each key, in a piece of memory whose size is fixed beforehand. Compiled with mypyc.
 
-A key is known by 128 bits of its BLAKE2b digest: two keys that share them do not occur, not even on purpose. Each slot
-takes 20 bytes, 16 for the digest and 4 for the offset, counted from the first offset that the map is for. A slot that
-is taken by another key sends the search on in steps that depend on the digest, so that a table that is nine tenths
+A key is known by two hashes of 64 bits, of the key alone and of the key behind a salt that nobody knows: Python's own
+SipHash, whose key each process draws by chance. Two keys that share both do not occur, not even on purpose. Each slot
+takes 20 bytes, 16 for the hashes and 4 for the offset, counted from the first offset that the map is for. A slot that
+is taken by another key sends the search on in steps that depend on the second hash, so that a table that is nine tenths
 full still answers within ten steps or so.
 """
 
 from __future__ import annotations
 
-import struct
-from array import array
-from hashlib import blake2b
-from typing import TYPE_CHECKING, Final
+import os
+from typing import Final
 
-if TYPE_CHECKING:
-    from mypy_extensions import i64
+from librt.vecs import vec
+from mypy_extensions import i32, i64
 
-DIGEST_BYTES: Final = 16
 SLOT_BYTES: Final = 20
 SLOTS_MIN: Final = 11
-RELATIVE_OFFSET_MAX: Final = 2**32 - 2
+RELATIVE_OFFSET_MAX: Final = 2**31 - 2
 NOT_FOUND: Final = -1
-HEAD: Final = struct.Struct(">II")
+POSITIVE: Final = 2**63 - 1
+SALT: Final = os.urandom(16)
 
 
 class KeyMap:
@@ -30,8 +29,9 @@ class KeyMap:
     def __init__(self, memory_bytes: int, load_factor: float, first_offset: int) -> None:
         slots = prime_at_most(max(memory_bytes // SLOT_BYTES, SLOTS_MIN))
         self._slots: i64 = slots
-        self._digests = bytearray(slots * DIGEST_BYTES)
-        self._offsets: array[int] = array("I", bytes(4)) * slots  # 0 is a free slot
+        self._hashes = vec[i64]([0] * slots)
+        self._salted = vec[i64]([0] * slots)
+        self._offsets = vec[i32]([0] * slots)  # 0 is a free slot
         self._first_offset: i64 = first_offset
         self.count = 0
         self.capacity = max(1, min(int(slots * load_factor), slots - 1))
@@ -41,31 +41,28 @@ class KeyMap:
         relative_offset: i64 = offset - self._first_offset
         if self.count >= self.capacity or relative_offset > RELATIVE_OFFSET_MAX:
             return False
-        digest = blake2b(key, digest_size=DIGEST_BYTES).digest()
-        slot = self._find(digest)
+        key_hash: i64 = hash(key)
+        salted: i64 = hash(SALT + key)
+        slot = self._find(key_hash, salted)
         if self._offsets[slot] == 0:
-            self._digests[slot * DIGEST_BYTES : (slot + 1) * DIGEST_BYTES] = digest
+            self._hashes[slot] = key_hash
+            self._salted[slot] = salted
             self.count += 1
-        self._offsets[slot] = relative_offset + 1
+        self._offsets[slot] = i32(relative_offset + 1)
         return True
 
     def get(self, key: bytes) -> i64:
         """The newest offset of the key, -1 if the map has none."""
-        slot = self._find(blake2b(key, digest_size=DIGEST_BYTES).digest())
-        value: i64 = self._offsets[slot]
+        value: i64 = i64(self._offsets[self._find(hash(key), hash(SALT + key))])
         return NOT_FOUND if value == 0 else self._first_offset + value - 1
 
-    def _find(self, digest: bytes) -> i64:
-        """The slot of this digest, or the free one that it would take."""
-        head, tail = HEAD.unpack_from(digest)
+    def _find(self, key_hash: i64, salted: i64) -> i64:
+        """The slot of this key, or the free one that it would take."""
         slots = self._slots
-        start: i64 = head
-        slot = start % slots
-        second: i64 = tail
-        step = 1 + second % (slots - 1)
+        slot: i64 = (key_hash & POSITIVE) % slots
+        step: i64 = 1 + (salted & POSITIVE) % (slots - 1)
         while self._offsets[slot] != 0:
-            place = slot * DIGEST_BYTES
-            if self._digests[place : place + DIGEST_BYTES] == digest:
+            if self._hashes[slot] == key_hash and self._salted[slot] == salted:
                 return slot
             slot += step
             if slot >= slots:
