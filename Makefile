@@ -20,8 +20,8 @@ FOUR := -n 4 $(SHARED)
 BESIDE = $(if $(findstring jobserver,$(MAKEFLAGS)),,--jobs 2)
 # A machine that stands still for seconds fails a test with real processes now and then: such a test gets a second try,
 # and the report names it. One that hangs is ended after five minutes; where it hangs inside a library's C, its whole
-# process ends with all stacks printed.
-REAL := --reruns 1 -rfER --timeout 300 -o faulthandler_timeout=330 -o faulthandler_exit_on_timeout=true
+# process ends with all stacks printed. What took longest is told, so that it can be made shorter.
+REAL := --reruns 1 -rfER --durations 30 --timeout 300 -o faulthandler_timeout=330 -o faulthandler_exit_on_timeout=true
 
 .PHONY: install run test check unit pure conformance cluster pipelines browser processes pages clients faults bench wheels clean
 
