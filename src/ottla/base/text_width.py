@@ -29,6 +29,11 @@ def shortened(text: str, width_max: int) -> str:
     return f"{text[:end]}…"
 
 
+def column_widths(table: Sequence[Sequence[str]]) -> list[int]:
+    """How wide the columns of these rows are, headings among them."""
+    return [max(map(width_of, column)) for column in zip(*table, strict=True)]
+
+
 def row_text(cells: Sequence[str], widths: Sequence[int]) -> str:
     """Cells under one another, two blanks between columns."""
     return "  ".join(filled(cell, width) for cell, width in zip(cells, widths, strict=True)).rstrip()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from ottla.base.text_width import row_text, width_of
+from ottla.base.text_width import column_widths, row_text
 from ottla.cli.terminal import escape, is_terminal
 
 
@@ -28,7 +28,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: 
 def padded(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Headings and rows as lines of equal columns."""
     table = [tuple(columns), *map(tuple, rows)]
-    widths = [max(width_of(row[place]) for row in table) for place in range(len(columns))]
+    widths = column_widths(table)
     return [row_text(row, widths) for row in table]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.base.text_width import filled, row_text, shortened, width_of
+from ottla.base.text_width import column_widths, filled, row_text, shortened, width_of
 
 
 @pytest.mark.parametrize(
@@ -16,6 +16,8 @@ def test_widths(text: str, width: int) -> None:
 
 
 def test_rows_stand_under_one_another() -> None:
+    table = [["机机机", "a"], ["chair", "bb"], ["", "b"]]
+    assert column_widths(table) == [6, 2]
     rows = [row_text(cells, [6, 2]) for cells in (["机机机", "a"], ["chair", "b"])]
     assert rows == ["机机机  a", "chair   b"]
 

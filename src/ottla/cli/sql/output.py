@@ -12,7 +12,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from ottla.base.text_width import row_text, shortened, width_of
+from ottla.base.counting import counted
+from ottla.base.text_width import column_widths, row_text, shortened
 from ottla.cli.sql.values import cell, json_line, line
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import escape, is_terminal
@@ -82,7 +83,7 @@ class TerminalOutput:
 
     def end(self, batch_rows: int) -> None:
         if not self.painted:
-            print(f"({row_count(batch_rows)})", flush=True)
+            print(f"({counted(batch_rows, 'row')})", flush=True)
         self.widths, self.painted = [], 0
 
     def listing(self, columns: Sequence[str], rows: Rows) -> None:
@@ -105,7 +106,7 @@ class TerminalOutput:
         shown = [_cells(row) for row in batch.rows[: max(screen.lines - LINES_AROUND, 1)]]
         left = len(batch.rows) - len(shown)
         wide = widths(batch.columns, shown)
-        count = f"{'more than ' if batch.is_cut else ''}{row_count(len(batch.rows))}"
+        count = f"{'more than ' if batch.is_cut else ''}{counted(len(batch.rows), 'row')}"
         below = f"({count}{f', {left} not shown' if left else ''})"
         lines = [*heading(batch.columns, wide), *(row_text(row, wide) for row in shown), below]
         up = f"\x1b[{self.painted}F\x1b[J" if self.painted else ""
@@ -119,13 +120,8 @@ def choose_output(is_json: bool) -> Output:
     return TerminalOutput() if is_terminal(sys.stdout) else LineOutput()
 
 
-def row_count(count: int) -> str:
-    return f"{count} row{'' if count == 1 else 's'}"
-
-
 def widths(columns: Sequence[str], rows: Rows) -> list[int]:
-    table = [columns, *rows]
-    return [max(WIDTH_MIN, *(width_of(row[place]) for row in table)) for place in range(len(columns))]
+    return [max(WIDTH_MIN, width) for width in column_widths([[escape(name) for name in columns], *rows])]
 
 
 def heading(columns: Sequence[str], wide: Sequence[int]) -> list[str]:

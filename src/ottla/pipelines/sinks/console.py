@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ottla.base.text_width import row_text, shortened, width_of
+from ottla.base.text_width import column_widths, row_text, shortened
 from ottla.pipelines.sinks.batch import Batch, run_plan
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def table_lines(names: list[str], rows: list[Any], batch: Batch) -> list[str]:
     if not rows:
         return []
     cells = [list(names), *([cell_text(value) for value in row] for row in rows)]
-    widths = [max(width_of(row[index]) for row in cells) for index in range(len(names))]
+    widths = column_widths(cells)
     lines = [row_text(row, widths) for row in cells]
     rule = "  ".join("─" * width for width in widths)
     return [f"── {batch.query}, batch {batch.batch_id}", lines[0], rule, *lines[1:]]
