@@ -178,6 +178,8 @@ class Links:
         return self._flows.setdefault((source, target), Flow())
 
     def close(self) -> None:
+        if self._loop.is_closed():
+            return
         self._run(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(CALL_SECONDS_MAX)

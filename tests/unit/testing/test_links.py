@@ -202,6 +202,13 @@ def test_who_has_hung_up_before_the_door_looked_is_not_looked_for() -> None:
         assert looks == 0
 
 
+def test_links_can_be_closed_twice() -> None:
+    """A cluster that did not come up has closed them when its owner does."""
+    links = Links(dict)
+    links.close()
+    links.close()
+
+
 def test_of_two_connections_from_one_port_the_one_to_the_door_is_meant() -> None:
     with socket.create_server((HOST, 0)) as first, socket.create_server((HOST, 0)) as second:
         peers = [socket.socket(), socket.socket()]
