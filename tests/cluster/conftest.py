@@ -9,6 +9,7 @@ import pytest
 from cluster.older_version import OlderVersionMissingError, older_sources
 from ottla.testing.child import BrokerError
 from ottla.testing.cluster import Cluster
+from ottla.testing.cluster_view import WAIT_SECONDS_MAX
 from ottla.testing.zookeeper import ZooKeeperProcess
 
 _chroots = count(1)
@@ -23,6 +24,14 @@ SETTINGS: dict[str, object] = {
     "controlled.shutdown.retry.backoff.ms": 500,
     "auto.leader.rebalance.enable": "false",  # leaders move when a test wants it
 }
+
+
+def promised(seconds: float) -> pytest.MarkDecorator:
+    """The test gets `seconds_max`: what is promised when it runs alone (make faults), a ceiling beside other tests."""
+    beside_others = pytest.param(WAIT_SECONDS_MAX, id="beside-others")
+    return pytest.mark.parametrize(
+        "seconds_max", [beside_others, pytest.param(seconds, id="alone", marks=pytest.mark.faults)]
+    )
 
 
 class Shared:

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from cluster.test_faults import DEATH_SECONDS, PAUSE_SECONDS, run
 from faults.cluster_faults import CUTS, DEATHS, PAUSES
 from faults.cluster_rounds import run_rounds
 from ottla.testing.cluster import Cluster
@@ -13,15 +12,14 @@ SHORT_SESSION = {"zookeeper.session.timeout.ms": 4000}
 
 def test_pauses_lose_nothing(cluster_factory: Callable[..., Cluster], tmp_path: Path) -> None:
     faults = [PAUSES[name] for name in ("pause leader", "pause briefly", "restart ZooKeeper")]
-    run(cluster_factory(3, SHORT_SESSION), tmp_path, "pauses", faults, PAUSE_SECONDS)
+    run_rounds(cluster_factory(3, SHORT_SESSION), tmp_path / "logs", faults)
 
 
 def test_cuts_lose_nothing(cluster_factory: Callable[..., Cluster], tmp_path: Path) -> None:
     faults = [CUTS[name] for name in ("cut controller from brokers", "cut one off", "cut from ZooKeeper")]
-    cluster = cluster_factory(3, SHORT_SESSION, has_links=True)
-    run_rounds(cluster, tmp_path / "logs", faults, gap_seconds_max=PAUSE_SECONDS)
+    run_rounds(cluster_factory(3, SHORT_SESSION, has_links=True), tmp_path / "logs", faults)
 
 
 def test_transactions_and_groups_outlive_deaths(cluster_factory: Callable[..., Cluster], tmp_path: Path) -> None:
     faults = [DEATHS["kill leader"], DEATHS["kill controller"]]
-    run_rounds(cluster_factory(), tmp_path / "logs", faults, gap_seconds_max=2 * DEATH_SECONDS, has_transactions=True)
+    run_rounds(cluster_factory(), tmp_path / "logs", faults, has_transactions=True)

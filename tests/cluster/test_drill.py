@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from ottla.testing.cluster import Cluster
+from ottla.testing.cluster_view import WAIT_SECONDS_MAX
 
 MESSAGES = ["my test message 1", "my test message 2"]
 
@@ -37,7 +38,7 @@ def described(bootstrap: str, topic: str) -> tuple[int, list[int], list[int]]:
 
 def described_without(dead: int, bootstrap: str, topic: str) -> tuple[int, list[int], list[int]]:
     """The same as soon as whoever answers has heard of the new leader, which one survivor does after the other."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
     while True:
         found = described(bootstrap, topic)
         if (found[0] != dead and dead not in found[2]) or time.monotonic() > deadline:
@@ -76,8 +77,8 @@ def test_the_leader_is_killed_and_the_messages_are_still_there(cluster: Cluster,
 
     cluster.broker(leader).kill()
     survivors = ",".join(broker.bootstrap_servers for broker in cluster.live_brokers)
-    cluster.wait_for_leader(topic, other_than=cluster.broker(leader), seconds_max=10)
-    cluster.wait_for_isr(topic, 0, {1, 2, 3} - {leader}, seconds_max=10)
+    cluster.wait_for_leader(topic, other_than=cluster.broker(leader))
+    cluster.wait_for_isr(topic, 0, {1, 2, 3} - {leader})
     new_leader, assigned, isr = described_without(leader, survivors, topic)
     assert new_leader in {1, 2, 3} - {leader}
     assert sorted(assigned) == [1, 2, 3]

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from cluster.conftest import promised
 from cluster.machines import SECONDS_MAX, Machine, rows_of, wait_until, wait_until_whole
 from conftest import ottla_command
 from ottla.base.names import TopicPartition
@@ -78,7 +79,8 @@ def stored(bootstrap: str, topic: str, partitions: int) -> int:
     return sum(found.offset for found in ends.values())
 
 
-def test_two_processes_are_one_service(machines: Machines) -> None:
+@promised(10.0)  # a second, mostly: bench.cores
+def test_two_processes_are_one_service(machines: Machines, seconds_max: float) -> None:
     """Ready lines, one page of metrics, a crash, a rolling restart under load, an orderly end."""
     machine = machines("a", 101, 2).start()
     with Client(machine.bootstrap) as client:
@@ -95,7 +97,7 @@ def test_two_processes_are_one_service(machines: Machines) -> None:
     machine.kill(102)
     machine.wait_for(r"^The broker 102 ended by signal 9: starting it again in 0.1 s\.$")
     machine.wait_for(r"^ottla broker 102 ready on", times=2)
-    assert time.monotonic() - begin < 10  # a second on a quiet machine: bench.cores
+    assert time.monotonic() - begin < seconds_max
     assert machine.pids()[101] == before[101]
     wait_until_whole(machine.bootstrap, "orders")
 

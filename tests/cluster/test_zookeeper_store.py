@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from cluster.conftest import promised
 from cluster.zookeeper_proxy import Fault, ZooKeeperProxy
 from ottla.base.clock import SystemClock
 from ottla.controller.stores.store import (
@@ -210,14 +211,17 @@ def test_an_expired_session_is_told_its_nodes_are_gone_and_watches_live_on(
     run(zookeeper, chroot, check, session_timeout_ms=1000)
 
 
-def test_a_line_that_is_open_but_silent_is_given_up(zookeeper: ZooKeeperProcess, chroot: str) -> None:
+@promised(4.0)  # the session
+def test_a_line_that_is_open_but_silent_is_given_up(
+    zookeeper: ZooKeeperProcess, chroot: str, seconds_max: float
+) -> None:
     async def check(store: ZooKeeperStore, proxy: ZooKeeperProxy, witness: ZooKeeperStore) -> None:
         states: list[SessionState] = []
         store.on_session(states.append)
         proxy.is_silent = True
         began = time.monotonic()
         await until(lambda: SessionState.SUSPENDED in states)
-        assert time.monotonic() - began < 4.0, "noticed before the session ends"
+        assert time.monotonic() - began < seconds_max, "noticed before the session ends"
         proxy.drop_all()
         proxy.heal()
         await until(lambda: store.state is SessionState.CONNECTED)
@@ -228,14 +232,15 @@ def test_a_line_that_is_open_but_silent_is_given_up(zookeeper: ZooKeeperProcess,
 def test_the_last_contact_ages_while_nobody_answers(zookeeper: ZooKeeperProcess, chroot: str) -> None:
     async def check(store: ZooKeeperStore, proxy: ZooKeeperProxy, witness: ZooKeeperStore) -> None:
         clock = SystemClock()
+        asked_ms = clock.monotonic_ms()
         await store.get("/")
-        assert clock.monotonic_ms() - store.last_contact_ms() < 1000
-        await asyncio.sleep(1.5)  # heartbeats alone keep it young
-        assert clock.monotonic_ms() - store.last_contact_ms() < 1000
+        contact_ms = store.last_contact_ms()
+        assert contact_ms >= asked_ms
+        await until(lambda: store.last_contact_ms() > contact_ms)  # heartbeats alone keep it young
         proxy.cut()
-        contact = store.last_contact_ms()
+        cut_ms = clock.monotonic_ms()
         await asyncio.sleep(1.0)
-        assert store.last_contact_ms() <= contact + 100
+        assert store.last_contact_ms() <= cut_ms
 
     run(zookeeper, chroot, check, session_timeout_ms=2000)
 
@@ -339,12 +344,13 @@ def test_a_thread_that_dies_of_a_surprise_is_replaced_within_the_session(
     run(zookeeper, chroot, check)
 
 
-def test_a_store_closes_although_nobody_answers(zookeeper: ZooKeeperProcess, chroot: str) -> None:
+@promised(5.0)
+def test_a_store_closes_although_nobody_answers(zookeeper: ZooKeeperProcess, chroot: str, seconds_max: float) -> None:
     async def check(store: ZooKeeperStore, proxy: ZooKeeperProxy, witness: ZooKeeperStore) -> None:
         proxy.is_silent = True
         began = time.monotonic()
         await store.close()
-        assert time.monotonic() - began < 5.0
+        assert time.monotonic() - began < seconds_max
 
     run(zookeeper, chroot, check, session_timeout_ms=20_000)
 

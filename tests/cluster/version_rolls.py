@@ -10,7 +10,6 @@ from ottla.controller.decisions.ottla_version import FEATURE
 from ottla.testing.cluster import Cluster
 from ottla.testing.cluster_broker import ClusterBroker
 
-ROLL_SECONDS_MAX = 60.0
 Change = Callable[[ClusterBroker], None]
 
 
@@ -25,7 +24,7 @@ def replace(cluster: Cluster, broker: ClusterBroker, change: Change) -> None:
     broker.stop()
     change(broker)
     broker.start()
-    cluster.wait_until_whole(seconds_max=ROLL_SECONDS_MAX)
+    cluster.wait_until_whole()
 
 
 def roll_forward(cluster: Cluster) -> None:
@@ -49,9 +48,10 @@ def change_level(cluster: Cluster, level: int, kind: UpgradeType = UpgradeType.U
     return "" if refused is None else str(refused)
 
 
-def check(checker: Checker, cluster: Cluster, gap_seconds_max: float) -> None:
+def check(checker: Checker, cluster: Cluster, gap_seconds_max: float | None = None) -> None:
+    """For how long at most writes may have stood still is asked on a machine that has nothing else to do."""
     outcome = checker.finish(cluster)
     print(outcome)
     assert not outcome.violations, outcome
     assert not outcome.given_up, outcome
-    assert outcome.longest_gap_seconds <= gap_seconds_max, outcome
+    assert gap_seconds_max is None or outcome.longest_gap_seconds <= gap_seconds_max, outcome

@@ -24,11 +24,15 @@ def run_rounds(
     *,
     topic: str = TOPIC,
     seed: int = 0,
-    gap_seconds_max: float,
+    gap_seconds_max: float | None = None,
     has_transactions: bool = False,
     acknowledged_min: int = 200,
 ) -> Outcome:
-    """Each fault once, in that order; after each the cluster must become whole and every partition take writes."""
+    """Each fault once, in that order; after each the cluster must become whole and every partition take writes.
+
+    For how long at most a partition may go without an acknowledgement is a promise for a machine that has nothing else
+    to do: rounds that run beside others promise nothing (None).
+    """
     scene = Scene(cluster, random.Random(seed), topic)
     with Checker(
         cluster.bootstrap, folder, topic=topic, seed=seed, partitions=PARTITIONS, has_transactions=has_transactions
@@ -43,7 +47,7 @@ def run_rounds(
     assert not outcome.violations, outcome
     assert not outcome.given_up, outcome
     assert outcome.acknowledged >= acknowledged_min, outcome
-    assert outcome.longest_gap_seconds <= gap_seconds_max, outcome
+    assert gap_seconds_max is None or outcome.longest_gap_seconds <= gap_seconds_max, outcome
     check_logs(cluster)
     return outcome
 

@@ -34,8 +34,11 @@ ROUNDS: dict[str, tuple[Fault, int, float, bool]] = {
     "R2 kill controller": (fault.kill_controller, 50, SESSION_SECONDS + 3, False),
     "R3 wipe follower": (fault.kill_and_wipe_follower, 20, SESSION_SECONDS + 3, False),
     "R4 kill everybody": (fault.kill_everybody, 30, 30.0, False),
+    "kill two": (fault.kill_two, 20, 20.0, False),
+    "restart one": (fault.restart_one, 20, 2.0 + 1.0, False),
     "R5 pause leader": (fault.pause_leader, 50, 2 * SESSION_SECONDS + 3, False),
     "R6 pause controller": (fault.pause_controller, 30, 2 * SESSION_SECONDS + 3, False),
+    "pause briefly": (fault.pause_briefly, 20, SESSION_SECONDS + 3, False),
     "R7 restart ZooKeeper": (fault.restart_zookeeper, 20, 5.0, False),
     "R9 cut leader from followers": (fault.cut_leader_from_followers, 50, 4 * SESSION_SECONDS, True),
     "R9 cut controller from brokers": (fault.cut_controller_from_brokers, 30, 4 * SESSION_SECONDS, True),
@@ -147,6 +150,13 @@ def test_rolling_restarts_hold_nobody_up(cluster_factory: ClusterFactory, tmp_pa
     """R14: with groups and transactions."""
     cluster = cluster_factory()
     run_rounds(cluster, tmp_path / "logs", [fault.roll] * rounds(20), gap_seconds_max=2.0 + 1.0, has_transactions=True)
+
+
+def test_deaths_hold_nobody_up_who_has_transactions_and_groups_beside(
+    cluster_factory: ClusterFactory, tmp_path: Path
+) -> None:
+    faults = [fault.kill_leader, fault.kill_controller] * rounds(10)
+    run_rounds(cluster_factory(), tmp_path / "logs", faults, gap_seconds_max=SESSION_SECONDS + 3, has_transactions=True)
 
 
 def test_replicas_move_while_brokers_die(cluster_factory: ClusterFactory, tmp_path: Path) -> None:

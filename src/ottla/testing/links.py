@@ -31,6 +31,7 @@ ZOOKEEPER = 0  # as the number of a node; brokers have their ids
 PIECE_BYTES = 64 * 1024
 PIECES_MAX = 64
 CALL_SECONDS_MAX = 10.0
+NOBODY = "0"  # in place of an inode: whoever had the socket has closed it
 LOOKS = 3  # a table of the kernel that changes while it is read may lack a row
 STALL_SECONDS = 0.25  # what one lost packet costs until TCP sends it again
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER with no time: closing sends a reset
@@ -82,7 +83,10 @@ class Door:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         port = writer.get_extra_info("peername")[1]
-        source = self.source if self.source is not None else self.links.node_behind(port, self.port)
+        # Not on the loop: that takes the kernel milliseconds, and all that is under way would stand still meanwhile.
+        source = self.source
+        if source is None:
+            source = await asyncio.to_thread(self.links.node_behind, port, self.port)
         if source is None:
             return reset(writer)
         try:
@@ -174,6 +178,8 @@ class Links:
         return self._flows.setdefault((source, target), Flow())
 
     def close(self) -> None:
+        if self._loop.is_closed():
+            return
         self._run(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(CALL_SECONDS_MAX)
@@ -182,9 +188,11 @@ class Links:
             door.forget()
 
     def node_behind(self, port: int, door: int) -> int | None:
-        """Which broker has opened the connection from this port to that door."""
+        """Which broker has opened the connection from this port to that door, and still holds it."""
         for _ in range(LOOKS):
             inode = inode_of(port, door)
+            if inode == NOBODY:
+                break
             for node, pid in self._pids().items():
                 if inode is not None and holds(pid, inode):
                     return node

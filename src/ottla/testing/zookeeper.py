@@ -31,7 +31,7 @@ from ottla.testing.parent import die_with_parent, is_main_thread
 
 HOST = "127.0.0.1"
 READY = "ottla zookeeper ready on "
-START_SECONDS_MAX = 60.0
+START_SECONDS_MAX = 120.0
 STOP_SECONDS_MAX = 20.0
 LOOK_SECONDS = 0.01
 TAIL_CHARACTERS = 4000

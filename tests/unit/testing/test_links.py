@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla.testing.links import HOST, Links, inode_of
+from ottla.testing.links import HOST, LOOKS, Links, inode_of
 
 US, THEM = 1, 2
 QUIET_SECONDS = 0.15
@@ -70,12 +70,16 @@ def is_silent(peer: socket.socket) -> bool:
         peer.settimeout(SECONDS_MAX)
 
 
+def greet(peer: socket.socket) -> None:
+    peer.sendall(b"hello")
+    assert peer.recv(100) == b"hello"
+
+
 def test_a_door_leads_to_its_target_and_knows_who_comes(links: Links, echo: Echo) -> None:
     door = links.add_door(THEM, echo.port)
     links.open_doors(THEM)
     with connect(door.port) as peer:
-        peer.sendall(b"hello")
-        assert peer.recv(100) == b"hello"
+        greet(peer)
     assert links.flow(US, THEM).carried_bytes == links.flow(THEM, US).carried_bytes == 5
 
 
@@ -141,8 +145,7 @@ def test_a_slow_link_is_slow(links: Links, echo: Echo) -> None:
     with connect(door.port) as peer:
         links.slow_down(US, THEM, delay_seconds=0.1)
         begin = time.monotonic()
-        peer.sendall(b"hello")
-        assert peer.recv(100) == b"hello"
+        greet(peer)
         assert time.monotonic() - begin >= 0.2
 
 
@@ -154,6 +157,55 @@ def test_strangers_are_sent_away(echo: Echo) -> None:
         peer.sendall(b"hello")
         if not peer.recv(100):
             raise ConnectionResetError
+    links.close()
+
+
+def test_who_is_inside_does_not_wait_while_a_door_finds_out_who_knocks(echo: Echo) -> None:
+    may_answer, is_asked = threading.Event(), threading.Event()
+    may_answer.set()
+
+    def pids() -> dict[int, int]:
+        is_asked.set()
+        assert may_answer.wait(SECONDS_MAX)
+        return {US: os.getpid()}
+
+    with contextlib.closing(Links(pids)) as links:
+        door = links.add_door(THEM, echo.port)
+        links.open_doors(THEM)
+        with connect(door.port) as inside:
+            greet(inside)
+            may_answer.clear()
+            is_asked.clear()
+            with connect(door.port) as late:
+                assert is_asked.wait(SECONDS_MAX)
+                greet(inside)
+                may_answer.set()
+                greet(late)
+
+
+def test_who_has_hung_up_before_the_door_looked_is_not_looked_for() -> None:
+    looks = 0
+
+    def pids() -> dict[int, int]:
+        nonlocal looks
+        looks += 1
+        return {}
+
+    with socket.create_server((HOST, 0)) as server, contextlib.closing(Links(pids)) as links:
+        door = server.getsockname()[1]
+        with connect(door) as peer:
+            port = peer.getsockname()[1]
+            assert links.node_behind(port, door) is None
+            assert looks == LOOKS
+        looks = 0
+        assert links.node_behind(port, door) is None
+        assert looks == 0
+
+
+def test_links_can_be_closed_twice() -> None:
+    """A cluster that did not come up has closed them when its owner does."""
+    links = Links(dict)
+    links.close()
     links.close()
 
 
