@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ottla.pipelines.sinks.database import DatabaseSink
 
 OFFSETS_TABLE = "ottla_offsets"
+DIFFERENT = -1  # two sources of the query have read a partition, and not equally far
 
 Offsets = Mapping[str, Mapping[int, int]]  # topic -> partition -> the next offset
 
@@ -54,11 +55,14 @@ def planned_offsets(spark: SparkSession, checkpoint: str, batch_id: int) -> Offs
 
 
 def parse_planned(text: str) -> Offsets:
-    """A version, the batch's metadata, then one line per source; sources that are not topics have other offsets."""
+    """A version, the batch's metadata, then one line per source; sources that are not topics have other offsets. A
+    stream that is used twice is two sources, and each of them asks by itself where its topic ends."""
     offsets: dict[str, dict[int, int]] = {}
     for line in text.splitlines()[2:]:
         for topic, partitions in _topics(line).items():
-            offsets.setdefault(topic, {}).update({int(number): int(at) for number, at in partitions.items()})
+            known = offsets.setdefault(topic, {})
+            for number, at in partitions.items():
+                known[int(number)] = int(at) if known.get(int(number), int(at)) == int(at) else DIFFERENT
     return offsets
 
 
