@@ -41,6 +41,12 @@ def find_start(pipeline: Pipeline, stream: Stream, chosen: str | None) -> Ends:
     }
 
 
+def with_new(pipeline: Pipeline, stream: Stream, ends: Ends) -> Ends:
+    """Where rows end, and of topics and partitions that have come since then their beginning."""
+    earliest = find_start(pipeline, stream, "earliest")
+    return {topic: {**earliest.get(topic, {}), **ends.get(topic, {})} for topic in {*ends, *earliest}}
+
+
 def find_ranges(pipeline: Pipeline, stream: Stream, chosen: str | None) -> dict[str, dict[int, tuple[int, int]]]:
     """From where the sources begin to what is there now. Raises SourceError for two that begin the same topic in
     different places: a query has one place in a partition, for its letters, and for the offsets that sinks keep."""

@@ -67,8 +67,10 @@ def parse_planned(text: str) -> Offsets:
 
 
 def refuse_other_start(subject: str, started_at: Offsets | None, kept: Offsets) -> None:
-    """A new checkpoint must begin where the database ends. Raises SinkError."""
-    if not _same(started_at or {}, kept):
+    """A new checkpoint must begin where the database ends; partitions of which it has no rows begin anywhere. Raises
+    SinkError."""
+    started = started_at or {}
+    if any(started.get(topic, {}).get(number) != at for topic, each in kept.items() for number, at in each.items()):
         raise SinkError(
             f"{subject}: the checkpoint is new, and the database has rows up to {offsets_json(kept) or 'nothing'}:"
             " start the query at these offsets (startingOffsets, and started_at of the sink)"
@@ -93,7 +95,3 @@ def _topics(line: str) -> Mapping[str, Mapping[str, int]]:
         return {}
     is_topics = isinstance(value, dict) and all(isinstance(each, dict) for each in value.values())
     return value if is_topics else {}
-
-
-def _same(left: Offsets, right: Offsets) -> bool:
-    return {topic: dict(each) for topic, each in left.items()} == {topic: dict(each) for topic, each in right.items()}

@@ -37,6 +37,7 @@ def test_offsets_are_told_as_a_source_takes_them() -> None:
 
 def test_a_new_checkpoint_must_begin_where_the_rows_end() -> None:
     refuse_other_start("query q", {"a": {0: 12}}, {"a": {0: 12}})
+    refuse_other_start("query q", {"a": {0: 12, 1: 0}, "b": {0: 0}}, {"a": {0: 12}})  # what has come since then
     for started in (None, {}, {"a": {0: 11}}):
         with pytest.raises(SinkError, match="start the query at these offsets"):
             refuse_other_start("query q", started, {"a": {0: 12}})
