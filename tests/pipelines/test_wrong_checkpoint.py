@@ -135,7 +135,8 @@ def test_rows_with_their_offsets_go_on_without_the_checkpoint_and_reset_begins_a
 
     shutil.rmtree(command.checkpoint())  # partitions that have come since then are read from their beginning
     topic = f"{command.name}-in"
-    AdminClient({"bootstrap.servers": command.bootstrap}).create_partitions([NewPartitions(topic, 2)])[topic].result()
+    admin = AdminClient({"bootstrap.servers": command.bootstrap})
+    admin.create_partitions([NewPartitions(topic, 2)])[topic].result()
     produce(command.bootstrap, topic, [{"n": 80}], partition=1)
     assert command.run().code == 0
     assert in_table(command) == list(range(81))
