@@ -123,11 +123,17 @@ def test_tables_of_all_kinds_join_alike(spark: SparkSession, tmp_path: Path) -> 
 
 
 def test_a_compacted_topic_is_a_table_of_its_newest_records(spark: SparkSession) -> None:
-    def record(offset: int, key: str, value: object) -> tuple[Any, ...]:
+    def record(offset: int, key: str, value: object, partition: int = 0, time: int = 0) -> tuple[Any, ...]:
         text = None if value is None else json.dumps(value).encode()
-        return key.encode(), text, "customers", 0, offset, at(offset), 0, None
+        return key.encode(), text, "customers", partition, offset, at(time or offset), 0, None
 
     log = [
+        # partitions were added, and keys lie in others since then; the clock of a producer went backwards
+        record(9, "3", {"customer": "3", "city": "Nice"}, time=9),
+        record(0, "3", {"customer": "3", "city": "Bonn"}, partition=1, time=12),
+        record(1, "3", {"customer": "3", "city": "Lyon"}, partition=1, time=11),
+        record(8, "4", {"customer": "4", "city": "Graz"}, time=8),
+        record(2, "4", None, partition=1, time=13),
         record(0, "1", {"customer": "1", "city": "Rome"}),
         record(1, "2", {"customer": "2", "city": "Oslo"}),
         record(2, "1", {"customer": "1", "city": "Bern"}),
@@ -136,10 +142,15 @@ def test_a_compacted_topic_is_a_table_of_its_newest_records(spark: SparkSession)
     customers = through(
         table(spark, log, RECORDS), {"parse": {"format": "json", "schema": {"customer": "string", "city": "string"}}}
     )
-    sales = table(spark, [("1", 10), ("2", 20)], "buyer string, total int")
+    sales = table(spark, [("1", 10), ("2", 20), ("3", 30), ("4", 40)], "buyer string, total int")
     sales.around.streams["customers"] = customers  # type: ignore[attr-defined]
     frame = through(sales, {"join": {"newest_of": "customers", "on": {"buyer": "customer"}, "kind": "left"}})
-    assert sorted((row["buyer"], row["city"]) for row in living(frame)) == [("1", "Bern"), ("2", None)]
+    assert sorted((row["buyer"], row["city"]) for row in living(frame)) == [
+        ("1", "Bern"),
+        ("2", None),
+        ("3", "Lyon"),
+        ("4", None),
+    ]
 
 
 def test_a_stream_joins_a_table_and_keeps_its_time(spark: SparkSession, tmp_path: Path) -> None:

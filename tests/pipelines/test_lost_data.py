@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from pipelines.commands import Command, command  # noqa: F401 (a fixture)
@@ -229,3 +229,39 @@ def test_a_stream_that_was_renamed_does_not_begin_anew_in_silence(command: Comma
     fill(command, 10, 12)
     assert command.run().code == 0
     assert numbers(command) == list(range(12))
+
+
+def test_records_of_a_transaction_that_was_aborted_were_never_there(command: Command) -> None:  # noqa: F811
+    command.write(FILE)
+    command.make_topic()
+    producer = Producer({"bootstrap.servers": command.bootstrap, "transactional.id": command.name})
+    producer.init_transactions()
+    for n, ends in enumerate([producer.commit_transaction, producer.abort_transaction] * 2):
+        producer.begin_transaction()
+        producer.produce(f"{command.name}-in", f'{{"n":{n}}}')
+        producer.flush()
+        ends()
+    assert command.run().code == 0
+    assert numbers(command) == [0, 2]
+
+
+def test_two_streams_that_begin_a_topic_in_different_places_cannot_be_one_query(command: Command) -> None:  # noqa: F811
+    command.write("""\
+name: {name}
+bootstrap.servers: {bootstrap}
+streams:
+  all:
+    from: {topic: "{name}-in"}
+    steps: [{parse: {format: json, schema: {n: long}}}]
+  new:
+    from: {topic: "{name}-in", starting: latest}
+    steps: [{parse: {format: json, schema: {n: long}}}]
+  both:
+    from: all
+    steps: [{union: new}]
+    to: {sqlite: rows.db, table: rows}
+""")
+    command.make_topic()
+    fill(command, 0, 10)
+    assert "read topic " in command.refused()
+    assert not (command.folder / "rows.db").exists()

@@ -276,6 +276,39 @@ def test_csv(spark: SparkSession) -> None:
     ]
 
 
+def test_a_record_of_csv_is_one_line_with_or_without_its_end(spark: SparkSession) -> None:
+    values: list[bytes | None] = [b"1,a\r\n", b"1,a\n", b'1,"a\nb"', b"1,a\n2", b"1,a\n\n", b"1,a\n2,b"]
+    found = outcome(spark, values, {"format": "csv", "schema": "id int, name string"})
+    assert [row and row["name"] for row, _ in found] == ["a", "a", "a\nb", None, None, None]
+    assert [reason for _, reason in found[3:]] == [
+        'more than one line: "1,a\n2"',
+        'more than one line: "1,a\n\n"',
+        'not the 2 fields of the schema: "1,a\n2,b"',
+    ]
+
+
+def test_what_spark_takes_for_a_number_or_a_date_and_is_none_dies(spark: SparkSession) -> None:
+    values: list[bytes | None] = [
+        b"1.5d,",
+        b"1F,",
+        b"inf,",
+        b",2026-01-01 x",
+        b",2026-01-01Tx",
+        b",2026-01-01T23:30:00-05:00",
+    ]
+    found = outcome(spark, values, {"format": "csv", "schema": "ratio double, day date"})
+    assert [reason for _, reason in found] == [
+        'field `ratio`: "1.5d" is no double',
+        'field `ratio`: "1F" is no double',
+        None,
+        'field `day`: "2026-01-01 x" is no date',
+        'field `day`: "2026-01-01Tx" is no date',
+        None,
+    ]
+    assert found[2][0] == {"ratio": float("inf"), "day": None}
+    assert found[5][0] == {"ratio": None, "day": date(2026, 1, 1)}  # as it is written
+
+
 def test_a_regular_expression_makes_columns_of_its_groups(spark: SparkSession) -> None:
     fields = {
         "format": "regex",

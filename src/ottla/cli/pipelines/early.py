@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from ottla.pipelines.spark.class_archive import Work
 from ottla.pipelines.spark.session import end_early, start_early
+from ottla.pipelines.spark.zone import in_utc
 from ottla.pipelines.trials import settings as trials
 
 NAME = re.compile(r"^name:[ \t]*([\w.-]+)[ \t]*$", re.MULTILINE)
@@ -38,12 +39,13 @@ class Guess(NamedTuple):
 
 @contextmanager
 def early_java(guess: Guess | None) -> Iterator[None]:
-    if guess is not None:
-        start_early(*guess)
-    try:
-        yield
-    finally:
-        end_early()
+    with in_utc():
+        if guess is not None:
+            start_early(*guess)
+        try:
+            yield
+        finally:
+            end_early()
 
 
 def likely_session(options: argparse.Namespace) -> Guess | None:

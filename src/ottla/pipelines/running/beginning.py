@@ -110,7 +110,8 @@ def settle(
     query_id = found.query_id or str(uuid.uuid4())
     kept = f"{folder}/{QUERY_FOLDER}{query_id}"
     ends = kept_by_sinks(pipeline, stream) if found.is_new else {}
-    start = ends or (None if found.is_new else starting.noted_start(kept))
+    start = starting.with_new(pipeline, stream, ends) if ends else None
+    start = start or (None if found.is_new else starting.noted_start(kept))
     start = start or starting.find_start(pipeline, stream, chosen)
     delivery = make_delivery(pipeline, stream, kept, query_id, checkpoint.folder, start)
     if ends and pipeline.dead_letter_topic is not None:

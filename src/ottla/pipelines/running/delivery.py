@@ -33,7 +33,7 @@ from ottla.pipelines.running.late_letters import late_rows_aside
 from ottla.pipelines.running.sink_checks import is_upsert, sink_order
 from ottla.pipelines.running.sink_factory import Setting, make_database, make_sink
 from ottla.pipelines.sinks.batch import Batch, Sink, SinkError
-from ottla.pipelines.sinks.external_offsets import kept_offsets
+from ottla.pipelines.sinks.external_offsets import DIFFERENT, kept_offsets
 from ottla.pipelines.sinks.ledger import Remembering
 from ottla.pipelines.sinks.staging import staging_for
 from ottla.pipelines.sinks.tables import DELETED
@@ -202,6 +202,12 @@ def agreed_ends(found: Sequence[tuple[str, Ends]]) -> Ends:
                 f"the checkpoint is gone, and {first} ends at {json.dumps(expected)}, {place} at {json.dumps(ends)}:"
                 " put back the checkpoint, or begin anew (ottla pipeline reset … --sinks)"
             )
+    unknown = [topic for topic, each in expected.items() if DIFFERENT in each.values()]
+    if unknown:
+        raise CheckpointError(
+            f"the checkpoint is gone, and two streams of the query had read {unknown[0]} up to different offsets when"
+            f" the last rows came to {first}: put back the checkpoint, or begin anew (ottla pipeline reset … --sinks)"
+        )
     return expected
 
 

@@ -56,7 +56,7 @@ def make_sink(spec: model.Sink, number: int, setting: Setting) -> Sink:
     if isinstance(spec, model.HttpSink):
         return _http(spec)
     assert isinstance(spec, model.FileSink)
-    return _files(spec, setting.pipeline)
+    return _files(spec, setting)
 
 
 def check_places(pipeline: Pipeline) -> None:
@@ -184,13 +184,14 @@ def _http(spec: model.HttpSink) -> Sink:
     return HttpSink(Request(expanded(spec.http), spec.method, headers, spec.format, spec.batch_rows, *seconds))
 
 
-def _files(spec: model.FileSink, pipeline: Pipeline) -> Sink:
+def _files(spec: model.FileSink, setting: Setting) -> Sink:
+    pipeline = setting.pipeline
     partition_by = tuple(spec.partition_by or ())
     if isinstance(spec, model.DeltaSink):
         return DeltaSink(located(pipeline, spec.delta), partition_by)
     if isinstance(spec, model.JsonSink):
-        return FilesSink(located(pipeline, spec.json), "json", partition_by)
+        return FilesSink(located(pipeline, spec.json), "json", partition_by, checkpoint=setting.checkpoint)
     if isinstance(spec, model.CsvSink):
-        return FilesSink(located(pipeline, spec.csv), "csv", partition_by)
+        return FilesSink(located(pipeline, spec.csv), "csv", partition_by, checkpoint=setting.checkpoint)
     assert isinstance(spec, model.ParquetSink)
-    return FilesSink(located(pipeline, spec.parquet), "parquet", partition_by)
+    return FilesSink(located(pipeline, spec.parquet), "parquet", partition_by, checkpoint=setting.checkpoint)

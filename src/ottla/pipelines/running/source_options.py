@@ -32,6 +32,8 @@ def source_options(
         "kafka.bootstrap.servers": source.bootstrap_servers or head.bootstrap_servers,
         "failOnDataLoss": str(source.fail_on_data_loss).lower(),
         "includeHeaders": "true",
+        # Rows of a transaction that was aborted were never written: also those of a pipeline that this one reads.
+        "kafka.isolation.level": "read_committed",
     }
     options |= {f"kafka.{key}": value for key, value in head.client.items()}
     if ranges is not None:

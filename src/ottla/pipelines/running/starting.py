@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from ottla.pipelines.model.pipeline import Pipeline, Stream
 from ottla.pipelines.running.checkpoint import FRESH, CheckpointError, Ends, parse_ends
 from ottla.pipelines.running.notes import read_note, write_note
-from ottla.pipelines.running.source_options import source_options
+from ottla.pipelines.running.source_options import source_options, starting_options
 from ottla.pipelines.source.cluster import open_cluster
+from ottla.pipelines.source.losses import SourceError
 from ottla.pipelines.source.options import read_options
 from ottla.pipelines.source.planner import Planner
 
@@ -40,10 +41,19 @@ def find_start(pipeline: Pipeline, stream: Stream, chosen: str | None) -> Ends:
     }
 
 
+def with_new(pipeline: Pipeline, stream: Stream, ends: Ends) -> Ends:
+    """Where rows end, and of topics and partitions that have come since then their beginning."""
+    earliest = find_start(pipeline, stream, "earliest")
+    return {topic: {**earliest.get(topic, {}), **ends.get(topic, {})} for topic in {*ends, *earliest}}
+
+
 def find_ranges(pipeline: Pipeline, stream: Stream, chosen: str | None) -> dict[str, dict[int, tuple[int, int]]]:
-    """From where the sources begin to what is there now."""
+    """From where the sources begin to what is there now. Raises SourceError for two that begin the same topic in
+    different places: a query has one place in a partition, for its letters, and for the offsets that sinks keep."""
     found: dict[str, dict[int, tuple[int, int]]] = {}
+    beginnings: dict[str, object] = {}
     for source in pipeline.sources_of(stream):
+        beginning = starting_options(source.starting if chosen is None else chosen)
         options = read_options(_for_batch(source_options(pipeline.head, source, chosen, None, None)))
         cluster = open_cluster(options)
         try:
@@ -52,6 +62,11 @@ def find_ranges(pipeline: Pipeline, stream: Stream, chosen: str | None) -> dict[
         finally:
             cluster.close()
         for place, start in starts.items():
+            if beginnings.setdefault(place.topic, beginning) != beginning:
+                raise SourceError(
+                    f"{stream.name}: two of its streams read topic {place.topic} and begin in different places: give"
+                    " both the same `starting`, or make two queries of them (each with its own `to`)"
+                )
             found.setdefault(place.topic, {})[place.partition] = (start, max(start, ends[place]))
     return found
 

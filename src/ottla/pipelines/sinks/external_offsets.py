@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ottla.pipelines.sinks.database import DatabaseSink
 
 OFFSETS_TABLE = "ottla_offsets"
+DIFFERENT = -1  # two sources of the query have read a partition, and not equally far
 
 Offsets = Mapping[str, Mapping[int, int]]  # topic -> partition -> the next offset
 
@@ -54,17 +55,22 @@ def planned_offsets(spark: SparkSession, checkpoint: str, batch_id: int) -> Offs
 
 
 def parse_planned(text: str) -> Offsets:
-    """A version, the batch's metadata, then one line per source; sources that are not topics have other offsets."""
+    """A version, the batch's metadata, then one line per source; sources that are not topics have other offsets. A
+    stream that is used twice is two sources, and each of them asks by itself where its topic ends."""
     offsets: dict[str, dict[int, int]] = {}
     for line in text.splitlines()[2:]:
         for topic, partitions in _topics(line).items():
-            offsets.setdefault(topic, {}).update({int(number): int(at) for number, at in partitions.items()})
+            known = offsets.setdefault(topic, {})
+            for number, at in partitions.items():
+                known[int(number)] = int(at) if known.get(int(number), int(at)) == int(at) else DIFFERENT
     return offsets
 
 
 def refuse_other_start(subject: str, started_at: Offsets | None, kept: Offsets) -> None:
-    """A new checkpoint must begin where the database ends. Raises SinkError."""
-    if not _same(started_at or {}, kept):
+    """A new checkpoint must begin where the database ends; partitions of which it has no rows begin anywhere. Raises
+    SinkError."""
+    started = started_at or {}
+    if any(started.get(topic, {}).get(number) != at for topic, each in kept.items() for number, at in each.items()):
         raise SinkError(
             f"{subject}: the checkpoint is new, and the database has rows up to {offsets_json(kept) or 'nothing'}:"
             " start the query at these offsets (startingOffsets, and started_at of the sink)"
@@ -89,7 +95,3 @@ def _topics(line: str) -> Mapping[str, Mapping[str, int]]:
         return {}
     is_topics = isinstance(value, dict) and all(isinstance(each, dict) for each in value.values())
     return value if is_topics else {}
-
-
-def _same(left: Offsets, right: Offsets) -> bool:
-    return {topic: dict(each) for topic, each in left.items()} == {topic: dict(each) for topic, each in right.items()}

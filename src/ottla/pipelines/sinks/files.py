@@ -45,7 +45,8 @@ BEYOND = ("..",)
 
 @dataclass(frozen=True)
 class FilesSink:
-    """`root`: nothing is written outside of it. `begin_at`: a batch that is written whatever lies there."""
+    """`root`: nothing is written outside of it. `begin_at`: a batch that is written whatever lies there. `checkpoint`:
+    of the query, where it is known: of two copies of it that run, one is found out by what its batches read."""
 
     path: str
     format: Format = "parquet"
@@ -53,6 +54,7 @@ class FilesSink:
     root: str | None = None
     begin_at: int | None = None
     options: dict[str, str] = field(default_factory=dict)
+    checkpoint: str = ""
     is_exclusive: ClassVar[bool] = True
     is_forgetful: ClassVar[bool] = False
 
@@ -103,8 +105,10 @@ class FilesSink:
         return Question(batch.batch_id, identity, f"query {batch.query}, folder {self.path}", self.begin_at)
 
     def _write_locally(self, rows: DataFrame, batch: Batch, folder: Path) -> None:
-        identity = checkpoint_identity(batch)
+        identity = planned_identity(batch, self.checkpoint)
         recorded = newest_of(folder, batch.query)
+        if recorded == (batch.batch_id, checkpoint_identity(batch)):  # as it was noted once, without what was read
+            identity = recorded.identity
         if is_written(self._question(batch, identity), recorded):
             run_plan(rows)
             return
@@ -279,6 +283,15 @@ def checkpoint_identity(batch: Batch) -> str:
     if not (folder / IDENTITY).exists():
         add_file(folder / IDENTITY, uuid.uuid4().hex)
     return (folder / IDENTITY).read_text()
+
+
+def planned_identity(batch: Batch, checkpoint: str) -> str:
+    """With a sum over the offsets that Spark has planned for the batch: a repetition has the same."""
+    folder = local_path(checkpoint) if checkpoint else None
+    plan = None if folder is None else folder / "offsets" / str(batch.batch_id)
+    if plan is None or not plan.exists():
+        return checkpoint_identity(batch)
+    return f"{checkpoint_identity(batch)}.{zlib.crc32(plan.read_bytes()):08x}"
 
 
 def parquet_files(path: str, *, query: str, folder: str, **options: Any) -> ForeachBatch:

@@ -31,7 +31,8 @@ PRODUCER_SETTINGS: dict[str, Any] = {
     "queue.buffering.max.messages": 1_000_000,
     "queue.buffering.max.kbytes": 1 << 20,
 }
-MESSAGE_BYTES_LOWEST, MESSAGE_BYTES_HIGHEST = 1_000, 1_000_000_000  # what librdkafka knows as a size
+LETTER_BYTES_MAX = 16_384  # of a row that a topic will not take: excerpts of key and value, headers
+MESSAGE_BYTES_HIGHEST = 1_000_000_000  # what librdkafka knows as a size
 
 
 class Target(NamedTuple):
@@ -43,9 +44,10 @@ class Target(NamedTuple):
 
 
 def size_settings(record_bytes_max: int) -> dict[str, Any]:
-    """librdkafka refuses what it believes to be too large: it must believe what the topic says."""
-    bytes_max = min(max(record_bytes_max, MESSAGE_BYTES_LOWEST), MESSAGE_BYTES_HIGHEST)
-    return {"message.max.bytes": bytes_max, "batch.size": min(bytes_max, 1_000_000)}
+    """librdkafka refuses what it believes to be too large: it must believe what the topic says. Letters of the rows
+    that a topic of very small records does not take go through the same producer."""
+    bytes_max = min(max(record_bytes_max, LETTER_BYTES_MAX), MESSAGE_BYTES_HIGHEST)
+    return {"message.max.bytes": bytes_max, "batch.size": min(record_bytes_max, 1_000_000)}
 
 
 class Sending:

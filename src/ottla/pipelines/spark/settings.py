@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from ottla.pipelines.spark.masters import Kind, Master
 from ottla.pipelines.spark.places import cache_folder
+from ottla.pipelines.spark.zone import UTC, ZONE
 
 HOST = "127.0.0.1"
 GIB = 1 << 30
@@ -50,6 +51,7 @@ STARTING = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.ui.explainMode": "simple",  # every batch of a stream is described, for nobody: there is no UI
     "spark.python.worker.reuse": "true",
+    f"spark.executorEnv.{ZONE}": UTC,  # of Python's workers, whoever has started this process (zone.py)
     # Where in Python each column was made would be told to Java in a dozen calls for every one of them: two thirds of
     # all calls while a plan is made. Nobody sees it: steps are named by their place in the file.
     "spark.python.sql.dataFrameDebugging.enabled": "false",

@@ -47,7 +47,7 @@ class Aggregates:
     first: New = field(default_factory=dict, metadata={"doc": "new column: column whose earliest value is wanted"})
     last: New = field(default_factory=dict, metadata={"doc": "new column: column whose latest value is wanted"})
     distinct: New = field(
-        default_factory=dict, metadata={"doc": "new column: column whose different values are counted (within 2 %)"}
+        default_factory=dict, metadata={"doc": "new column: column whose different values are counted (about 2 %)"}
     )
     percentile: New = field(
         default_factory=dict, metadata={"doc": "new column: column; the name says which: p95, p50_ms"}

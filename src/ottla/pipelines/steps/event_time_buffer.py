@@ -14,6 +14,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from pyspark.sql.types import Row, StructField, StructType
 
 from ottla.pipelines.model.row_order import INSTANT
+from ottla.pipelines.spark.zone import use_utc
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -40,6 +41,7 @@ class EventTimeBuffer(StatefulProcessor):
         return self.columns
 
     def init(self, handle: StatefulProcessorHandle) -> None:
+        use_utc()  # a Spark that others have started may run its workers in another zone
         self.handle = handle
         self.held = handle.getListState("held", self.schema)
 

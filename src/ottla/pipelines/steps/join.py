@@ -26,10 +26,10 @@ from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 from pyspark.sql.types import DataType, IntegralType, NumericType, StringType
 
 from ottla.pipelines.model.fields import Duration
-from ottla.pipelines.model.row_order import INSTANT, RowOrder
+from ottla.pipelines.model.row_order import INSTANT, SOURCE_ORDER, RowOrder
 from ottla.pipelines.steps.as_of import PLACE, Sides, placed, with_versions
 from ottla.pipelines.steps.columns import need_columns
-from ottla.pipelines.steps.event_time import needed_time, timed, timed_rows, untimed
+from ottla.pipelines.steps.event_time import RECORD_TIME, needed_time, timed, timed_rows, untimed
 from ottla.pipelines.steps.frame import ALIVE, FATE, HIDDEN, Frame
 from ottla.pipelines.steps.lateness import watch_late
 from ottla.pipelines.steps.parsing.reader import quoted
@@ -39,7 +39,8 @@ from ottla.pipelines.steps.tables import file_table, postgres_table, sqlite_tabl
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-NEWEST = "_newest"
+NEWEST, AT = "_newest", "_at"
+PARTITION = SOURCE_ORDER[:2]
 SIDE = "_other_"  # before the other side's columns while both are at hand
 
 JoinKind = Literal["inner", "left", "right", "full", "semi"]
@@ -284,26 +285,28 @@ def _all_known(names: Iterable[str]) -> Column:
 
 def newest_rows(table: Frame, keys: list[str]) -> DataFrame:
     """The newest row of each record key (or of these columns, for records without key), rows that died included: a
-    record without value takes its key's row away, as compaction does."""
+    record without value takes its key's row away, as compaction does. Of a partition the last record is the newest, of
+    several partitions, as they are where some were added, the one with the latest time."""
     rows = table.rows
-    place = _place(rows) if table.has_origin else F.lit(0)
     key = [F.col("_key")] if "_key" in rows.columns else []
     columns = [F.when(F.col("_key").isNull(), F.col(f"`{name}`")) if key else F.col(f"`{name}`") for name in keys]
+    by = [*key, *(column.alias(f"_key_{at}") for at, column in enumerate(columns))]
     names = [name for name in rows.columns if name not in HIDDEN or name == FATE]
-    whole = F.struct(*(F.col(f"`{name}`") for name in names))
-    grouped = rows.groupBy(*key, *(column.alias(f"_key_{at}") for at, column in enumerate(columns)))
-    return (
-        grouped.agg(F.max_by(whole, place).alias(NEWEST)).select(f"{NEWEST}.*").filter(F.col(FATE) == ALIVE).drop(FATE)
-    )
+    found = rows.select(*by, *_place(table), F.struct(*(F.col(f"`{name}`") for name in names)).alias(NEWEST))
+    groups = ["_key"] * len(key) + [f"_key_{at}" for at in range(len(columns))]
+    whole = F.struct(AT, NEWEST)
+    ends = found.groupBy(*groups, *PARTITION).agg(F.max_by(whole, "_offset").alias(NEWEST))
+    place = F.struct(f"{NEWEST}.{AT}", *PARTITION)
+    newest = ends.groupBy(*groups).agg(F.max_by(f"{NEWEST}.{NEWEST}", place).alias(NEWEST))
+    return newest.select(f"{NEWEST}.*").filter(F.col(FATE) == ALIVE).drop(FATE)
 
 
-def _place(rows: DataFrame) -> Column:
-    """Which record is newer. Those of a key are in one partition, where offsets tell; those without are in any, and of
-    two partitions only times tell."""
-    known = [F.col(name) for name in ("_offset", "_timestamp") if name in rows.columns]
-    if "_key" in rows.columns and "_timestamp" in rows.columns:
-        known.insert(0, F.when(F.col("_key").isNull(), F.col("_timestamp")).alias("_at"))
-    return F.struct(*known)
+def _place(table: Frame) -> list[Column]:
+    """Where a row's record lies, and its time; nothing of that where it is not known."""
+    known = set(table.rows.columns) if table.has_origin else set()
+    place = [(name if name in known else None, name) for name in (*PARTITION, "_offset")]
+    place.append((RECORD_TIME if RECORD_TIME in known else None, AT))
+    return [(F.lit(0) if name is None else F.col(name)).alias(new) for name, new in place]
 
 
 def _sided(rows: DataFrame, time: str | None = None, delay_ms: int = 0) -> DataFrame:

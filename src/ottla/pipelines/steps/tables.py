@@ -9,7 +9,7 @@ import json
 import sqlite3
 from collections.abc import Collection
 from contextlib import closing
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -134,6 +134,8 @@ def _fitting(row: tuple[Any, ...], kinds: list[str]) -> tuple[Any, ...]:
 
 
 def _as(value: Any, kind: str) -> Any:
+    if kind == "timestamp" and isinstance(value, datetime) and value.tzinfo is None:
+        return value.replace(tzinfo=UTC)  # Spark would take it for one of this machine's zone
     if value is None or kind not in ("string", "double"):
         return value
     if isinstance(value, dict | list):  # JSON of PostgreSQL

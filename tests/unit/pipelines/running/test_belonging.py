@@ -24,6 +24,7 @@ from ottla.pipelines.running.belonging import (
 )
 from ottla.pipelines.running.checkpoint import Checkpoint, CheckpointError
 from ottla.pipelines.running.delivery import agreed_ends, can_last
+from ottla.pipelines.sinks.external_offsets import DIFFERENT
 from ottla.pipelines.sinks.ledger import Recorded
 
 NAME = StreamName("views", "main")
@@ -233,6 +234,8 @@ class StreamWith:
 
 def test_databases_must_agree_where_their_rows_end() -> None:
     assert agreed_ends([]) == {}
+    with pytest.raises(CheckpointError, match="two streams of the query had read site up to different offsets"):
+        agreed_ends([("table a", {"site": {0: DIFFERENT}})])
     assert agreed_ends([("a", {"t": {0: 5}}), ("b", {"t": {0: 5}})]) == {"t": {0: 5}}
     with pytest.raises(CheckpointError, match=r"a ends at .*5.*, b at .*4.*"):
         agreed_ends([("a", {"t": {0: 5}}), ("b", {"t": {0: 4}})])

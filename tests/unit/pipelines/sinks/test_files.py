@@ -6,7 +6,15 @@ from pathlib import Path
 import pytest
 
 from ottla.pipelines.sinks.batch import Batch, ForeachBatch, SinkError
-from ottla.pipelines.sinks.files import DeltaSink, FilesSink, check_inside, checkpoint_identity, newest_of, was_begun
+from ottla.pipelines.sinks.files import (
+    DeltaSink,
+    FilesSink,
+    check_inside,
+    checkpoint_identity,
+    newest_of,
+    planned_identity,
+    was_begun,
+)
 from ottla.pipelines.sinks.ledger import Recorded
 
 
@@ -53,6 +61,18 @@ def test_a_delta_table_remembers_the_newest_batch_of_each_query(tmp_path: Path) 
         actions = [{"commitInfo": {"operation": "WRITE"}}, {"txn": {"appId": query, "version": number}}]
         (log / f"{number:020}.json").write_text("\n".join(json.dumps(each) for each in actions))
     assert DeltaSink(str(tmp_path)).remembered() == {"a": Recorded(1, ""), "b": Recorded(2, "")}
+
+
+def test_a_batch_is_known_by_what_it_reads_too_for_a_checkpoint_may_be_copied(tmp_path: Path) -> None:
+    batch = Batch("q", 7, str(tmp_path / "kept"), "id")
+    assert planned_identity(batch, "") == planned_identity(batch, str(tmp_path / "gone")) == "id"
+    for name, end in (("one", 5), ("two", 6), ("three", 5)):
+        (tmp_path / name / "offsets").mkdir(parents=True)
+        (tmp_path / name / "offsets" / "7").write_text(f'v1\n{{}}\n{{"t":{{"0":{end}}}}}')
+    one, two, three = (planned_identity(batch, str(tmp_path / name)) for name in ("one", "two", "three"))
+    assert one == three
+    assert one != two
+    assert one.startswith("id.")
 
 
 def test_a_checkpoint_keeps_its_identity_and_a_new_one_has_another(tmp_path: Path) -> None:

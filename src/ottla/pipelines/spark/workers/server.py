@@ -211,6 +211,7 @@ def run(wanted: Wanted) -> None:
     assert option == "-m", f"Spark starts modules only, not {wanted.arguments}"
     os.environ.clear()
     os.environ.update(wanted.environment)
+    time.tzset()
     os.chdir(wanted.folder)
     named = [place for place in wanted.environment.get("PYTHONPATH", "").split(os.pathsep) if place]
     sys.path[:] = list(dict.fromkeys([wanted.folder, *named, *sys.path]))

@@ -5,8 +5,10 @@ An empty field is null. Numbers, booleans, times and decimals are read as Spark'
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import ClassVar, Literal
 
 import pyarrow as pa
@@ -29,6 +31,8 @@ from ottla.pipelines.steps.parsing.schemas import type_name
 from ottla.pipelines.steps.parsing.times import Times, to_time
 
 BAD = "_bad"
+LINE_END = r"\r?\n\z"
+LETTERS = ("d", "D", "f", "F")  # 1.5d is a number in Java
 NESTED = (T.ArrayType, T.MapType, T.StructType, T.BinaryType)
 
 
@@ -66,7 +70,7 @@ class CsvReader:
             "columnNameOfCorruptRecord": BAD, "sep": self.delimiter, "quote": self.quote, "escape": self.quote,
             "nullValue": self.null_text, "emptyValue": "", "multiLine": "true",
         }  # fmt: skip
-        return F.from_csv(source, _ddl(T.StructType(fields)), options)
+        return F.from_csv(_without_end(source), _ddl(T.StructType(fields)), options)
 
     def value(self, name: str) -> Column:
         return typed(read_field(name), self.schema[name].dataType, self.times.of(name))
@@ -78,8 +82,15 @@ class CsvReader:
             (F.trim(source) == "", F.lit("empty value")),
             (F.col(READ).isNull(), F.concat(F.lit("not CSV: "), shown(source))),
             (read_field(BAD).isNotNull(), F.concat(F.lit(f"not the {count} fields of the schema: "), shown(source))),
+            (self._has_lines(source), F.concat(F.lit("more than one line: "), shown(source))),
             *wrong_types(self.schema, self.times),
         ]
+
+    def _has_lines(self, source: Column) -> Column:
+        """Outside of quotes. Spark's parser takes them for a part of the last field."""
+        quote, line = re.escape(self.quote), _without_end(source)
+        bare = F.regexp_replace(line, f"{quote}[^{quote}]*{quote}", "") if quote else line
+        return F.contains(source, F.lit("\n")) & F.contains(bare, F.lit("\n"))
 
 
 @dataclass(frozen=True)
@@ -121,11 +132,15 @@ def typed(text: Column, wanted: T.DataType, written: str) -> Column:
 
 
 def number(text: Column, wanted: T.DataType) -> Column:
-    """Null for what does not fit. Spark makes infinity of digits that are too many; only the word means it."""
+    """Null for what does not fit. Spark makes infinity of digits that are too many, where only the word means it, and
+    takes Java's letters behind a number."""
     value = text.try_cast(wanted)
     if not isinstance(wanted, T.DoubleType | T.FloatType):
         return value
-    return F.when((F.abs(value) == float("inf")) & text.rlike("[0-9]"), F.lit(None)).otherwise(value)
+    is_infinite = F.abs(value) == float("inf")
+    has_letter = reduce(Column.__or__, (text.endswith(letter) for letter in LETTERS))
+    is_none = (is_infinite & text.rlike("[0-9]")) | (~is_infinite & has_letter)
+    return F.when(is_none, F.lit(None)).otherwise(value)
 
 
 def wrong_types(schema: T.StructType, times: Times) -> Iterator[Fault]:
@@ -136,6 +151,10 @@ def wrong_types(schema: T.StructType, times: Times) -> Iterator[Fault]:
         hint = times.words(entry.name, raw) if isinstance(entry.dataType, T.TimestampType | T.DateType) else None
         is_wrong = made.isNull() & raw.isNotNull() & (raw != "")
         yield is_wrong, no_such_value(entry.name, raw, type_name(entry.dataType), hint)
+
+
+def _without_end(source: Column) -> Column:
+    return F.when(source.endswith("\n"), F.regexp_replace(source, LINE_END, "")).otherwise(source)
 
 
 def _ddl(schema: T.StructType) -> str:

@@ -106,6 +106,8 @@ def to_time(text: Column, wanted: T.DataType, written: str) -> Column:
         moment = _from_number(text, EPOCHS[written])
     elif written == ISO:
         looks_right = F.substring(text, 5, 1) == "-"
+        if isinstance(wanted, T.DateType):  # Spark reads a date before anything that stands behind it
+            looks_right = looks_right & text.try_cast("timestamp").isNotNull()
         moment = F.when(looks_right, text.try_cast(wanted))
     else:
         moment = F.try_to_timestamp(text, F.lit(written))
