@@ -21,7 +21,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
@@ -87,11 +87,13 @@ class Batch(NamedTuple):
 
 
 class QueryFailedError(Exception):
-    """The text is a sentence for a person; `problem` is what Spark said, if it did."""
+    """The text is a sentence for a person; `problem` is what Spark said, if it did. `is_of_text`: no record was read
+    yet, it is the query that is wrong."""
 
-    def __init__(self, words: str, problem: BaseException | None = None) -> None:
+    def __init__(self, words: str, problem: BaseException | None = None, is_of_text: bool = False) -> None:
         super().__init__(words)
         self.problem = problem
+        self.is_of_text = is_of_text
 
 
 class _Cancelled(Exception):  # noqa: N818 (nobody else sees it)
@@ -107,6 +109,7 @@ class RunningQuery:
         self.losses = Losses()
         self._queue: queue.Queue[Batch | BaseException | None] = queue.Queue(QUEUED_MAX)
         self._is_cancelled = threading.Event()
+        self._is_planned = False
         self._thread = threading.Thread(target=self._work, name="query", daemon=True)
 
     def __repr__(self) -> str:
@@ -150,9 +153,11 @@ class RunningQuery:
         except (PipelineError, SourceError, QueryFailedError) as problem:
             end = problem
         except AnalysisException as problem:
-            end = QueryFailedError(with_cure("; ".join(filter(None, plain_words(problem)))), problem)
+            words = with_cure("; ".join(filter(None, plain_words(problem))))
+            end = QueryFailedError(words, problem, not self._is_planned)
         except (PySparkException, Py4JError, OSError) as problem:
-            end = QueryFailedError(without_checkpoints(first_cause(str(problem))), problem)
+            is_of_text = not self._is_planned and isinstance(problem, PySparkException | Py4JJavaError)
+            end = QueryFailedError(without_checkpoints(first_cause(str(problem))), problem, is_of_text)
         except Exception as problem:  # noqa: BLE001 (whoever waits for rows must hear of it)
             end = QueryFailedError(f"{type(problem).__name__}: {problem}", problem)
         if self._is_cancelled.is_set():
@@ -202,8 +207,11 @@ class HistoryQuery(RunningQuery):
         _, rows = builder.query(RESULT)
         rows = with_zones(rows)
         self._put(Batch(rows.columns, []))
-        if self.rows_max is not None and self.rows_max <= COLLECTED_ROWS_MAX:
-            rows = rows.limit(self.rows_max)
+        is_collected = self.rows_max is not None and self.rows_max <= COLLECTED_ROWS_MAX
+        rows = rows.limit(self.rows_max) if self.rows_max is not None and is_collected else rows
+        rows._jdf.queryExecution().optimizedPlan()  # reckons with the values in the text
+        self._is_planned = True
+        if is_collected:
             found = rows.collect()  # reads task after task until it has enough
             self._put(Batch(rows.columns, found))
             count = len(found)
@@ -243,9 +251,11 @@ class ChangesQuery(RunningQuery):
     def _run(self) -> None:
         builder = Builder(self.spark, self.pipeline, choices=Choices())
         _, rows = builder.query(RESULT)
+        check_values(rows)
         self._put(Batch(rows.columns, []))
         with tempfile.TemporaryDirectory(prefix="ottla-sql-", ignore_cleanup_errors=True) as folder:
             self.query = self._started(rows, folder)
+            self._is_planned = True
             try:
                 while not self.query.awaitTermination(POLL_S):  # type: ignore[arg-type]
                     self._count(self.query)
@@ -337,6 +347,12 @@ def output_mode(rows: DataFrame, wanted: str) -> str:
         else:
             return name
     raise next((each for each in problems if not any(words in str(each) for words in ABOUT_MODES)), problems[0])
+
+
+def check_values(rows: DataFrame) -> None:
+    """Have Spark reckon with the values in the text, before a stream begins. Raises PySparkException."""
+    frame: Any = rows._jdf
+    frame.sparkSession().sessionState().optimizer().execute(frame.queryExecution().analyzed())
 
 
 def with_zones(rows: DataFrame) -> DataFrame:
