@@ -32,6 +32,7 @@ from ottla.pipelines.running.builder import Builder, Choices
 from ottla.pipelines.running.failures import first_cause
 from ottla.pipelines.running.problem_location import plain_words
 from ottla.pipelines.running.progress import is_batch
+from ottla.pipelines.running.spark_advice import with_advice
 from ottla.pipelines.running.starting import find_ranges
 from ottla.pipelines.source.losses import CURE as LOSS_CURE
 from ottla.pipelines.source.losses import SourceError
@@ -159,7 +160,7 @@ class RunningQuery:
             is_of_text = not self._is_planned and isinstance(problem, PySparkException | Py4JJavaError)
             end = QueryFailedError(without_checkpoints(first_cause(str(problem))), problem, is_of_text)
         except Exception as problem:  # noqa: BLE001 (whoever waits for rows must hear of it)
-            end = QueryFailedError(f"{type(problem).__name__}: {problem}", problem)
+            end = QueryFailedError(with_advice(f"{type(problem).__name__}: {problem}"), problem)
         if self._is_cancelled.is_set():
             end = None
         self._put(end, is_last=True)
