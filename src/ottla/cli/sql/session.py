@@ -39,6 +39,7 @@ from ottla.pipelines.running.source_options import starting_options
 from ottla.pipelines.source.losses import SourceError
 from ottla.pipelines.sql import statements as s
 from ottla.pipelines.sql.catalog import Catalog
+from ottla.pipelines.sql.changes import ChangesQuery
 from ottla.pipelines.sql.documents import (
     RESULT,
     Head,
@@ -50,15 +51,8 @@ from ottla.pipelines.sql.documents import (
     tables_in,
     without_limit,
 )
-from ottla.pipelines.sql.execution import (
-    ChangesQuery,
-    HistoryQuery,
-    QueryFailedError,
-    RunningQuery,
-    check_values,
-    output_mode,
-    with_cure,
-)
+from ottla.pipelines.sql.execution import HistoryQuery, QueryFailedError, RunningQuery, check_values
+from ottla.pipelines.sql.stream_limits import output_mode, with_cure
 from ottla.pipelines.sql.tables import RECORD_TYPES, Table
 from ottla.pipelines.steps.sql_query import Query
 from ottla.pipelines.steps.sql_tokens import SqlError
@@ -236,6 +230,9 @@ class Session:
         count, started = 0, time.monotonic()
         try:
             for batch in running.batches():
+                if batch.remark:
+                    self.output.remark(batch.remark)
+                    continue
                 if select.rows_max is not None and not batch.is_whole:
                     batch = batch._replace(rows=batch.rows[: select.rows_max - count])  # noqa: PLW2901
                 self.output.batch(batch)
