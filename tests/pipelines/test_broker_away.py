@@ -8,9 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from conftest import Broker, BrokerFactory
-from ottla.pipelines.model.pipeline import Pipeline
+from ottla.pipelines.model.pipeline import Pipeline, read_pipeline
 from ottla.pipelines.running.following import Following
 from ottla.pipelines.running.runner import Runner, RunOptions
+from ottla.pipelines.sql.catalog import Catalog
+from ottla.pipelines.sql.changes import ChangesQuery
+from ottla.pipelines.sql.documents import Head, document_of, starting_at, tables_in
+from ottla.pipelines.steps.table import STEPS
 from pipelines.running import pipeline_of, produce, read_all, wait_for
 
 if TYPE_CHECKING:
@@ -82,3 +86,35 @@ def test_a_broker_that_is_away_is_told_and_waited_for(
         assert "main: the broker takes no connection; waiting for it" in following.warnings
     finally:
         runner.stop(grace_seconds=1)
+
+
+def test_a_query_over_what_comes_tells_that_the_broker_is_away_and_misses_nothing(
+    spark: SparkSession, broker_factory: BrokerFactory
+) -> None:
+    broker = broker_factory()
+    topic = f"away_{uuid.uuid4().hex[:8]}"
+    produce(broker.bootstrap, topic, [{"id": number} for number in range(3)])
+    head = Head(broker.bootstrap)
+    catalog = Catalog(head)
+    query, names = tables_in(f"SELECT id FROM {topic}", catalog.names())
+    tables = {name: starting_at(catalog.table(name), "earliest") for name in names}
+    running = ChangesQuery(spark, read_pipeline(document_of(query, tables, head), STEPS, "."), False)
+    rows: list[int] = []
+    remarks: list[str] = []
+    try:
+        for batch in running.batches():
+            rows += [row["id"] for row in batch.rows]
+            remarks += [batch.remark] if batch.remark else []
+            if len(rows) == 3 and broker.is_running and not remarks:
+                broker.kill9()
+            elif remarks and not broker.is_running:
+                broker.start()
+                produce(broker.bootstrap, topic, [{"id": number} for number in range(3, 6)])
+            elif len(rows) >= 6 and len(remarks) >= 2:
+                break
+    finally:
+        running.cancel()
+    assert sorted(rows) == list(range(6))
+    assert remarks[0].startswith("broker away since ")
+    assert remarks[0].endswith(" UTC, waiting")
+    assert remarks[1].startswith("broker back after ")

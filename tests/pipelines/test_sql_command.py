@@ -56,9 +56,9 @@ class Prompt:
         assert (done.code, done.errors) == (0, [])
         return done.rows
 
-    def refused(self, text: str) -> str:
+    def refused(self, text: str, code: int = 2) -> str:
         done = self.run(text)
-        assert done.code == 1, done
+        assert done.code == code, done
         assert len(done.errors) == 1, done
         return done.errors[0]
 
@@ -233,6 +233,12 @@ WRONG = [
     ("SELECT a.id, b.id FROM orders$ a JOIN orders$ b ON a.id = b.id", "two columns are called 'id'"),
     ("SELECT array(struct(id AS x, at AS x)) AS a FROM orders$", "column 'a' has a struct with two fields 'x'"),
     ("SELECT to_timestamp_ltz(id, 3) AS t FROM orders$", "has an argument that the function does not take"),
+    ("SELECT id FROM orders$ WHERE nope = 1", "line 1, column 36: there is no column 'nope'"),
+    (
+        "SELECT id FROM orders$ WHERE sum(id) > 1",
+        'The WHERE condition "(sum(id) > 1)" contains invalid expressions',
+    ),
+    ("SELECT 1 / 0 AS x FROM orders$", "line 1, column 8: Division by zero."),
     ("SELECT id FROM orders$ ORDER BY id EMIT CHANGES", "line 1, column 1: Sorting is not supported"),
 ]
 
@@ -244,9 +250,19 @@ def test_what_is_wrong_is_one_sentence_with_its_place(prompt: Prompt) -> None:
         assert words in prompt.refused(text)
 
 
+def test_the_first_that_ends_a_script_says_how_it_ends(prompt: Prompt) -> None:
+    """What was lost before does not end it."""
+    prompt.write("orders", [*ORDERS, b"oops"], 1)
+    table = "CREATE TABLE o (id BIGINT, amount DOUBLE) WITH (topic = 'orders$'); "
+    lost = "SELECT count(*) AS n FROM o; "
+    stopped = "SELECT id / (id - id) AS n FROM o; "
+    wrong = "SELECT nope FROM o"
+    assert [prompt.run(table + text).code for text in (lost, lost + wrong, stopped + wrong, wrong)] == [1, 2, 1, 2]
+
+
 def test_without_a_broker(prompt: Prompt) -> None:
     prompt.bootstrap = "127.0.0.1:1"
-    assert "127.0.0.1:1" in prompt.refused("SELECT * FROM orders")
+    assert "127.0.0.1:1" in prompt.refused("SELECT * FROM orders", code=1)
 
 
 def test_a_query_becomes_a_pipeline_file_that_runs(prompt: Prompt, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,6 +298,7 @@ def test_a_pipeline_tells_changes_as_spark_can(prompt: Prompt, monkeypatch: pyte
         assert sorted(each.json["n"] for each in written) == values
     sorted_ = prompt.refused("CREATE PIPELINE p AS SELECT id FROM orders$ ORDER BY id INTO TOPIC `out$`")
     assert sorted_.endswith("in Complete output mode: leave ORDER BY out")
+    assert "Division by zero" in prompt.refused("CREATE PIPELINE p AS SELECT 1 / 0 AS x FROM orders$ INTO TOPIC `out$`")
     assert not (prompt.folder / "p.yaml").exists()
 
 

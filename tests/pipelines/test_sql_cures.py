@@ -115,6 +115,36 @@ def test_what_spark_cannot_do_over_what_comes_has_a_cure(events: Prompt) -> None
         assert events.rows(f"{UNTIMED} {text}") is not None  # as it says
 
 
+VALUES = [
+    ("n / (n - n)", "n / NULLIF(n - n, 0) IS NULL AND try_divide(n, n - n) IS NULL"),
+    ("n % (n - n)", "n % NULLIF(n - n, 0) IS NULL AND try_mod(n, n - n) IS NULL"),
+    ("n + 9223372036854775807", "try_add(n, 9223372036854775807) IS NULL"),
+    ("(n + 1) * 9223372036854775807", "cast(n + 1 AS DECIMAL(38, 0)) * 9223372036854775807 > 0"),
+    ("cast(n * 1e30 AS DECIMAL(10, 2))", "try_cast(n * 1e30 AS DECIMAL(10, 2)) IS NULL"),
+    ("make_date(2026, 12 + n, 1)", "try_to_date(concat_ws('-', 2026, 12 + n, 1), 'y-M-d') IS NULL"),
+    ("make_timestamp(2026, 12 + n, 1, 0, 0, 0)", "try_make_timestamp(2026, 12 + n, 1, 0, 0, 0) IS NULL"),
+    ("map_from_arrays(array(n, n), array(1, 2))", "size(map_from_arrays(array_distinct(array(n, n)), array(1))) = 1"),
+    ("n = (SELECT n FROM e)", "n IN (SELECT n FROM e)"),
+    ("date_format(at, 'YYYY')", "date_format(at, 'yyyy') = '2026' AND EXTRACT(WEEK FROM at) = 5"),
+    ("array_sort(array(n, n), (a, b) -> null + 1)", "array_sort(array(n), (a, b) -> coalesce(null + 1, 0)) = array(n)"),
+    ("date_add(at, cast(n AS INT) * 10000000)", "cast(date_add(at, cast(n AS INT) * 10000000) AS STRING) LIKE '+%'"),
+    ("text RLIKE '('", "NOT text RLIKE '[(]'"),
+    ("cast(at AS BOOLEAN)", "unix_timestamp(at) > 0", 2),
+    ("hash(map(n, 1))", "hash(array_sort(map_entries(map(n, 1)))) IS NOT NULL", 2),
+    ("window(at, '10 parsecs')", "window(at, '1 hour 30 minutes') IS NOT NULL", 2),
+]
+
+
+def test_no_failure_advises_a_setting(events: Prompt) -> None:
+    for theirs, _, *code in VALUES:
+        line = events.refused(f"{UNTIMED} SELECT {theirs} AS x FROM e WHERE n < 2", *(code or [1]))
+        assert "spark.sql" not in line, line
+        assert "; " in line, line  # cause; cure
+    ours = ", ".join(f"{ours} AS c{number}" for number, (_, ours, *_) in enumerate(VALUES))
+    (row,) = events.rows(f"{UNTIMED} SELECT {ours} FROM e WHERE n < 2")
+    assert [name for name, value in row.items() if value is not True] == []
+
+
 def test_joins_of_others(events: Prompt) -> None:
     events.write(
         "paid", [{"id": 1, "at": "2026-01-31T12:00:10Z"}, {"id": 9, "at": "2026-02-01T12:00:00Z"}], partitions=1

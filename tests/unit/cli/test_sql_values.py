@@ -71,3 +71,16 @@ def test_a_table_that_changes_is_painted_in_its_place(capsys: pytest.CaptureFixt
     out = capsys.readouterr().out
     assert out.count("\x1b[4F\x1b[J") == 1
     assert out.endswith("2\n(1 row)\n")
+
+
+def test_a_table_that_follows_a_remark_begins_below_it(capsys: pytest.CaptureFixture[str]) -> None:
+    output = TerminalOutput()
+    output.batch(Batch(["n"], [(1,)], is_whole=True))
+    output.remark("broker away")
+    output.batch(Batch(["n"], [(2,)], is_whole=True))
+    output.remark("broker back")
+    output.end(2)
+    found = capsys.readouterr()
+    assert found.err == "broker away\nbroker back\n"
+    assert "\x1b[" not in found.out
+    assert "(2 rows)" not in found.out

@@ -42,7 +42,7 @@ def _script(options: argparse.Namespace) -> tuple[str, str] | None:
     if options.execute is not None:
         return ";\n".join(options.execute), ""
     if options.file is not None:
-        data = Path(options.file).read_bytes()[: SCRIPT_BYTES_MAX + 1]
+        data = _read(options.file)
         name = options.file
     elif sys.stdin is not None and sys.stdin.isatty():
         return None
@@ -51,7 +51,18 @@ def _script(options: argparse.Namespace) -> tuple[str, str] | None:
         name = ""
     if len(data) > SCRIPT_BYTES_MAX:
         raise UsageError(f"{name or 'standard input'} is larger than {SCRIPT_BYTES_MAX >> 20} MiB: is it SQL?")
-    return data.decode(), name
+    try:
+        return data.decode("utf-8-sig"), name
+    except UnicodeError:
+        raise UsageError(f"{name or 'standard input'} is not valid UTF-8") from None
+
+
+def _read(path: str) -> bytes:
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(SCRIPT_BYTES_MAX + 1)
+    except OSError as problem:
+        raise UsageError(f"cannot read {path}: {(problem.strerror or str(problem)).lower()}") from None
 
 
 def _parser() -> Parser:

@@ -16,7 +16,7 @@ from ottla.base.counting import counted
 from ottla.base.text_width import column_widths, row_text, shortened
 from ottla.cli.sql.values import cell, json_line, line
 from ottla.cli.tables import print_table
-from ottla.cli.terminal import escape, is_terminal
+from ottla.cli.terminal import escape, is_terminal, warn
 from ottla.pipelines.sql.execution import Batch
 
 CELL_WIDTH_MAX = 60
@@ -33,6 +33,9 @@ class Output(Protocol):
 
     def batch(self, batch: Batch) -> None: ...
 
+    def remark(self, words: str) -> None:
+        """Beside the rows."""
+
     def end(self, batch_rows: int) -> None:
         """After the last batch."""
 
@@ -40,27 +43,29 @@ class Output(Protocol):
         """What SHOW and DESCRIBE tell."""
 
 
-class JsonOutput:
+class PipeOutput:
+    """What goes to a program, row by row."""
+
     is_whole = False
 
-    def batch(self, batch: Batch) -> None:
-        _write([json_line(batch.columns, row) for row in batch.rows])
+    def remark(self, words: str) -> None:
+        warn(words)
 
     def end(self, batch_rows: int) -> None:
         pass
+
+
+class JsonOutput(PipeOutput):
+    def batch(self, batch: Batch) -> None:
+        _write([json_line(batch.columns, row) for row in batch.rows])
 
     def listing(self, columns: Sequence[str], rows: Rows) -> None:
         _write([json.dumps(dict(zip(map(str.lower, columns), row, strict=True)), ensure_ascii=False) for row in rows])
 
 
-class LineOutput:
-    is_whole = False
-
+class LineOutput(PipeOutput):
     def batch(self, batch: Batch) -> None:
         _write([line(row) for row in batch.rows])
-
-    def end(self, batch_rows: int) -> None:
-        pass
 
     def listing(self, _columns: Sequence[str], rows: Rows) -> None:
         _write([line(row) for row in rows])
@@ -74,6 +79,7 @@ class TerminalOutput:
     def __init__(self) -> None:
         self.widths: list[int] = []
         self.painted = 0  # lines of the table that is painted in its place
+        self.is_table = False
 
     def batch(self, batch: Batch) -> None:
         if batch.is_whole:
@@ -81,10 +87,21 @@ class TerminalOutput:
         elif batch.rows:
             self._append(batch)
 
+    def remark(self, words: str) -> None:
+        """A table that is painted after it begins below."""
+        warn(words)
+        self.painted = 0
+
     def end(self, batch_rows: int) -> None:
+<<<<<<< HEAD
         if not self.painted:
             print(f"({counted(batch_rows, 'row')})", flush=True)
         self.widths, self.painted = [], 0
+=======
+        if not self.is_table:
+            print(f"({row_count(batch_rows)})", flush=True)
+        self.widths, self.painted, self.is_table = [], 0, False
+>>>>>>> sql
 
     def listing(self, columns: Sequence[str], rows: Rows) -> None:
         if len(columns) == 1:  # a plan: its lines are long, and stand as they are
@@ -111,7 +128,7 @@ class TerminalOutput:
         lines = [*heading(batch.columns, wide), *(row_text(row, wide) for row in shown), below]
         up = f"\x1b[{self.painted}F\x1b[J" if self.painted else ""
         print(up + "\n".join(shortened(text, screen.columns - 1) for text in lines), flush=True)
-        self.painted = len(lines)
+        self.painted, self.is_table = len(lines), True
 
 
 def choose_output(is_json: bool) -> Output:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import yaml
 
+from ottla.cli.sql.problems import StatementError
+from ottla.cli.terminal import EXIT_FAILED, EXIT_USAGE
 from ottla.operations.pipeline_runs.statuses import read_status
 
 START_SECONDS_MAX = 120.0
@@ -18,14 +20,17 @@ HEADER = "# Written by `ottla sql`. Run it again: ottla pipeline run {file}\n"
 
 
 def write_pipeline(document: dict[str, object], state: Path, or_replace: bool) -> Path:
-    """The file. Raises ValueError with a sentence."""
+    """The file. Raises StatementError."""
     name = str(document["name"])
     file = Path(f"{name}.yaml")
     run = read_status(state, name)
     if run is not None and run.is_live:
-        raise ValueError(f"the pipeline {name} runs already (process {run.pid}): ottla pipeline stop {name}")
+        raise StatementError(
+            f"the pipeline {name} runs already (process {run.pid}): ottla pipeline stop {name}", code=EXIT_FAILED
+        )
     if file.exists() and not or_replace:
-        raise ValueError(f"{file} exists: write CREATE OR REPLACE PIPELINE, or run it with ottla pipeline run {file}")
+        cure = f"write CREATE OR REPLACE PIPELINE, or run it with ottla pipeline run {file}"
+        raise StatementError(f"{file} exists: {cure}")
     text = HEADER.format(file=file) + yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120)
     file.unlink(missing_ok=True)
     mode = 0o600 if document.get("client") else 0o644  # how the cluster is reached may be a password
@@ -35,7 +40,7 @@ def write_pipeline(document: dict[str, object], state: Path, or_replace: bool) -
 
 
 def start_pipeline(file: Path, name: str, state: Path) -> str:
-    """What was done, in a sentence. Raises ValueError with one that says why not."""
+    """What was done, in a sentence. Raises StatementError."""
     state.mkdir(parents=True, exist_ok=True)
     log = state / f"{name}.log"
     with open(log, "wb") as said:
@@ -56,10 +61,12 @@ def _wait_until_running(process: subprocess.Popen[bytes], state: Path, name: str
     while time.monotonic() < deadline:
         if process.poll() is not None:
             lines = log.read_text(errors="replace").strip().splitlines() or ["it did not say why"]
-            raise ValueError(f"the pipeline {name} ended at once: {lines[-1]}")
+            code = EXIT_USAGE if process.returncode == EXIT_USAGE else EXIT_FAILED
+            raise StatementError(f"the pipeline {name} ended at once: {lines[-1]}", code=code)
         run = read_status(state, name)
         if run is not None and run.pid == process.pid and run.state == "running":
             return
         time.sleep(POLL_S)
     process.terminate()
-    raise ValueError(f"the pipeline {name} did not begin within {START_SECONDS_MAX:.0f} s; what it said is in {log}")
+    words = f"the pipeline {name} did not begin within {START_SECONDS_MAX:.0f} s; what it said is in {log}"
+    raise StatementError(words, code=EXIT_FAILED)

@@ -14,7 +14,8 @@ from ottla.cli.pipelines.files import state_of
 from ottla.cli.pipelines.life import SPARK_GONE
 from ottla.cli.pipelines.run import silence_pyspark
 from ottla.cli.sql.output import choose_output
-from ottla.cli.sql.session import Session, StatementError
+from ottla.cli.sql.problems import StatementError
+from ottla.cli.sql.session import Session
 from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, end_on_sigterm, fail, warn
 from ottla.pipelines.running.source_options import starting_options
 from ottla.pipelines.spark.masters import Kind, parse_master
@@ -37,7 +38,7 @@ def run_script(options: argparse.Namespace, text: str, file: str) -> int:
             try:
                 session.run(part.text)
             except StatementError as problem:
-                return fail(TOOL, _placed(problem, text, part, file))
+                return fail(TOOL, _placed(problem, text, part, file), problem.code)
             if session.is_ended:
                 break
         return EXIT_FAILED if session.has_losses else 0
@@ -79,7 +80,7 @@ def _session(options: argparse.Namespace) -> Iterator[Session]:
 def _start(master: str | None) -> SparkSession:
     silence_pyspark()
     if master and parse_master(master).kind is Kind.CONNECT:
-        raise ToolError("ottla sql does not work over Spark Connect: give another --master")
+        raise UsageError("ottla sql does not work over Spark Connect: give another --master")
     try:
         return start_session(SQL_NAME, master, is_lean=True)
     except SparkStartError as problem:

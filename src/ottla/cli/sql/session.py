@@ -1,7 +1,8 @@
 """A session of `ottla sql`: takes statement after statement and does what it says.
 
 Rules:
-1. Whatever is wrong with a statement is a StatementError: one sentence, with line and column where they are known.
+1. Whatever keeps a statement from being done is a StatementError: one sentence, with line and column where they are
+   known, and with the exit code that tells what is wrong in its text from what went wrong when it was done.
 2. Spark is started when the first statement needs it, or before in the background; SHOW and DESCRIBE never wait for it.
 3. Records that could not be read are told after every result, and make the session end with exit code 1: a result that
    lacks records must not pass for a whole one. `unreadable = 'skip'` in a table's declaration says that it may.
@@ -19,13 +20,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 
 from ottla.base.counting import counted
 from ottla.cli.sql import pipelines
 from ottla.cli.sql.output import Output
-from ottla.cli.terminal import is_terminal, warn
+from ottla.cli.sql.problems import StatementError, exit_code_of, unknown_table, words_of
+from ottla.cli.terminal import EXIT_FAILED, EXIT_USAGE, is_terminal, warn
 from ottla.client.errors import ClientError
 from ottla.operations.pipeline_runs.statuses import list_runs
 from ottla.pipelines.model.pipeline import Pipeline, read_pipeline
@@ -37,6 +39,7 @@ from ottla.pipelines.running.source_options import starting_options
 from ottla.pipelines.source.losses import SourceError
 from ottla.pipelines.sql import statements as s
 from ottla.pipelines.sql.catalog import Catalog
+from ottla.pipelines.sql.changes import ChangesQuery
 from ottla.pipelines.sql.documents import (
     RESULT,
     Head,
@@ -48,14 +51,8 @@ from ottla.pipelines.sql.documents import (
     tables_in,
     without_limit,
 )
-from ottla.pipelines.sql.execution import (
-    ChangesQuery,
-    HistoryQuery,
-    QueryFailedError,
-    RunningQuery,
-    output_mode,
-    with_cure,
-)
+from ottla.pipelines.sql.execution import HistoryQuery, QueryFailedError, RunningQuery, check_values
+from ottla.pipelines.sql.stream_limits import output_mode, with_cure
 from ottla.pipelines.sql.tables import RECORD_TYPES, Table
 from ottla.pipelines.steps.sql_query import Query
 from ottla.pipelines.steps.sql_tokens import SqlError
@@ -74,14 +71,6 @@ CREATE PIPELINE p AS SELECT … INTO TOPIC t;
 SHOW TABLES; SHOW TOPICS; SHOW PIPELINES; DESCRIBE t; EXPLAIN SELECT …; DROP TABLE t;
 SET 'auto.offset.reset' = 'earliest';   where EMIT CHANGES begins
 QUIT;                                   or Ctrl-D"""
-
-
-class StatementError(Exception):
-    """Why a statement was not done: a sentence, and the place in the statement if it is known."""
-
-    def __init__(self, words: str, at: int | None = None) -> None:
-        super().__init__(words)
-        self.at = at
 
 
 class Session:
@@ -154,11 +143,12 @@ class Session:
         except SqlError as problem:
             raise StatementError(f"the statement {problem}", problem.at) from None
         except (SourceError, ClientError) as problem:
-            raise StatementError(str(problem)) from None
+            raise StatementError(str(problem), code=EXIT_FAILED) from None
         except PipelineError as wrong:
-            raise StatementError("; ".join(_words(wrong))) from None
-        except (PySparkException, Py4JError) as problem:
-            raise StatementError(first_cause(str(problem))) from None
+            raise StatementError(words_of(wrong)) from None
+        except (PySparkException, Py4JError) as problem:  # Spark was only asked what it thinks of the text
+            code = EXIT_USAGE if isinstance(problem, PySparkException | Py4JJavaError) else EXIT_FAILED
+            raise StatementError(first_cause(str(problem)), code=code) from None
 
     def _run(self, statement: s.Statement) -> None:
         match statement:
@@ -204,10 +194,11 @@ class Session:
         try:
             self._follow(running, select)
         except QueryFailedError as problem:
-            raise StatementError(str(problem), self._place(query, select, problem.problem)) from None
+            at = self._place(query, select, problem.problem)
+            raise StatementError(str(problem), at, exit_code_of(problem)) from None
         except PipelineError as wrong:
             at = self._place(query, select, wrong.__cause__)
-            raise StatementError(with_cure("; ".join(_words(wrong))), at) from None
+            raise StatementError(with_cure(words_of(wrong)), at) from None
         self._tell_losses(running, query, list(tables.values()))
 
     def _tables(self, select: s.Select) -> tuple[Query, dict[str, Table]]:
@@ -217,7 +208,7 @@ class Session:
         except SqlError as problem:
             unknown = getattr(problem, "name", None)
             if unknown:
-                problem = _unknown(self.catalog, unknown, problem)
+                problem = unknown_table(self.catalog, unknown, problem)
             problem.at = None if problem.at is None else problem.at + select.start
             raise problem from None
         tables = {name: self.catalog.table(name) for name in names}
@@ -239,6 +230,9 @@ class Session:
         count, started = 0, time.monotonic()
         try:
             for batch in running.batches():
+                if batch.remark:
+                    self.output.remark(batch.remark)
+                    continue
                 if select.rows_max is not None and not batch.is_whole:
                     batch = batch._replace(rows=batch.rows[: select.rows_max - count])  # noqa: PLW2901
                 self.output.batch(batch)
@@ -286,7 +280,7 @@ class Session:
         try:
             _, rows = Builder(self.spark, pipeline, is_streaming=select.is_continuous).query(RESULT)
         except PipelineError as wrong:
-            raise StatementError("; ".join(_words(wrong)), self._place(query, select, wrong.__cause__)) from None
+            raise StatementError(words_of(wrong), self._place(query, select, wrong.__cause__)) from None
         plan = rows._jdf.queryExecution().simpleString()
         self.output.listing(("PLAN",), [(text,) for text in plan.splitlines() if text.strip()])
 
@@ -327,19 +321,16 @@ class Session:
         try:
             _, rows = Builder(self.spark, pipeline).query(RESULT)
             output = given or output_mode(rows, output)
+            check_values(rows)
         except PipelineError as wrong:
             at = self._place(query, statement.select, wrong.__cause__)
-            raise StatementError("; ".join(_words(wrong)), at) from None
+            raise StatementError(words_of(wrong), at) from None
         except AnalysisException as wrong:
             words = "; ".join(filter(None, plain_words(wrong)))
             raise StatementError(with_cure(words, is_pipeline=True), statement.select.start) from None
         document = document_of(query, tables, self.head, name=statement.name, sink=dict(statement.sink), output=output)
-        try:
-            file = pipelines.write_pipeline({**document, **options}, self.state, statement.or_replace)
-            said = pipelines.start_pipeline(file, statement.name, self.state)
-        except ValueError as problem:
-            raise StatementError(str(problem)) from None
-        warn(said)
+        file = pipelines.write_pipeline({**document, **options}, self.state, statement.or_replace)
+        warn(pipelines.start_pipeline(file, statement.name, self.state))
 
     def _set(self, statement: s.SetOption) -> None:
         if not statement.key:
@@ -352,22 +343,6 @@ class Session:
         except ValueError as wrong:
             raise SqlError(f"sets {statement.key!r}, but {wrong}") from None
         self.settings[statement.key] = statement.value
-
-
-def _unknown(catalog: Catalog, name: str, problem: SqlError) -> SqlError:
-    """In words that name the nearest table."""
-    better = SqlError(f"reads {name}, but only tables and topics can be read")
-    if "." not in name:
-        try:
-            catalog.table(name.strip("`"))
-        except SqlError as found:
-            better = found
-    better.at = problem.at
-    return better
-
-
-def _words(wrong: PipelineError) -> list[str]:
-    return [f"{problem.cause}{'; ' if problem.cure else ''}{problem.cure}" for problem in wrong.problems]
 
 
 def _are(count: int) -> str:

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from ottla.cli.sql.session import Session, StatementError
+from ottla.cli.sql.problems import StatementError
+from ottla.cli.sql.session import Session
 from ottla.client.errors import ClientError
 from ottla.pipelines.source.losses import SourceError
 from ottla.pipelines.sql.completion import candidates

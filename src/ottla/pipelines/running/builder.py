@@ -111,8 +111,9 @@ class Builder:
     def observe(self, rows: DataFrame, figures: list[Column]) -> tuple[str, DataFrame]:
         name = f"ottla{len(self.observations)}"
         observation = None if self.is_streaming else Observation(name)
+        observed = rows.observe(observation or name, *figures)
         self.observations[name] = observation
-        return name, rows.observe(observation or name, *figures)
+        return name, observed
 
     def collect_marked(self, rows: DataFrame, marking: list[Passage]) -> None:
         self.marked.append((rows, marking))

@@ -8,15 +8,17 @@ from pyspark.errors import AnalysisException
 
 from ottla.pipelines.model.problems import Path, Problem
 from ottla.pipelines.running.checkpoint import FRESH
+from ottla.pipelines.running.spark_advice import with_advice
 from ottla.pipelines.source.losses import CURE as SPARKS_CURE
 
 LINE_LENGTH_MAX = 400
 OWN = ("SinkError", "SourceError", "DataLossError", "RuntimeError")  # their words say it all
 RAISED = "[USER_RAISED_EXCEPTION] "  # by a column of ours
 CALLED = "An error occurred while calling"  # Py4J's own words; those of Java follow
-PYTHON_ERROR = re.compile(r"^(?:: )?(?:[\w.]*\.)?(\w*(?:Error|Exception|Loss|Missing)\w*): (.+)$", re.MULTILINE)
+WORDS = r"((?:.+:\n(?!\s))?.+)$"  # a line that ends with a colon goes on
+PYTHON_ERROR = re.compile(rf"^(?:: )?(?:[\w.]*\.)?(\w*(?:Error|Exception|Loss|Missing)\w*): {WORDS}", re.MULTILINE)
 AWAITED = "Exception thrown in awaitResult:"  # of another thread, whose own words are told as the cause
-CAUSE = re.compile(r"^Caused by: [\w.$]+: (?!Exception thrown in awaitResult)(.+)$", re.MULTILINE)
+CAUSE = re.compile(rf"^Caused by: [\w.$]+: (?!Exception thrown in awaitResult){WORDS}", re.MULTILINE)
 STATE = re.compile(r"\[CANNOT_LOAD_STATE_STORE[\w.]*\] (?:An error occurred during loading state\. )?(.+)")
 GONE = re.compile(r"(\S+) does not exist")
 UNFIT_CALL = re.compile(r'Cannot resolve the runtime replaceable expression "(.+)"\. The replacement is unresolved')
@@ -26,6 +28,7 @@ CURES = (
     ("failOnDataLoss", "if that was meant, set fail_on_data_loss: false to go on with what is there, or run --fresh"),
     ("UnknownTopicOrPartition", "create the topic, or correct its name"),
     ("CHECKPOINT", "the checkpoint belongs to another version of this pipeline: run with --fresh to begin a new one"),
+    ("STATE_STORE_INVALID_CONFIG", "the checkpoint was made with it: set it back, or --fresh"),
     (
         "STATE_STORE_",
         "a step with state gets other columns or types than the checkpoint was made with: take it back, or --fresh",
@@ -77,5 +80,6 @@ def first_cause(text: str) -> str:
 
 
 def _shortened(line: str) -> str:
-    line = re.sub(r"^\[[\w.]+\] ", "", line.strip()).split(" SQLSTATE")[0].rstrip(";")
+    line = " ".join(line.splitlines())
+    line = with_advice(line.split(" SQLSTATE", maxsplit=1)[0].rstrip(";"))
     return line if len(line) <= LINE_LENGTH_MAX else f"{line[:LINE_LENGTH_MAX]}..."

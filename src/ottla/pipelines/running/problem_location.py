@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 
 from ottla.pipelines.model.problems import Path, PipelineError, Problem
+from ottla.pipelines.running.spark_advice import with_advice
 from ottla.pipelines.steps.step import StepError
 
 PARSE_PLACE = re.compile(r"\(line 1, pos (\d+)\)\s+== SQL ==\n(.*)\n")
@@ -43,10 +44,7 @@ def plain_words(error: AnalysisException) -> tuple[str, str]:
         name = str(parameters.get("routineName", "?")).replace("`", "")
         return f"there is no function {name!r}", "those of Spark's SQL can be used"
     message = str(error).strip().splitlines()[0]  # that of a text that cannot be parsed begins with an empty line
-    if message.startswith("["):
-        message = message.split("] ", 1)[-1]
-    message = message.split(" SQLSTATE")[0].strip()
-    return message.rstrip(".;"), ""
+    return with_advice(message.split(" SQLSTATE")[0]).rstrip(".;"), ""
 
 
 def spark_places(problem: PySparkException) -> Iterator[tuple[str, int]]:

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 from pyspark.sql import types as T  # noqa: N812 (everybody's name for it)
 
@@ -125,7 +126,10 @@ def _counted(frame: Frame, where: Where | None, rows: DataFrame) -> tuple[Frame,
     if where is None or not frame.around.is_counting:
         return frame, rows
     is_left_out = ~F.coalesce(F.expr(where.condition), F.lit(False))
-    name, counted = frame.around.observe(rows.alias(where.alias), [F.count_if(is_left_out).alias("filtered")])
+    try:
+        name, counted = frame.around.observe(rows.alias(where.alias), [F.count_if(is_left_out).alias("filtered")])
+    except AnalysisException:  # of the whole query Spark says better what is wrong, and where
+        return frame, rows
     last = replace(frame.passages[-1], where=(name,))
     return replace(frame, passages=(*frame.passages[:-1], last)), counted
 

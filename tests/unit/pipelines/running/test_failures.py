@@ -47,8 +47,20 @@ def test_what_java_says_is_told_and_not_that_it_was_called() -> None:
 
 
 def test_a_sentence_that_goes_on_in_the_next_line_is_told_to_its_end() -> None:
-    text = "[INCONSISTENT] You may get a different result:\nAll week-based patterns are unsupported. SQLSTATE: 42K0B"
-    assert first_cause(text) == "You may get a different result: All week-based patterns are unsupported."
+    text = "[INCONSISTENT] You may get a different result:\nAll such patterns are unsupported. SQLSTATE: 42K0B"
+    assert first_cause(text) == "You may get a different result: All such patterns are unsupported."
+    cut = (
+        "You may get a different result due to the upgrading to Spark >= 3.0:\nAll week-based patterns are unsupported."
+    )
+    for text in (
+        STATE.format(f"[INCONSISTENT] {cut} SQLSTATE: 42K0B"),
+        STATE.replace(
+            "java.io.FileNotFoundException: File file:/state/0/1/2.changelog does not exist", "a.B: [INCONSISTENT] {}"
+        ).format("Exception thrown in awaitResult: ", cut),
+    ):
+        assert first_cause(text) == (
+            "All week-based patterns are unsupported; write yyyy for the year, and EXTRACT(WEEK FROM time) for the week"
+        )
     assert first_cause("It failed:") == "It failed: Spark did not say why"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from ottla.pipelines.running.waiting import Waiting
 
 OFFSETS, READING, IDLE = "Getting offsets from source@1", "Processing new data", "Waiting for data to arrive"
@@ -30,6 +32,26 @@ def test_a_broker_is_away_when_spark_waits_for_it_and_it_takes_no_connection() -
 def test_a_large_batch_is_no_broker_that_is_away() -> None:
     waiting = Waiting(lambda: True)
     assert [waiting.look(READING, 3, float(second)) for second in range(100)] == [""] * 100
+
+
+def test_it_is_away_since_it_was_last_seen() -> None:
+    answers = [True, True, False, False, True]
+    waiting = Waiting(lambda: answers.pop(0))
+    assert [waiting.look(READING, 3, second) for second in (0.0, 2.0, 4.0)] == ["", "", ""]
+    assert waiting.look(READING, 3, 6.0) == "broker away for 2 s"
+    assert waiting.away_since_s == 4.0
+    assert waiting.look(OFFSETS, 4, 7.0) == "broker away for 3 s"  # all had been read before it went
+    assert waiting.look(OFFSETS, 4, 8.0) == "broker away for 4 s"
+    assert waiting.look(OFFSETS, 4, 10.0) == ""
+    assert waiting.away_since_s is None
+
+
+def test_that_it_went_and_that_it_is_back_is_told_once() -> None:
+    answers = [False, False, True]
+    waiting = Waiting(lambda: answers.pop(0))
+    noon = datetime(2026, 1, 31, 12, tzinfo=UTC)
+    told = [waiting.news(READING, 3, second, noon) for second in (0.0, 1.0, 3.0, 4.0, 5.0, 7.0, 8.0)]
+    assert told == ["", "", "broker away since 11:59:57 UTC, waiting", "", "", "broker back after 7 s", ""]
 
 
 def test_before_the_first_batch_it_waits_for_spark() -> None:

@@ -1,0 +1,39 @@
+"""Why a statement was not done, in words for whoever typed it."""
+
+from __future__ import annotations
+
+from ottla.cli.terminal import EXIT_FAILED, EXIT_USAGE
+from ottla.pipelines.model.problems import PipelineError
+from ottla.pipelines.sql.catalog import Catalog
+from ottla.pipelines.sql.execution import QueryFailedError
+from ottla.pipelines.steps.sql_tokens import SqlError
+
+
+class StatementError(Exception):
+    """A sentence, the place in the statement if it is known, and how a script ends: what is wrong in the text of a
+    statement is told from what went wrong when it was done."""
+
+    def __init__(self, words: str, at: int | None = None, code: int = EXIT_USAGE) -> None:
+        super().__init__(words)
+        self.at = at
+        self.code = code
+
+
+def exit_code_of(problem: QueryFailedError) -> int:
+    return EXIT_USAGE if problem.is_of_text else EXIT_FAILED
+
+
+def unknown_table(catalog: Catalog, name: str, problem: SqlError) -> SqlError:
+    """In words that name the nearest one."""
+    better = SqlError(f"reads {name}, but only tables and topics can be read")
+    if "." not in name:
+        try:
+            catalog.table(name.strip("`"))
+        except SqlError as found:
+            better = found
+    better.at = problem.at
+    return better
+
+
+def words_of(wrong: PipelineError) -> str:
+    return "; ".join(f"{problem.cause}{'; ' if problem.cure else ''}{problem.cure}" for problem in wrong.problems)
