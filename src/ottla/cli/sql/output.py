@@ -93,15 +93,9 @@ class TerminalOutput:
         self.painted = 0
 
     def end(self, batch_rows: int) -> None:
-<<<<<<< HEAD
-        if not self.painted:
-            print(f"({counted(batch_rows, 'row')})", flush=True)
-        self.widths, self.painted = [], 0
-=======
         if not self.is_table:
-            print(f"({row_count(batch_rows)})", flush=True)
+            print(f"({counted(batch_rows, 'row')})", flush=True)
         self.widths, self.painted, self.is_table = [], 0, False
->>>>>>> sql
 
     def listing(self, columns: Sequence[str], rows: Rows) -> None:
         if len(columns) == 1:  # a plan: its lines are long, and stand as they are

@@ -18,6 +18,7 @@ CALLED = "An error occurred while calling"  # Py4J's own words; those of Java fo
 WORDS = r"((?:.+:\n(?!\s))?.+)$"  # a line that ends with a colon goes on
 PYTHON_ERROR = re.compile(rf"^(?:: )?(?:[\w.]*\.)?(\w*(?:Error|Exception|Loss|Missing)\w*): {WORDS}", re.MULTILINE)
 AWAITED = "Exception thrown in awaitResult:"  # of another thread, whose own words are told as the cause
+PLAN = "=== Streaming Query ==="  # what follows may have words of anybody in it
 CAUSE = re.compile(rf"^Caused by: [\w.$]+: (?!Exception thrown in awaitResult){WORDS}", re.MULTILINE)
 STATE = re.compile(r"\[CANNOT_LOAD_STATE_STORE[\w.]*\] (?:An error occurred during loading state\. )?(.+)")
 GONE = re.compile(r"(\S+) does not exist")
@@ -42,7 +43,7 @@ CURES = (
 
 def plain_failure(error: BaseException, path: Path) -> Problem:
     """One line: the innermost cause that a person can do something about."""
-    text = str(error)
+    text = _text(error)
     if isinstance(error, AnalysisException):  # the plan follows, with all options of the sources in it
         text = text.strip().partition("\n")[0]
     state = STATE.search(text)
@@ -51,6 +52,13 @@ def plain_failure(error: BaseException, path: Path) -> Problem:
     cure = next((cure for word, cure in CURES if word in text), "")
     said = text.replace(f". {SPARKS_CURE}", "")  # the cure is told in the words of a pipeline's file
     return Problem(path, first_cause(said), cure)
+
+
+def _text(error: BaseException) -> str:
+    """Without the plan. What Spark has awaited of another thread is told by the cause alone."""
+    said = str(error).partition(PLAN)[0]
+    cause = getattr(error, "_cause", None)
+    return _text(cause) if said.strip().endswith(AWAITED) and cause is not None else said
 
 
 def _lost(words: str) -> str:

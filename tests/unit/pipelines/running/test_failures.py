@@ -68,3 +68,20 @@ def test_a_call_that_does_not_fit_is_no_internal_error() -> None:
     call = 'Cannot resolve the runtime replaceable expression "to_timestamp_ltz(1, 3)". The replacement is unresolved'
     text = f': org.apache.spark.SparkException: [INTERNAL_ERROR] {call}: "gettimestamp(1, 3)". SQLSTATE: XX000'
     assert first_cause(text).startswith("to_timestamp_ltz(1, 3) has an argument that the function does not take")
+
+
+class CapturedError(Exception):
+    """As PySpark makes them of Java's: the cause is beside the words."""
+
+    def __init__(self, words: str, cause: Exception | None = None) -> None:
+        super().__init__(words)
+        self._cause = cause
+
+
+def test_what_another_thread_met_is_told_and_not_that_it_was_awaited() -> None:
+    met = CapturedError("java.io.FileNotFoundException: File file:/staged/rows.parquet does not exist")
+    awaited = CapturedError("org.apache.spark.SparkException: Exception thrown in awaitResult: ", met)
+    error = CapturedError(
+        f"Exception thrown in awaitResult: \n=== Streaming Query ===\nIdentifier: a\nLogical Plan:{PLAN}", awaited
+    )
+    assert "File file:/staged/rows.parquet does not exist" in plain_failure(error, ()).cause
