@@ -25,6 +25,7 @@ from ottla.pipelines.running.dead_letters import DeadLetters, loss_folder
 from ottla.pipelines.running.failures import first_cause, plain_failure
 from ottla.pipelines.running.late_letters import LateLetters
 from ottla.pipelines.running.owed import Owed
+from ottla.pipelines.running.progress import is_batch
 from ottla.pipelines.running.query_state import Progress, QueryState
 from ottla.pipelines.running.waiting import AWAY, Waiting, takes_connections
 from ottla.pipelines.sinks.batch import SinkError
@@ -92,7 +93,7 @@ class FollowedQuery:
         is_active = self.query.isActive  # asked first: what ends in between is seen next time
         self._catch_up()
         news = self._news()
-        self._count([progress for progress in news if is_a_batch(progress)])
+        self._count([progress for progress in news if is_batch(progress)])
         error = None if is_active else self.query.exception()
         if error is not None and self.restarts_left and PASSING in str(error):
             self._start_again()
@@ -235,8 +236,3 @@ def joined_ends(sources: Iterable[Ends | None]) -> Ends:
         for topic, partitions in (source or {}).items():
             ends.setdefault(topic, {}).update(partitions)
     return ends
-
-
-def is_a_batch(progress: Progress) -> bool:
-    """Spark also reports that nothing is to be done; such a report has no batch duration."""
-    return "addBatch" in progress.get("durationMs", {})
