@@ -9,7 +9,7 @@ full still answers within ten steps or so.
 
 from __future__ import annotations
 
-import os
+from secrets import token_bytes
 from typing import Final
 
 from librt.vecs import vec
@@ -20,7 +20,7 @@ SLOTS_MIN: Final = 11
 RELATIVE_OFFSET_MAX: Final = 2**31 - 2
 NOT_FOUND: Final = -1
 POSITIVE: Final = 2**63 - 1
-SALT: Final = os.urandom(16)
+SALT: Final = token_bytes(16)
 
 
 class KeyMap:
