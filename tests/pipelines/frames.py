@@ -31,6 +31,7 @@ class Around:
     streams: dict[str, Frame] = field(default_factory=dict)
     is_streaming: bool = False
     is_counting: bool = True
+    counts_filtered: bool = True
     sends_late: bool = False
     registry: Any = None
 

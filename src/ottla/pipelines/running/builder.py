@@ -42,6 +42,7 @@ class Choices:
     starting: str | None = None  # instead of what the file says
     connector: str | None = None
     is_counting: bool = True
+    counts_filtered: bool = True
 
 
 @dataclass
@@ -78,6 +79,10 @@ class Builder:
     @property
     def is_counting(self) -> bool:
         return self.choices.is_counting
+
+    @property
+    def counts_filtered(self) -> bool:
+        return self.choices.is_counting and self.choices.counts_filtered
 
     @property
     def has_watermark(self) -> bool:

@@ -6,13 +6,14 @@ The numbers are those of Spark's kafka source, so that both cut the same data in
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping
-from operator import itemgetter
+from itertools import zip_longest
 
 from ottla.base.names import TopicPartition
 from ottla.operations.fetching import Range
 from ottla.pipelines.source.bounds import Offsets
+
+FIRST_LOOK = 1000  # records
 
 
 def limit_offsets(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], offsets_max: int) -> Offsets:
@@ -46,16 +47,18 @@ def split(ranges: Iterable[Range], partitions_min: int | None, records_max: int 
     return [part for item in found for part in _cut(item, _share(item.size, total, partitions_min))]
 
 
-def in_turn(ranges: Iterable[Range]) -> list[Range]:
+def in_turn(ranges: Iterable[Range], first: int = FIRST_LOOK) -> list[Range]:
     """The first of each partition, then the second of each: whoever stops when there is enough has looked into all of
-    them, and need not read whole partitions before the one that has it."""
-    seen: Counter[TopicPartition] = Counter()
-    numbered = []
+    them, and need not read whole partitions before the one that has it. A partition of several ranges is looked into
+    with a few records before."""
+    of_partition: dict[TopicPartition, list[Range]] = {}
     for item in ranges:
-        place = TopicPartition(item.topic, item.partition)
-        numbered.append((seen[place], item))
-        seen[place] += 1
-    return [item for _, item in sorted(numbered, key=itemgetter(0))]
+        of_partition.setdefault(TopicPartition(item.topic, item.partition), []).append(item)
+    for found in of_partition.values():
+        if len(found) > 1 and found[0].size > first:
+            look = found[0].start + first
+            found[:1] = [found[0]._replace(end=look), found[0]._replace(start=look)]
+    return [item for turn in zip_longest(*of_partition.values()) for item in turn if item is not None]
 
 
 def _share(count: int, total: int, partitions_min: int) -> int:

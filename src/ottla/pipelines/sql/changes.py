@@ -37,7 +37,7 @@ class ChangesQuery(RunningQuery):
         self.told = -1  # the newest one whose figures were counted
 
     def _run(self) -> None:
-        builder = Builder(self.spark, self.pipeline, choices=Choices())
+        builder = Builder(self.spark, self.pipeline, choices=Choices(counts_filtered=False))
         _, rows = builder.query(RESULT)
         check_values(rows)
         self._put(Batch(rows.columns, []))

@@ -31,6 +31,7 @@ from ottla.pipelines.model.problems import PipelineError
 from ottla.pipelines.running.builder import Choices
 from ottla.pipelines.running.failures import first_cause
 from ottla.pipelines.running.problem_location import plain_words
+from ottla.pipelines.running.source_options import Ranges
 from ottla.pipelines.running.spark_advice import with_advice
 from ottla.pipelines.running.starting import find_ranges
 from ottla.pipelines.running.waiting import READING, Waiting, takes_connections
@@ -41,6 +42,7 @@ from ottla.pipelines.sql.losses import HistoryBuilder, Losses, losses_of
 from ottla.pipelines.sql.stream_limits import with_cure
 from ottla.pipelines.steps.sql import Sql
 from ottla.pipelines.steps.sql_query import STREAM, Query, rewrite_query
+from ottla.pipelines.steps.sql_where import where_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,6 +55,7 @@ TASK_OPTION = "maxRecordsPerPartition"
 TASK_RECORDS = 100_000
 LIMITED_RECORDS = 10_000
 TASKS_MAX = 500
+FIRST_TASKS, FIRST_TASKS_MAX = "spark.sql.limit.initialNumPartitions", 8
 COLLECTED_ROWS_MAX = 10_000
 WITHOUT_ZONE = re.compile(r'([tT]ype":)"timestamp_ntz"')  # of a column, or of something in it
 
@@ -109,11 +112,11 @@ class RunningQuery:
             except queue.Empty:
                 yield from self._idle(is_idle=True)
                 continue
-            yield from self._idle(is_idle=False)
             if found is None:
                 return
             if isinstance(found, BaseException):
                 raise found
+            yield from self._idle(is_idle=False)
             yield found
 
     def cancel(self) -> None:
@@ -197,7 +200,7 @@ class HistoryQuery(RunningQuery):
         records = sum(end - start for each in ranges.values() for start, end in each.values())
         tasks = {TASK_OPTION: str(records_per_task(records, self.rows_max is not None))}
         pipeline = with_options(self.pipeline, tasks)
-        choices = Choices(is_counting=self._reads_stream())
+        choices = Choices(is_counting=self._reads_stream(), counts_filtered=False)
         builder = HistoryBuilder(self.spark, pipeline, is_streaming=False, choices=choices, ranges=ranges)
         _, rows = builder.query(RESULT)
         rows = with_zones(rows)
@@ -207,6 +210,7 @@ class HistoryQuery(RunningQuery):
         rows._jdf.queryExecution().optimizedPlan()  # reckons with the values in the text
         self._is_planned = True
         if is_collected:
+            self.spark.conf.set(FIRST_TASKS, str(self._first_tasks(ranges)))
             found = rows.collect()  # reads task after task until it has enough
             self._put(Batch(rows.columns, found))
             count = len(found)
@@ -219,6 +223,11 @@ class HistoryQuery(RunningQuery):
         if words:
             yield Batch((), (), remark=words)
 
+    def _first_tasks(self, ranges: Ranges) -> int:
+        """Who looks for something looks into several partitions at once."""
+        partitions = sum(map(len, ranges.values()))
+        return min(partitions, FIRST_TASKS_MAX) if where_of(self._sql.query) is not None else 1
+
     def _reads_stream(self) -> bool:
         """Not if all its tables have a primary key: those are counted by the step itself."""
         return STREAM in self._query().tables.values()
@@ -229,10 +238,14 @@ class HistoryQuery(RunningQuery):
         query = self._query()
         return len(query.tables) > 1 or any(piece.upper() == "ORDER" for piece in query.pieces)
 
-    def _query(self) -> Query:
+    @property
+    def _sql(self) -> Sql:
         step = self.pipeline.streams[RESULT].steps[0].spec
         assert isinstance(step, Sql)
-        return rewrite_query(step.query, [*step.streams, *step.newest_of])
+        return step
+
+    def _query(self) -> Query:
+        return rewrite_query(self._sql.query, [*self._sql.streams, *self._sql.newest_of])
 
     def _interrupt(self) -> None:
         self.spark.sparkContext.cancelAllJobs()

@@ -57,6 +57,10 @@ class Surroundings(Protocol):
         """Realtime mode knows no observations."""
 
     @property
+    def counts_filtered(self) -> bool:
+        """Somebody wants to know how many rows the WHERE of a query has left out."""
+
+    @property
     def has_watermark(self) -> bool:
         """Rows of a stream, or those of its batches that are looked at once more: not those of a batch run."""
 

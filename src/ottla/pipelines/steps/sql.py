@@ -123,7 +123,7 @@ def visible(frame: Frame) -> DataFrame:
 
 def _counted(frame: Frame, where: Where | None, rows: DataFrame) -> tuple[Frame, DataFrame]:
     """The rows, with a count of those that the query's WHERE will leave out: they are filtered, not kept."""
-    if where is None or not frame.around.is_counting:
+    if where is None or not frame.around.counts_filtered:
         return frame, rows
     is_left_out = ~F.coalesce(F.expr(where.condition), F.lit(False))
     try:

@@ -62,3 +62,18 @@ def test_enough_ranges_for_the_wanted_number_of_tasks() -> None:
 def test_tasks_look_into_every_partition_before_they_go_on_in_the_first() -> None:
     found = in_turn(split(ranges([30, 10, 20]), None, 10))
     assert [(each.partition, each.start) for each in found] == [(0, 10), (1, 10), (2, 10), (0, 20), (2, 20), (0, 30)]
+
+
+def test_the_first_look_into_a_partition_is_short_where_there_is_much_in_it() -> None:
+    found = in_turn(split(ranges([30, 10, 20]), None, 10), first=2)
+    looks = [(each.partition, each.start, each.end) for each in found]
+    assert looks == [
+        (0, 10, 12),
+        (1, 10, 20),
+        (2, 10, 12),
+        (0, 12, 20),
+        (2, 12, 20),
+        (0, 20, 30),
+        (2, 20, 30),
+        (0, 30, 40),
+    ]
