@@ -94,7 +94,7 @@ def page(browser: Browser) -> Iterator[Page]:
 
     page.on("console", said)
     page.on("pageerror", lambda error: problems.append(str(error)))
-    page.set_default_timeout(15_000)
+    page.set_default_timeout(SECONDS_MAX * 1000)
     yield page
     context.close()
     assert problems == []
