@@ -238,7 +238,10 @@ WRONG = [
         "SELECT id FROM orders$ WHERE sum(id) > 1",
         'The WHERE condition "(sum(id) > 1)" contains invalid expressions',
     ),
-    ("SELECT 1 / 0 AS x FROM orders$", "line 1, column 8: Division by zero."),
+    (
+        "SELECT 1 / 0 AS x FROM orders$",
+        "line 1, column 8: Division by zero; NULLIF(divisor, 0) or try_divide give NULL instead",
+    ),
     ("SELECT id FROM orders$ ORDER BY id EMIT CHANGES", "line 1, column 1: Sorting is not supported"),
 ]
 
