@@ -82,6 +82,12 @@ class Door:
         self._reservation.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await self._let_in(reader, writer)
+        except asyncio.CancelledError:
+            reset(writer)  # everything comes to its end
+
+    async def _let_in(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         port = writer.get_extra_info("peername")[1]
         # Not on the loop: that takes the kernel milliseconds, and all that is under way would stand still meanwhile.
         source = self.source
@@ -101,8 +107,6 @@ class Door:
         try:
             done, _ = await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
             is_orderly = all(each.result() for each in done)
-        except asyncio.CancelledError:
-            pass  # everything comes to its end
         finally:
             for each in pumps:
                 each.cancel()

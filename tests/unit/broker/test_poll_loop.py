@@ -17,11 +17,25 @@ from ottla.controller.cluster.deltas import difference, snapshot
 from ottla.controller.cluster.membership import Membership
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage, PartitionImage, TopicImage
-from ottla.controller.stores.store import StoreAwayError
+from ottla.controller.stores.store import Node, StoreAwayError
+from ottla.controller.tree import PartitionState, encode_partition_state
 from ottla.network.peer import PeerError
 from ottla.protocol.messages.cluster_poll import ClusterPollRequest, ClusterPollResponse, OfflineReplicas
 
 Answer = ClusterPollResponse | PeerError
+
+
+class FakeStore:
+    """Partition 0 of topic "a", as ZooKeeper has it."""
+
+    session_timeout_ms = 6000
+
+    def __init__(self) -> None:
+        self.data = encode_partition_state(PartitionState(2, 0, (2, 1), 5))
+
+    async def get(self, path: str) -> Node:
+        assert path == "/brokers/topics/a/partitions/0/state", "nobody else could lead the other one"
+        return Node(self.data, 0, 0, 0)
 
 
 class FakeMembership:
@@ -37,6 +51,7 @@ class FakeMembership:
         self.has_store = True
         self.suspected: list[int] = []
         self.looks = 0
+        self.store = FakeStore()
 
     def is_in_touch(self) -> bool:
         return self.has_store
@@ -121,7 +136,7 @@ def run(
         loop = PollLoop(cast("Membership", membership), images, cast("Peers", controller), settle, offline)
         loop.start()
         try:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 await play(membership, images, loop)
         finally:
             loop.stop()
@@ -294,6 +309,46 @@ def test_a_broker_that_is_only_late_to_register_keeps_what_it_leads() -> None:
         await until(lambda: membership.looks)
         await asyncio.sleep(0.01)
         assert leaders(images) == [2, 2]
+
+    run(controller, play)
+
+
+def test_whom_the_controller_cannot_hear_leads_nothing_as_soon_as_others_do() -> None:
+    gone = [PeerError("late", is_timeout=True) for _ in range(20)]
+    again = answer(snapshot(led_by_us(), 1), epoch=7)
+    controller = FakeController(answer(snapshot(led_by_us(), 1)), *gone, again)
+
+    async def play(membership: FakeMembership, images: ImageHolder, _: PollLoop) -> None:
+        clock = asyncio.get_running_loop().time
+        await until(lambda: images.image.topics)
+        began = clock()
+        for state in (PartitionState(2, 1, (2, 1), 6), PartitionState(1, 0, (1,), 4)):
+            membership.store.data = encode_partition_state(state)
+            await asyncio.sleep(3.5)
+            assert leaders(images) == [2, 2], "it still leads, or did not yet"
+        membership.store.data = b"{"
+        await asyncio.sleep(1.5)
+        assert leaders(images) == [2, 2], "nobody knows"
+        membership.store.data = encode_partition_state(PartitionState(1, 1, (1,), 6))
+        await until(lambda: leaders(images) == [-1, 2])
+        assert clock() - began < 10
+        await until(lambda: leaders(images) == [2, 2])
+        assert (5, -1) in controller.asked, "everything is asked for"
+
+    run(controller, play)
+
+
+def test_whom_the_controller_may_still_wait_for_goes_on() -> None:
+    controller = FakeController(
+        answer(snapshot(led_by_us(), 1)), *(PeerError("late", is_timeout=True) for _ in range(20))
+    )
+
+    async def play(membership: FakeMembership, images: ImageHolder, _: PollLoop) -> None:
+        await until(lambda: images.image.topics)
+        membership.store.data = encode_partition_state(PartitionState(1, 1, (1,), 6))
+        await asyncio.sleep(5.9)
+        assert leaders(images) == [2, 2], "one partition may move for other reasons"
+        await until(lambda: leaders(images) == [-1, 2])
 
     run(controller, play)
 

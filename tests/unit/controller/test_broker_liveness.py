@@ -133,6 +133,17 @@ def test_after_a_stop_of_its_own_the_controller_gives_everybody_time() -> None:
     assert scene.pass_time(STEP_MS) == 1
 
 
+def test_whoever_is_not_counted_on_is_missed_until_it_polls_also_by_a_controller_that_stood_still() -> None:
+    scene = Scene(3)
+    scene.pass_time(SESSION_MS, heard=(2,))
+    assert scene.counted() == [1, 2]
+    scene.now_ms += 20_000
+    scene.pass_time(SESSION_MS, heard=(2,))
+    assert scene.counted() == [1, 2]
+    assert scene.broker_liveness.hear(3, 3, scene.now_ms), "else nobody would look again"
+    assert scene.counted() == [1, 2, 3]
+
+
 def test_a_new_election_begins_anew() -> None:
     scene = Scene(3)
     scene.pass_time(SESSION_MS, heard=(2,))

@@ -7,12 +7,18 @@ election.
 A broker that ZooKeeper has not answered for a session may have successors without knowing. The controller, if there is
 one, knows: whom it does not count among the brokers any more leads nothing, and says so to its clients, until it can
 register again. Without ZooKeeper for anybody there is no controller, and everybody goes on.
+
+One that reaches ZooKeeper and not the controller asks ZooKeeper who leads. The controller gives up whoever has not
+polled for a session; if others lead what this broker led it has been given up, and does the same.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -21,12 +27,14 @@ from ottla.base.errors import Error
 from ottla.base.uncollected import uncollected
 from ottla.broker.cluster.peers import Peers
 from ottla.broker.long_messages import free, is_long
+from ottla.controller import tree
+from ottla.controller.cluster.broker_liveness import PATIENCE_MS_MIN
 from ottla.controller.cluster.deltas import DeltaMismatchError, Place, apply_deltas
 from ottla.controller.cluster.membership import Membership
 from ottla.controller.decisions import ottla_version
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import NO_CONTROLLER, MetadataImage
-from ottla.controller.stores.store import StoreError
+from ottla.controller.stores.store import SessionStore, StoreError
 from ottla.network.peer import Peer, PeerError
 from ottla.protocol.messages.cluster_poll import ClusterPollRequest, ClusterPollResponse, OfflineReplicas
 from ottla.security.acls import Acls
@@ -39,6 +47,8 @@ SETTLE_SECONDS_MAX: Final = 0.5
 PAUSE_SECONDS: Final = 0.1
 PAUSE_SECONDS_MAX: Final = 1.0
 NO_SEQUENCE: Final = -1
+NOT_COUNTED_ON: Final = "the controller does not count on this broker any more, and ZooKeeper cannot be reached"
+ASKED_ABOUT_MAX: Final = 10  # partitions: whoever is given up loses all of them
 ASK_AROUND_MS: Final = 4000  # a controller thinks for two seconds about brokers that it does not know
 
 
@@ -64,6 +74,7 @@ class PollLoop:
         self._sequence = NO_SEQUENCE
         self.refusal: str | None = None  # why the controller does not want this broker
         self._pause_seconds = PAUSE_SECONDS
+        self._heard_at = -math.inf  # when a controller has told something last, by the loop's clock
         self._nudged = asyncio.Event()
         self._asked: list[OfflineReplicas] = []  # what the last poll told
         self.told: list[OfflineReplicas] = []  # what the image that is in force follows: the controller knew it
@@ -121,6 +132,8 @@ class PollLoop:
             logger.info("the controller, broker %d, does not answer: %s", elected, problem)
             if problem.is_refused:
                 await self._membership.suspect_controller(elected)
+            elif await self._is_given_up():
+                await self._abdicate("the controller cannot be reached, and has others lead what this broker led")
             await self._pause()
         finally:
             peer.close()
@@ -179,7 +192,7 @@ class PollLoop:
         if error == Error.STALE_BROKER_EPOCH:
             self._membership.look_at_registration()
             if not self._membership.is_in_touch():
-                await self._abdicate()
+                await self._abdicate(NOT_COUNTED_ON)
             await self._pause()
             return True
         if error != Error.NONE or answer.controller_epoch < self._images.image.controller_epoch:
@@ -187,6 +200,7 @@ class PollLoop:
             self._pause_seconds = min(2 * self._pause_seconds, PAUSE_SECONDS_MAX)
             return False
         self._pause_seconds = PAUSE_SECONDS
+        self._heard_at = asyncio.get_running_loop().time()
         self.refusal = None
         before, place = self._images.image, Place(self._epoch, self._sequence)
         has_news = bool(answer.deltas)
@@ -225,17 +239,26 @@ class PollLoop:
             except PeerError:
                 continue
             if answer.error_code == Error.STALE_BROKER_EPOCH and not self._membership.is_in_touch():
-                await self._abdicate()
+                await self._abdicate(NOT_COUNTED_ON)
 
-    async def _abdicate(self) -> None:
+    async def _is_given_up(self) -> bool:
+        """Whether this broker has been silent for so long that it is not counted on, and ZooKeeper says so, too."""
+        membership = self._membership
+        silent_ms = 1000 * (asyncio.get_running_loop().time() - self._heard_at)
+        if not membership.is_in_touch() or silent_ms < max(membership.store.session_timeout_ms, PATIENCE_MS_MIN):
+            return False
+        try:
+            async with asyncio.timeout(PAUSE_SECONDS_MAX):
+                return await has_successors(membership.store, self._images.image, membership.node_id)
+        except (TimeoutError, StoreError):
+            return False
+
+    async def _abdicate(self, why: str) -> None:
         image = self._images.image
         left = image.without_leader(self._membership.node_id)
         if left is image:
             return
-        logger.warning(
-            "the controller does not count on this broker any more, and ZooKeeper cannot be reached: "
-            "it leads nothing until it has registered again"
-        )
+        logger.warning("%s: it leads nothing until the controller counts on it again", why)
         self._sequence = NO_SEQUENCE  # everything, when there is a controller to ask
         await self._publish(left)
 
@@ -253,6 +276,23 @@ class PollLoop:
 
     def __repr__(self) -> str:
         return f"<PollLoop controller epoch {self._epoch}, sequence {self._sequence}>"
+
+
+async def has_successors(store: SessionStore, image: MetadataImage, broker: int) -> bool:
+    """Whether others lead what this broker leads in its image; a few partitions tell."""
+    led = (
+        (tree.partition_state_path(topic.name, index), partition.leader_epoch)
+        for topic in image.topics.values()
+        for index, partition in enumerate(topic.partitions)
+        if partition.leader == broker and len(partition.replicas) > 1
+    )
+    for path, known_epoch in itertools.islice(led, ASKED_ABOUT_MAX):
+        node = await store.get(path)
+        with contextlib.suppress(tree.DamagedNodeError):
+            state = tree.decode_partition_state(path, node.data) if node is not None else None
+            if state is not None and state.leader != broker and state.leader_epoch > known_epoch:
+                return True
+    return False
 
 
 def apply_apart(before: MetadataImage, place: Place, answer: ClusterPollResponse) -> tuple[MetadataImage, Place]:

@@ -11,7 +11,8 @@ Rules:
 2. Only a controller that hears more than half of the cluster, itself included, may say so, and only of a broker after
    whose silence began it has heard them. One that has not heard so many for a session is itself the one that is cut
    off, and resigns.
-3. If the controller itself stood still nobody could be heard, so everybody gets the whole time again.
+3. If the controller itself stood still nobody could be heard, so everybody gets the whole time again, but for those
+   that were not counted on before: they have to poll.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class BrokerLiveness:
         heard_ms = sorted(poll.heard_ms for poll in self._polls.values() if poll.has_polled)
         silent = frozenset(id_ for id_, poll in self._polls.items() if self._is_silent(poll, heard_ms, now_ms))
         has_new = not silent <= self.silent
-        self.silent = silent
+        self.silent |= silent  # until it polls: who is told of that counts on it again
         return has_new
 
     def overdue(self, now_ms: int) -> list[int]:
