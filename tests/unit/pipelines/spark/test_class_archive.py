@@ -1,12 +1,15 @@
 """When an archive of classes is used, written, or left alone."""
 
 import os
+import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from ottla.base.java import Java
+from ottla.pipelines.spark import class_archive
 from ottla.pipelines.spark.class_archive import (
     ARCHIVES_MAX,
     WIDEST_FIRST,
@@ -59,8 +62,14 @@ def left_behind(
     file.write_bytes(content)
     os.utime(file, (time.time() - age_seconds,) * 2)
     if work == "streams":
-        note_classes([f"-XX:ArchiveClassesAtExit={file}"], 20_000)
+        note_classes([f"-XX:ArchiveClassesAtExit={file}"], 20_000, ended_process())
     return file
+
+
+def ended_process() -> int:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    return ended.pid
 
 
 def test_the_first_session_writes_an_archive(java: Java, spark: Installed, folder: Path) -> None:
@@ -90,6 +99,43 @@ def test_what_is_being_written_is_left_alone(java: Java, spark: Installed, folde
     file = left_behind(folder, java, spark, b"broken: half of it", 0)
     assert not any("ArchiveClassesAtExit" in option for option in archive_options(java, ClassPath(spark)))
     assert file.exists()
+
+
+@pytest.fixture
+def writing(java: Java, spark: Installed, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The Java of a stream that has ended; it ends, too, with its standard input, and then writes an archive."""
+    folder.mkdir(parents=True)
+    file = folder / f"{archive_name(java, ClassPath(spark), 'streams')}.unfinished"
+    command = ["sh", "-c", f"cat; echo good > {file}"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        note_classes([f"-XX:ArchiveClassesAtExit={file}"], 20_000, process.pid, ended_process())
+        yield process
+
+
+def test_a_stream_waits_for_what_the_java_of_another_is_writing(
+    java: Java, spark: Installed, writing: subprocess.Popen[bytes]
+) -> None:
+    assert writing.stdin is not None
+    writing.stdin.close()
+    assert used(archive_options(java, ClassPath(spark), "streams")).endswith("streams.jsa")
+
+
+def test_it_does_not_wait_for_ever_and_writes_no_other(
+    java: Java, spark: Installed, writing: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(class_archive, "WRITE_SECONDS_MAX", 0.0)
+    options = archive_options(java, ClassPath(spark), "streams")
+    assert used(options) == ""
+    assert not any("ArchiveClassesAtExit" in option for option in options)
+    assert writing.poll() is None
+
+
+def test_nobody_waits_for_a_stream_that_is_at_work(
+    java: Java, spark: Installed, folder: Path, writing: subprocess.Popen[bytes]
+) -> None:
+    file = folder / f"{archive_name(java, ClassPath(spark), 'streams')}.unfinished"
+    note_classes([f"-XX:ArchiveClassesAtExit={file}"], 20_000, writing.pid)  # of this process
+    assert archive_options(java, ClassPath(spark), "streams")[-1] == f"-XX:ArchiveClassesAtExit={file}"
 
 
 def used(options: list[str]) -> str:
@@ -135,7 +181,7 @@ def test_one_that_lacks_many_classes_is_made_anew_after_a_while(
     arguments = archive_options(java, ClassPath(spark), "streams")
     (note,) = folder.glob("*.classes")
     os.utime(note, (time.time() - age_seconds,) * 2)
-    note_classes(arguments, classes)
+    note_classes(arguments, classes, ended_process())
     assert len(list(folder.glob("*.jsa"))) == stays
     assert any("ArchiveClassesAtExit" in each for each in archive_options(java, ClassPath(spark), "streams")) != bool(
         stays
