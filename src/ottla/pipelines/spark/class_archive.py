@@ -117,18 +117,9 @@ def _is_being_written(archive: Path) -> bool:
     """By the Java of a stream that has ended."""
     with contextlib.suppress(OSError, ValueError):
         _classes, java, python = map(int, _note(archive).read_text().split())
-        return _runs(java) and not _runs(python)
+        command = Path(f"/proc/{java}/cmdline").read_bytes()  # the number may be somebody else's by now
+        return os.fsencode(_unfinished(archive)) in command and not Path(f"/proc/{python}").exists()
     return False
-
-
-def _runs(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 def base_archive(java: Java, folder: Path) -> Path | None:
