@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Any
 
 from ottla.base.errors import Error
+from ottla.coordination.batch import RECORDS_MAX
 from ottla.coordination.machine import Decision, Record, Reply, ReplyTo, Stamp
 from ottla.groups.catalog import Catalog
 from ottla.groups.classic import Assigned
@@ -22,7 +23,7 @@ from ottla.groups.consumer_records import forget_group
 from ottla.groups.expiry import Expiry
 from ottla.groups.forgetting import Forgetting
 from ottla.groups.mixed import DOWNGRADES, Downgraded, MixedGroups, downgrade, upgrade, upgrade_problem
-from ottla.groups.offset_machine import FORGOTTEN_AT_ONCE, OffsetMachine
+from ottla.groups.offset_machine import OffsetMachine
 from ottla.groups.offset_records import EVERY_PARTITION, OffsetOfRecord, offset_of, read_usual_commit
 from ottla.groups.records import GROUP_METADATA, OFFSET_COMMIT, group_tombstone, read_record, restore_group
 from ottla.groups.settings import GroupSettings
@@ -133,7 +134,7 @@ class GroupMachine(OffsetMachine):
             return [], Error.GROUP_ID_NOT_FOUND, True
         if (group is not None and group.state is not State.EMPTY) or (consumer_group and consumer_group.members):
             return [], Error.NON_EMPTY_GROUP, True
-        records, is_all = self.some_forgotten(group_id, FORGOTTEN_AT_ONCE)
+        records, is_all = self.some_forgotten(group_id, RECORDS_MAX)
         if not is_all:
             return records, Error.NONE, False
         if consumer_group is not None:

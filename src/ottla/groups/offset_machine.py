@@ -43,7 +43,6 @@ from ottla.protocol.messages.transaction_steps import (
 from ottla.protocol.schema import ZERO_UUID
 
 NONE: Final = Error.NONE  # looked up once: an enumeration takes its time to find its members
-FORGOTTEN_AT_ONCE: Final = 200
 COMPLETING_REBALANCE: Final = State.COMPLETING_REBALANCE
 _new: Final = object.__new__
 _new_tuple: Final = tuple.__new__  # a NamedTuple's own way takes four times as long
