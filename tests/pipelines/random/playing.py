@@ -297,8 +297,12 @@ class Player:
     # comparing
 
     def _compare(self, done: Done) -> None:
-        for each, before in zip(self.evaluated, self.following, strict=True):
-            self._follow(each, before, done)
+        """Rows first: what is wrong in them matters more than a wrong account of them."""
+        accounts = [
+            account
+            for each, before in zip(self.evaluated, self.following, strict=True)
+            for account in self._follow(each, before, done)
+        ]
         for each in self.evaluated:
             for place in each.query.places:
                 problem = place.problem(self.world, each.batches)
@@ -309,11 +313,13 @@ class Player:
         self._compare_letters(f"{world.name}-dead-letters", dead)
         if self.case.sends_late:
             self._compare_letters(f"{world.name}-late", sum((each.late for each in self.evaluated), Counter()))
+        if accounts:
+            raise WrongError("; ".join(accounts))
         self.tally["comparisons"] += 1
         self.is_cut = False
 
-    def _follow(self, each: Evaluated, before: tuple[str | None, int], done: Done) -> None:
-        """Tell the oracle which batches were done, and compare the account of the run."""
+    def _follow(self, each: Evaluated, before: tuple[str | None, int], done: Done) -> Iterator[str]:
+        """Tell the oracle which batches were done; what is wrong in the account of the run."""
         folder = self.world.folder / "state" / self.world.name / each.query.name / "checkpoint"
         identity = json.loads((folder / "metadata").read_text())["id"]
         numbers = sorted(int(path.name) for path in folder.glob("offsets/[0-9]*"))
@@ -341,7 +347,7 @@ class Player:
             if step["step"] == "sql" and 0 < found["late"] <= right["late"]:  # Spark counts groups there, not rows
                 right |= {"late": found["late"], "kept": right["kept"] + right["late"] - found["late"]}
             if found != right:
-                raise WrongError(f"account of {each.query.name}, {label}, in {count} batches: {found}, not {right}")
+                yield f"account of {each.query.name}, {label}, in {count} batches: {found}, not {right}"
 
     def _add(self, each: Evaluated, text: str, number: int) -> None:
         planned = parse_planned(number, text.splitlines())
