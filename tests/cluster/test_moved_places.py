@@ -23,7 +23,7 @@ from ottla.client.reassignments import alter_reassignments
 from ottla.testing.cluster import Cluster
 from ottla.testing.cluster_view import WAIT_SECONDS_MAX
 
-RARE_HEARTBEATS = {"heartbeat.interval.ms": 20_000, "session.timeout.ms": 60_000}  # they would be told first
+RARE_HEARTBEATS = {"heartbeat.interval.ms": 9000, "session.timeout.ms": 10_000}  # they would be told first
 VALUES = {str(number).encode() for number in range(30)}
 OFFSETS, OFFSETS_PARTITIONS = "__consumer_offsets", 4
 

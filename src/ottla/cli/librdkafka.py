@@ -25,10 +25,7 @@ MEASURES_ITSELF = (
     "another mechanism, or with the tools of Apache Kafka"
 )
 SERIOUS = frozenset({"_ALL_BROKERS_DOWN", "_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED"})
-
-NO_PLACE = frozenset(
-    {"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "REQUEST_TIMED_OUT"}
-)
+NO_PLACE = frozenset({"COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"})  # with others the library asks again
 
 
 def make_producer(settings: Mapping[str, Any], *, is_measured: bool = False) -> Any:
