@@ -19,6 +19,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from ottla.cli.librdkafka import has_no_place, join_again
+
 INPUT, OUTPUT, LEDGER = "input", "output", "ledger"
 COPIERS, READERS = "copiers", "readers"
 PARTITIONS = 3
@@ -159,7 +161,7 @@ class Copier(Worker):
         consumer = self.new_consumer()
         producer = self.new_producer()
         while not self.is_stopping:
-            messages = [each for each in consumer.consume(COPIED_AT_ONCE, 0.1) if each.error() is None]
+            messages = consume(consumer, COPIED_AT_ONCE)
             if not messages:
                 continue
             ending = self.copy(consumer, producer, messages)
@@ -200,11 +202,10 @@ class GroupReader(Worker):
         consumer.subscribe([INPUT])
         while not self.is_stopping:
             places: dict[int, int] = {}
-            for message in consumer.consume(50, 0.1):
-                if message.error() is None:
-                    partition, offset = message.partition() or 0, message.offset() or 0
-                    self.note("seen", INPUT, partition, offset, (message.value() or b"").decode())
-                    places[partition] = offset + 1
+            for message in consume(consumer, 50):
+                partition, offset = message.partition() or 0, message.offset() or 0
+                self.note("seen", INPUT, partition, offset, (message.value() or b"").decode())
+                places[partition] = offset + 1
             if places:
                 self.commit(consumer, places)
         consumer.close()
@@ -262,6 +263,16 @@ def group_settings(bootstrap: str, group: str) -> dict[str, Any]:
         **CLIENT,
         **security_of(bootstrap),
     }
+
+
+def consume(consumer: Consumer, count: int, topic: str = INPUT) -> list[Message]:
+    """The next records of a member of a group; what came when it had to join again is read again."""
+    messages = consumer.consume(count, 0.1)
+    if any(has_no_place(error) for each in messages if (error := each.error()) is not None):
+        while not join_again(consumer, [topic]):
+            time.sleep(0.05)
+        return []
+    return [each for each in messages if each.error() is None]
 
 
 def go_back(consumer: Consumer) -> None:

@@ -25,6 +25,7 @@ MEASURES_ITSELF = (
     "another mechanism, or with the tools of Apache Kafka"
 )
 SERIOUS = frozenset({"_ALL_BROKERS_DOWN", "_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED"})
+NO_PLACE = frozenset({"COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"})  # with others the library asks again
 
 
 def make_producer(settings: Mapping[str, Any], *, is_measured: bool = False) -> Any:
@@ -34,6 +35,28 @@ def make_producer(settings: Mapping[str, Any], *, is_measured: bool = False) -> 
 
 def make_consumer(settings: Mapping[str, Any], *, is_measured: bool = False) -> Any:
     return _make("Consumer", settings, is_measured)
+
+
+def has_no_place(error: Any) -> bool:
+    """Whether a member of a group was not told where to begin, because its coordinator moves: the library finds the
+    new one, and does not ask it (its issue 5586). Its partitions stand still until it joins again.
+    """
+    return error.name() in NO_PLACE
+
+
+def join_again(consumer: Any, topics: list[str]) -> bool:
+    """Whether it is done. First the new coordinator has to answer: else nobody hears that this member leaves, and the
+    others wait for it until its session ends.
+    """
+    assigned = consumer.assignment()
+    try:
+        if assigned:
+            consumer.committed(assigned, timeout=METADATA_SECONDS)
+    except library().KafkaException:
+        return False
+    consumer.unsubscribe()
+    consumer.subscribe(topics)
+    return True
 
 
 def hurry_metadata(client: Any, topic: str | None) -> None:

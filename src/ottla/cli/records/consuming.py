@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from ottla.base.errors import Error
 from ottla.cli.client_settings import make_client
-from ottla.cli.librdkafka import hurry_metadata, library, make_consumer
+from ottla.cli.librdkafka import has_no_place, hurry_metadata, join_again, library, make_consumer
 from ottla.cli.records.formatters import Formatter, Message
 from ottla.cli.terminal import ToolError, end_on_sigterm, warn
 from ottla.client.admin import Admin
@@ -82,10 +82,11 @@ class Reader:
         self.warned: set[str] = set()
         self.heard: set[tuple[str, int]] = set()
         self.next_look = 0.0
+        self.must_join_again = False
         self.settle_until = time.monotonic() + SETTLE_SECONDS_MAX
         self.consumer = make_consumer(settings)
         if plan.group is not None:
-            self._join_group()
+            self.consumer.subscribe(self._subscription())
 
     def messages(self) -> Iterator[list[Message]]:
         """Batches of messages as they come; an empty list now and then, so that the caller can look around."""
@@ -101,6 +102,8 @@ class Reader:
                 if item.error() is not None:
                     self._event(item)
             yield batch
+            if self.must_join_again:
+                self.must_join_again = not join_again(self.consumer, self._subscription())
             if self.plan.until_end and self.assigned and self.at_end >= self.assigned:
                 return
 
@@ -120,11 +123,10 @@ class Reader:
     def close(self) -> None:
         self.consumer.close()
 
-    def _join_group(self) -> None:
-        topics = [self.plan.topic] if self.plan.topic is not None else []
+    def _subscription(self) -> list[str]:
         if self.plan.include is not None:
-            topics = [f"^({self.plan.include.pattern})$"]
-        self.consumer.subscribe(topics)
+            return [f"^({self.plan.include.pattern})$"]
+        return [self.plan.topic] if self.plan.topic is not None else []
 
     def _assign_new(self) -> None:
         """Take partitions that were not there before; those of the first look start where the plan says."""
@@ -186,6 +188,8 @@ class Reader:
             self.at_end.add((item.topic(), item.partition()))
         elif error.fatal() or error.name().endswith("AUTHORIZATION_FAILED"):
             raise ToolError(error.str())
+        elif self.plan.group is not None and has_no_place(error):
+            self.must_join_again = True
         else:
             self._warn_once(f"warning: {error.str()}")
 
