@@ -51,6 +51,30 @@ def test_json_gives_the_number_that_was_written(spark: SparkSession) -> None:
     assert found == list(GOOD.values())
 
 
+def test_json_numbers_that_are_read_as_text_are_as_they_were_written(spark: SparkSession) -> None:
+    numbers = ["1e400", "1.10", "-1e400", "12345678901234567890.123", "0.1000000000000000055", "1E+2", "123456789.123"]
+    numbers += ["1e-400", "-0.0", "12345678901234567890123", "7"]
+    values = [f'{{"x": 1.5, "a" : {number}, "inner": {{"b": "1e400", "a": 2.50}}}}' for number in numbers]
+    texts = ["Infinity", "-Infinity", "1.10", "2026-01-01T10:00:01.5Z", "a 1.5"]
+    values += [f'{{"a":"{text}"}}' for text in texts]
+
+    frame = through(records(spark, values), {"parse": {"format": "json", "schema": {"a": "string", "x": "double"}}})
+
+    assert [row["a"] for row in living(frame)] == numbers + texts
+
+
+def test_numbers_in_text_that_no_double_holds_die(spark: SparkSession) -> None:
+    schema = "a string, list array<string>, by map<string,string>, inner struct<a:string>"
+    bad = ['{"a":{"b":1e400}}', '{"list":[-1e999]}', '{"by":{"x":1e400}}', '{"inner":{"a":1e400}}']
+    good = ['{"a":{"b":"Infinity"}}', '{"list":["\\"Infinity\\""]}', '{"a":{"b":1.5e30}}']
+
+    frame = through(records(spark, bad + good), {"parse": {"format": "json", "schema": schema}})
+
+    reasons = [row[REASON] for row in frame.rows.select(REASON).collect()]
+    fields = ("a", "list", "by", "inner")
+    assert reasons == [f"field `{name}`: a number in it is too large" for name in fields] + [None] * len(good)
+
+
 def test_of_equal_keys_of_a_map_only_the_last_is_there(spark: SparkSession) -> None:
     parse = {"parse": {"format": "json", "schema": SCHEMA}}
     select = {"select": {"a": "counts['a']", "keys": "sort_array(map_keys(counts))"}}

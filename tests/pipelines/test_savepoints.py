@@ -113,6 +113,27 @@ def test_folders_are_cut_back_only_if_asked(command: Command) -> None:  # noqa: 
     assert "remembers no batch" in refused(command, saved, code=1)
 
 
+def test_a_file_that_cannot_go_on_from_it_changes_nothing(command: Command) -> None:  # noqa: F811
+    command.write(FOLDER)
+    command.make_topic()
+    fill(command, TWICE[:100])
+    assert command.run().code == 0
+    saved = command.folder / "saved"
+    assert savepoint(command, "--to", str(saved)) == 0
+    fill(command, TWICE[100:])
+    assert command.run().code == 0
+
+    command.write(FOLDER.replace("within: 1 hour", "within: 2 hours"))
+    assert "the checkpoint was made with deduplicate" in refused(command, saved, "--truncate-sinks")
+    command.write(FOLDER.replace('"{name}-in"', '"{name}-other"'))
+    assert "is not read any more" in refused(command, saved, "--truncate-sinks")
+
+    assert in_folder(command) == list(range(150))
+    command.write(FOLDER)
+    done = command.run()
+    assert (done.code, done.events[-1]["queries"][0]["rows"]) == (0, 0)  # the checkpoint is where it was
+
+
 def test_what_is_no_whole_savepoint_of_this_pipeline_is_refused_in_a_sentence(command: Command) -> None:  # noqa: F811
     command.write(STATE)
     command.make_topic()

@@ -21,6 +21,7 @@ from ottla.pipelines.running.belonging import QUERY_FOLDER, Standing, check_memo
 from ottla.pipelines.running.checkpoint import Checkpoint, CheckpointError
 from ottla.pipelines.running.delivery import make_delivery
 from ottla.pipelines.running.savepoint import SavedStream, Savepoint, SavepointError
+from ottla.pipelines.running.shape import check_file
 from ottla.pipelines.sinks.batch import Sink
 from ottla.pipelines.sinks.files import FilesSink, batches_of, number_of
 from ottla.pipelines.sinks.ledger import Remembering
@@ -36,11 +37,12 @@ class Allowed(NamedTuple):
 
 
 def surplus(savepoint: Savepoint, folder: str, pipeline: Pipeline, allowed: Allowed) -> list[Path]:
-    """The folders of batches that must go. Raises SavepointError, CheckpointError, SinkError."""
+    """The folders of batches that must go. Raises SavepointError, CheckpointError, SinkError, PipelineError."""
     found: list[Path] = []
     for stream in pipeline.queries():
         saved = savepoint.streams.get(stream.name)
         if saved is not None:
+            check_file(pipeline, stream, str(savepoint.folder / stream.name / f"{QUERY_FOLDER}{saved.query_id}"))
             found += _of_stream(saved, folder, pipeline, stream, allowed)
             _check_letters(saved, pipeline, stream)
     return found

@@ -19,7 +19,15 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 from pyspark.sql import types as T  # noqa: N812 (everybody's name for it)
 
-from ottla.pipelines.steps.parsing.json_values import as_written, fits, has_infinity, has_small, is_changed, typed
+from ottla.pipelines.steps.parsing.json_values import (
+    as_written,
+    fits,
+    has_infinity,
+    has_small,
+    is_changed,
+    text_as_written,
+    typed,
+)
 from ottla.pipelines.steps.parsing.reader import SOURCE, Fault, first_of, no_such_value, quoted, read_field, shown
 from ottla.pipelines.steps.parsing.schemas import type_name
 from ottla.pipelines.steps.parsing.times import Times
@@ -76,6 +84,8 @@ class JsonReader:
         )
 
     def value(self, name: str) -> Column:
+        if isinstance(self.schema[name].dataType, T.StringType):
+            return text_as_written(self.raw(name), name, F.col(SOURCE))
         return typed(self.raw(name), self.schema[name].dataType, name, self.times)
 
     def faults(self) -> list[Fault]:
@@ -136,7 +146,7 @@ class JsonReader:
         for entry in self.schema.fields:
             is_plain = isinstance(entry.dataType, T.DoubleType | T.FloatType)
             words = f"the number is too large for {type_name(entry.dataType)}" if is_plain else NUMBER_INSIDE
-            found = has_infinity(F.col(quoted(entry.name)), entry.dataType)
+            found = has_infinity(F.col(quoted(entry.name)), entry.dataType, F.col(SOURCE))
             if found is not None:
                 yield found, F.lit(f"field `{entry.name}`: {words}")
 

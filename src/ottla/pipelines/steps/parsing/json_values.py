@@ -2,11 +2,13 @@
 
 Times are read as text, for the parser guesses. A byte is read as a short, for 200 would become -56. Of equal keys of a
 map the parser keeps all, and whoever asks gets the first: the last one counts, as in every object. A number that is too
-large becomes infinite.
+large becomes infinite. A number with a point or an exponent that is read as text becomes the nearest double, in Java's
+words ("Infinity" in quotes, if there is none): as a field it is looked up in the record, as it was written.
 """
 
 from __future__ import annotations
 
+import re
 from functools import reduce
 
 from pyspark.sql import Column
@@ -14,6 +16,10 @@ from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 from pyspark.sql import types as T  # noqa: N812 (everybody's name for it)
 
 from ottla.pipelines.steps.parsing.times import Times, to_time
+
+INFINITE = ('"Infinity"', '"-Infinity"')
+NUMBER = r"(-?\d[\d.eE+-]*)"
+BEYOND_DOUBLES = r"[:,\[\s]-?(?:[\d.]+[eE]\+?\d{3}|\d{309})"
 
 
 def as_written(wanted: T.StructType) -> T.StructType:
@@ -73,19 +79,32 @@ def fits(raw: Column, made: Column, wanted: T.DataType) -> Column:
     return raw.isNull() | made.isNotNull()
 
 
-def has_infinity(value: Column, kind: T.DataType) -> Column | None:
+def text_as_written(text: Column, name: str, source: Column) -> Column:
+    """Text that may be a number of that name. Nothing is looked up for what begins like none, or stands in quotes."""
+    may_be_number = ((text >= "-") & (text < ":") & text.contains(".")) | text.isin(*INFINITE)
+    is_text = F.contains(source, F.concat(F.lit('"'), text, F.lit('"')))
+    number = F.btrim(text, F.lit('"')).try_cast("double")
+    written = F.regexp_extract_all(source, F.lit(f'"{re.escape(name)}"\\s*:\\s*{NUMBER}'), 1)
+    same = F.array_distinct(F.filter(written, lambda each: each.try_cast("double") == number))
+    is_known = may_be_number & ~is_text & (F.size(same) == 1)  # others of that name may stand inside
+    return F.when(is_known, F.get(same, 0)).otherwise(text)
+
+
+def has_infinity(value: Column, kind: T.DataType, source: Column) -> Column | None:
     """Whether a number in it is infinite, at any depth; None where there are no such numbers."""
     if isinstance(kind, T.DoubleType | T.FloatType):
         return F.abs(value) == float("inf")
-    if not _has(kind, T.DoubleType, T.FloatType):
+    if isinstance(kind, T.StringType):
+        return (value.contains(INFINITE[0]) | value.contains(INFINITE[1])) & source.rlike(BEYOND_DOUBLES)
+    if not _has(kind, T.DoubleType, T.FloatType, T.StringType):
         return None
     if isinstance(kind, T.StructType):
-        inner = [has_infinity(value.getField(entry.name), entry.dataType) for entry in kind.fields]
+        inner = [has_infinity(value.getField(entry.name), entry.dataType, source) for entry in kind.fields]
         return reduce(Column.__or__, [_is_true(found) for found in inner if found is not None])
     if isinstance(kind, T.ArrayType):
-        return F.exists(value, lambda each: _is_true(has_infinity(each, kind.elementType)))
+        return F.exists(value, lambda each: _is_true(has_infinity(each, kind.elementType, source)))
     assert isinstance(kind, T.MapType)
-    return F.exists(F.map_values(value), lambda each: _is_true(has_infinity(each, kind.valueType)))
+    return F.exists(F.map_values(value), lambda each: _is_true(has_infinity(each, kind.valueType, source)))
 
 
 def _is_true(found: Column | None) -> Column:
