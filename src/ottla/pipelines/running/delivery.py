@@ -127,14 +127,15 @@ class Delivery:
         for number, route in enumerate(self.routes):
             sink = route.sink
             if isinstance(sink, Remembering):
+                own, batches = self.name(number), sink.remembered()
                 yield Memory(
                     sink.place,
-                    self.name(number),
-                    sink.remembered(),
+                    own,
+                    batches,
                     is_lasting=route.is_lasting,
                     is_exclusive=sink.is_exclusive,
                     is_forgetful=sink.is_forgetful,
-                    ends=_ends(sink, self.name(number)) if route.is_lasting else {},
+                    ends=_ends(sink, own) if route.is_lasting and own in batches else {},
                 )
 
     def name(self, number: int) -> str:

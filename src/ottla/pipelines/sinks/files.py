@@ -115,6 +115,7 @@ class FilesSink:
             return
         staged = folder.parent / f".{folder.name}.unfinished" / f"{batch.batch_id}-{uuid.uuid4().hex}"
         try:
+            make_folder(staged.parent)
             self._write(rows, f"file://{staged}", "error")
             (staged / NOTE).write_text(json.dumps({"query": batch.query, "identity": identity}))
             folder.mkdir(parents=True, exist_ok=True)
@@ -201,6 +202,14 @@ def check_columns(names: list[str], partition_by: tuple[str, ...], path: str) ->
     missing = [name for name in partition_by if name not in names]
     if missing:
         raise SinkError(f"{path}: there is no column {missing[0]!r} to make folders of; there are: {', '.join(names)}")
+
+
+def make_folder(path: Path) -> None:
+    """Where nothing can be made, Spark would only say that a task has failed. Raises SinkError."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise SinkError(f"{path.parent}: {problem.strerror}: let the pipeline write there") from problem
 
 
 def with_readable_names(rows: DataFrame, partition_by: tuple[str, ...]) -> DataFrame:
