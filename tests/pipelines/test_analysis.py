@@ -57,6 +57,20 @@ def test_a_key_that_was_silent_for_long_starts_anew(spark: SparkSession) -> None
     assert _judged(spark, rows, warm_up=5, forget="1 minute")[-1]["verdict"] == "warming up"
 
 
+def test_a_key_that_starts_anew_knows_no_season_of_before(spark: SparkSession, tmp_path: Path) -> None:
+    """Its next rows, and not other keys, let the watermark pass the time of silence."""
+    days = (*range(6), *range(20, 26))
+    rows = [("a", START + timedelta(days=day, hours=hour), float(day % 3)) for day in days for hour in (0, 12)]
+    fields = {"season": "hour of day", "warm_up": 3, "forget": "5 days"}
+    batches = [rows[:12], [*rows[12:], ("end", END, 0.0)]]
+    step = {"anomalies": {"value": "value", "by": ["sensor"], **fields}}
+
+    ran = run(through(streaming(spark, tmp_path / "in", SCHEMA, batches), WATERMARK, step), tmp_path)
+
+    assert sorted(ran.rows, key=lambda row: row["at"]) == _judged(spark, rows, **fields)
+    assert [row["verdict"] for row in ran.rows] == (["warming up"] * 6 + ["normal"] * 6) * 2
+
+
 def test_the_state_of_silent_keys_is_removed_and_late_rows_are_counted(spark: SparkSession, tmp_path: Path) -> None:
     batches = [
         [("a", at(second), second % 3 + 0.0) for second in range(10)] + [("b", at(60), 1.0)],

@@ -24,6 +24,14 @@ steps:
 to:
   - {sqlite: rows.db, table: rows}
 """
+PLAIN = """\
+name: {name}
+bootstrap.servers: {bootstrap}
+from: {topic: "{name}-in"}
+steps:
+  - parse: {format: json, schema: {n: long}}
+to: {sqlite: rows.db, table: rows, keep_offsets: true}
+"""
 FOLDER = STATE.replace("{sqlite: rows.db, table: rows}", "{json: rows}")
 TWICE = [n % 150 for n in range(200)]  # of those after 150 the state must know that they were there
 
@@ -111,6 +119,51 @@ def test_folders_are_cut_back_only_if_asked(command: Command) -> None:  # noqa: 
     shutil.rmtree(command.folder / "state" / command.name / "main")  # a lost disk: the savepoint is what is left
     shutil.rmtree(command.folder / "rows")
     assert "remembers no batch" in refused(command, saved, code=1)
+
+
+def test_a_file_that_cannot_go_on_from_it_changes_nothing(command: Command) -> None:  # noqa: F811
+    command.write(FOLDER)
+    command.make_topic()
+    fill(command, TWICE[:100])
+    assert command.run().code == 0
+    saved = command.folder / "saved"
+    assert savepoint(command, "--to", str(saved)) == 0
+    fill(command, TWICE[100:])
+    assert command.run().code == 0
+
+    command.write(FOLDER.replace("within: 1 hour", "within: 2 hours"))
+    assert "the checkpoint was made with deduplicate" in refused(command, saved, "--truncate-sinks")
+    command.write(FOLDER.replace('"{name}-in"', '"{name}-other"'))
+    assert "is not read any more" in refused(command, saved, "--truncate-sinks")
+
+    assert in_folder(command) == list(range(150))
+    command.write(FOLDER)
+    done = command.run()
+    assert (done.code, done.events[-1]["queries"][0]["rows"]) == (0, 0)  # the checkpoint is where it was
+
+
+def test_offsets_beside_the_rows_tell_a_query_that_has_as_many_batches(command: Command) -> None:  # noqa: F811
+    """Rows that keep their offsets are known by the stream's name: those of the query after it count as its own."""
+    command.write(PLAIN)
+    command.make_topic()
+    fill(command, list(range(100)))
+    assert command.run().code == 0
+    saved = command.folder / "saved"
+    assert savepoint(command, "--to", str(saved)) == 0
+    shutil.rmtree(command.folder / "state" / command.name / "main")
+    fill(command, list(range(100, 150)))
+    assert command.run().code == 0  # it goes on where the rows end, with batch 0 again
+
+    line = refused(command, saved, code=1)
+    assert 'has rows up to {"' in line
+    assert "are of another query" in line
+    assert command.run().code == 0  # nothing has changed
+    assert in_table(command) == list(range(150))
+
+    shutil.rmtree(command.folder / "state" / command.name / "main")
+    shutil.copytree(saved / "main", command.folder / "state" / command.name / "main")
+    assert "are of another query" in command.refused()
+    assert in_table(command) == list(range(150))
 
 
 def test_what_is_no_whole_savepoint_of_this_pipeline_is_refused_in_a_sentence(command: Command) -> None:  # noqa: F811

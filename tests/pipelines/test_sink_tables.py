@@ -278,3 +278,11 @@ def test_a_table_for_foreach_batch(spark: SparkSession, query: str, tmp_path: Pa
     write(spark.range(5), 0)
     with sqlite3.connect(tmp_path / "a.db") as opened:
         assert opened.execute("SELECT count(*) FROM views").fetchone() == (5,)
+
+
+def test_a_database_that_is_away_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The words of PostgreSQL's library are two."""
+    monkeypatch.setattr("ottla.pipelines.sinks.database.WAIT_SECONDS", (0.0,) * 6)
+    sink = PostgresSink(Table("rows"), connection=f"host={tmp_path} dbname=none")
+    with pytest.raises(SinkError, match=r"^table rows: the database does not answer: [^\n\t]+$"):
+        sink.remembered()

@@ -234,6 +234,24 @@ def test_files_may_be_in_folders_by_column(spark: SparkSession, query: str, tmp_
     assert not list(tmp_path.glob(".*unfinished*"))
 
 
+@pytest.mark.parametrize("form", ["parquet", "json", "csv"])
+def test_a_text_that_means_no_value_in_a_folder_ends_the_batch(
+    spark: SparkSession, query: str, tmp_path: Path, form: Any
+) -> None:
+    rows = spark.sql("SELECT * FROM VALUES (1, 'a'), (2, '__HIVE_DEFAULT_PARTITION__'), (3, NULL) AS t(id, kind)")
+    sink = FilesSink(str(tmp_path / "out"), form, partition_by=("kind",))
+
+    with pytest.raises(Exception, match="column kind: '__HIVE_DEFAULT_PARTITION__' would be read as no value"):
+        sink.write(rows, Batch(query, 0, str(tmp_path / "p")))
+
+    assert not (tmp_path / "out").exists()
+    sink.write(rows.filter("id != 2"), Batch(query, 0, str(tmp_path / "p")))
+    assert {row["kind"] for row in spark.read.format(form).option("header", "true").load(sink.path).collect()} == {
+        "a",
+        None,
+    }
+
+
 def test_times_and_numbers_in_files_are_what_other_readers_read(
     spark: SparkSession, query: str, tmp_path: Path
 ) -> None:

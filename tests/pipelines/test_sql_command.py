@@ -233,6 +233,8 @@ WRONG = [
     ("SELECT a.id, b.id FROM orders$ a JOIN orders$ b ON a.id = b.id", "two columns are called 'id'"),
     ("SELECT array(struct(id AS x, at AS x)) AS a FROM orders$", "column 'a' has a struct with two fields 'x'"),
     ("SELECT to_timestamp_ltz(id, 3) AS t FROM orders$", "has an argument that the function does not take"),
+    ("SELECT offset, id FROM orders$", "column 8: there is no column 'offset'"),
+    ("SELECT cast(key AS string) AS k FROM orders$", "; that of the record is rowkey"),
     ("SELECT id FROM orders$ WHERE nope = 1", "line 1, column 36: there is no column 'nope'"),
     (
         "SELECT id FROM orders$ WHERE sum(id) > 1",

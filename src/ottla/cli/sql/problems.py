@@ -6,6 +6,7 @@ from ottla.cli.terminal import EXIT_FAILED, EXIT_USAGE
 from ottla.pipelines.model.problems import PipelineError
 from ottla.pipelines.sql.catalog import Catalog
 from ottla.pipelines.sql.execution import QueryFailedError
+from ottla.pipelines.sql.other_words import column_cure
 from ottla.pipelines.steps.sql_tokens import SqlError
 
 
@@ -36,4 +37,5 @@ def unknown_table(catalog: Catalog, name: str, problem: SqlError) -> SqlError:
 
 
 def words_of(wrong: PipelineError) -> str:
-    return "; ".join(f"{problem.cause}{'; ' if problem.cure else ''}{problem.cure}" for problem in wrong.problems)
+    told = (f"{problem.cause}{'; ' if problem.cure else ''}{problem.cure}" for problem in wrong.problems)
+    return column_cure("; ".join(told))

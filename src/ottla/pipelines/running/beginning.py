@@ -18,8 +18,10 @@ from ottla.pipelines.running import dead_letters, late_letters, shape, starting
 from ottla.pipelines.running.belonging import (
     QUERY_FOLDER,
     Found,
+    Memory,
     Standing,
     StreamName,
+    check_ends,
     check_found,
     check_memory,
     check_state,
@@ -123,8 +125,17 @@ def settle(
     if not ends:
         for memory in delivery.memories():
             check_memory(memory, name, found.standing, may_repeat=is_fresh or found.owner is not None)
+            check_sink_ends(memory, name, found.standing, checkpoint)
     committed = found.standing.committed
     return Beginning(pipeline, stream, checkpoint, query_id, kept, found.is_new, committed, start, bool(ends), delivery)
+
+
+def check_sink_ends(memory: Memory, name: StreamName, standing: Standing, checkpoint: Checkpoint) -> None:
+    """Raises CheckpointError."""
+    recorded = memory.batches.get(memory.own)
+    batch = None if recorded is None or not memory.is_lasting else checkpoint.planned(recorded.batch_id)
+    if batch is not None:
+        check_ends(memory, name, standing, batch.ends)
 
 
 def look(checkpoint: Checkpoint, folder: str) -> Found:

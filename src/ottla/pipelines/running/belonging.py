@@ -17,9 +17,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ottla.pipelines.running.checkpoint import CheckpointError
+from ottla.pipelines.sinks.external_offsets import DIFFERENT, Offsets, offsets_json
 from ottla.pipelines.sinks.ledger import Recorded
 
 NONE = -1  # no batch
@@ -75,6 +77,7 @@ class Memory(NamedTuple):
     is_lasting: bool = False  # kept under the stream's name and not under the query's id: offsets are beside the rows
     is_exclusive: bool = False
     is_forgetful: bool = False
+    ends: Offsets = MappingProxyType({})  # where its rows end, of one that is lasting
 
 
 def check_found(found: Found, name: StreamName, can_last: bool) -> None:
@@ -123,6 +126,21 @@ def check_memory(memory: Memory, name: StreamName, standing: Standing, may_repea
         _check_beginning(memory, name, recorded, may_repeat)
     elif not (memory.is_lasting and standing.following == 0):  # then the sink compares offsets
         _check_going_on(memory, name, recorded, standing)
+
+
+def check_ends(memory: Memory, name: StreamName, standing: Standing, planned: Sequence[Offsets | None]) -> None:
+    """Of a lasting sink, that counts the batches of the next query as this one's: its rows end where the checkpoint
+    says that its newest batch does (`planned`, by source). Raises CheckpointError."""
+    if not memory.is_lasting or standing.following == 0:  # then the sink compares offsets
+        return
+    wanted = [
+        (topic, number, at) for ends in planned for topic, each in (ends or {}).items() for number, at in each.items()
+    ]
+    if any(memory.ends.get(topic, {}).get(number) not in (at, DIFFERENT) for topic, number, at in wanted):
+        raise CheckpointError(
+            f"{memory.place} has rows up to {offsets_json(memory.ends)}, which are of another query of {name} than the"
+            f" checkpoint: put back what was there, or {_begin(name)}"
+        )
 
 
 def check_swept(swept: Sequence[int], newest: int, name: StreamName) -> None:

@@ -33,7 +33,8 @@ from ottla.pipelines.running.late_letters import late_rows_aside
 from ottla.pipelines.running.sink_checks import is_upsert, sink_order
 from ottla.pipelines.running.sink_factory import Setting, make_database, make_sink
 from ottla.pipelines.sinks.batch import Batch, Sink, SinkError
-from ottla.pipelines.sinks.external_offsets import DIFFERENT, kept_offsets
+from ottla.pipelines.sinks.database import DatabaseSink
+from ottla.pipelines.sinks.external_offsets import DIFFERENT, Offsets, kept_offsets
 from ottla.pipelines.sinks.ledger import Remembering
 from ottla.pipelines.sinks.staging import staging_for
 from ottla.pipelines.sinks.tables import DELETED
@@ -126,13 +127,15 @@ class Delivery:
         for number, route in enumerate(self.routes):
             sink = route.sink
             if isinstance(sink, Remembering):
+                own, batches = self.name(number), sink.remembered()
                 yield Memory(
                     sink.place,
-                    self.name(number),
-                    sink.remembered(),
+                    own,
+                    batches,
                     is_lasting=route.is_lasting,
                     is_exclusive=sink.is_exclusive,
                     is_forgetful=sink.is_forgetful,
+                    ends=_ends(sink, own) if route.is_lasting and own in batches else {},
                 )
 
     def name(self, number: int) -> str:
@@ -217,6 +220,11 @@ def route_to(sink: Sink, spec: model.Sink, order: tuple[str, ...], is_lasting: b
     if columns and is_upsert(spec):
         columns += (*order, *([DELETED] if _delete_when(spec) else []))
     return Route(sink, spec.where, _delete_when(spec), columns, without, is_lasting)
+
+
+def _ends(sink: Sink, query: str) -> Offsets:
+    assert isinstance(sink, DatabaseSink)  # a console remembers nothing
+    return kept_offsets(sink, query)
 
 
 def _is_lasting(sink: model.Sink) -> bool:

@@ -20,12 +20,17 @@ PYTHON_ERROR = re.compile(rf"^(?:: )?(?:[\w.]*\.)?(\w*(?:Error|Exception|Loss|Mi
 AWAITED = "Exception thrown in awaitResult:"  # of another thread, whose own words are told as the cause
 PLAN = "=== Streaming Query ==="  # what follows may have words of anybody in it
 CAUSE = re.compile(rf"^Caused by: [\w.$]+: (?!Exception thrown in awaitResult){WORDS}", re.MULTILINE)
+# Of the machine: Spark's own sentence says what it was about to do, and not why it could not.
+REFUSALS = ("No space left on device", "Disk quota exceeded", "Read-only file system")
+REFUSED = re.compile(rf"^Caused by: .*({'|'.join(REFUSALS)})", re.MULTILINE)
+ROOM = "make room there; the next run goes on where this one ended"
 STATE = re.compile(r"\[CANNOT_LOAD_STATE_STORE[\w.]*\] (?:An error occurred during loading state\. )?(.+)")
 GONE = re.compile(r"(\S+) does not exist")
 UNFIT_CALL = re.compile(r'Cannot resolve the runtime replaceable expression "(.+)"\. The replacement is unresolved')
 UNFIT_WORDS = "has an argument that the function does not take in Spark's SQL"
 FRAMES = re.compile(r"^\s+(at |File |\^|\.\.\. \d+ more)")
 CURES = (
+    *((refusal, ROOM) for refusal in REFUSALS[:2]),
     ("failOnDataLoss", "if that was meant, set fail_on_data_loss: false to go on with what is there, or run --fresh"),
     ("UnknownTopicOrPartition", "create the topic, or correct its name"),
     ("CHECKPOINT", "the checkpoint belongs to another version of this pipeline: run with --fresh to begin a new one"),
@@ -69,6 +74,12 @@ def _lost(words: str) -> str:
 def first_cause(text: str) -> str:
     """The last Python error in a stack of Java and Python frames, or what Java told Py4J, else the first line of the
     message."""
+    refused = REFUSED.search(text)
+    told = _first_cause(text)
+    return told if refused is None or refused[1] in told else _shortened(f"{told.rstrip('.')}: {refused[1]}")
+
+
+def _first_cause(text: str) -> str:
     unfit = UNFIT_CALL.search(text)
     if unfit is not None:  # that Spark did not expect it is of no use to who wrote it
         return _shortened(f"{unfit[1]} {UNFIT_WORDS}")

@@ -16,11 +16,12 @@ from typing import NamedTuple
 
 from ottla.pipelines.model.pipeline import Pipeline, Stream
 from ottla.pipelines.model.sinks import is_repeated
-from ottla.pipelines.running.beginning import look, name_of
+from ottla.pipelines.running.beginning import check_sink_ends, look, name_of
 from ottla.pipelines.running.belonging import QUERY_FOLDER, Standing, check_memory
 from ottla.pipelines.running.checkpoint import Checkpoint, CheckpointError
 from ottla.pipelines.running.delivery import make_delivery
 from ottla.pipelines.running.savepoint import SavedStream, Savepoint, SavepointError
+from ottla.pipelines.running.shape import check_file
 from ottla.pipelines.sinks.batch import Sink
 from ottla.pipelines.sinks.files import FilesSink, batches_of, number_of
 from ottla.pipelines.sinks.ledger import Remembering
@@ -36,12 +37,14 @@ class Allowed(NamedTuple):
 
 
 def surplus(savepoint: Savepoint, folder: str, pipeline: Pipeline, allowed: Allowed) -> list[Path]:
-    """The folders of batches that must go. Raises SavepointError, CheckpointError, SinkError."""
+    """The folders of batches that must go. Raises SavepointError, CheckpointError, SinkError, PipelineError."""
     found: list[Path] = []
     for stream in pipeline.queries():
         saved = savepoint.streams.get(stream.name)
         if saved is not None:
-            found += _of_stream(saved, folder, pipeline, stream, allowed)
+            check_file(pipeline, stream, str(savepoint.folder / stream.name / f"{QUERY_FOLDER}{saved.query_id}"))
+            kept_there = Checkpoint(None, str(savepoint.folder / stream.name / "checkpoint"))
+            found += _of_stream(saved, kept_there, folder, pipeline, stream, allowed)
             _check_letters(saved, pipeline, stream)
     return found
 
@@ -56,7 +59,9 @@ def newest_allowed(standing: Standing) -> int:
     return standing.following if standing.following == standing.planned else standing.following - 1
 
 
-def _of_stream(saved: SavedStream, folder: str, pipeline: Pipeline, stream: Stream, allowed: Allowed) -> Iterator[Path]:
+def _of_stream(
+    saved: SavedStream, kept_there: Checkpoint, folder: str, pipeline: Pipeline, stream: Stream, allowed: Allowed
+) -> Iterator[Path]:
     place = f"{folder.rstrip('/')}/{pipeline.name}/{stream.name}"
     kept = f"{place}/{QUERY_FOLDER}{saved.query_id}"
     delivery = make_delivery(pipeline, stream, kept, saved.query_id, f"{place}/checkpoint")
@@ -69,6 +74,7 @@ def _of_stream(saved: SavedStream, folder: str, pipeline: Pipeline, stream: Stre
             yield from _beyond(route.sink, recorded.batch_id, newest, allowed, pipeline.name)
         elif memory is not None:
             check_memory(memory, name_of(pipeline, stream), saved.standing, may_repeat=True)
+            check_sink_ends(memory, name_of(pipeline, stream), saved.standing, kept_there)
         elif is_repeated(stream.sinks[number]) and not allowed.repeats and not _is_there(saved, place):
             raise SavepointError(
                 f"{getattr(route.sink, 'place', 'a sink')} is at least once: what it got since the savepoint would come"

@@ -66,6 +66,20 @@ def check_shape(
     return changes
 
 
+def check_file(pipeline: Pipeline, stream: Stream, folder: str) -> None:
+    """What can be told without Spark, which alone knows what keeps state: the steps that did are in the file, and what
+    else must stay has. Raises PipelineError, CheckpointError."""
+    before = _parsed(read_note(folder, NOTE) or "", folder)
+    now = [_shape(step.name, step.spec) for each in pipeline.ancestry(stream) for step in each.steps]
+    gone = [each for each in before if each not in now]
+    if gone:
+        names = {name for name, _ in gone}
+        _check_steps(gone, [each for each in now if each[0] in names and each not in before], pipeline, stream)
+    known = _parsed_plan(read_note(folder, PLAN), folder)
+    if known is not None:
+        _changes(known, plan_of(pipeline, stream), pipeline, stream, has_state=bool(before))
+
+
 def note_plan(pipeline: Pipeline, stream: Stream, folder: str) -> None:
     """Of a query that goes on, with what has changed."""
     write_note(folder, PLAN, json.dumps(plan_of(pipeline, stream)._asdict()))
@@ -105,14 +119,17 @@ def _all_steps(pipeline: Pipeline, passages: Iterable[Passage]) -> str:
 
 
 def step_shape(pipeline: Pipeline, passage: Passage) -> list[Any]:
-    spec = pipeline.streams[passage.stream].steps[passage.number - 1].spec
+    return _shape(passage.step, pipeline.streams[passage.stream].steps[passage.number - 1].spec)
+
+
+def _shape(name: str, spec: object) -> list[Any]:
     assert dataclasses.is_dataclass(spec)
     given = {
         each.name: _plain(getattr(spec, each.name))
         for each in dataclasses.fields(spec)
         if each.init and getattr(spec, each.name) != _default(each)
     }
-    return [passage.step, given]
+    return [name, given]
 
 
 def _check_noted(before: Shape, now: Shape, pipeline: Pipeline, stream: Stream) -> None:

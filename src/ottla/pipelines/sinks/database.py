@@ -141,7 +141,8 @@ class DatabaseSink:
                     return work(session)
             except session.LOST as problem:
                 if attempt == ATTEMPTS_MAX - 1:
-                    raise SinkError(f"{self.place}: the database does not answer: {problem}") from problem
+                    said = " ".join(str(problem).split())  # a driver's words may be several lines
+                    raise SinkError(f"{self.place}: the database does not answer: {said}") from problem
                 time.sleep(WAIT_SECONDS[attempt])
         raise AssertionError("the last attempt returns or raises")
 

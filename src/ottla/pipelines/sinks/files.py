@@ -41,6 +41,7 @@ FORMAT_OPTIONS: dict[str, dict[str, str]] = {
     "csv": {**TIME_OPTIONS, **CSV_TEXT_OPTIONS, "header": "true"},
 }
 BEYOND = ("..",)
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # the folder for rows without value, of every reader
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,7 @@ class FilesSink:
             return
         staged = folder.parent / f".{folder.name}.unfinished" / f"{batch.batch_id}-{uuid.uuid4().hex}"
         try:
+            make_folder(staged.parent)
             self._write(rows, f"file://{staged}", "error")
             (staged / NOTE).write_text(json.dumps({"query": batch.query, "identity": identity}))
             folder.mkdir(parents=True, exist_ok=True)
@@ -135,6 +137,7 @@ class FilesSink:
         plain = {"csv": csv_column, "json": json_column}.get(self.format)
         if plain is not None:
             rows = rows.select(*(plain(field.name, field.dataType) for field in rows.schema.fields))
+        rows = with_readable_names(rows, self.partition_by)
         writer = rows.write.mode(mode).options(**{**FORMAT_OPTIONS[self.format], **self.options})
         if self.partition_by:
             writer = writer.partitionBy(*self.partition_by)
@@ -169,6 +172,7 @@ class DeltaSink:
         if was_begun(batch, self.path):
             run_plan(rows)  # Delta runs no plan for a batch that it has, but state and counts need it
         marks = {"txnAppId": name, "txnVersion": str(batch.batch_id)}
+        rows = with_readable_names(rows, self.partition_by)
         writer = rows.write.format("delta").mode("append").options(**{**self.options, **marks})
         if self.partition_by:
             writer = writer.partitionBy(*self.partition_by)
@@ -198,6 +202,28 @@ def check_columns(names: list[str], partition_by: tuple[str, ...], path: str) ->
     missing = [name for name in partition_by if name not in names]
     if missing:
         raise SinkError(f"{path}: there is no column {missing[0]!r} to make folders of; there are: {', '.join(names)}")
+
+
+def make_folder(path: Path) -> None:
+    """Where nothing can be made, Spark would only say that a task has failed. Raises SinkError."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise SinkError(f"{path.parent}: {problem.strerror}: let the pipeline write there") from problem
+
+
+def with_readable_names(rows: DataFrame, partition_by: tuple[str, ...]) -> DataFrame:
+    """A text that is the name of the folder for rows without value would be read as none: it ends the batch."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 (this package is imported without Spark)
+
+    for name, kind in rows.dtypes:
+        if name in partition_by and kind == "string":
+            value = F.col(f"`{name}`")
+            words = F.lit(
+                f"column {name}: '{NO_VALUE}' would be read as no value by partition_by: filter or replace it"
+            )
+            rows = rows.withColumn(name, F.when(value == NO_VALUE, F.raise_error(words)).otherwise(value))
+    return rows
 
 
 def newest(folder: Path) -> tuple[str, Recorded] | None:

@@ -39,6 +39,7 @@ from ottla.pipelines.source.losses import CURE as LOSS_CURE
 from ottla.pipelines.source.losses import SourceError
 from ottla.pipelines.sql.documents import RESULT
 from ottla.pipelines.sql.losses import HistoryBuilder, Losses, losses_of
+from ottla.pipelines.sql.other_words import column_cure
 from ottla.pipelines.sql.stream_limits import with_cure
 from ottla.pipelines.steps.sql import Sql
 from ottla.pipelines.steps.sql_query import STREAM, Query, rewrite_query
@@ -150,7 +151,7 @@ class RunningQuery:
         except (PipelineError, SourceError, QueryFailedError) as problem:
             end = problem
         except AnalysisException as problem:
-            words = with_cure("; ".join(filter(None, plain_words(problem))))
+            words = column_cure(with_cure("; ".join(filter(None, plain_words(problem)))))
             end = QueryFailedError(words, problem, not self._is_planned)
         except (PySparkException, Py4JError, OSError) as problem:
             is_of_text = not self._is_planned and isinstance(problem, PySparkException | Py4JJavaError)

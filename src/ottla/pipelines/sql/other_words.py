@@ -73,7 +73,12 @@ FUNCTIONS: Final = {
     **dict.fromkeys(("PROCTIME", "CURRENT_ROW_TIMESTAMP"), "now(), or rowtime: when the record was written"),
     "AS_VALUE": "the column itself",
     "ARRAY_LENGTH": "array_size(list)",
+    "GEO_DISTANCE": "2 * 6371 * asin(sqrt(pow(sin(radians(lat2 - lat1) / 2), 2) + cos(radians(lat1)) * "
+    "cos(radians(lat2)) * pow(sin(radians(lon2 - lon1) / 2), 2))), in km",
+    **dict.fromkeys(("TOPK", "TOPKDISTINCT"), "slice(sort_array(collect_list(column), false), 1, 3)"),
 }
+# What Spark's own source calls the columns of a record.
+OF_RECORDS: Final = {"key": "rowkey", "timestamp": "rowtime", "partition": "rowpartition", "offset": "rowoffset"}
 FORMAT_CURES: Final = {
     "avro-confluent": "write format = 'avro', encoding = 'confluent', schemas = 'folder with the writers' schemas'",
     "json_sr": "write format = 'json', encoding = 'confluent'",
@@ -93,6 +98,7 @@ LEAVE_OUT: Final = {
     "json.fail-on-missing-field": "instead write NOT NULL behind the columns",
 }
 HINTS: Final = re.compile(r"/\*\+\s*(?:OPTIONS|STATE_TTL)\b", re.IGNORECASE)  # of Flink, that change the rows
+MISSING: Final = re.compile(r"there is no column '(\w+)'")
 KSQLDB_WINDOWS: Final = ("TUMBLING", "HOPPING", "SESSION")
 
 
@@ -105,6 +111,13 @@ def option_cure(key: str) -> str:
     if key.startswith("properties."):
         return "but the client is that of the session: leave it out (ottla sql --command-config FILE)"
     return ""
+
+
+def column_cure(words: str) -> str:
+    """With the name that a column of the record has here, if the words are about one that is not there."""
+    missing = MISSING.match(words)
+    found = OF_RECORDS.get(missing[1].lower()) if missing else None
+    return f"{words}; that of the record is {found}" if found else words
 
 
 def check_hints(text: str) -> None:

@@ -195,7 +195,10 @@ def _short(first: str, reader: Reader) -> Statement:
     if first == "DROP":
         reader.word_of("TABLE", "STREAM")
         if_exists = reader.skip("IF", "EXISTS")
-        return DropTable(reader.name(), if_exists)
+        name = reader.name()
+        if reader.peek().word == "DELETE":
+            raise SqlError("has DELETE TOPIC: leave it out, and use ottla topics delete")
+        return DropTable(name, if_exists)
     if first == "SET":
         return SetOption(*reader.option()) if not reader.is_at_end else SetOption()
     return Help() if first == "HELP" else Quit()

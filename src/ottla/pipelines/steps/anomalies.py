@@ -173,7 +173,9 @@ class Judge(EventTimeBuffer):
 
     def _load(self, memory: Memory, instant: int) -> None:
         number = memory.number(instant)
-        if number not in memory.slots and not memory.is_forgotten(instant // 1000):
+        if memory.is_forgotten(instant // 1000):
+            self.kept.clear()  # of all seasons: those that are not loaded, too
+        elif number not in memory.slots:
             found = self.kept.getValue((number,))
             memory.slots[number] = list(found[0]) if found else []
 

@@ -52,8 +52,15 @@ def _robust(value: float, history: list[float]) -> tuple[float, float] | None:
         return None
     middle = median(history)
     distances = [abs(each - middle) for each in history]
-    spread = median(distances) * MAD_TO_DEVIATION or fmean(distances) * MEAN_TO_DEVIATION
+    spread = median(distances) * MAD_TO_DEVIATION or _mean(distances) * MEAN_TO_DEVIATION
     return _distance(value, middle, spread), middle
+
+
+def _mean(distances: list[float]) -> float:
+    try:
+        return fmean(distances)
+    except OverflowError:  # their sum is no double, their mean is
+        return math.fsum(each / len(distances) for each in distances)
 
 
 def _weighted(value: float, history: list[float]) -> tuple[float, float] | None:

@@ -220,6 +220,8 @@ class _Reader:
             return
         if word == "EXCEPT" and self._before().is_symbol("*"):
             return  # SELECT * EXCEPT (a, b)
+        if word == "OFFSET" and level.clause == "SELECT":
+            return  # a column of that name; the clause stands behind a table
         if after is END or after.is_symbol(",") or after.is_symbol(")"):
             raise SqlError(f"has nothing behind {word}")
         if word == "SELECT" and level.clause not in ("LIST", *SET_OPERATORS):

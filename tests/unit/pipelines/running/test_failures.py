@@ -46,6 +46,18 @@ def test_what_java_says_is_told_and_not_that_it_was_called() -> None:
     assert first_cause(STATE.format("no space is left")) == "SparkException: no space is left"
 
 
+def test_a_full_or_read_only_disk_is_named() -> None:
+    """Spark's sentence says what it was about to do, and the last of its causes why it could not."""
+    label = "[TASK_WRITE_FAILED] Task failed while writing rows to file:/rows/1. SQLSTATE: 58030"
+    full = STATE.replace("FileNotFoundException: File file:/state/0/1/2.changelog does not exist", "IOException: {}")
+    problem = plain_failure(RuntimeError(full.format(label, "No space left on device")), ())
+    assert problem.cause == "Task failed while writing rows to file:/rows/1: No space left on device"
+    assert problem.cure == "make room there; the next run goes on where this one ended"
+    words = "a/b: Read-only file system"
+    assert first_cause(full.format(label, words)).endswith("file:/rows/1: Read-only file system")
+    assert first_cause("OSError: [Errno 28] No space left on device") == ("OSError: [Errno 28] No space left on device")
+
+
 def test_a_sentence_that_goes_on_in_the_next_line_is_told_to_its_end() -> None:
     text = "[INCONSISTENT] You may get a different result:\nAll such patterns are unsupported. SQLSTATE: 42K0B"
     assert first_cause(text) == "You may get a different result: All such patterns are unsupported."

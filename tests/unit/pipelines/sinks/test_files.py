@@ -11,6 +11,7 @@ from ottla.pipelines.sinks.files import (
     FilesSink,
     check_inside,
     checkpoint_identity,
+    make_folder,
     newest_of,
     planned_identity,
     was_begun,
@@ -36,6 +37,12 @@ def test_paths_and_addresses_inside_of_the_root_are_taken(tmp_path: Path) -> Non
     check_inside("s3a://bucket/a/b", "s3a://bucket/a")
     with pytest.raises(SinkError):
         check_inside("s3a://bucket/a/../b", "s3a://bucket/a")
+
+
+def test_a_folder_that_cannot_be_made_is_told_before_spark_is_asked(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(SinkError, match=r"file: Not a directory: let the pipeline write there$"):
+        make_folder(tmp_path / "file" / "inside")
 
 
 def test_the_newest_batch_is_found_by_its_folder(tmp_path: Path) -> None:

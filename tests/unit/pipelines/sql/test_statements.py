@@ -195,6 +195,8 @@ def test_a_pipeline_into_a_topic_or_a_table() -> None:
         ("SELECT a FROM TABLE(CUMULATE(TABLE t, DESCRIPTOR(a), INTERVAL '1' DAY))", "write TUMBLE windows of", 20),
         ("CREATE PIPELINE p AS SELECT a FROM t EMIT CHANGES LIMIT 5 INTO TOPIC x", "leave it out", 56),
         ("DROP PIPELINE p", "use ottla pipeline stop NAME", 5),
+        ("DROP STREAM IF EXISTS s DELETE TOPIC", "use ottla topics delete", 24),
+        ("SELECT geo_distance(a, b, 1, 2) FROM t", "write 2 * 6371 * asin(sqrt(", 7),
         ("SHOW COLUMNS FROM t", "write DESCRIBE name", 5),
         ("DROP DATABASE x", "where TABLE or STREAM should stand", 5),
         ("SET x = (", "never closed", 8),

@@ -85,3 +85,11 @@ def test_a_level_that_stays_becomes_normal() -> None:
         verdicts = [judge(30 + at % 3, history, rules).verdict for at in range(100)]
         assert verdicts[0] == "anomaly"
         assert verdicts[-1] == "normal"
+
+
+def test_values_whose_sum_is_no_double_stop_nobody() -> None:
+    """Most are equal, so that the mean of the distances counts."""
+    rules = Rules(warm_up=2)
+    history = [5.0] * 7 + [1e308, 1e308, 1e308]
+    assert judge(5.0, history, rules) == (0.0, 5.0, "normal")
+    assert judge(1e308, history, rules).verdict == "normal"
