@@ -136,7 +136,7 @@ class JsonReader:
         for entry in self.schema.fields:
             is_plain = isinstance(entry.dataType, T.DoubleType | T.FloatType)
             words = f"the number is too large for {type_name(entry.dataType)}" if is_plain else NUMBER_INSIDE
-            found = has_infinity(F.col(quoted(entry.name)), entry.dataType, F.col(SOURCE))
+            found = has_infinity(F.col(quoted(entry.name)), entry.dataType)
             if found is not None:
                 yield found, F.lit(f"field `{entry.name}`: {words}")
 

@@ -2,7 +2,7 @@
 
 Times are read as text, for the parser guesses. A byte is read as a short, for 200 would become -56. Of equal keys of a
 map the parser keeps all, and whoever asks gets the first: the last one counts, as in every object. A number that is too
-large becomes infinite; where it is read as text, "Infinity" in quotes.
+large becomes infinite.
 """
 
 from __future__ import annotations
@@ -14,10 +14,6 @@ from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 from pyspark.sql import types as T  # noqa: N812 (everybody's name for it)
 
 from ottla.pipelines.steps.parsing.times import Times, to_time
-
-INFINITE = ('"Infinity"', '"-Infinity"')
-ANEW = ('"', "{", "[")  # how a text begins that the parser has written: in one of these an infinite number may stand
-BEYOND_DOUBLES = r"[:,\[\s]-?(?:[\d.]+[eE]\+?\d{3}|\d{309})"
 
 
 def as_written(wanted: T.StructType) -> T.StructType:
@@ -77,22 +73,19 @@ def fits(raw: Column, made: Column, wanted: T.DataType) -> Column:
     return raw.isNull() | made.isNotNull()
 
 
-def has_infinity(value: Column, kind: T.DataType, source: Column) -> Column | None:
+def has_infinity(value: Column, kind: T.DataType) -> Column | None:
     """Whether a number in it is infinite, at any depth; None where there are no such numbers."""
     if isinstance(kind, T.DoubleType | T.FloatType):
         return F.abs(value) == float("inf")
-    if isinstance(kind, T.StringType):
-        is_anew = reduce(Column.__or__, map(value.startswith, ANEW))  # asked first: nearly no text is
-        return is_anew & (value.contains(INFINITE[0]) | value.contains(INFINITE[1])) & source.rlike(BEYOND_DOUBLES)
-    if not _has(kind, T.DoubleType, T.FloatType, T.StringType):
+    if not _has(kind, T.DoubleType, T.FloatType):
         return None
     if isinstance(kind, T.StructType):
-        inner = [has_infinity(value.getField(entry.name), entry.dataType, source) for entry in kind.fields]
+        inner = [has_infinity(value.getField(entry.name), entry.dataType) for entry in kind.fields]
         return reduce(Column.__or__, [_is_true(found) for found in inner if found is not None])
     if isinstance(kind, T.ArrayType):
-        return F.exists(value, lambda each: _is_true(has_infinity(each, kind.elementType, source)))
+        return F.exists(value, lambda each: _is_true(has_infinity(each, kind.elementType)))
     assert isinstance(kind, T.MapType)
-    return F.exists(F.map_values(value), lambda each: _is_true(has_infinity(each, kind.valueType, source)))
+    return F.exists(F.map_values(value), lambda each: _is_true(has_infinity(each, kind.valueType)))
 
 
 def _is_true(found: Column | None) -> Column:
