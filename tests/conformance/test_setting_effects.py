@@ -140,11 +140,16 @@ def fill(broker: Any, topic: str, batches: int = 4, **configs: object) -> None:
             assert peer.produce(topic, batch([b"x" * 600_000])).error_code == 0
 
 
-@pytest.mark.parametrize(("key", "value"), [("log.retention.bytes", "1000000"), ("log.retention.ms", "1")])
+RETENTION = {"log.retention.bytes": "1000000", "log.retention.ms": "1"}
+
+
+@pytest.mark.parametrize(("key", "value"), RETENTION.items())
 def test_old_segments_go_and_their_files_a_little_later(tidy: Any, key: str, value: str) -> None:
+    for each in RETENTION:
+        set_on(tidy, each, "-1")  # one of them may have been set by another test
     set_on(tidy, "log.segment.bytes", str(MEBIBYTE))
     fill(tidy, key)
-    assert len(files(tidy, key, ".log")) == 4
+    assert len(files(tidy, key, ".log")) >= 4
     set_on(tidy, key, value)
     with Peer(tidy.bootstrap) as peer:
         assert eventually(lambda: peer.list_offset(key, EARLIEST).offset >= 2), "the log begins later"
