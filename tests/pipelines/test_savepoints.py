@@ -54,6 +54,17 @@ def savepoint(command: Command, *words: str) -> int:  # noqa: F811
     return main(["pipeline", "savepoint", command.name, "--state", str(command.folder / "state"), *words])
 
 
+def saved_after(command: Command, text: str, numbers: list[int]) -> Path:  # noqa: F811
+    """A savepoint of the pipeline, which has done these."""
+    command.write(text)
+    command.make_topic()
+    fill(command, numbers)
+    assert command.run().code == 0
+    folder = command.folder / "saved"
+    assert savepoint(command, "--to", str(folder)) == 0
+    return folder
+
+
 def change(folder: Path, **fields: Any) -> None:
     manifest = json.loads((folder / "savepoint.json").read_text())
     (folder / "savepoint.json").write_text(json.dumps({**manifest, **fields}))
@@ -67,12 +78,7 @@ def test_a_stopped_pipeline_goes_on_from_its_savepoint_with_its_state(
     command: Command,  # noqa: F811
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    command.write(STATE)
-    command.make_topic()
-    fill(command, TWICE[:150])
-    assert command.run().code == 0
-    saved = command.folder / "saved"
-    assert savepoint(command, "--to", str(saved)) == 0
+    saved = saved_after(command, STATE, TWICE[:150])
     shutil.copy(command.folder / "rows.db", command.folder / "rows.then")
     assert savepoint(command, "--to", str(saved)) == 1  # it is there already
     assert "is there already" in capsys.readouterr().err
@@ -102,12 +108,7 @@ def test_a_stopped_pipeline_goes_on_from_its_savepoint_with_its_state(
 
 
 def test_folders_are_cut_back_only_if_asked(command: Command) -> None:  # noqa: F811
-    command.write(FOLDER)
-    command.make_topic()
-    fill(command, TWICE[:150])
-    assert command.run().code == 0
-    saved = command.folder / "saved"
-    assert savepoint(command, "--to", str(saved)) == 0
+    saved = saved_after(command, FOLDER, TWICE[:150])
     fill(command, list(range(150, 180)))
     assert command.run().code == 0
     assert in_folder(command) == list(range(180))
@@ -122,12 +123,7 @@ def test_folders_are_cut_back_only_if_asked(command: Command) -> None:  # noqa: 
 
 
 def test_a_file_that_cannot_go_on_from_it_changes_nothing(command: Command) -> None:  # noqa: F811
-    command.write(FOLDER)
-    command.make_topic()
-    fill(command, TWICE[:100])
-    assert command.run().code == 0
-    saved = command.folder / "saved"
-    assert savepoint(command, "--to", str(saved)) == 0
+    saved = saved_after(command, FOLDER, TWICE[:100])
     fill(command, TWICE[100:])
     assert command.run().code == 0
 
@@ -144,12 +140,7 @@ def test_a_file_that_cannot_go_on_from_it_changes_nothing(command: Command) -> N
 
 def test_offsets_beside_the_rows_tell_a_query_that_has_as_many_batches(command: Command) -> None:  # noqa: F811
     """Rows that keep their offsets are known by the stream's name: those of the query after it count as its own."""
-    command.write(PLAIN)
-    command.make_topic()
-    fill(command, list(range(100)))
-    assert command.run().code == 0
-    saved = command.folder / "saved"
-    assert savepoint(command, "--to", str(saved)) == 0
+    saved = saved_after(command, PLAIN, list(range(100)))
     shutil.rmtree(command.folder / "state" / command.name / "main")
     fill(command, list(range(100, 150)))
     assert command.run().code == 0  # it goes on where the rows end, with batch 0 again
@@ -167,12 +158,7 @@ def test_offsets_beside_the_rows_tell_a_query_that_has_as_many_batches(command: 
 
 
 def test_what_is_no_whole_savepoint_of_this_pipeline_is_refused_in_a_sentence(command: Command) -> None:  # noqa: F811
-    command.write(STATE)
-    command.make_topic()
-    fill(command, TWICE[:150])
-    assert command.run().code == 0
-    saved = command.folder / "saved"
-    assert savepoint(command, "--to", str(saved)) == 0
+    saved = saved_after(command, STATE, TWICE[:150])
 
     def copy() -> Path:
         shutil.rmtree(command.folder / "copy", ignore_errors=True)

@@ -28,7 +28,7 @@ from ottla.base.uncollected import uncollected
 from ottla.broker.cluster.peers import Peers
 from ottla.broker.long_messages import free, is_long
 from ottla.controller import tree
-from ottla.controller.cluster.broker_liveness import PATIENCE_MS_MIN
+from ottla.controller.cluster.broker_liveness import patience_ms
 from ottla.controller.cluster.deltas import DeltaMismatchError, Place, apply_deltas
 from ottla.controller.cluster.membership import Membership
 from ottla.controller.decisions import ottla_version
@@ -245,7 +245,7 @@ class PollLoop:
         """Whether this broker has been silent for so long that it is not counted on, and ZooKeeper says so, too."""
         membership = self._membership
         silent_ms = 1000 * (asyncio.get_running_loop().time() - self._heard_at)
-        if not membership.is_in_touch() or silent_ms < max(membership.store.session_timeout_ms, PATIENCE_MS_MIN):
+        if not membership.is_in_touch() or silent_ms < patience_ms(membership.store.session_timeout_ms):
             return False
         try:
             async with asyncio.timeout(PAUSE_SECONDS_MAX):

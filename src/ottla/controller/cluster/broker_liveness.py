@@ -52,7 +52,7 @@ class BrokerLiveness:
 
     def begin(self, node_id: int, session_ms: int, now_ms: int) -> None:
         self._node_id = node_id
-        self._patience_ms = max(session_ms, PATIENCE_MS_MIN)
+        self._patience_ms = patience_ms(session_ms)
         self._polls.clear()
         self.sync_ms.clear()
         self._looked_ms = now_ms
@@ -106,9 +106,9 @@ class BrokerLiveness:
 
     def _is_silent(self, poll: LastPoll, heard_ms: Sequence[int], now_ms: int) -> bool:
         """`heard_ms` tells when those who have polled did so last, in order."""
-        patience_ms = self._patience_ms if poll.has_polled else FIRST_POLL_MS
+        allowed_ms = self._patience_ms if poll.has_polled else FIRST_POLL_MS
         since_ms = poll.heard_ms + (POLLS_MS if poll.has_polled else 0)
-        if now_ms - poll.heard_ms < patience_ms:
+        if now_ms - poll.heard_ms < allowed_ms:
             return False
         return self._is_majority(len(heard_ms) - bisect_left(heard_ms, since_ms))
 
@@ -118,3 +118,8 @@ class BrokerLiveness:
 
     def __repr__(self) -> str:
         return f"<BrokerLiveness {sorted(self._polls)} silent={sorted(self.silent)}>"
+
+
+def patience_ms(session_ms: int) -> int:
+    """How long a broker may be silent, by rule 1; the broker itself asks, too."""
+    return max(session_ms, PATIENCE_MS_MIN)

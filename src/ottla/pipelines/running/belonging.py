@@ -131,7 +131,7 @@ def check_memory(memory: Memory, name: StreamName, standing: Standing, may_repea
 def check_ends(memory: Memory, name: StreamName, standing: Standing, planned: Sequence[Offsets | None]) -> None:
     """Of a lasting sink, that counts the batches of the next query as this one's: its rows end where the checkpoint
     says that its newest batch does (`planned`, by source). Raises CheckpointError."""
-    if not memory.is_lasting or standing.following == 0:  # then the sink compares offsets
+    if standing.following == 0:  # then the sink compares offsets
         return
     wanted = [
         (topic, number, at) for ends in planned for topic, each in (ends or {}).items() for number, at in each.items()
