@@ -21,6 +21,7 @@ from ottla.base.file_range import FileRange
 from ottla.base.tasks import tell
 from ottla.network.buffers import SHARED_BYTES, SMALLEST_BYTES, Buffers
 from ottla.network.client_facts import Cancellable, ClientFacts, Probe
+from ottla.network.link_options import Pace
 from ottla.network.receiver import Aside
 from ottla.network.small_ranges import chunks_of
 from ottla.network.transport import Transport
@@ -131,6 +132,7 @@ class Connection:
         self.unsent_bytes = 0
         self.is_writing = False  # the socket is full: the poller tells when there is room
         self.is_flushing = False  # the poller calls flush() at the end of its round
+        self.pace: Pace | None = None
         # counting
         self.received_bytes = self.sent_bytes = 0
         self.probe: Probe | None = None
@@ -417,6 +419,8 @@ class Connection:
         if should_write != self.is_writing:
             self.is_writing = should_write
             self.poller.interest(self.descriptor, self.is_reading, should_write)
+            if should_write and self.pace is not None:
+                self.pace.on_full(self.loop.time())
 
     def _send_range(self, file_range: FileRange, budget: int) -> int:
         sent = self.transport.send_file(file_range, budget)

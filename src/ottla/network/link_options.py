@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import socket
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ OFFERED: Final = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 NAME_BYTES_MAX: Final = 16
 PACED: Final = b"bbr"  # and what is made from it: packets leave by a timer, so that no line in between is flooded
 UNPACED: Final = "reno"  # every kernel has it, and everybody may use it
+CALM_SECONDS: Final = 60.0  # so long a connection must have taken all at once before it is as others again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,14 +29,22 @@ class LinkOptions:
     user_timeout_ms: int = 0
     unsent_bytes_max: int = -1
 
+    @property
+    def is_paced(self) -> bool:
+        """Then it is for those alone whose sockets are full: see Pace."""
+        return self.congestion_control.encode().startswith(PACED)
+
+    def pace(self, sock: socket.socket) -> Pace | None:
+        return Pace(sock, self.congestion_control) if self.is_paced else None
+
     def apply(self, sock: socket.socket) -> None:
         """OSError: the kernel has no such thing; `link_problem` says so before the first connection."""
         chosen = self.congestion_control
         if not chosen and self.local_congestion_control and _stays_here(sock):
             chosen = self.local_congestion_control
-        if chosen:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, chosen.encode())
-        if self.paced_send_buffer_bytes > 0 and _is_paced(sock):
+        if chosen and not self.is_paced:
+            _control_congestion(sock, chosen.encode())
+        if self.paced_send_buffer_bytes > 0 and (self.is_paced or _is_paced(sock)):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.paced_send_buffer_bytes)
         if self.retransmission_ms_min > 0:
             sock.setsockopt(socket.IPPROTO_TCP, TCP_RTO_MIN_US, self.retransmission_ms_min * 1000)
@@ -49,6 +59,40 @@ class LinkOptions:
 NO_OPTIONS: Final = LinkOptions()
 
 
+class Pace:
+    """Of one socket: what leaves by a timer is for those who read more than their socket holds.
+
+    `bbr` keeps up with a line that loses packets. Whoever gets little at a time needs no speed, and waits for its
+    timers and for the 200 ms in which it sends next to nothing, now and then, to see how short the line is: such a
+    consumer stood still for twice as long as without (docs/network.md). So everybody has what the machine is set up
+    with until the socket is full.
+    """
+
+    def __init__(self, sock: socket.socket, paced: str) -> None:
+        self._socket = sock
+        self._paced = paced.encode()
+        self._usual = _congestion_control(sock)
+        self._full_at = 0.0
+        self.is_paced = False
+
+    def on_full(self, now: float) -> None:
+        self._full_at = now
+        self._set(True)
+
+    def on_sweep(self, now: float) -> None:
+        if now - self._full_at > CALM_SECONDS:
+            self._set(False)
+
+    def _set(self, is_paced: bool) -> None:
+        if is_paced != self.is_paced:
+            self.is_paced = is_paced
+            with contextlib.suppress(OSError):  # it is being closed
+                _control_congestion(self._socket, self._paced if is_paced else self._usual)
+
+    def __repr__(self) -> str:
+        return f"<Pace {'paced' if self.is_paced else 'as usual'}>"
+
+
 def local_congestion_control() -> str:
     """What is cheaper than the machine's own choice from one process of it to another; empty if nothing is.
 
@@ -60,7 +104,15 @@ def local_congestion_control() -> str:
 
 
 def _is_paced(sock: socket.socket) -> bool:
-    return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, NAME_BYTES_MAX).startswith(PACED)
+    return _congestion_control(sock).startswith(PACED)
+
+
+def _congestion_control(sock: socket.socket) -> bytes:
+    return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, NAME_BYTES_MAX).rstrip(b"\0")
+
+
+def _control_congestion(sock: socket.socket, name: bytes) -> None:
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name)
 
 
 def _stays_here(sock: socket.socket) -> bool:
@@ -87,7 +139,8 @@ def link_problem(options: LinkOptions) -> str | None:
     """Why this machine cannot do that, in one sentence."""
     with socket.socket() as probe:
         try:
-            LinkOptions(congestion_control=options.congestion_control).apply(probe)
+            if options.congestion_control:
+                _control_congestion(probe, options.congestion_control.encode())
         except (OSError, ValueError) as problem:
             return _congestion_problem(options.congestion_control, problem)
         try:

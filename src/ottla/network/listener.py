@@ -96,9 +96,11 @@ class ConnectionSet:
             return
         sock.setblocking(False)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        pace = None
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.limits.link.apply(sock)
+            pace = self.limits.link.pace(sock)
         if self.limits.send_buffer_bytes > 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.limits.send_buffer_bytes)
         descriptor = sock.fileno()
@@ -122,6 +124,7 @@ class ConnectionSet:
             self.limits.frame_bytes_max,
             self._receiver if tls is None else None,
         )
+        connection.pace = pace
         self.connections.add(connection)
         self.traffic_of(listener_name).opened += 1
         self.per_host[host] = self.per_host.get(host, 0) + 1
@@ -239,6 +242,8 @@ class ConnectionSet:
         idle_ms = self.limits.idle_ms_max
         idle_ticks = max(1, int(idle_ms / 1000 / self._sweep_seconds())) if idle_ms >= 0 else 0
         for connection in list(self.connections):
+            if connection.pace is not None:
+                connection.pace.on_sweep(self.loop.time())
             if connection.last_active_tick < 0 or connection.pending or connection.out:
                 connection.last_active_tick = self._tick
             elif idle_ticks and self._tick - connection.last_active_tick >= idle_ticks:

@@ -71,7 +71,7 @@ def test_a_congestion_control_that_only_root_may_use_is_refused_with_the_cure(mo
     def refuse(*_: object) -> None:
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr(link_options.LinkOptions, "apply", refuse)
+    monkeypatch.setattr(link_options, "_control_congestion", refuse)
     problem = link_problem(LinkOptions(congestion_control="bbr"))
     assert problem is not None
     assert "net.ipv4.tcp_allowed_congestion_control" in problem
@@ -119,6 +119,44 @@ def test_where_there_is_nothing_cheaper_all_stays_as_the_machine_has_it(monkeypa
     monkeypatch.setattr(link_options, "PACED", _usual())
     monkeypatch.setattr(link_options, "UNPACED", "none such")
     assert local_congestion_control() == ""
+
+
+def test_packets_leave_by_a_timer_from_a_full_socket_on_until_it_was_not_full_for_a_minute(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(link_options, "PACED", b"reno")  # every kernel has it
+    options = LinkOptions(congestion_control="reno")
+    with socket.socket() as sock:
+        usual = _congestion_control(sock)
+        options.apply(sock)
+        pace = options.pace(sock)
+        assert pace is not None
+        found = [_congestion_control(sock)]
+        for step, now in (
+            (pace.on_full, 100.0),
+            (pace.on_sweep, 130.0),
+            (pace.on_full, 131.0),
+            (pace.on_sweep, 190.0),
+            (pace.on_sweep, 192.0),
+            (pace.on_full, 193.0),
+        ):
+            step(now)
+            found.append(_congestion_control(sock))
+        assert found == [usual, b"reno", b"reno", b"reno", b"reno", usual, b"reno"]
+
+
+def test_what_sends_without_a_timer_is_for_all_sockets_from_the_beginning() -> None:
+    with socket.socket() as sock:
+        assert LinkOptions(congestion_control="reno").pace(sock) is None
+        assert NO_OPTIONS.pace(sock) is None
+
+
+def test_a_connection_that_is_gone_has_no_pace_to_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_options, "PACED", b"reno")
+    with socket.socket() as sock:
+        pace = LinkOptions(congestion_control="reno").pace(sock)
+    assert pace is not None
+    pace.on_full(100.0)
 
 
 def _usual() -> bytes:

@@ -10,10 +10,12 @@ import pytest
 import virtual_time
 from ottla.base.broker_settings import load_broker_settings
 from ottla.broker.connection_limits import connection_limits
+from ottla.network import link_options
 from ottla.network import listener as listener_module
 from ottla.network.limits import ConnectionLimits
 from ottla.network.listener import ConnectionSet, Listener
 from ottla.network.poller import Poller
+from ottla.protocol.codec import Encoded
 
 
 class Nobody:
@@ -73,6 +75,34 @@ def test_options_for_bad_networks_reach_accepted_sockets() -> None:
                 assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0") == b"reno"
                 assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 20_000
                 assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT) == 70_000
+
+    run(limits, check)
+
+
+def answer(data: bytes) -> Encoded:
+    encoded = Encoded(data)
+    encoded.holes = []
+    return encoded
+
+
+def test_a_connection_whose_socket_is_full_sends_by_a_timer_if_that_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_options, "PACED", b"reno")  # every kernel has it
+    limits = ConnectionLimits(link=link_options.LinkOptions(congestion_control="reno"))
+
+    async def check(connections: ConnectionSet, listener: Listener) -> None:
+        listener.start()
+        with socket.create_connection(("127.0.0.1", listener.port)) as client:
+            await until(lambda: bool(connections.connections))
+            (connection,) = connections.connections
+            pace = connection.pace
+            assert pace is not None
+            connection.reply(answer(b"small"))
+            connection.flush()
+            assert client.recv(10) == b"small"
+            assert not pace.is_paced
+            connection.reply(answer(bytes(64 << 20)))  # more than any socket takes
+            connection.flush()
+            assert pace.is_paced
 
     run(limits, check)
 

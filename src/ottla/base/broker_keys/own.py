@@ -94,7 +94,8 @@ class OwnKeys(Settings):
         "",
         note="How the kernel decides how fast it sends to clients and other brokers: `bbr`, `cubic` or what else it "
         "has; empty: as the machine is set up, and `reno` within the machine where that would be `bbr`. With `bbr` "
-        "lost packets cost little.",
+        "lost packets cost little; it counts for those who read more than their socket holds, until that was not so "
+        "for a minute.",
     )
     ottla_socket_retransmission_timeout_min_ms = Int(
         0,
