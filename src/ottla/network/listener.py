@@ -53,6 +53,7 @@ class ConnectionSet:
         self.tls = tls
         self._handshakes = handshakes or Handshakes()
         self._refusals = LogLimiter(REFUSAL_SECONDS)
+        self._complaints = LogLimiter(COMPLAINT_SECONDS)
         self.poller = poller
         self._receiver = receiver
         self.loop = asyncio.get_running_loop()
@@ -86,7 +87,9 @@ class ConnectionSet:
         self._rate.take()
         self._rate_of(listener_name).take()
         if self.per_host.get(host, 0) >= self.limits.per_host(host):
-            logger.info("refusing a connection from %s: max.connections.per.ip reached", host)
+            if self._complaints.is_due(self.loop.time()):
+                allowed = self.limits.per_host(host)
+                logger.warning("refusing connections from %s: max.connections.per.ip allows it %d", host, allowed)
             self.traffic_of(listener_name).refused += 1
             sock.close()
             return

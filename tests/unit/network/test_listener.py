@@ -160,15 +160,18 @@ def test_connections_and_their_bytes_are_counted_by_listener() -> None:
     run(ConnectionLimits(), check)
 
 
-def test_a_refused_connection_is_counted() -> None:
+def test_refused_connections_are_counted_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
     async def check(connections: ConnectionSet, listener: Listener) -> None:
         listener.start()
         with socket.create_connection(("127.0.0.1", listener.port)):
             await until(lambda: connections.traffic_of("PLAINTEXT").open == 1)
-            with socket.create_connection(("127.0.0.1", listener.port)):
-                await until(lambda: connections.traffic_of("PLAINTEXT").refused == 1)
+            for refused in (1, 2):
+                with socket.create_connection(("127.0.0.1", listener.port)):
+                    await until(lambda refused=refused: connections.traffic_of("PLAINTEXT").refused == refused)
 
     run(ConnectionLimits(connections_per_host_max=1), check)
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert told == ["refusing connections from 127.0.0.1: max.connections.per.ip allows it 1"]
 
 
 def test_running_out_of_descriptors_is_told_once_and_waited_out(monkeypatch: pytest.MonkeyPatch) -> None:
