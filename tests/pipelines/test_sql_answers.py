@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import pytest
@@ -84,6 +85,23 @@ def test_columns_that_no_record_has_are_told(shop: Prompt) -> None:
     assert "has the column ID, which its records call id: write it so" in refused
     done = shop.run("CREATE TABLE o (id BIGINT, total DOUBLE) WITH (topic = 'orders$'); SELECT total FROM o LIMIT 1")
     assert (done.rows, done.errors[0]) == ([{"total": None}], "o: total: in none of 3 samples, NULL there")
+
+
+def test_what_comes_is_told_from_now_on(shop: Prompt) -> None:
+    """As it begins where nobody says otherwise: with nothing, and then with what comes."""
+    ended = threading.Event()
+
+    def write() -> None:
+        while not ended.wait(1):
+            produce(shop.bootstrap, shop.topic("places"), [{"id": 9}])
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        assert shop.rows("SELECT id FROM places$ EMIT CHANGES LIMIT 2") == [{"id": 9}, {"id": 9}]
+    finally:
+        ended.set()
+        writer.join()
 
 
 def test_a_limit_of_more_rows_than_are_collected_at_once(shop: Prompt) -> None:

@@ -44,6 +44,17 @@ def test_filter_by_condition_expression_and_value(people: Frame) -> None:
         through(people, {"filter": {"equals": {"mail": "x"}}})
 
 
+def test_text_that_looks_like_a_variable_of_spark_is_text(people: Frame) -> None:
+    """Spark would put the environment of the process into it, and its settings, behind all that was looked at."""
+    made = through(
+        people,
+        {"filter": {"where": "'${env:PATH}' = concat('$', '{env:PATH}')"}},
+        {"derive": {"path": "'${env:PATH}'", "version": "r'${spark.app.name}'"}},
+        {"sql": "SELECT path, version, '${system:user.home}' AS home FROM stream WHERE age > 18"},
+    )
+    assert living(made) == [{"path": "${env:PATH}", "version": "${spark.app.name}", "home": "${system:user.home}"}]
+
+
 def test_rules_kill_what_breaks_them_and_nulls_break_them(people: Frame) -> None:
     ruled = through(people, {"rule": {"has an email": "email IS NOT NULL", "is of age": "age >= 18"}})
     assert fates(ruled) == [(0, None), (-1, "rule broken: is of age"), (-1, "rule broken: has an email")]

@@ -43,6 +43,7 @@ from ottla.pipelines.sql.changes import ChangesQuery
 from ottla.pipelines.sql.documents import (
     RESULT,
     Head,
+    check_comparisons,
     document_of,
     late_words,
     origin_of,
@@ -205,13 +206,14 @@ class Session:
         """Raises SqlError at its place in the statement."""
         try:
             query, names = tables_in(select.text, self.catalog.names())
+            tables = {name: self.catalog.table(name) for name in names}
+            check_comparisons(query, list(tables.values()))
         except SqlError as problem:
             unknown = getattr(problem, "name", None)
             if unknown:
                 problem = unknown_table(self.catalog, unknown, problem)
             problem.at = None if problem.at is None else problem.at + select.start
             raise problem from None
-        tables = {name: self.catalog.table(name) for name in names}
         for table in tables.values():
             self._tell_remarks(table)
         return query, tables

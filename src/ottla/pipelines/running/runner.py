@@ -30,7 +30,7 @@ from ottla.pipelines.running.topics import make_topics, missing_topics
 from ottla.pipelines.sinks.staging import local_path
 from ottla.pipelines.spark.class_archive import note_work
 from ottla.pipelines.spark.masters import runs_here
-from ottla.pipelines.spark.settings import LOCAL_CHECKPOINT
+from ottla.pipelines.spark.settings import LOCAL_CHECKPOINT, SUBSTITUTION
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -70,6 +70,7 @@ class Runner:
         self._refuse_gone_topics()
         make_topics(self.pipeline)
         self.spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", str(PROGRESS_KEPT))
+        self.spark.conf.set(SUBSTITUTION, "false")  # also in a session that somebody else has begun
         if local_path(self.options.folder) is not None and runs_here(self.spark):
             for key, value in LOCAL_CHECKPOINT.items():
                 self.spark.conf.set(key, value)

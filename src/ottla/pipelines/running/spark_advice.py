@@ -62,6 +62,10 @@ CURES: Final = (
         r"(?:year -?\d+ is out of range|ordinal must be >= 1|date value out of range)",
         "a time outside of the years 1 to 9999 cannot be shown: cast it to STRING",
     ),
+    (r"^(?:YearMonth|Calendar)IntervalType\.", "an interval of months cannot be shown: cast it to STRING"),
+    (r'^Unsupported data type "TIMESTAMP', "write TIMESTAMP"),
+    (r'^Unsupported data type "(?:BYTES|VARBINARY)', "write BINARY"),
+    (r'^DataType "(?:VAR)?CHAR" requires', "write STRING"),
     (
         r"^(?:Not enough memory to build and broadcast|Could not execute broadcast|Cannot broadcast the table)",
         "let fewer rows or columns of the smaller table go into the join",

@@ -45,6 +45,7 @@ class Planner:
         self.newest: Offsets = {}  # the ends of the logs when they were last asked for
         self.fixed_end: Offsets | None = None
         self.last_trigger_s: float | None = None  # none yet: the first batch does not wait
+        self.begun: Offsets | None = None
         self.has_only_begun = False  # a new query, or one whose first batch was cut off
         self.topic_ids = TopicIds(options.loss_folder)
 
@@ -62,13 +63,16 @@ class Planner:
         return in_turn(self._split(Range(*each, start[each], end[each]) for each in partitions))
 
     def initial(self) -> Offsets:
-        """Where a new stream begins."""
+        """Where a new stream begins. Spark asks again before it runs the first batch, whose end it has by then."""
+        if self.begun is not None:
+            return self.begun
         partitions = self._existing()
         self.topic_ids.begin(self.cluster.topic_ids())
         start = self._resolve(self.options.starting, partitions, "startingOffsets")
         named = [each for each, offset in self.options.starting.offsets.items() if offset >= 0]
         self._check_start(start, self.cluster.latest(named), Bound(everywhere=LATEST))
         self.has_only_begun = True
+        self.begun = start
         return start
 
     def fix_end(self) -> None:

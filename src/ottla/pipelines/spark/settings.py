@@ -22,6 +22,8 @@ MEMORY_MAX = 4 * GIB
 PARTITIONS_LOCAL_MIN = 2
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 PARTITIONS_OF_SPARK = "200"
+# Spark would put the environment of this process into SQL that says ${env:NAME}, after all that was checked in it.
+SUBSTITUTION = "spark.sql.variable.substitute"
 DELTA_PARTITIONS = "spark.databricks.delta.snapshotPartitions"  # in which Delta reads its log; it would take 50
 PARTITIONS_OF_CLUSTER = 16  # where nobody says how many cores there are; 200 make small batches slow
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -29,6 +31,7 @@ ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvi
 # What a stream needs wherever it runs. Sessions of Spark Connect can be given these, too.
 STREAMING = {
     "spark.sql.session.timeZone": "UTC",
+    SUBSTITUTION: "false",
     "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",

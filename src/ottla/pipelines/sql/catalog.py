@@ -13,7 +13,7 @@ from ottla.pipelines.model.inference import Guess, Inference, guess_format, infe
 from ottla.pipelines.model.pipeline import Head as PipelineHead
 from ottla.pipelines.model.pipeline import TopicSource
 from ottla.pipelines.model.problems import did_you_mean
-from ottla.pipelines.running.source_options import source_options
+from ottla.pipelines.running.source_options import source_options, starting_options
 from ottla.pipelines.source.cluster import open_cluster
 from ottla.pipelines.source.options import Options, read_options
 from ottla.pipelines.source.sampling import sample_values
@@ -59,6 +59,7 @@ class Catalog:
             if if_not_exists:
                 return False
             raise SqlError(f"declares {table.name}, which there is already: write CREATE OR REPLACE TABLE")
+        _check_start(table)
         if table.topic not in self.topics():
             raise SqlError(f"reads the topic {table.topic!r}, which does not exist at {self.head.bootstrap}")
         self.declared[key] = self._compared(table)
@@ -130,6 +131,14 @@ class Catalog:
         head = PipelineHead(name="ottla-sql", bootstrap_servers=self.head.bootstrap, client=dict(self.head.client))
         source = TopicSource(topic=[topic]) if topic else TopicSource(pattern=".*")
         return read_options(source_options(head, source, "earliest", None, None))
+
+
+def _check_start(table: Table) -> None:
+    """Else only EMIT CHANGES would tell."""
+    try:
+        starting_options(table.starting or "latest")
+    except ValueError as wrong:
+        raise SqlError(f"says where {table.name} begins, but {wrong}") from None
 
 
 def compare(table: Table, found: Inference) -> list[str]:

@@ -18,6 +18,8 @@ TYPES = {
     "timestamp_ltz": "timestamp",
 }  # fmt: skip
 WITHOUT_LENGTH = ("timestamp", "string", "binary")  # TIMESTAMP(3), VARCHAR(20): the number changes nothing here
+ZONES = (("WITH", "LOCAL", "TIME", "ZONE"), ("WITHOUT", "TIME", "ZONE"))  # as it is written, or UTC
+SAID_MORE = {"double": (("PRECISION",),), "timestamp": ZONES}
 ENDS_TYPE = ("NOT", "NULL", "PRIMARY", "KEY", "COMMENT", "METADATA", "DEFAULT")
 ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "0": "\0"}
 
@@ -205,6 +207,7 @@ class Reader:
             pieces.append(word)
             if word in WITHOUT_LENGTH and self.peek().is_symbol("(") and self.peek(2).is_symbol(")"):
                 self.place += 3
+            any(self.skip(*words) for words in SAID_MORE.get(word, ()))
         return re.sub(r" ?([<>(),:]) ?", r"\1", " ".join(pieces))
 
     def _watermark(self, details: dict[str, object]) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ottla.base.counting import counted
-from ottla.pipelines.sql.stars import without_doubles
-from ottla.pipelines.sql.tables import Table, stream_of
+from ottla.pipelines.sql.stars import check_stars, without_doubles
+from ottla.pipelines.sql.tables import Table, columns_of_record, stream_of
 from ottla.pipelines.steps.sql_query import STREAM, Query, rewrite_query
 from ottla.pipelines.steps.sql_tokens import PIECES, SqlError, tokenize
 
@@ -38,6 +38,12 @@ def tables_in(text: str, known: Collection[str]) -> tuple[Query, list[str]]:
     if not names:
         raise SqlError("reads no table: write FROM and the name of a topic")
     return query, names
+
+
+def check_comparisons(query: Query, tables: Sequence[Table]) -> None:
+    """Where rows are compared whole. Raises SqlError."""
+    words = {piece.strip("`").lower() for piece in query.pieces}
+    check_stars(query, sorted({name for table in tables for name in columns_of_record(table, words)}))
 
 
 def document_of(

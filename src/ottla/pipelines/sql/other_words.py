@@ -73,6 +73,7 @@ FUNCTIONS: Final = {
     **dict.fromkeys(("PROCTIME", "CURRENT_ROW_TIMESTAMP"), "now(), or rowtime: when the record was written"),
     "AS_VALUE": "the column itself",
     "ARRAY_LENGTH": "array_size(list)",
+    "UNNEST": "FROM t LATERAL VIEW explode(list) e AS entry (LATERAL VIEW OUTER keeps rows with an empty list)",
     "GEO_DISTANCE": "2 * 6371 * asin(sqrt(pow(sin(radians(lat2 - lat1) / 2), 2) + cos(radians(lat1)) * "
     "cos(radians(lat2)) * pow(sin(radians(lon2 - lon1) / 2), 2))), in km",
     **dict.fromkeys(("TOPK", "TOPKDISTINCT"), "slice(sort_array(collect_list(column), false), 1, 3)"),
@@ -99,6 +100,7 @@ LEAVE_OUT: Final = {
 }
 HINTS: Final = re.compile(r"/\*\+\s*(?:OPTIONS|STATE_TTL)\b", re.IGNORECASE)  # of Flink, that change the rows
 MISSING: Final = re.compile(r"there is no column '(\w+)'")
+TIME_UNITS: Final = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND")
 KSQLDB_WINDOWS: Final = ("TUMBLING", "HOPPING", "SESSION")
 
 
@@ -134,7 +136,7 @@ def check_words(tokens: Sequence[Token]) -> None:
     depth = 0
     for place, token in enumerate(tokens):
         depth += token.is_symbol("(") - token.is_symbol(")")
-        problem = _problem(tokens, place) or (_rekeyed(tokens, place) if depth == 0 else "")
+        problem = _problem(tokens, place) or (_outside(tokens, place) if depth == 0 else "")
         if problem:
             wrong = SqlError(problem)
             wrong.at = token.start
@@ -157,14 +159,21 @@ def _problem(tokens: Sequence[Token], place: int) -> str:
         return "has MATCH_RECOGNIZE: that is the step pattern of a pipeline"
     if words[:2] == ["EMIT", "FINAL"]:
         return "has EMIT FINAL: write CREATE PIPELINE, which tells windows once, when a watermark has closed them"
+    if words[0] == "FETCH" and after.word in ("FIRST", "NEXT"):
+        return "has FETCH: write LIMIT n"
+    is_interval = bool(place) and tokens[place - 1].word in TIME_UNITS  # DAY TO SECOND
+    if words[0] == "TO" and not is_interval and after.word in TIME_UNITS and "" in words[2:3]:
+        return f"has TO {after.word}: write date_trunc('{after.word.lower()}', time)"
     if words[0] == "WITHIN" and after.kind == "number":
         return "has WITHIN: write ON … AND b.time BETWEEN a.time - INTERVAL 1 HOUR AND a.time + INTERVAL 1 HOUR"
     return ""
 
 
-def _rekeyed(tokens: Sequence[Token], place: int) -> str:
-    """ksqlDB's PARTITION BY, that stands in no brackets."""
+def _outside(tokens: Sequence[Token], place: int) -> str:
+    """ksqlDB's PARTITION BY and fields of structs, that stand in no brackets."""
     words = [token.word for token in tokens[place : place + 2]]
+    if tokens[place].is_symbol("->"):
+        return "has ->: a field of a struct is written with a dot, column.field"
     if words != ["PARTITION", "BY"]:
         return ""
     return "has PARTITION BY: write CREATE PIPELINE name AS SELECT … INTO TOPIC name KEY (column)"

@@ -92,14 +92,19 @@ def declared(name: str, columns: Mapping[str, str], options: Mapping[str, str], 
     return Table(name, given.get("topic", name), kind, dict(columns), parsing=parsing, **(details | more))  # type: ignore[arg-type]
 
 
+def columns_of_record(table: Table, mentioned: Collection[str]) -> list[str]:
+    """What it has beside its own columns, for a query with these names in it, in small letters."""
+    own = {name.lower() for name in table.columns}
+    wanted = {*mentioned, (table.event_time or "").lower()} - own
+    return [name for name in RECORD_COLUMNS if name in wanted]
+
+
 def stream_of(table: Table, mentioned: Collection[str] = ()) -> dict[str, object]:
     """The stream that reads it; `mentioned` are the names in the query, in small letters."""
-    own = {name.lower() for name in table.columns}
     time = table.event_time
-    wanted = [
-        name for name in RECORD_COLUMNS if name not in own and (name in mentioned or name == (time or "").lower())
-    ]
-    kept = wanted if table.in_record_key is None or "rowkey" in own else list(dict.fromkeys([*wanted, "rowkey"]))
+    wanted = columns_of_record(table, mentioned)
+    has_key = "rowkey" in {name.lower() for name in table.columns}
+    kept = wanted if table.in_record_key is None or has_key else list(dict.fromkeys([*wanted, "rowkey"]))
     steps: list[object] = []
     if kept:
         steps.append({"derive": {name: RECORD_COLUMNS[name] for name in kept}})

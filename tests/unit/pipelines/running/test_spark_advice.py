@@ -52,6 +52,9 @@ SUBQUERY = "More than one row returned by a subquery used as an expression"
 PATTERN = "Fail to recognize 'aaaa' pattern in the DateTimeFormatter"
 LAMBDA = "The lambda function has duplicate arguments `t`, `t`. Please, consider to rename the argument names"
 SAID = [
+    ("YearMonthIntervalType.fromInternal is not implemented.", "is not implemented", "cast it to STRING"),
+    ('[UNSUPPORTED_DATATYPE] Unsupported data type "TIMESTAMP(3)"', '"TIMESTAMP(3)"', "write TIMESTAMP"),
+    ('[DATATYPE_MISSING_SIZE] DataType "VARCHAR" requires a length parameter', "length parameter", "write STRING"),
     (
         f"[DIVIDE_BY_ZERO] Division by zero. Use `try_divide` to tolerate divisor being 0 and return NULL. {BYPASS}.",
         "Division by zero",

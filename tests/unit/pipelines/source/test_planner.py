@@ -193,6 +193,17 @@ def test_a_first_batch_that_began_at_the_latest_is_not_done_again_without_its_re
     assert first.ranges(begun, first.next_end(begun, None, None))[:1] in ([], [Range("t", 1, 50, 60)])
 
 
+def test_where_a_query_began_is_the_same_when_spark_asks_again(cluster: FakeCluster) -> None:
+    """It asks before it plans the end of the first batch, and once more before it runs it."""
+    made = planner(cluster, startingOffsets="latest")
+    start = made.initial()
+    end = made.next_end(start, None, None)
+    cluster.logs[A] = (0, 105)
+    assert made.initial() == start
+    assert made.ranges(made.initial(), end) == []
+    assert made.ranges(end, made.next_end(end, None, None)) == [Range("t", 0, 100, 105)]
+
+
 def test_a_new_partition_without_its_beginning_is_a_loss(cluster: FakeCluster) -> None:
     with pytest.raises(DataLossError, match="the new partition t-1 begins at offset 50"):
         planner(cluster).ranges({A: 100}, {A: 100, B: 60})

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ottla.pipelines.model.inference import infer_json
-from ottla.pipelines.sql.catalog import compare
+from ottla.pipelines.sql.catalog import Catalog, compare
+from ottla.pipelines.sql.documents import Head
 from ottla.pipelines.sql.tables import Table
 from ottla.pipelines.steps.sql_tokens import SqlError
 
@@ -32,3 +33,9 @@ def test_numbers_that_are_rounded_as_text_are_told() -> None:
     assert told({"v": "string"}, b'{"v": 1.10}', b'{"v": "x"}') == rounded
     assert told({"v": "decimal(38,18)"}, b'{"v": 1.10}') == []
     assert told({"v": "string"}, b'{"v": 1}', b'{"v": "x"}') == []
+
+
+@pytest.mark.parametrize("starting", ["group-offsets", "timestamp", "latst"])
+def test_a_table_that_begins_nowhere_is_refused_when_it_is_declared(starting: str) -> None:
+    with pytest.raises(SqlError, match=f"'{starting}' is not earliest, latest, a time"):
+        Catalog(Head("127.0.0.1:1")).declare(Table("t", "t", starting=starting))

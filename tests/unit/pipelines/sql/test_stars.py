@@ -2,7 +2,9 @@
 
 import pytest
 
-from ottla.pipelines.sql.documents import origin_of, tables_in
+from ottla.pipelines.sql.documents import check_comparisons, origin_of, tables_in
+from ottla.pipelines.sql.tables import Table
+from ottla.pipelines.steps.sql_tokens import SqlError
 
 
 @pytest.mark.parametrize(
@@ -34,3 +36,30 @@ def test_what_spark_complains_about_is_found_behind_it() -> None:
     query, _ = tables_in(text, ["t"])
     spark_text = query.renamed({"t": "t"})
     assert origin_of(query, spark_text, spark_text.index("wrong")) == text.index("wrong")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("SELECT id FROM t NATURAL JOIN u WHERE rowoffset < 5", "has a NATURAL JOIN, which would compare rowoffset"),
+        ("SELECT id, t.rowkey FROM t NATURAL LEFT JOIN u", "has a NATURAL JOIN, which would compare rowkey"),
+        ("SELECT count(*) FROM (SELECT DISTINCT * FROM t WHERE rowtime > 1)", "compares whole rows, and rowtime"),
+        ("SELECT * FROM t WHERE rowoffset < 5 EXCEPT SELECT * FROM u", "name the columns instead of *"),
+        ("SELECT id FROM t NATURAL JOIN u", ""),
+        ("SELECT DISTINCT * FROM t", ""),
+        ("SELECT DISTINCT id FROM t WHERE rowoffset < 5", ""),
+        ("SELECT DISTINCT * FROM (SELECT id FROM t WHERE rowoffset < 5)", ""),
+        ("SELECT * FROM t WHERE rowoffset < 5 UNION ALL SELECT * FROM t WHERE rowoffset > 7", ""),
+        ("SELECT * EXCEPT (id) FROM t WHERE rowoffset < 5", ""),
+        ("SELECT count(*) FROM t WHERE rowoffset < 5 UNION SELECT count(*) FROM u", ""),
+    ],
+)
+def test_rows_that_are_compared_whole_have_nothing_of_the_record(text: str, words: str) -> None:
+    """No two records share their offsets: nothing would be equal, and nobody would be told."""
+    query, names = tables_in(text, ["t", "u"])
+    tables = [Table(name, name, columns={"id": "bigint"}) for name in names]
+    if not words:
+        check_comparisons(query, tables)
+        return
+    with pytest.raises(SqlError, match=words):
+        check_comparisons(query, tables)

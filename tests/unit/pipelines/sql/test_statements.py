@@ -197,6 +197,10 @@ def test_a_pipeline_into_a_topic_or_a_table() -> None:
         ("DROP PIPELINE p", "use ottla pipeline stop NAME", 5),
         ("DROP STREAM IF EXISTS s DELETE TOPIC", "use ottla topics delete", 24),
         ("SELECT geo_distance(a, b, 1, 2) FROM t", "write 2 * 6371 * asin(sqrt(", 7),
+        ("SELECT 1 FROM t CROSS JOIN UNNEST(t.tags) AS u (tag)", "LATERAL VIEW explode(list) e AS entry", 27),
+        ("SELECT place->zip FROM t", "written with a dot, column.field", 12),
+        ("SELECT floor(at TO HOUR) FROM t", "write date_trunc('hour', time)", 16),
+        ("SELECT a FROM t FETCH FIRST 3 ROWS ONLY", "write LIMIT n", 16),
         ("SHOW COLUMNS FROM t", "write DESCRIBE name", 5),
         ("DROP DATABASE x", "where TABLE or STREAM should stand", 5),
         ("SET x = (", "never closed", 8),
@@ -209,3 +213,24 @@ def test_what_is_wrong_is_told_with_its_place(text: str, words: str, at: int | N
     assert words in str(problem.value)
     if at is not None:
         assert problem.value.at == at
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT transform(a, x -> x + 1) FROM t",
+        "SELECT date_add(INTERVAL '1-2' YEAR TO MONTH) FROM t",
+        "SELECT CAST(a AS INTERVAL DAY TO SECOND) FROM t",
+        "SELECT fetch, to FROM t",
+    ],
+)
+def test_what_only_looks_like_other_words_is_left_to_spark(text: str) -> None:
+    assert read_statement(text) == Select(text)
+
+
+def test_types_of_several_words() -> None:
+    types = "a DOUBLE PRECISION, b TIMESTAMP(3) WITH LOCAL TIME ZONE, c TIMESTAMP WITHOUT TIME ZONE NOT NULL"
+    statement = read_statement(f"CREATE TABLE t ({types})")
+    assert isinstance(statement, CreateTable)
+    assert statement.table.columns == {"a": "double", "b": "timestamp", "c": "timestamp"}
+    assert statement.table.required == ("c",)
