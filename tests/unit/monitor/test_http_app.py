@@ -43,7 +43,8 @@ def monitor(clock: StillClock) -> ClusterMonitor:
     made = ClusterMonitor(settings, clock=clock)
     made.store.set_topics({"orders": TopicFacts(UUID(int=1), 2), "empty": TopicFacts(UUID(int=2), 1)})
     made.store.members.set_classic("billing", [Member("client-1", "/10.0.0.7", [P0])])
-    made.store.add_end(P0, 100, NOW_MS - 60_000)
+    for before_ms in (60_000, 31_000):
+        made.store.add_end(P0, 100, NOW_MS - before_ms)
     for second, offset in enumerate((94, 95, 96)):
         at_ms = NOW_MS - 30_000 + second * 1_000
         made.store.add_commit("billing", P0, Commit(offset, at_ms, None, second), at_ms)
