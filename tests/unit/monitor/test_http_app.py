@@ -246,6 +246,10 @@ def test_log_level(app: MonitorApp) -> None:
     try:
         assert ask(app, "/v3/admin/loglevel", "POST", b'{"level": "Debug"}').json["message"] == "set log level"
         assert ask(app, "/v3/admin/loglevel").json["level"] == "debug"
+        for given, shown in ((b"warning", "warn"), (b"trace", "debug"), (b"fatal", "fatal")):  # Burrow's words
+            ask(app, "/v3/admin/loglevel", "POST", b'{"level": "%s"}' % given)
+            assert ask(app, "/v3/admin/loglevel").json["level"] == shown
+            assert ask(app, "/v3/config").json["logging"]["level"] == shown
         assert ask(app, "/v3/admin/loglevel", "POST", b'{"level": "loud"}').status == 404
         for body in (b"", b"[]", b"{", b'{"level": 3}', b"[" * 10_000, b'"\xff"'):
             assert ask(app, "/v3/admin/loglevel", "POST", body).status == 400, body
