@@ -148,11 +148,11 @@ class Admin:
         )
         self.client.call_controller(request, wire.DeleteTopicsResponse, lambda answer: _check(answer.responses))
 
-    def topic_configs(self, names: Iterable[str]) -> dict[str, list[Config]]:
-        """The settings of topics, in the order in which the broker lists them."""
+    def topic_configs(self, names: Iterable[str], keys: Sequence[str] | None = None) -> dict[str, list[Config]]:
+        """The settings of topics, in the order in which the broker lists them; only `keys` if given."""
         from ottla.client.configs import Resource, describe_configs  # noqa: PLC0415 (most calls do not need it)
 
-        return describe_configs(self.client, Resource.TOPIC, names)
+        return describe_configs(self.client, Resource.TOPIC, names, keys=keys)
 
     def _metadata(
         self, wanted: list[MetadataRequestTopic] | None, *, is_decisive: bool = False

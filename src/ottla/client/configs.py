@@ -11,6 +11,7 @@ from ottla.client.errors import RefusedError, refusal
 from ottla.protocol.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
+    DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
@@ -21,6 +22,7 @@ from ottla.protocol.messages.configs import (
 )
 
 SET, DELETE = 0, 1  # operations of IncrementalAlterConfigs
+RESOURCES_A_QUESTION = 1_000
 
 
 class Resource(IntEnum):
@@ -71,32 +73,31 @@ class Config(NamedTuple):
 
 
 def describe_configs(
-    client: Client, resource: Resource, names: Iterable[str], with_synonyms: bool = False
+    client: Client,
+    resource: Resource,
+    names: Iterable[str],
+    with_synonyms: bool = False,
+    keys: Sequence[str] | None = None,
 ) -> dict[str, list[Config]]:
-    """The settings of several resources of one type, in the order in which the broker lists them."""
-    wanted = [DescribeConfigsResource(resource_type=resource, resource_name=name) for name in names]
-    if not wanted:
-        return {}
-    request = DescribeConfigsRequest(resources=wanted, include_synonyms=with_synonyms)
-    if _is_of_one_broker(resource, wanted[0].resource_name):
-        broker_id = int(wanted[0].resource_name)
-        answer = client.call_broker(broker_id, request, DescribeConfigsResponse, _check_described)
-    else:
-        answer = client.call(request, DescribeConfigsResponse, _check_described)
-    return {
-        result.resource_name: [
-            Config(
-                item.name,
-                item.value,
-                item.config_source,
-                item.is_sensitive,
-                item.read_only,
-                tuple(Synonym(other.name, other.value, other.source) for other in item.synonyms),
-            )
-            for item in result.configs
-        ]
-        for result in answer.results
-    }
+    """The settings of several resources of one type, in the order in which the broker lists them; only `keys` if given.
+
+    Asked for in portions: a broker needs a while for ten thousands, and is waited for no longer than otherwise.
+    """
+    asked = None if keys is None else list(keys)
+    wanted = [
+        DescribeConfigsResource(resource_type=resource, resource_name=name, configuration_keys=asked) for name in names
+    ]
+    found: dict[str, list[Config]] = {}
+    for begin in range(0, len(wanted), RESOURCES_A_QUESTION):
+        portion = wanted[begin : begin + RESOURCES_A_QUESTION]
+        request = DescribeConfigsRequest(resources=portion, include_synonyms=with_synonyms)
+        if _is_of_one_broker(resource, portion[0].resource_name):
+            broker_id = int(portion[0].resource_name)
+            answer = client.call_broker(broker_id, request, DescribeConfigsResponse, _check_described)
+        else:
+            answer = client.call(request, DescribeConfigsResponse, _check_described)
+        found |= {result.resource_name: [_config(item) for item in result.configs] for result in answer.results}
+    return found
 
 
 def alter_configs(
@@ -156,6 +157,11 @@ def resources_with_configs(client: Client, resource: Resource) -> list[str]:
 def _is_of_one_broker(resource: Resource, name: str) -> bool:
     """What only the broker itself can tell; the default of all brokers ("") is known to each."""
     return resource in (Resource.BROKER, Resource.BROKER_LOGGER) and name != ""
+
+
+def _config(item: DescribeConfigsResourceResult) -> Config:
+    synonyms = tuple(Synonym(other.name, other.value, other.source) for other in item.synonyms)
+    return Config(item.name, item.value, item.config_source, item.is_sensitive, item.read_only, synonyms)
 
 
 def _check_described(answer: DescribeConfigsResponse) -> None:

@@ -86,8 +86,10 @@ def _for_each(
         nonlocal tries
         client.cluster()  # known before we count: a call that is sent twice shows in the number of requests
         sent = client.requests
-        results = ask(list(left))
-        tries += client.requests - sent
+        try:
+            results = ask(list(left))
+        finally:  # also where a call gives up: what it has sent may have been done
+            tries += client.requests - sent
         again: RefusedError | None = None
         for name, result in results:
             problem = refusal(result.error_code, result.error_message) if result.error_code else None

@@ -31,6 +31,7 @@ from ottla.monitor.rings import CommitRing, EndHistory
 FOLLOWED_MAX: Final = 100_000  # partitions, counted once for each group that follows them
 SLICE: Final = 200  # partitions that are judged in one go, about 2 ms
 RECENT_MS: Final = 30_000
+LOOK_MS_MAX: Final = 10_000  # how old a look may be that counts: as often does Burrow look at every log
 
 
 class Limits(NamedTuple):
@@ -74,7 +75,7 @@ class Store:
         self._topic_names: dict[UUID, str] = {}
         self.ends: dict[TopicPartition, EndHistory] = {}
         self.followers: dict[TopicPartition, set[str]] = {}  # the groups that have committed it
-        self.without_end: set[TopicPartition] = set()  # followed, but nobody has looked at the log yet
+        self.without_end: set[TopicPartition] = set()  # followed, but nobody has looked at the log yet, or long ago
         self._missing: set[str] = set()  # topics that were not there when they were looked for last
         self.followed = 0
         self.left_out = 0
@@ -96,8 +97,7 @@ class Store:
             ring = CommitRing(self.limits.intervals)
             group.topics.setdefault(partition.topic, {})[partition.partition] = ring
             self.followers.setdefault(partition, set()).add(name)
-            if partition not in self.ends:
-                self.without_end.add(partition)
+            self._look_anew(partition, now_ms)
         assert group is not None
         seen = commit._replace(lag=self._lag_at(partition, commit), observed_ms=now_ms)
         if ring.add(seen, self.limits.min_distance_ms):
@@ -146,6 +146,7 @@ class Store:
             if not self._exists(partition):
                 return
             history = self.ends[partition] = EndHistory(self.limits.intervals)
+        if partition in self.without_end:
             self.without_end.discard(partition)
             for name in self.followers.get(partition, ()):
                 ring = self.groups[name].topics[partition.topic][partition.partition]
@@ -248,9 +249,18 @@ class Store:
     def _lag_at(self, partition: TopicPartition, commit: Commit) -> int | None:
         """What a commit left: unknown if the log was not looked at yet in its time."""
         history = self.ends.get(partition)
-        if history is None or commit.timestamp_ms < history.first_ms - RECENT_MS:
+        if history is None or partition in self.without_end or commit.timestamp_ms < history.first_ms - RECENT_MS:
             return None
         return max(0, history.end - commit.offset)
+
+    def _look_anew(self, partition: TopicPartition, now_ms: int) -> None:
+        """A group begins to follow it: looks from when nobody did, which are far apart, say nothing of its commits."""
+        history = self.ends.get(partition)
+        if history is None:
+            self.without_end.add(partition)
+        elif now_ms - history.at_ms > LOOK_MS_MAX:
+            self.without_end.add(partition)
+            history.recent.clear()
 
     def _delete_topic(self, name: str, facts: TopicFacts) -> None:
         for number in range(facts.partitions):

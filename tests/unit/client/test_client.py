@@ -13,6 +13,7 @@ from ottla.client.addresses import Address
 from ottla.client.admin import Admin
 from ottla.client.client import Client
 from ottla.client.errors import ClientError, refusal
+from ottla.protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResponse, DescribeConfigsResult
 from ottla.protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -212,3 +213,18 @@ def test_a_broker_whose_pages_never_end_does_not_hold_us(cluster: Cluster) -> No
     forever = DescribeTopicPartitionsResponse(topics=[], next_cursor=Cursor(topic_name="a", partition_index=0))
     cluster.answers[DescribeTopicPartitionsRequest] = lambda _: forever
     assert Admin(client_of(cluster)).describe(["a"]) == []
+
+
+def test_settings_of_ten_thousands_are_asked_for_in_portions(cluster: Cluster) -> None:
+    def described(request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+        assert {tuple(each.configuration_keys or ()) for each in request.resources} == {("retention.ms",)}
+        names = [each.resource_name for each in request.resources]
+        return DescribeConfigsResponse(
+            results=[DescribeConfigsResult(resource_type=2, resource_name=name) for name in names]
+        )
+
+    cluster.answers[DescribeConfigsRequest] = described
+    names = [f"topic-{number}" for number in range(30_000)]
+    found = Admin(client_of(cluster)).topic_configs(names, ["retention.ms"])
+    assert list(found) == names
+    assert len(cluster.ports_asked_for(DescribeConfigsRequest)) == 30

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ottla.base.errors import Error
-from ottla.client.client import Client
+from ottla.client.client import LOSSES_MAX, Client
 from ottla.client.errors import ClientError
 from ottla.client.many_topics import NewTopic, create_topics, delete_topics, grow_topics
 from ottla.protocol.messages.metadata import MetadataResponse
@@ -76,6 +76,13 @@ def test_after_a_lost_answer_a_topic_that_is_there_is_the_one_we_made(answering:
     assert set(create_topics(client, dict.fromkeys("ab", ONE))) == {"b"}
     client, _ = answering(None, created(a=EXISTS))
     assert set(create_topics(client, {"a": ONE}, validate_only=True)) == {"a"}
+
+
+def test_the_same_when_one_call_lost_so_many_answers_that_it_gave_up(answering: Answers) -> None:
+    """A controller that dies: the call itself tries a few times, and then we call anew."""
+    client, asked = answering(*[None] * LOSSES_MAX, created(a=EXISTS))
+    assert create_topics(client, {"a": ONE}) == {}
+    assert len(asked) == LOSSES_MAX + 1
 
 
 def test_the_same_for_partitions_and_for_topics_that_go(answering: Answers) -> None:

@@ -43,7 +43,8 @@ def monitor(clock: StillClock) -> ClusterMonitor:
     made = ClusterMonitor(settings, clock=clock)
     made.store.set_topics({"orders": TopicFacts(UUID(int=1), 2), "empty": TopicFacts(UUID(int=2), 1)})
     made.store.members.set_classic("billing", [Member("client-1", "/10.0.0.7", [P0])])
-    made.store.add_end(P0, 100, NOW_MS - 60_000)
+    for before_ms in (60_000, 31_000):
+        made.store.add_end(P0, 100, NOW_MS - before_ms)
     for second, offset in enumerate((94, 95, 96)):
         at_ms = NOW_MS - 30_000 + second * 1_000
         made.store.add_commit("billing", P0, Commit(offset, at_ms, None, second), at_ms)
@@ -245,6 +246,10 @@ def test_log_level(app: MonitorApp) -> None:
     try:
         assert ask(app, "/v3/admin/loglevel", "POST", b'{"level": "Debug"}').json["message"] == "set log level"
         assert ask(app, "/v3/admin/loglevel").json["level"] == "debug"
+        for given, shown in ((b"warning", "warn"), (b"trace", "debug"), (b"fatal", "fatal")):  # Burrow's words
+            ask(app, "/v3/admin/loglevel", "POST", b'{"level": "%s"}' % given)
+            assert ask(app, "/v3/admin/loglevel").json["level"] == shown
+            assert ask(app, "/v3/config").json["logging"]["level"] == shown
         assert ask(app, "/v3/admin/loglevel", "POST", b'{"level": "loud"}').status == 404
         for body in (b"", b"[]", b"{", b'{"level": 3}', b"[" * 10_000, b'"\xff"'):
             assert ask(app, "/v3/admin/loglevel", "POST", body).status == 400, body

@@ -44,6 +44,25 @@ def test_a_group_from_ok_to_stop_and_back(store: Store) -> None:
     assert status(NOW_MS + 61_000) is Status.OK
 
 
+def test_a_look_from_before_anybody_followed_the_log_does_not_count(store: Store) -> None:
+    """Logs that no group follows are looked at once a minute: "nothing left" of then hid a group that stalls."""
+    for minute in range(3):
+        store.add_end(P0, 0, NOW_MS + minute * 60_000)  # nothing was written yet
+    later_ms = NOW_MS + 170_000
+    commit(store, 7, later_ms)
+    assert store.without_end == {P0}  # to be asked for at once
+    store.add_end(P0, 1_000, later_ms + 500)
+    for second in (1, 2):
+        commit(store, 7, later_ms + second * 1_000)
+    found = store.verdict("billing", later_ms + 3_000)
+    assert found is not None
+    partition = found.partitions[0]
+    assert (partition.status, partition.start and partition.start.lag, store.without_end) == (Status.STALL, 993, set())
+    found = store.verdict("billing", later_ms + 60_000)
+    assert found is not None
+    assert found.partitions[0].status is Status.STOP  # the empty log of before was no end that it had reached
+
+
 def test_what_a_verdict_tells(store: Store) -> None:
     store.members.set_classic("billing", [Member("client-1", "/10.0.0.7", [P0])])
     store.add_end(P0, 100, NOW_MS)

@@ -42,6 +42,7 @@ LOG_LEVELS: Final = {
     "error": logging.ERROR,
     "fatal": logging.CRITICAL,
 }
+LEVEL_NAMES: Final = {LOG_LEVELS[name]: name for name in ("debug", "info", "warn", "error", "fatal")}
 JSON: Final = "application/json"
 LOGGER: Final = "ottla.monitor"
 
@@ -231,7 +232,6 @@ class MonitorApp:
     # Settings, log level, alerts
 
     async def _config(self, call: Call) -> Response:
-        level = logging.getLevelName(logging.getLogger(LOGGER).getEffectiveLevel()).lower()
         return self._told(
             call,
             "main config returned",
@@ -243,7 +243,7 @@ class MonitorApp:
                 "max-age": 0,
                 "use-local-time": False,
                 "use-compression": False,
-                "level": level,
+                "level": _level_name(),
             },
             zookeeper={"servers": [], "timeout": 0, "root-path": ""},
             httpserver={answers.MODULE: self.listener},
@@ -264,8 +264,7 @@ class MonitorApp:
         return self._told(call, f"{kind} module detail returned", module=found[name])
 
     async def _log_level(self, call: Call) -> Response:
-        level = logging.getLevelName(logging.getLogger(LOGGER).getEffectiveLevel()).lower()
-        return self._told(call, "log level returned", level=level)
+        return self._told(call, "log level returned", level=_level_name())
 
     async def _set_log_level(self, call: Call) -> Response:
         try:
@@ -364,6 +363,11 @@ def _host_and_port(origin: str) -> str:
         return urlsplit(origin).netloc.lower()
     except ValueError:
         return ""
+
+
+def _level_name() -> str:
+    level = logging.getLogger(LOGGER).getEffectiveLevel()
+    return LEVEL_NAMES.get(level) or logging.getLevelName(level).lower()
 
 
 async def _body(request: Request) -> bytes:

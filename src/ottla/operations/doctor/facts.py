@@ -25,6 +25,7 @@ from ottla.client.versions import offered_versions
 from ottla.operations.group_lag import committed_lags
 from ottla.operations.hanging_transactions import OpenTransaction, SearchError, find_hanging
 from ottla.operations.lag import total_lag
+from ottla.operations.topic_replicas import MIN_ISR
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 CONNECT_TIMEOUT_MS = 3_000
@@ -32,6 +33,8 @@ ROUNDS = 5  # of the measurement how long a broker needs to answer
 MAX_TIMESTAMP = -3
 HANGING_MS = 15 * 60 * 1000
 GROUPS_MAX = 200
+UNCLEAN = "unclean.leader.election.enable"
+TOPIC_KEYS = (MIN_ISR, UNCLEAN)  # all that the checks want to know of a topic's settings
 FORBIDDEN = frozenset(error for error in Error if error.name.endswith("AUTHORIZATION_FAILED"))
 BROKER_TOPICS = ("__consumer_offsets", "__transaction_state")  # only brokers write to them: their time is the brokers'
 
@@ -68,7 +71,7 @@ class Facts:
     brokers: dict[int, BrokerFacts] = field(default_factory=dict)
     topics: list[Topic] = field(default_factory=list)
     later: dict[TopicPartition, Partition] = field(default_factory=dict)  # the same partitions a moment later
-    topic_configs: dict[str, list[Config]] = field(default_factory=dict)
+    topic_configs: dict[str, list[Config]] = field(default_factory=dict)  # only TOPIC_KEYS
     broker_configs: dict[int, dict[str, str]] = field(default_factory=dict)
     folders: dict[int, list[Folder]] = field(default_factory=dict)
     moves: dict[TopicPartition, Reassignment] = field(default_factory=dict)
@@ -97,7 +100,7 @@ def gather(client: Client, pause_seconds: float) -> Facts:
     names = [topic.name for topic in facts.topics]
     if names:
         facts.topics = ask("partitions of topics", lambda: admin.describe(names), facts.topics)
-        facts.topic_configs = ask("settings of topics", lambda: admin.topic_configs(names), {})
+        facts.topic_configs = ask("settings of topics", lambda: admin.topic_configs(names, TOPIC_KEYS), {})
     for broker in sorted(cluster.brokers, key=lambda broker: broker.node_id):
         address = Address(broker.host, broker.port)
         facts.brokers[broker.node_id] = look_at_broker(client, broker.node_id, address, broker.rack)

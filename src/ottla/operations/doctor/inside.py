@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from ottla.base.errors import Error
 from ottla.client.admin import Topic
 from ottla.operations.doctor.cases import CASES
-from ottla.operations.doctor.facts import BROKER_TOPICS, Facts
+from ottla.operations.doctor.facts import BROKER_TOPICS, UNCLEAN, Facts
 from ottla.operations.doctor.findings import Finding, Severity, known, some
 from ottla.operations.sizes import size_text
 from ottla.operations.topic_replicas import min_isr, replication_factor
@@ -84,7 +84,7 @@ def check_unclean(facts: Facts) -> Iterator[Finding]:
     topics = [
         name
         for name, configs in facts.topic_configs.items()
-        if any(c.name == "unclean.leader.election.enable" and c.value == "true" for c in configs)
+        if any(c.name == UNCLEAN and c.value == "true" for c in configs)
     ]
     if topics:
         yield Finding(
