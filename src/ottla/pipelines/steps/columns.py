@@ -15,7 +15,7 @@ from ottla.pipelines.steps.frame import Frame
 from ottla.pipelines.steps.parsing.reader import quoted, shown
 from ottla.pipelines.steps.parsing.schemas import SchemaError, parse_type, type_name
 from ottla.pipelines.steps.parsing.texts import number
-from ottla.pipelines.steps.parsing.times import to_time
+from ottla.pipelines.steps.parsing.times import held, to_time
 from ottla.pipelines.steps.sql_safety import check_expression
 from ottla.pipelines.steps.step import Kind, StepError
 
@@ -218,7 +218,8 @@ def _cast(old: Column, kind: T.DataType, wanted: T.DataType) -> Column:
         return to_time(old, wanted, "iso")
     if isinstance(kind, T.StringType):
         return number(old, wanted)
-    return old.try_cast(wanted)
+    made = old.try_cast(wanted)
+    return held(made) if isinstance(wanted, T.TimestampType | T.DateType) else made
 
 
 def _still_timed(frame: Frame) -> Frame:
