@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -136,6 +138,35 @@ def test_schemas_of_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     for kind, words in ((T.StructField("a-b", T.LongType()), "rename"), (T.StructField("v", T.VariantType()), "cast")):
         with pytest.raises(SinkError, match=words):
             Subject(address, f"bad-{words}", "avro").written(T.StructType([kind]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("int", 1.9), ("int", 2**31), ("int", True), ("long", 1.0), ("long", Decimal("1.5")), ("boolean", "false"),
+        ("boolean", 1), ("float", 1e300), (["null", "float"], -1e39), ({"type": "array", "items": "int"}, [1, None, 1.5]),
+        ({"type": "map", "values": "long"}, {"a": 1.5}),
+        (["null", {"type": "record", "name": "Inner", "fields": [{"name": "n", "type": "int"}]}], {"n": 0.5}),
+    ],
+)  # fmt: skip
+def test_a_value_that_avro_would_write_as_another_one_ends_the_run(kind: Any, value: object) -> None:
+    schema = {"type": "record", "name": "Row", "fields": [{"name": "x", "type": kind}]}
+    with pytest.raises(SinkError, match="does not fit the Avro schema"):
+        AvroEncoder(json.dumps(schema)).prepare()({"x": value})
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("int", -(2**31)), ("long", 2**63 - 1), ("boolean", False), ("float", math.inf), ("float", 3.4e38),
+        ("double", Decimal("0.5")), ("double", 3), (["null", "int"], None), ({"type": "array", "items": "int"}, [1, 2]),
+    ],
+)  # fmt: skip
+def test_a_value_that_fits_an_avro_schema_is_written_as_it_is(kind: Any, value: object) -> None:
+    schema = {"type": "record", "name": "Row", "fields": [{"name": "x", "type": kind}]}
+    data = AvroEncoder(json.dumps(schema)).prepare()({"x": value})
+    found = AvroDecoder(json.dumps(schema), "raw", None).decode(data)["x"]  # type: ignore[arg-type]
+    assert found == pytest.approx(value) if isinstance(value, float) else found == value
 
 
 def test_rows_as_protobuf() -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.operations.schema_registry.errors import SchemaError
 from ottla.operations.schema_registry.schemas import Schema
+from ottla.pipelines.sinks.avro_values import misfits
 from ottla.pipelines.sinks.batch import SinkError
 
 if TYPE_CHECKING:
@@ -40,9 +41,12 @@ class AvroEncoder:
         import fastavro  # noqa: PLC0415
 
         parsed, prefix = fastavro.parse_schema(json.loads(self.schema)), self.prefix
-        is_strict = self.is_strict
+        is_strict, find_misfit = self.is_strict, misfits(parsed)
 
         def encode(row: dict[str, Any]) -> bytes:
+            misfit = find_misfit(row) if find_misfit else None
+            if misfit:
+                raise SinkError(f"a row does not fit the Avro schema: {misfit}")
             buffer = BytesIO()
             buffer.write(prefix)
             try:
