@@ -1,5 +1,5 @@
-"""Values that fastavro would write as others: it cuts the fraction off a number for a whole one, writes 2^31 as an `int`,
-which no other reader takes, makes true of the text "false", and infinity of what no `float` holds.
+"""Values that fastavro would write as others: it cuts the fraction off a number for a whole one, writes 2^31 as an
+`int`, which no other reader takes, makes true of the text "false", and infinity of what no `float` holds.
 """
 
 from __future__ import annotations
@@ -68,5 +68,5 @@ PRIMITIVES: dict[str, Callable[[Any], bool]] = {
     "int": lambda value: _is_not_whole(value) or (isinstance(value, int) and not -INT_MAX - 1 <= value <= INT_MAX),
     "long": _is_not_whole,
     "boolean": lambda value: not isinstance(value, bool),
-    "float": lambda value: isinstance(value, int | float | Decimal) and FLOAT_MAX <= abs(value) < float("inf"),
+    "float": lambda value: isinstance(value, int | float | Decimal) and FLOAT_MAX <= abs(float(value)) < float("inf"),
 }

@@ -20,6 +20,7 @@ from ottla.pipelines.steps.sql_safety import check_expression
 from ottla.pipelines.steps.step import Kind, StepError
 
 Finding = tuple[str, str, str]
+DIGITS_MAX = 38  # of a decimal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,6 +188,14 @@ def need_columns(frame: Frame, names: Mapping[str, object] | list[str], where: s
 def column_of(frame: Frame, path: str) -> Column:
     """A column by name, or a field of a struct by its path."""
     return F.col(quoted(path) if path in frame.columns else ".".join(map(quoted, path.split("."))))
+
+
+def lose_digits(one: T.DataType, other: T.DataType) -> bool:
+    """Two decimals for which there is no third one with the digits of both: Spark rounds them."""
+    if not isinstance(one, T.DecimalType) or not isinstance(other, T.DecimalType):
+        return False
+    whole = max(one.precision - one.scale, other.precision - other.scale)
+    return whole + max(one.scale, other.scale) > DIGITS_MAX
 
 
 def _wanted(columns: list[str] | dict[str, str]) -> dict[str, str]:
