@@ -78,3 +78,46 @@ def test_text_with_a_number_that_is_too_large_dies(spark: SparkSession, text: st
     frame = through(records(spark, [text]), {"parse": {"format": "csv", "schema": "f double"}})
 
     assert [row[REASON] for row in frame.rows.collect()] == [reason]
+
+
+def test_a_time_outside_of_the_years_1_to_9999_dies_however_it_is_written(spark: SparkSession) -> None:
+    """Databases, Python's workers and most readers cannot hold it: one such record would end every run."""
+    held = ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z", "0001-01-01T01:00:00+01:00"]
+    others = ["0000-06-01T00:00:00Z", "9999-12-31T23:59:59-05:00", "0001-01-01T00:00:00+01:00"]
+    values = ["{" + f'"at":"{text}"' + "}" for text in held + others]
+    parse = {"parse": {"format": "json", "schema": "at timestamp"}}
+
+    frame = through(records(spark, values), parse, {"select": {"at": "cast(at AS string)"}})
+    reasons = [row[REASON] for row in frame.rows.select(REASON).collect()]
+
+    assert [row["at"] for row in living(frame)] == [
+        "0001-01-01 00:00:00",
+        "9999-12-31 23:59:59.999999",
+        "0001-01-01 00:00:00",
+    ]
+    assert reasons == [None] * 3 + [f'field `at`: "{text}" is no timestamp' for text in others]
+
+
+@pytest.mark.parametrize(
+    ("parse", "value", "cast"),
+    [
+        ({"format": "json", "schema": "at date"}, '{"at":"0000-06-01"}', {}),
+        (
+            {"format": "json", "schema": "at timestamp", "timestamp_format": "yyyy-MM-dd HH:mm:ss Z"},
+            '{"at":"9999-12-31 23:59:59 -0500"}',
+            {},
+        ),
+        ({"format": "csv", "schema": "at string"}, "0000-06-01", {"at": "timestamp"}),
+        ({"format": "csv", "schema": "at long"}, "1767225600000", {"at": "timestamp"}),  # milliseconds for seconds
+    ],
+)
+def test_the_same_for_dates_patterns_and_casts(
+    spark: SparkSession, parse: dict[str, Any], value: str, cast: dict[str, str]
+) -> None:
+    steps: list[dict[str, Any]] = [{"parse": parse}, *([{"cast": cast}] if cast else [])]
+
+    frame = through(records(spark, [value]), *steps)
+
+    (reason,) = [row[REASON] for row in frame.rows.select(REASON).collect()]
+    assert reason is not None
+    assert "is no" in reason

@@ -151,6 +151,14 @@ def test_a_union_has_the_rows_and_columns_of_both(spark: SparkSession) -> None:
     assert "_offset" in both.rows.columns
 
 
+def test_a_union_of_decimals_that_spark_would_round_is_refused(spark: SparkSession) -> None:
+    left = through(records(spark, [b'{"a":1}']), {"parse": {"format": "json", "schema": "a decimal(38,0)"}})
+    right = through(records(spark, [b'{"a":1.5}']), {"parse": {"format": "json", "schema": "a decimal(38,18)"}})
+    left.around.streams["other"] = right  # type: ignore[attr-defined]
+    with pytest.raises(StepError, match=r"a is decimal\(38,0\), and in stream other decimal\(38,18\)"):
+        through(left.settle(), {"union": "other"})
+
+
 def test_a_sample_is_always_the_same_one(spark: SparkSession) -> None:
     frame = records(spark, [str(number).encode() for number in range(1000)])
     first = [row["offset"] for row in living(through(frame, {"sample": 0.3}))]

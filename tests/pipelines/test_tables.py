@@ -48,6 +48,35 @@ def test_a_text_matches_the_text_of_a_file_and_no_number_that_looks_like_it(
     assert found == {"7": "seven", "1.10": "version"}
 
 
+BIG = 2**53
+
+
+@pytest.mark.parametrize(
+    ("ours", "keys", "theirs", "their_key", "same"),
+    [
+        ("long", [BIG, BIG + 1], "double", float(BIG), [BIG]),
+        ("double", [float(BIG), 1.5], "long", BIG + 1, []),
+        ("decimal(38,18)", [Decimal("1.000000000000000001"), Decimal(1)], "double", 1.0, [Decimal(1)]),
+        ("decimal(38,18)", [Decimal("1.000000000000000001"), Decimal(1)], "decimal(38,0)", Decimal(1), [Decimal(1)]),
+        ("decimal(38,0)", [Decimal(1), Decimal(10**37)], "decimal(38,18)", Decimal("1.000000000000000001"), []),
+        ("decimal(10,2)", [Decimal("1.50")], "decimal(12,4)", Decimal("1.5000"), [Decimal("1.50")]),
+        ("long", [3], "decimal(38,18)", Decimal(3), [3]),
+        ("int", [3], "double", 3.0, [3]),
+    ],
+)
+def test_numbers_of_other_types_match_where_they_are_the_same(
+    spark: SparkSession, tmp_path: Path, ours: str, keys: list[Any], theirs: str, their_key: object, same: list[Any]
+) -> None:
+    spark.createDataFrame([(their_key, "x")], f"id {theirs}, name string").write.parquet(
+        str(tmp_path / "names.parquet")
+    )
+    frame = table(spark, [(key,) for key in keys], f"id {ours}", tmp_path)
+
+    joined = through(frame, {"join": {"table": "names.parquet", "on": ["id"]}})
+
+    assert [row["id"] for row in living(joined)] == same
+
+
 @pytest.mark.parametrize(
     ("file", "text"),
     [

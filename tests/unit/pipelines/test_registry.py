@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +25,7 @@ from ottla.pipelines.sinks.subjects import Subject
 from ottla.pipelines.steps.parsing import registry_lookup
 from ottla.pipelines.steps.parsing.avro import AvroDecoder
 from ottla.pipelines.steps.parsing.binaries import DecodeError
-from ottla.pipelines.steps.parsing.protobuf import ProtobufDecoder, find_message
+from ottla.pipelines.steps.parsing.protobuf import ProtobufDecoder, compile_proto, find_message
 from ottla.pipelines.steps.parsing.registry_lookup import RegistryLookup, newest_schema
 from ottla.pipelines.steps.parsing.schemas import SchemaError
 from ottla.pipelines.steps.table import STEPS
@@ -138,6 +141,36 @@ def test_schemas_of_columns(monkeypatch: pytest.MonkeyPatch) -> None:
             Subject(address, f"bad-{words}", "avro").written(T.StructType([kind]))
 
 
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("int", 1.9), ("int", 2**31), ("int", True), ("long", 1.0), ("long", Decimal("1.5")), ("boolean", "false"),
+        ("boolean", 1), ("float", 1e300), (["null", "float"], -1e39),
+        ({"type": "array", "items": "int"}, [1, None, 1.5]),
+        ({"type": "map", "values": "long"}, {"a": 1.5}),
+        (["null", {"type": "record", "name": "Inner", "fields": [{"name": "n", "type": "int"}]}], {"n": 0.5}),
+    ],
+)  # fmt: skip
+def test_a_value_that_avro_would_write_as_another_one_ends_the_run(kind: Any, value: object) -> None:
+    schema = {"type": "record", "name": "Row", "fields": [{"name": "x", "type": kind}]}
+    with pytest.raises(SinkError, match="does not fit the Avro schema"):
+        AvroEncoder(json.dumps(schema)).prepare()({"x": value})
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("int", -(2**31)), ("long", 2**63 - 1), ("boolean", False), ("float", math.inf), ("float", 3.4e38),
+        ("double", Decimal("0.5")), ("double", 3), (["null", "int"], None), ({"type": "array", "items": "int"}, [1, 2]),
+    ],
+)  # fmt: skip
+def test_a_value_that_fits_an_avro_schema_is_written_as_it_is(kind: Any, value: object) -> None:
+    schema = {"type": "record", "name": "Row", "fields": [{"name": "x", "type": kind}]}
+    data = AvroEncoder(json.dumps(schema)).prepare()({"x": value})
+    found = AvroDecoder(json.dumps(schema), "raw", None).decode(data)["x"]  # type: ignore[arg-type]
+    assert found == pytest.approx(value) if isinstance(value, float) else found == value
+
+
 def test_rows_as_protobuf() -> None:
     encode = ProtobufEncoder(Schema(PROTOBUF, PROTO), b"\0\0\0\0\1", "shop.Order").prepare()
     assert encode({"id": 5}) == b"\0\0\0\0\1\x02\x02\x08\x05"
@@ -145,6 +178,18 @@ def test_rows_as_protobuf() -> None:
     for row in ({"id": "x"}, {"unknown": 1}):
         with pytest.raises(SinkError, match="does not fit the Protobuf schema"):
             encode(row)
+
+
+def test_what_json_has_no_number_for_is_written_in_protobuf(tmp_path: Path) -> None:
+    schema = 'syntax = "proto3"; message Row { double x = 1; float y = 2; string price = 3; uint64 big = 4; }'
+    (tmp_path / "row.proto").write_text(schema)
+    row = {"x": math.nan, "y": -math.inf, "price": Decimal("2.00"), "big": Decimal(2**64 - 1)}
+
+    data = ProtobufEncoder(Schema(PROTOBUF, schema)).prepare()(row)
+
+    found = ProtobufDecoder(compile_proto(tmp_path / "row.proto"), "Row", "raw").decode(data[1:])  # behind the index
+    assert math.isnan(found.pop("x"))
+    assert found == {"y": -math.inf, "price": "2", "big": 2**64 - 1}
 
 
 @pytest.mark.parametrize(

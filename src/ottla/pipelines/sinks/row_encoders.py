@@ -7,10 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
+from math import isfinite, isnan
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.operations.schema_registry.errors import SchemaError
 from ottla.operations.schema_registry.schemas import Schema
+from ottla.pipelines.sinks.avro_values import misfits
 from ottla.pipelines.sinks.batch import SinkError
 
 if TYPE_CHECKING:
@@ -40,9 +42,12 @@ class AvroEncoder:
         import fastavro  # noqa: PLC0415
 
         parsed, prefix = fastavro.parse_schema(json.loads(self.schema)), self.prefix
-        is_strict = self.is_strict
+        is_strict, find_misfit = self.is_strict, misfits(parsed)
 
         def encode(row: dict[str, Any]) -> bytes:
+            misfit = find_misfit(row) if find_misfit else None
+            if misfit:
+                raise SinkError(f"a row does not fit the Avro schema: {misfit}")
             buffer = BytesIO()
             buffer.write(prefix)
             try:
@@ -97,7 +102,7 @@ def checked_json(prefix: bytes, schema: Schema) -> Callable[[Column], Column]:
 
 
 def _document(value: Any) -> Any:
-    """As Protobuf's JSON has it: no field for null, bytes as base64, times in RFC 3339."""
+    """As Protobuf's JSON has it: no field for null, bytes as base64, times in RFC 3339, NaN in quotes."""
     import base64  # noqa: PLC0415
 
     if isinstance(value, dict):
@@ -110,6 +115,8 @@ def _document(value: Any) -> Any:
         return value.isoformat() if value.tzinfo is not None else f"{value.isoformat()}Z"
     if isinstance(value, date):
         return value.isoformat()
-    if isinstance(value, Decimal):
-        return int(value) if value == value.to_integral_value() else str(value)
+    if isinstance(value, Decimal):  # as text, which fields of numbers and of text take
+        return str(int(value)) if value == value.to_integral_value() else f"{value:f}"
+    if isinstance(value, float) and not isfinite(value):
+        return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value

@@ -15,11 +15,12 @@ from ottla.pipelines.steps.frame import Frame
 from ottla.pipelines.steps.parsing.reader import quoted, shown
 from ottla.pipelines.steps.parsing.schemas import SchemaError, parse_type, type_name
 from ottla.pipelines.steps.parsing.texts import number
-from ottla.pipelines.steps.parsing.times import to_time
+from ottla.pipelines.steps.parsing.times import held, to_time
 from ottla.pipelines.steps.sql_safety import check_expression
 from ottla.pipelines.steps.step import Kind, StepError
 
 Finding = tuple[str, str, str]
+DIGITS_MAX = 38  # of a decimal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,6 +190,14 @@ def column_of(frame: Frame, path: str) -> Column:
     return F.col(quoted(path) if path in frame.columns else ".".join(map(quoted, path.split("."))))
 
 
+def lose_digits(one: T.DataType, other: T.DataType) -> bool:
+    """Two decimals for which there is no third one with the digits of both: Spark rounds them."""
+    if not isinstance(one, T.DecimalType) or not isinstance(other, T.DecimalType):
+        return False
+    whole = max(one.precision - one.scale, other.precision - other.scale)
+    return whole + max(one.scale, other.scale) > DIGITS_MAX
+
+
 def _wanted(columns: list[str] | dict[str, str]) -> dict[str, str]:
     if isinstance(columns, Mapping):
         return dict(columns)
@@ -218,7 +227,8 @@ def _cast(old: Column, kind: T.DataType, wanted: T.DataType) -> Column:
         return to_time(old, wanted, "iso")
     if isinstance(kind, T.StringType):
         return number(old, wanted)
-    return old.try_cast(wanted)
+    made = old.try_cast(wanted)
+    return held(made) if isinstance(wanted, T.TimestampType | T.DateType) else made
 
 
 def _still_timed(frame: Frame) -> Frame:

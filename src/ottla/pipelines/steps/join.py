@@ -23,12 +23,21 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
-from pyspark.sql.types import DataType, IntegralType, NumericType, StringType
+from pyspark.sql.types import (
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegralType,
+    LongType,
+    NumericType,
+    StringType,
+)
 
 from ottla.pipelines.model.fields import Duration
 from ottla.pipelines.model.row_order import INSTANT, SOURCE_ORDER, RowOrder
 from ottla.pipelines.steps.as_of import PLACE, Sides, placed, with_versions
-from ottla.pipelines.steps.columns import need_columns
+from ottla.pipelines.steps.columns import lose_digits, need_columns
 from ottla.pipelines.steps.event_time import RECORD_TIME, needed_time, timed, timed_rows, untimed
 from ottla.pipelines.steps.frame import ALIVE, FATE, HIDDEN, Frame
 from ottla.pipelines.steps.lateness import watch_late
@@ -273,10 +282,24 @@ def _same(our: Column, their: Column, ours: DataType, theirs: DataType) -> Colum
     """Text and a whole number are compared as text: Spark would read "007" as 7, and end the run where a text is no
     number. The same number with a fraction may be written in many ways."""
     if not _is_text_and_number(ours, theirs):
-        return our == their
+        return _equal_numbers(our, their, ours, theirs)
     if isinstance(ours, IntegralType) or isinstance(theirs, IntegralType):
         return our.cast("string") == their.cast("string")
     return our.try_cast("double") == their.try_cast("double")
+
+
+def _equal_numbers(our: Column, their: Column, ours: DataType, theirs: DataType) -> Column:
+    """Spark compares with a double as doubles, where 9007199254740993 is ...992, and rounds decimals that have no room
+    in 38 digits. There the side with all the digits must be what the other one is in its type."""
+    equal = our == their
+    for exact, other, kind, others in ((our, their, ours, theirs), (their, our, theirs, ours)):
+        if isinstance(kind, LongType | DecimalType) and isinstance(others, DoubleType | FloatType):
+            return equal & (exact == other.try_cast(kind))
+        if isinstance(kind, DecimalType) and isinstance(others, DecimalType) and lose_digits(kind, others):
+            return equal & (
+                exact == other.try_cast(kind) if kind.scale >= others.scale else exact.try_cast(others) == other
+            )
+    return equal
 
 
 def _all_known(names: Iterable[str]) -> Column:

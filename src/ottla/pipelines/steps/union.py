@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from pyspark.sql.types import NullType, StringType
 
+from ottla.pipelines.steps.columns import lose_digits
 from ottla.pipelines.steps.frame import LETTER, Frame
 from ottla.pipelines.steps.step import Kind, StepError
 
@@ -32,10 +33,12 @@ class Union:
 
 
 def _check_types(frame: Frame, other: Frame, name: str) -> None:
-    """Spark would make numbers and times of texts, "7" of "007", and end the run where a text is none."""
+    """Spark would make numbers and times of texts, "7" of "007", and end the run where a text is none. Decimals it
+    would round where one has many digits before the point, and the other behind it."""
     for column in frame.columns:
         if column in other.columns:
             ours, theirs = (each.rows.schema[column].dataType for each in (frame, other))
-            if ours != theirs and StringType() in (ours, theirs) and NullType() not in (ours, theirs):
+            is_text = ours != theirs and StringType() in (ours, theirs) and NullType() not in (ours, theirs)
+            if is_text or lose_digits(ours, theirs):
                 cause = f"{column} is {ours.simpleString()}, and in stream {name} {theirs.simpleString()}"
                 raise StepError(cause, "cast one of them before", "with_stream")

@@ -1,15 +1,16 @@
 """Avro, decoded with fastavro: raw, in single-object encoding, or behind a schema id.
 
 The schema file is the reader's schema. Writers' schemas come from a lookup, and Avro's rules of resolution apply.
-Logical types: timestamps, dates, decimals; times of day stay numbers, UUIDs text. A union with null is a field that may
-be null; other unions and schemas that contain themselves have no counterpart in a table.
+Logical types: timestamps, dates, decimals; times of day stay numbers, UUIDs text. Moments and times of day that were
+written in another unit than the reader's (milliseconds, microseconds) are brought into it. A union with null is a field
+that may be null; other unions and schemas that contain themselves have no counterpart in a table.
 """
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -29,10 +30,22 @@ PLAIN: dict[str, T.DataType] = {
     "boolean": T.BooleanType(), "int": T.IntegerType(), "long": T.LongType(), "float": T.FloatType(),
     "double": T.DoubleType(), "bytes": T.BinaryType(), "string": T.StringType(),
 }  # fmt: skip
-MICROS = {"timestamp-millis": (1000, 1), "timestamp-micros": (1, 1), "timestamp-nanos": (1, 1000)}
+PER_SECOND = {"millis": 1_000, "micros": 1_000_000, "nanos": 1_000_000_000}
+CLOCKS = {
+    "int": {"time-millis"},
+    "long": {"time-micros", *(f"{local}timestamp-{unit}" for local in ("", "local-") for unit in PER_SECOND)},
+}
+UNIT = "ottla-unit"  # a logical type that only this module knows: a count of so many per second
+MADE = "ottla-made"  # of a field in a schema: its default as a row has it
 
 Encoding = Literal["raw", "single-object", "confluent"]
 Convert = Callable[[Any], Any]
+
+
+class Default(NamedTuple):
+    """The reader's own value of a field that was not written: shared by all records, and in need of no conversion."""
+
+    made: Any
 
 
 class Part(NamedTuple):
@@ -41,6 +54,11 @@ class Part(NamedTuple):
     spark: T.DataType
     avro: Any
     convert: Convert | None = None
+    default: Convert | None = None  # from JSON, as a schema writes it, where that is another one than `convert`
+
+    def make_default(self, value: Any) -> Any:
+        make = self.default or self.convert or _same
+        return None if value is None else make(value)
 
 
 @dataclass(frozen=True)
@@ -130,6 +148,8 @@ class AvroDecoder:
     def _read(self) -> Callable[[io.BytesIO, Any, Any], Any]:
         import fastavro  # noqa: PLC0415 (runs on executors)
 
+        for kind in CLOCKS:
+            fastavro.read.LOGICAL_READERS[f"{kind}-{UNIT}"] = _in_unit_of_reader
         return fastavro.schemaless_reader
 
     def __getstate__(self) -> dict[str, object]:
@@ -145,13 +165,17 @@ def parse_avro(text: str, *, is_writer: bool = False) -> Part:
         values = json.loads(text)
         fastavro.parse_schema(values)
         part = _Walk(is_writer).part(values, 0, "")
-        parsed = fastavro.parse_schema(part.avro)
+        parsed: Any = fastavro.parse_schema(part.avro)
     except SchemaError:
         raise
     except (ValueError, TypeError, KeyError, RecursionError, fastavro.schema.SchemaParseException) as error:
         raise SchemaError(f"not an Avro schema: {_words(error)}") from None
     if not isinstance(part.spark, T.StructType):
         raise SchemaError("the Avro schema of a record must be a record")
+    for named in parsed["__named_schemas"].values():
+        for entry in named.get("fields", ()):
+            if MADE in entry:
+                entry["default"] = entry.pop(MADE)
     return part._replace(avro=parsed)
 
 
@@ -178,9 +202,8 @@ class _Walk:
         if kind == "enum":
             return self._keep(schema, Part(T.StringType(), schema), space)
         if kind == "fixed":
-            return self._keep(
-                schema, _decimal(schema) if logical == "decimal" else Part(T.BinaryType(), _bare(schema)), space
-            )
+            part = _decimal(schema) if logical == "decimal" else Part(T.BinaryType(), _bare(schema), None, _bytes)
+            return self._keep(schema, part, space)
         if kind == "array":
             return self._array(schema, depth, space)
         if kind == "map":
@@ -189,7 +212,7 @@ class _Walk:
 
     def _name(self, name: str, space: str) -> Part:
         if name in PLAIN:
-            return Part(PLAIN[name], name)
+            return Part(PLAIN[name], name, None, _bytes if name == "bytes" else None)
         if name == "null":
             return Part(T.NullType(), name)
         full = name if "." in name or not space else f"{space}.{name}"
@@ -201,7 +224,7 @@ class _Walk:
             raise SchemaError(
                 f"{name!r} contains itself, which no table can hold" if full in self.named else f"no type {name!r}"
             )
-        return Part(known.spark, full, known.convert)
+        return known._replace(avro=full)
 
     def _keep(self, schema: dict[str, Any], part: Part, space: str) -> Part:
         self.named[_full(schema, space)] = part
@@ -213,9 +236,26 @@ class _Walk:
         self.named[full] = None  # until it is known: a use inside itself
         parts = [(entry, self.part(entry["type"], depth + 1, inner)) for entry in schema["fields"]]
         spark = T.StructType([T.StructField(entry["name"], part.spark) for entry, part in parts])
-        avro = {**schema, "fields": [{**entry, "type": part.avro} for entry, part in parts]}
-        converts = {entry["name"]: part.convert for entry, part in parts if part.convert}
-        return self._keep(schema, Part(spark, avro, _in_record(converts) if converts else None), space)
+        fields = [self._field(entry, part) for entry, part in parts]
+        converts = {entry["name"]: convert for entry, convert in fields if convert}
+        avro = {**schema, "fields": [entry for entry, _ in fields]}
+        convert = _in_record(converts) if converts else None
+        return self._keep(schema, Part(spark, avro, convert, _default_record(parts)), space)
+
+    def _field(self, entry: dict[str, Any], part: Part) -> tuple[dict[str, Any], Convert | None]:
+        """As it is decoded, and what must be done to its value."""
+        field = {**entry, "type": part.avro}
+        if entry.get("default") is None:
+            return field, part.convert
+        try:
+            made = part.make_default(entry["default"])
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            if self.is_writer:
+                return field, part.convert
+            raise SchemaError(f"the default of {entry['name']!r} does not fit its type: {_words(error)}") from None
+        if part.convert is None and made == entry["default"]:
+            return field, None
+        return {**field, MADE: Default(made)}, _unless_default(part.convert)
 
     def _array(self, schema: dict[str, Any], depth: int, space: str) -> Part:
         items = self.part(schema["items"], depth + 1, space)
@@ -224,22 +264,24 @@ class _Walk:
         each = (
             None if convert is None else lambda values: [None if value is None else convert(value) for value in values]
         )
-        return Part(T.ArrayType(items.spark), {**schema, "items": items.avro}, each)
+        default = lambda values: [items.make_default(value) for value in values]  # noqa: E731
+        return Part(T.ArrayType(items.spark), {**schema, "items": items.avro}, each, default)
 
     def _map(self, schema: dict[str, Any], depth: int, space: str) -> Part:
         values = self.part(schema["values"], depth + 1, space)
         convert = values.convert or _same
         pairs = lambda found: [(key, None if value is None else convert(value)) for key, value in found.items()]  # noqa: E731
-        return Part(T.MapType(T.StringType(), values.spark), {**schema, "values": values.avro}, pairs)
+        default = lambda found: [(key, values.make_default(value)) for key, value in found.items()]  # noqa: E731
+        return Part(T.MapType(T.StringType(), values.spark), {**schema, "values": values.avro}, pairs, default)
 
     def _union(self, schema: list[Any], depth: int, space: str) -> Part:
         parts = [self.part(entry, depth + 1, space) for entry in schema]
         real = [part for part in parts if not isinstance(part.spark, T.NullType)]
         if len(real) != 1 and not self.is_writer:
             raise SchemaError("a union of several types cannot be a column; give the reader's schema one type or null")
-        convert = real[0].convert if len(real) == 1 else None
+        convert, default = (real[0].convert, real[0].default) if len(real) == 1 else (None, None)
         keep_null = None if convert is None else lambda value: None if value is None else convert(value)
-        return Part(real[0].spark if real else T.NullType(), [part.avro for part in parts], keep_null)
+        return Part(real[0].spark if real else T.NullType(), [part.avro for part in parts], keep_null, default)
 
 
 def _logical(schema: dict[str, Any], kind: str, logical: str | None) -> Part:
@@ -247,18 +289,33 @@ def _logical(schema: dict[str, Any], kind: str, logical: str | None) -> Part:
         return _decimal(schema)
     if logical == "date" and kind == "int":
         return Part(T.DateType(), "int", _date)
-    if kind == "long" and logical is not None and logical.removeprefix("local-") in MICROS:
-        spark = T.TimestampNTZType() if logical.startswith("local-") else T.TimestampType()
-        factor, divisor = MICROS[logical.removeprefix("local-")]
-        return Part(spark, "long", lambda value: timestamp_micros(value * factor // divisor))
-    return Part(PLAIN[kind], kind)
+    if logical is None or logical not in CLOCKS.get(kind, ()):
+        return Part(PLAIN[kind], kind, None, _bytes if kind == "bytes" else None)
+    name, _, unit = logical.rpartition("-")
+    per_second = PER_SECOND[unit]
+    avro = {"type": kind, "logicalType": UNIT, "per-second": per_second}
+    if name == "time":
+        return Part(PLAIN[kind], avro)
+    spark = T.TimestampNTZType() if name.startswith("local-") else T.TimestampType()
+    return Part(spark, avro, lambda value: timestamp_micros(value * 1_000_000 // per_second))
+
+
+def _in_unit_of_reader(value: Any, writer: Any, reader: Any) -> Any:
+    """Avro would take milliseconds for microseconds, where the reader's schema has these."""
+    wanted = reader.get("per-second") if isinstance(reader, dict) else None
+    return value if wanted is None else value * wanted // writer["per-second"]
 
 
 def _decimal(schema: dict[str, Any]) -> Part:
     precision, scale = int(schema.get("precision", 0)), int(schema.get("scale", 0))
     if not 1 <= precision <= 38 or scale > precision:
         raise SchemaError(f"decimal({precision},{scale}): at most 38 digits, and not more behind the point")
-    return Part(T.DecimalType(precision, scale), schema, lambda value: _fitting_decimal(value, precision))
+    return Part(
+        T.DecimalType(precision, scale),
+        schema,
+        lambda value: _fitting_decimal(value, precision),
+        lambda text: _fitting_decimal(Decimal(f"{int.from_bytes(_bytes(text), signed=True)}e-{scale}"), precision),
+    )
 
 
 def _fitting_decimal(value: Decimal, precision: int) -> Decimal:
@@ -291,6 +348,26 @@ def _in_record(converts: dict[str, Convert]) -> Convert:
         return record
 
     return convert_fields
+
+
+def _default_record(parts: Sequence[tuple[dict[str, Any], Part]]) -> Convert:
+    def make(values: dict[str, Any]) -> Any:
+        return {
+            entry["name"]: part.make_default(values[entry["name"]] if entry["name"] in values else entry["default"])
+            for entry, part in parts
+        }
+
+    return make
+
+
+def _unless_default(convert: Convert | None) -> Convert:
+    convert = convert or _same
+    return lambda value: value.made if type(value) is Default else convert(value)
+
+
+def _bytes(text: str) -> bytes:
+    """Avro writes a default of bytes as text with a character for each."""
+    return text.encode("latin-1")
 
 
 def _bare(schema: dict[str, Any]) -> dict[str, Any]:

@@ -103,15 +103,20 @@ def problem_of(text: str) -> str | None:
 def to_time(text: Column, wanted: T.DataType, written: str) -> Column:
     """The text as timestamp or date; null where it is none."""
     if written in EPOCHS:
-        moment = _from_number(text, EPOCHS[written])
-    elif written == ISO:
-        looks_right = F.substring(text, 5, 1) == "-"
-        if isinstance(wanted, T.DateType):  # Spark reads a date before anything that stands behind it
-            looks_right = looks_right & text.try_cast("timestamp").isNotNull()
-        moment = F.when(looks_right, text.try_cast(wanted))
-    else:
-        moment = F.try_to_timestamp(text, F.lit(written))
-    return moment.cast(wanted) if written != ISO else moment
+        return _from_number(text, EPOCHS[written]).cast(wanted)
+    if written != ISO:
+        return held(F.try_to_timestamp(text, F.lit(written)).cast(wanted))
+    looks_right = F.substring(text, 5, 1) == "-"
+    if isinstance(wanted, T.DateType):  # Spark reads a date before anything that stands behind it
+        looks_right = looks_right & text.try_cast("timestamp").isNotNull()
+    moment = text.try_cast(wanted)
+    # Only next to the first and the last year a zone makes another year of what is written.
+    return F.when(looks_right, F.when(text.between("0002", "9999"), moment).otherwise(held(moment)))
+
+
+def held(moment: Column) -> Column:
+    """A timestamp or date, null outside of the years 1 to 9999: most places and all Python would end the run on it."""
+    return F.when(F.abs(F.year(moment) - 5000) < 5000, moment)
 
 
 def _from_number(text: Column, micros: int) -> Column:
