@@ -103,7 +103,7 @@ def to_confluent(
     source, prefix = F.col(column) if isinstance(column, str) else column, frame(schema_id, b"")
     if kind == JSON_SCHEMA:
         return checked_json(prefix, found)(F.to_json(source, JSON_OPTIONS))
-    encoder = AvroEncoder(flat(found), prefix, True) if kind == AVRO else ProtobufEncoder(found, prefix, message)
+    encoder = AvroEncoder(flat(found), prefix) if kind == AVRO else ProtobufEncoder(found, prefix, message)
     made: Column = _encoding(encoder)(source)
     return made
 

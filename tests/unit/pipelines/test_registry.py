@@ -127,10 +127,10 @@ def test_schemas_of_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     assert written.prefix == b"\0\0\0\0\1"
     assert Subject(address, "a", "avro").written(rows) is written, "asked once"
     row = {"id": 1, "at": None, "price": None, "tags": ["x", None], "more": {"k": 2}, "place": {"x": 0.5}}
-    data = AvroEncoder(stored["a"].text, written.prefix, True).prepare()(row)
+    data = AvroEncoder(stored["a"].text, written.prefix).prepare()(row)
     assert AvroDecoder(stored["a"].text, "raw", None).decode(data[5:])["place"] == {"x": 0.5}  # type: ignore[arg-type]
     with pytest.raises(SinkError, match="does not fit the Avro schema"):
-        AvroEncoder(stored["a"].text, b"", True).prepare()(row | {"unknown": 1})
+        AvroEncoder(stored["a"].text, b"").prepare()(row | {"unknown": 1})
     Subject(address, "j", "json").written(rows)
     properties = json.loads(stored["j"].text)["properties"]
     assert (properties["id"], properties["at"]["type"]) == ({"type": "integer"}, ["string", "null"])
@@ -189,7 +189,27 @@ def test_what_json_has_no_number_for_is_written_in_protobuf(tmp_path: Path) -> N
 
     found = ProtobufDecoder(compile_proto(tmp_path / "row.proto"), "Row", "raw").decode(data[1:])  # behind the index
     assert math.isnan(found.pop("x"))
-    assert found == {"y": -math.inf, "price": "2", "big": 2**64 - 1}
+    assert found == {"y": -math.inf, "price": "2.00", "big": 2**64 - 1}
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"raw": "abcd"}, "raw is a text, and its field is for bytes: cast it to binary"),
+        ({"name": b"abcd"}, "name has bytes, and its field is for text: cast it to string"),
+        ({"inner": {"raws": [b"x", "abcd"]}}, "raws is a text"),
+        ({"by_name": {"a": "abcd"}}, "by_name is a text"),
+        ({"byName": {"a": "abcd"}}, "byName is a text"),
+    ],
+)
+def test_bytes_of_protobuf_are_not_taken_for_a_text_of_base64(row: dict[str, Any], words: str) -> None:
+    schema = """syntax = "proto3"; message Row {
+        bytes raw = 1; string name = 2; Inner inner = 3; map<string, bytes> by_name = 4;
+        message Inner { repeated bytes raws = 1; } }"""
+    encode = ProtobufEncoder(Schema(PROTOBUF, schema)).prepare()
+    assert encode({"raw": b"abcd", "inner": {"raws": [b"x"]}, "by_name": {"a": b"y", "b": None}})
+    with pytest.raises(SinkError, match=words):
+        encode(row)
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,7 @@ class Encoding:
         prefix, schema = self.subject.written(rows.select(*map(_column, self.value_columns(rows))).schema)
         if form == "protobuf":
             return ProtobufEncoder(schema, prefix, self.subject.message)
-        return AvroEncoder(flat(schema), prefix, is_strict=True)
+        return AvroEncoder(flat(schema), prefix)
 
 
 @dataclass(frozen=True)

@@ -30,11 +30,10 @@ class RowEncoder(Protocol):
 
 @dataclass(frozen=True)
 class AvroEncoder:
-    """`prefix` stands before the data of each row. `is_strict`: a column that the schema does not have is an error."""
+    """`prefix` stands before the data of each row. A column that the schema does not have is an error."""
 
     schema: str
     prefix: bytes = b""
-    is_strict: bool = False
 
     def prepare(self) -> Encode:
         from io import BytesIO  # noqa: PLC0415
@@ -42,7 +41,7 @@ class AvroEncoder:
         import fastavro  # noqa: PLC0415
 
         parsed, prefix = fastavro.parse_schema(json.loads(self.schema)), self.prefix
-        is_strict, find_misfit = self.is_strict, misfits(parsed)
+        find_misfit = misfits(parsed)
 
         def encode(row: dict[str, Any]) -> bytes:
             misfit = find_misfit(row) if find_misfit else None
@@ -51,7 +50,7 @@ class AvroEncoder:
             buffer = BytesIO()
             buffer.write(prefix)
             try:
-                fastavro.schemaless_writer(buffer, parsed, row, strict_allow_default=is_strict)
+                fastavro.schemaless_writer(buffer, parsed, row, strict_allow_default=True)
             except (ValueError, TypeError, KeyError, IndexError, OverflowError, AttributeError) as problem:
                 raise SinkError(f"a row does not fit the Avro schema: {problem}") from problem
             return buffer.getvalue()
@@ -70,11 +69,12 @@ class ProtobufEncoder:
     def prepare(self) -> Encode:
         from ottla.operations.schema_registry.formats.protobuf import Messages  # noqa: PLC0415
 
-        encode_document, prefix = Messages(self.schema).encoder(self.message), self.prefix
+        messages, prefix = Messages(self.schema), self.prefix
+        encode_document, message = messages.encoder(self.message), messages.named(self.message).DESCRIPTOR
 
         def encode(row: dict[str, Any]) -> bytes:
             try:
-                return prefix + encode_document(_document(row))
+                return prefix + encode_document(_document(row, message))
             except SchemaError as problem:
                 raise SinkError(f"a row does not fit the Protobuf schema: {problem}") from None
 
@@ -101,22 +101,38 @@ def checked_json(prefix: bytes, schema: Schema) -> Callable[[Column], Column]:
     return made
 
 
-def _document(value: Any) -> Any:
-    """As Protobuf's JSON has it: no field for null, bytes as base64, times in RFC 3339, NaN in quotes."""
+def _document(row: dict[str, Any], message: Any) -> dict[str, Any]:
+    """As Protobuf's JSON has it: no field for null. `message` is its descriptor, None for what is in no schema."""
+    fields = {} if message is None else {**message.fields_by_camelcase_name, **message.fields_by_name}
+    return {name: _value(item, fields.get(name), name) for name, item in row.items() if item is not None}
+
+
+def _value(value: Any, field: Any, name: str) -> Any:
+    """Bytes as base64, times in RFC 3339, NaN in quotes."""
     import base64  # noqa: PLC0415
 
-    if isinstance(value, dict):
-        return {name: _document(item) for name, item in value.items() if item is not None}
+    kind = None if field is None else field.type
     if isinstance(value, list):
-        return [_document(item) for item in value]
+        return [_value(item, field, name) for item in value]
+    if isinstance(value, dict):
+        message = None if field is None else field.message_type
+        if message is None or not message.GetOptions().map_entry:
+            return _document(value, message)
+        inside = message.fields_by_name["value"]
+        return {key: _value(item, inside, name) for key, item in value.items() if item is not None}
     if isinstance(value, bytes):
+        if kind is not None and kind == field.TYPE_STRING:
+            raise SchemaError(f"{name} has bytes, and its field is for text: cast it to string")
         return base64.b64encode(value).decode()
+    if isinstance(value, str) and kind is not None and kind == field.TYPE_BYTES:
+        raise SchemaError(f"{name} is a text, and its field is for bytes: cast it to binary")
     if isinstance(value, datetime):
         return value.isoformat() if value.tzinfo is not None else f"{value.isoformat()}Z"
     if isinstance(value, date):
         return value.isoformat()
-    if isinstance(value, Decimal):  # as text, which fields of numbers and of text take
-        return str(int(value)) if value == value.to_integral_value() else f"{value:f}"
+    if isinstance(value, Decimal):  # as text, which fields of numbers take, too
+        is_text = kind is not None and kind == field.TYPE_STRING
+        return f"{value:f}" if is_text or value != value.to_integral_value() else str(int(value))
     if isinstance(value, float) and not isfinite(value):
         return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value

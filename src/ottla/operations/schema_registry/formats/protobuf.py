@@ -63,8 +63,7 @@ class Messages:
         """Raises SchemaError if there is no such message."""
         from google.protobuf import json_format  # noqa: PLC0415
 
-        path = FIRST_MESSAGE if name is None else self.path(name)
-        made, prefix = self.at(path), write_indexes(path)
+        made, prefix = self.named(name), write_indexes(self._path_of(name))
 
         def encode(document: Any) -> bytes:
             message = made()
@@ -80,6 +79,10 @@ class Messages:
 
         return encode
 
+    def named(self, name: str | None) -> Any:
+        """The class of the message of this name, or of the first one. Raises SchemaError."""
+        return self.at(self._path_of(name))
+
     def at(self, path: Sequence[int]) -> Any:
         """The class of the message at a path; the order in a file is that of its text. Raises SchemaError."""
         key = tuple(path)
@@ -88,6 +91,9 @@ class Messages:
 
             self._classes[key] = message_factory.GetMessageClass(self._descriptor(key))
         return self._classes[key]
+
+    def _path_of(self, name: str | None) -> tuple[int, ...]:
+        return FIRST_MESSAGE if name is None else self.path(name)
 
     def path(self, name: str) -> tuple[int, ...]:
         """Raises SchemaError."""
