@@ -176,6 +176,7 @@ def test_from_the_first_page_to_a_message_and_back_by_keyboard(
     expect(page.get_by_label("Find settings")).to_be_visible()
     page.keyboard.press("/")
     page.keyboard.type("retention.ms")
+    expect(page.locator("[data-key*='cleanup.policy']")).to_have_count(0)
     tab_to("document.activeElement.dataset.key?.includes('retention.ms')")
     while page.evaluate("document.activeElement.dataset.key") != "retention.ms":
         page.keyboard.press("ArrowDown")
