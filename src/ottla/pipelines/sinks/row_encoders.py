@@ -103,8 +103,13 @@ def checked_json(prefix: bytes, schema: Schema) -> Callable[[Column], Column]:
 
 def _document(row: dict[str, Any], message: Any) -> dict[str, Any]:
     """As Protobuf's JSON has it: no field for null. `message` is its descriptor, None for what is in no schema."""
-    fields = {} if message is None else {**message.fields_by_camelcase_name, **message.fields_by_name}
-    return {name: _value(item, fields.get(name), name) for name, item in row.items() if item is not None}
+    return {name: _value(item, _field(message, name), name) for name, item in row.items() if item is not None}
+
+
+def _field(message: Any, name: str) -> Any:
+    if message is None:
+        return None
+    return message.fields_by_name.get(name) or message.fields_by_camelcase_name.get(name)
 
 
 def _value(value: Any, field: Any, name: str) -> Any:
