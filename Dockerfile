@@ -18,7 +18,7 @@ COPY pyproject.toml setup.py README.md LICENSE ./
 COPY src src
 # The hot files are compiled here, and the libraries of the console's pages fetched; compiler and Node stay behind.
 RUN python -m venv /opt/ottla \
-    && /opt/ottla/bin/python src/ottla/console/libraries.py \
+    && /opt/ottla/bin/python src/ottla/console/fetch_libraries.py \
     && /opt/ottla/bin/pip install --no-cache-dir --disable-pip-version-check ".[$EXTRAS]" \
     && /opt/ottla/bin/python -m compileall -q /opt/ottla/lib
 

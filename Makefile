@@ -1,35 +1,35 @@
-# make run and make test do all of their own set-up; nothing outside this folder is touched but Debian packages that are missing.
+# `make run` and `make test` set up everything they need, inside this folder; only missing Debian packages go elsewhere.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find src -name '*.py')
-# pytest rewrites the assertions of every file that it imports. Where bytecode is not kept, each of the processes below
-# does that again, and each program that a test starts is compiled again.
+# Without bytecode files every pytest process rewrites the assertions again, and every program that a test starts is
+# compiled again.
 unexport PYTHONDONTWRITEBYTECODE
-# setuptools leaves a list of our files there: pytest would take all of ottla for a plugin, and rewrite it, too.
+# setuptools writes a list of our files there: pytest would treat all of ottla as a plugin and rewrite its assertions.
 LEFT_BEHIND := src/ottla.egg-info
 FIRST := console,registry,compile
 EXTRAS := cli,console,registry,test,check,compile,bench,pipelines
 DATA ?= data
-# Files keep together: they share a broker, a cluster or a Spark. The longest are begun first (tests/conftest.py).
+# The tests of a file share a broker, a cluster or a Spark session. The longest files start first (tests/conftest.py).
 SHARED := --dist loadfile --no-loadscope-reorder
 TWO := -n 2 $(SHARED)
-# Tests with brokers wait for half of their time, for a session that ends, say: then others have the processors.
+# Tests with brokers wait half of the time, for a session timeout for example: other tests use the processors then.
 FOUR := -n 4 $(SHARED)
-# Two targets side by side, unless whoever calls has said already how many.
+# Two targets in parallel, unless the caller passes --jobs.
 BESIDE = $(if $(findstring jobserver,$(MAKEFLAGS)),,--jobs 2)
-# A machine that stands still for seconds fails a test with real processes now and then: such a test gets a second try,
-# and the report names it. One that hangs is ended after five minutes; where it hangs inside a library's C, its whole
-# process ends with all stacks printed. What took longest is told, so that it can be made shorter.
+# A test with real processes fails if the machine stalls for seconds: it gets a second try, and the report names it. A
+# test that hangs is stopped after five minutes; if it hangs in the C code of a library, pytest prints all stacks and
+# exits. --durations shows the slowest tests.
 REAL := --reruns 1 -rfER --durations 30 --timeout 300 -o faulthandler_timeout=330 -o faulthandler_exit_on_timeout=true
 
-.PHONY: install run test check unit pure conformance cluster pipelines browser processes pages clients faults bench wheels clean
+.PHONY: install run test check docs unit pure conformance cluster pipelines browser processes pages clients faults bench wheels clean
 
-# One core compiles while the other one fetches Spark.
+# One core compiles while the other one downloads Spark.
 install: $(VENV)/installed
 	@$(MAKE) --no-print-directory $(BESIDE) $(VENV)/compiled $(VENV)/everything pages
 
-# What a broker needs: little, so that `make run` has one soon. It gets Spark while the broker is running already.
+# Only what a broker needs, so that `make run` starts one soon; Spark is installed while the broker runs.
 $(VENV)/installed: pyproject.toml tools/prepare.sh
 	@echo "setting up, step 1 of 3: packages of the system, if any are missing"
 	bash tools/prepare.sh $(PYTHON) broker
@@ -39,18 +39,18 @@ $(VENV)/installed: pyproject.toml tools/prepare.sh
 	rm -rf $(LEFT_BEHIND)
 	touch $@
 
-# What the console's pages are made with, by npm; without npm, by that of a package from PyPI. Done already: nothing.
+# The JavaScript libraries of the console, by npm, or by the npm of a PyPI package. Does nothing if they are there.
 pages: $(VENV)/installed
-	$(BIN)/python src/ottla/console/libraries.py
+	$(BIN)/python src/ottla/console/fetch_libraries.py
 
-# Files that run once per record or request are compiled when a C compiler is there; without one they serve as they are.
+# Files that run once per record or request are compiled if there is a C compiler; else they run as plain Python.
 $(VENV)/compiled: $(VENV)/installed setup.py $(SOURCES)
 	@echo "setting up, step 3 of 3: compiling the hot files (about half a minute)"
 	bash tools/compile.sh $(BIN)/python
 	$(BIN)/python -m compileall -q src
 	touch $@
 
-# Spark, clients of others, checkers: for tests and for those who develop.
+# Spark, other clients, linters: for tests and for development.
 $(VENV)/everything: $(VENV)/installed
 	@echo "setting up for tests: packages of the system, if any are missing"
 	bash tools/prepare.sh $(PYTHON) tests
@@ -62,8 +62,7 @@ $(VENV)/everything: $(VENV)/installed
 run: $(VENV)/compiled pages
 	$(BIN)/ottla demo --install --data $(DATA)
 
-# What works on one core, or waits, leaves the other one to what is beside it: types beside units, and Spark beside the
-# tests that wait for sessions to end.
+# Each pair below uses the two cores well: type checks beside unit tests, and Spark beside tests that wait for timeouts.
 test: install
 	@$(MAKE) --no-print-directory $(BESIDE) check unit
 	@$(MAKE) --no-print-directory pure
@@ -74,34 +73,40 @@ check: install
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python tools/check_house.py
+	$(BIN)/python tools/check_rules.py
+	$(BIN)/python tools/check_words.py
+	$(BIN)/zensical build --strict
 
-# Steps of long requests are counted by a profiler, which does not see into compiled files, and those take no stand-ins:
-# `pure` has these tests.
+# The documentation site in build/site. It needs no network: `python3 -m http.server --directory build/site`.
+docs: install
+	$(BIN)/zensical build --strict
+
+# The two ignored files count steps with a profiler and replace functions, neither of which works in compiled files:
+# `pure` runs them.
 unit: install
-	$(BIN)/pytest tests/unit tests/fuzz $(TWO) $(foreach each,long_requests produce_waiting,--ignore=tests/unit/broker/test_$(each).py)
+	$(BIN)/pytest tests/unit tests/fuzz $(TWO) $(foreach each,offload delayed_produce,--ignore=tests/unit/broker/test_$(each).py)
 
-# The very same files without their compiled twins. Logs made for a dialogue or a simulation fit only these.
+# The same files as plain Python. The logs of dialogues and simulations need the plain modules.
 pure: install
 	OTTLA_PURE=1 $(BIN)/pytest $(addprefix tests/unit/,protocol storage network replication broker) tests/dialogues tests/simulation $(TWO)
 
-# From here on with real processes. Long rounds (make faults), units and simulations get no second try. The next two and
-# the browser in one go: what one test waits, another one works.
+# From here on with real processes. `make faults`, unit tests and simulations get no second try. `processes` runs three
+# targets in one pytest run: while one test waits, another one works.
 processes: install
 	$(BIN)/pytest tests/conformance tests/faults tests/cluster tests/browser $(FOUR) $(REAL)
 
 conformance: install
 	$(BIN)/pytest tests/conformance tests/faults $(FOUR) $(REAL)
 
-# A real ZooKeeper and three real brokers: one round of each fault. The long rounds are in `make faults`.
+# A real ZooKeeper and three real brokers: one round of each fault. `make faults` runs many rounds.
 cluster: install
 	$(BIN)/pytest tests/cluster $(FOUR) $(REAL)
 
-# Real Spark against a real broker. Both wait a lot: two sessions of Spark side by side are done much sooner than one.
+# Real Spark against a real broker. Both wait a lot: two Spark sessions in parallel finish much sooner than one.
 pipelines: install
 	$(BIN)/pytest tests/pipelines $(TWO) $(REAL)
 
-# The console in a real browser (Debian's chromium), with real brokers, which hold only what these tests look for.
+# The console in a real browser (Debian's chromium), with real brokers that hold only the data of these tests.
 browser: install
 	$(BIN)/pytest tests/browser $(TWO) $(REAL)
 
@@ -115,7 +120,7 @@ faults: install
 bench: install
 	$(BIN)/python -m bench
 
-# An sdist, and a compiled manylinux wheel for each Python from 3.11 to 3.13 that is there, in dist/.
+# An sdist, and a compiled manylinux wheel for each installed Python from 3.11 to 3.13, in dist/.
 wheels:
 	$(PYTHON) tools/wheels.py
 

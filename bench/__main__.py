@@ -1,4 +1,4 @@
-"""Entry of `python -m bench`."""
+"""Entry point of `python -m bench`."""
 
 import shutil
 import signal
@@ -12,7 +12,7 @@ from bench.paths import DOCS
 from bench.report import terminal_table, write_report
 from bench.results import Results
 from bench.run import Run, results_path
-from ottla.broker.file_limits import raise_file_limit
+from ottla.broker.startup import raise_file_limit
 
 
 def main() -> int:
@@ -46,7 +46,7 @@ def _measure(options: Options) -> int:
 
 
 def _report(results: Results, options: Options) -> None:
-    """The page always goes to the output folder, and to docs/ after a run of everything."""
+    """The page is always written to the output folder, and after a complete run also to docs/."""
     print()
     print(terminal_table(results))
     print()

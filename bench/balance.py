@@ -23,15 +23,15 @@ from confluent_kafka import Message, Producer
 from bench.kafka_process import LOG_OPTION, kafka_jars
 from ottla.base.names import TopicPartition
 from ottla.base.placement.balance import plan_balance, steps
-from ottla.base.placement.broker_loads import BrokerRoom, PartitionLoad, figures_of, skew
+from ottla.base.placement.broker_loads import BrokerCapacity, PartitionLoad, figures_of, skew
 from ottla.base.placement.new_partitions import place_replicas
-from ottla.cli.cluster.moving import AT_ONCE, THROTTLE
+from ottla.cli.cluster.replica_moves import COPIES_AT_ONCE, THROTTLE
 from ottla.client.client import Client
-from ottla.operations.reassignment.carrying import carry_out
-from ottla.operations.reassignment.facts import ClusterFacts, gather
+from ottla.operations.reassignment.cluster_model import ClusterModel, load_cluster_model
+from ottla.operations.reassignment.executor import execute
 from ottla.operations.reassignment.journal import Journal
+from ottla.operations.reassignment.moves import bytes_to_copy
 from ottla.operations.reassignment.plan import parse_plan
-from ottla.operations.reassignment.progress import bytes_to_copy
 from ottla.testing.cluster import Cluster
 
 QUIET: dict[str, Any] = {"log_level": 0, "error_cb": lambda _: None}
@@ -53,14 +53,14 @@ def run(megabytes: int, quiet_seconds: float, throttle: int) -> dict[str, Any]:
         fill(cluster.bootstrap, megabytes, chance)
         cluster.add_broker().start()
         with Client(cluster.bootstrap) as client:
-            facts = gather(client, 1.0)
+            facts = load_cluster_model(client, 1.0)
             theirs = kafkas_plan(cluster.bootstrap, sorted({load.partition.topic for load in facts.loads}))
             ours = plan_balance(facts.loads, facts.brokers, takers={4}).rows
             results["fill"] = {"Apache Kafka": outcome(facts, theirs), "ottla": outcome(facts, ours)}
             before = pulse(cluster.bootstrap, quiet_seconds)
             copied, seconds = move_under_load(client, cluster.bootstrap, facts, ours, throttle)
             after = pulse(cluster.bootstrap, quiet_seconds)
-            again = gather(client, 1.0)
+            again = load_cluster_model(client, 1.0)
             second = plan_balance(again.loads, again.brokers, takers={4}).rows
     quiet = percentile([*before, *after], 99)
     results["producers"] = {
@@ -78,7 +78,7 @@ def run(megabytes: int, quiet_seconds: float, throttle: int) -> dict[str, Any]:
 
 
 def plan_times() -> dict[str, dict[str, float]]:
-    """10,000 partitions on 20 brokers: seconds in all, and the longest slice in ms, by this thread's own time."""
+    """10,000 partitions on 20 brokers: total seconds, and the longest slice in ms of this thread's CPU time."""
     found = {}
     for new in (0, 1, 4):
         chance = Random(new)
@@ -92,8 +92,8 @@ def plan_times() -> dict[str, dict[str, float]]:
                 loads.append(PartitionLoad(name, row, int(own * 2**30), own * 1e5, own * 2e5))
         slices = []
         gc.collect()
-        gc.disable()  # as a controller does meanwhile
-        running = steps(loads, {broker: BrokerRoom() for broker in range(1, 21)})
+        gc.disable()  # as the controller does
+        running = steps(loads, {broker: BrokerCapacity() for broker in range(1, 21)})
         while True:
             began = time.thread_time()
             try:
@@ -107,7 +107,7 @@ def plan_times() -> dict[str, dict[str, float]]:
 
 
 def kafkas_plan(bootstrap: str, topics: Sequence[str]) -> Rows:
-    """What kafka-reassign-partitions.sh --generate of Apache Kafka proposes for the same cluster."""
+    """The plan of Apache Kafka's kafka-reassign-partitions.sh --generate for the same cluster."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump({"version": 1, "topics": [{"topic": name} for name in topics]}, file)
         file.flush()
@@ -128,7 +128,7 @@ def kafkas_plan(bootstrap: str, topics: Sequence[str]) -> Rows:
     return parse_plan(proposed).replicas
 
 
-def outcome(facts: ClusterFacts, rows: Rows) -> dict[str, Any]:
+def outcome(facts: ClusterModel, rows: Rows) -> dict[str, Any]:
     after = figures_of(facts.loads, rows, sorted(facts.brokers))
     copied = sum(size or 0 for size in bytes_to_copy(rows, facts.rows, facts.sizes).values())
     skews = {name: round(skew([getattr(one, name) for one in after]) or 0.0, 3) for name in FIGURES}
@@ -139,7 +139,7 @@ def outcome(facts: ClusterFacts, rows: Rows) -> dict[str, Any]:
 
 
 def fill(bootstrap: str, megabytes: int, chance: Random) -> None:
-    """Topics of different sizes, with partitions that differ by a little."""
+    """Topics of different sizes, with slightly different partitions."""
     producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 20, **QUIET})
     weights = [chance.lognormvariate(0, 0.7) for _ in range(TOPICS)]
     records = megabytes * 1_000_000 // RECORD_BYTES // REPLICAS
@@ -153,7 +153,7 @@ def fill(bootstrap: str, megabytes: int, chance: Random) -> None:
 
 
 def pulse(bootstrap: str, seconds: float, is_over: threading.Event | None = None) -> list[float]:
-    """Records at an even pace, acks=all: ms until each was acknowledged, the first second apart."""
+    """Records at a constant rate, acks=all: ms until each was acknowledged, without the first second."""
     producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0, **QUIET})
     found: list[tuple[float, float]] = []
 
@@ -176,17 +176,19 @@ def pulse(bootstrap: str, seconds: float, is_over: threading.Event | None = None
 
 
 def move_under_load(
-    client: Client, bootstrap: str, facts: ClusterFacts, rows: Rows, throttle: int
+    client: Client, bootstrap: str, facts: ClusterModel, rows: Rows, throttle: int
 ) -> tuple[list[float], float]:
-    """Carry a plan out while producers write: their times, and how long it took."""
+    """Execute a plan while producers write: their latencies, and the duration."""
     is_over = threading.Event()
     times: list[float] = []
     writer = threading.Thread(target=lambda: times.extend(pulse(bootstrap, 3600, is_over)))
     writer.start()
     time.sleep(1.5)
     began = time.monotonic()
-    journal = Journal("add 4", facts.cluster_id, 0, {name: facts.rows[name] for name in rows}, rows, throttle, AT_ONCE)
-    told = carry_out(client, journal, lambda _: None, lambda _: None)
+    journal = Journal(
+        "add 4", facts.cluster_id, 0, {name: facts.rows[name] for name in rows}, rows, throttle, COPIES_AT_ONCE
+    )
+    told = execute(client, journal, lambda _: None, lambda _: None)
     seconds = time.monotonic() - began
     is_over.set()
     writer.join()

@@ -18,14 +18,14 @@ VALUES_IN_POOL = 64
 
 
 class Batch(NamedTuple):
-    """A record batch of format 2 and how many records it holds."""
+    """A record batch of format 2 and its record count."""
 
     data: bytes
     records: int
 
 
 class ReadBatch(NamedTuple):
-    """Where a stored batch starts and ends in offsets, and whether its checksum is right."""
+    """Start and end offset of a stored batch, and whether its checksum is valid."""
 
     base_offset: int
     next_offset: int
@@ -34,7 +34,7 @@ class ReadBatch(NamedTuple):
 
 @cache
 def payloads(size: int, count: int = VALUES_IN_POOL) -> list[bytes]:
-    """Different JSON-like values of exactly `size` bytes; in a batch lz4 makes them two or three times smaller."""
+    """Distinct JSON-like values of exactly `size` bytes; in a batch lz4 compresses them by a factor of two to three."""
     source = random.Random(7)
     return [_payload(size, source) for _ in range(count)]
 
@@ -61,7 +61,7 @@ def batch_of_bytes(bytes_max: int, record_bytes: int) -> Batch:
 
 
 def read_batches(records: bytes | bytearray | memoryview) -> list[ReadBatch]:
-    """Walks over whole stored batches; a cut one at the end is left out."""
+    """Iterate over complete stored batches; a truncated last one is skipped."""
     found: list[ReadBatch] = []
     position = 0
     while position + 61 <= len(records):

@@ -1,4 +1,4 @@
-"""`python -m bench.big [PART ...]`: what is said about size, each claim with the figure that shows it.
+"""`python -m bench.big [PART ...]`: the figures behind each claim about size.
 
 billion: a topic of 1,000,000,000 records on the disk: written, read by offset and by time in the middle, also
   after a clean stop and after kill -9, read by Spark, shortened by retention, compacted; whatever is read is compared.
@@ -29,7 +29,7 @@ from bench.paths import cache_folder
 from bench.procfs import memory, wait_until_quiet
 from bench.raw_client import create_topic, create_topics, produce_one
 from bench.worker import run_apart
-from ottla.broker.file_limits import raise_file_limit
+from ottla.broker.startup import raise_file_limit
 
 TOPIC = "numbered"
 TIMEOUT_S = 3600.0
@@ -58,7 +58,7 @@ def main() -> int:
     parser.add_argument("--no-kafka", action="store_true", help="ottla alone")
     parser.add_argument("--output", type=Path, help="write the figures to a file, too")
     options = parser.parse_args()
-    raise_file_limit()  # inherited: one a connection, on both sides; Apache Kafka opens three a partition
+    raise_file_limit()  # inherited: one per connection, on both sides; Apache Kafka opens three per partition
     found = {name: parts[name](options) for name in options.part or parts}
     text = json.dumps(found, indent=1)
     print(text)
@@ -129,7 +129,7 @@ def start_again(broker: BrokerProcess, by_force: bool) -> Figures:
 
 
 def shorten(broker: BrokerProcess, segment_bytes: int) -> Figures:
-    """Keep a tenth of the bytes, in whole segments: what that takes, and where the topic begins then."""
+    """Keep a tenth of the bytes, in whole segments: the duration, and the new start offset."""
     kept = int(disk_gb(broker) * 1e9) // 10
     began = time.perf_counter()
     alter(broker, {"retention.bytes": str(kept)})
@@ -141,7 +141,7 @@ def shorten(broker: BrokerProcess, segment_bytes: int) -> Figures:
 
 
 def compact(broker: BrokerProcess, batch_records: int, end: int) -> Figures:
-    """Every batch has the same keys: all but the newest of each, and the active segment, may go."""
+    """Every batch has the same keys: all but the newest record of each, and the active segment, may be removed."""
     before = disk_gb(broker)
     began = time.perf_counter()
     alter(broker, {"cleanup.policy": "compact", "retention.bytes": "-1", "min.cleanable.dirty.ratio": "0.01"})

@@ -1,4 +1,4 @@
-"""A broker as a child process: started on free ports and an empty data folder, always stopped, its data removed."""
+"""A broker as a child process: started on free ports with an empty data folder, always stopped, its data removed."""
 
 import os
 import shutil
@@ -20,8 +20,8 @@ START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 15.0
 POLL_SECONDS = 0.002
 LOG_TAIL_BYTES = 2000
-# For both systems: the files of a deleted topic go away at once, and with them what the kernel would still write back
-# during the next measurement; a group starts when its first member asks. All other settings are the systems' defaults.
+# For both systems: files of a deleted topic are removed at once, so their dirty pages are not written back during the
+# next measurement; a group rebalances when its first member joins. All other settings are defaults.
 SHARED_SETTINGS = {
     "log.segment.delete.delay.ms": "1000",
     "log.initial.task.delay.ms": "1000",
@@ -39,12 +39,12 @@ class BrokerProcess(ABC):
         self.host = host
         self.settings = settings or {}  # on top of the defaults
         self.startup_s = 0.0
-        self.idle_topics: dict[str, int] = {}  # what a section has left behind for the next one: name, partitions
+        self.idle_topics: dict[str, int] = {}  # topics of a section for the next one: name, partitions
         self.port = free_port()
         self.folder = runs_folder() / f"{self.system}-{self.port}"
         self.data_folder = self.folder / "data"
         self._process: subprocess.Popen[bytes] | None = None
-        self._log_position = 0  # where the output of the present process begins
+        self._log_position = 0  # start of the current process's output
 
     def __enter__(self) -> Self:
         self.data_folder.mkdir(parents=True)
@@ -67,14 +67,14 @@ class BrokerProcess(ABC):
 
     @abstractmethod
     def prepare(self) -> None:
-        """Writes the settings and formats the data folder; not part of the start-up time."""
+        """Write the settings and format the data folder; not part of the start-up time."""
 
     @abstractmethod
     def command(self) -> list[str]:
         """The command that serves in the foreground."""
 
     def is_ready(self) -> bool:
-        """Whether the broker says that it serves; a system without such a sign is ready when it answers."""
+        """Whether the broker reports that it is ready; a system without such a sign is ready when it answers."""
         return True
 
     @property
@@ -87,13 +87,13 @@ class BrokerProcess(ABC):
         return Target(self.host, self.port, self._process.pid)
 
     def log_text(self) -> str:
-        """What the present process has written."""
+        """The output of the current process."""
         if not self.log_path.exists():
             return ""
         return self.log_path.read_bytes()[self._log_position :].decode(errors="replace")
 
     def end(self, seconds_max: float, *, by_force: bool) -> float:
-        """Ends the process and keeps its data, for launch() to go on with; the seconds that took."""
+        """End the process and keep its data for launch(); return the duration in seconds."""
         assert self._process is not None
         start = time.perf_counter()
         if by_force:
@@ -103,7 +103,7 @@ class BrokerProcess(ABC):
         return time.perf_counter() - start
 
     def launch(self) -> float:
-        """Starts the process without waiting for an answer; the moment of its start (perf_counter)."""
+        """Start the process without waiting for an answer; return the start time (perf_counter)."""
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
         self._log_position = self.log_path.stat().st_size if self.log_path.exists() else 0
         command = self.command()
@@ -113,14 +113,14 @@ class BrokerProcess(ABC):
         return start
 
     def check_alive(self, start: float, seconds_max: float) -> None:
-        """BenchError if the process has ended, or is still not ready after so long."""
+        """BenchError if the process has ended, or is not ready in time."""
         if not self.is_alive:
             raise BenchError(f"{self.system} ended while it started: {self.log_text()[-LOG_TAIL_BYTES:]}")
         if time.perf_counter() - start > seconds_max:
             raise BenchError(f"{self.system} is not ready after {seconds_max:.0f} s; see {self.log_path}")
 
     def stop(self) -> None:
-        """Ends the broker politely, then by force, and removes its data."""
+        """Terminate the broker, kill it after a timeout, and remove its data."""
         if self._process is not None:
             stop_child(self._process, STOP_SECONDS_MAX)
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -147,7 +147,7 @@ def free_port() -> int:
 
 
 def runs_folder() -> Path:
-    """Data of this run; folders of runs that were killed are removed on the way."""
+    """Data of this run; removes the folders of killed runs."""
     parent = cache_folder() / "runs"
     for folder in parent.glob("*"):
         if not Path(f"/proc/{folder.name}").exists():

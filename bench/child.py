@@ -15,7 +15,7 @@ _libc = ctypes.CDLL(None)
 def start_child(
     command: list[str], *, cwd: Path, output: IO[bytes] | None = None, pass_fds: list[int] | None = None
 ) -> subprocess.Popen[bytes]:
-    """A group of its own keeps Ctrl-C away from it: we stop our children in order instead."""
+    """In its own group Ctrl-C does not reach it: the benchmark stops its children in order."""
     return subprocess.Popen(
         command,
         cwd=cwd,
@@ -29,7 +29,7 @@ def start_child(
 
 
 def stop_child(process: subprocess.Popen[bytes], seconds_max: float) -> None:
-    """Ends the process politely, and by force after a while; then whatever is left of its group."""
+    """Terminate the process, kill it after a timeout, and then the rest of its group."""
     if process.poll() is None:
         process.terminate()
         try:
@@ -37,7 +37,7 @@ def stop_child(process: subprocess.Popen[bytes], seconds_max: float) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-    with suppress(ProcessLookupError):  # nobody is left, as it should be
+    with suppress(ProcessLookupError):  # the group has already ended
         os.killpg(process.pid, signal.SIGKILL)
 
 

@@ -28,10 +28,11 @@ from ottla.base.names import TopicPartition
 from ottla.base.topic_settings import TopicSettings
 from ottla.protocol.batches import build_batch
 from ottla.protocol.records import Record
-from ottla.storage.cleaning.job import CleanedGroup, CleanFailure, CleanJob, CleanReport, SegmentFacts, decode_reply
-from ottla.storage.cleaning.swap import SegmentSwap, swap_at_once
+from ottla.storage.cleaning.job import CleanedGroup, CleanFailure, CleanJob, CleanReport, SegmentInfo, decode_reply
+from ottla.storage.cleaning.swap import SegmentSwap, swap_blocking
 from ottla.storage.descriptors import DescriptorPool
-from ottla.storage.log import Log, create_log
+from ottla.storage.log import Log
+from ottla.storage.log_dir import create_log
 
 NOW_MS = 1_700_000_000_000
 CLEANER = (sys.executable, "-m", "ottla.storage.cleaning.process")
@@ -40,7 +41,7 @@ BATCH_RECORDS = 16
 TIMEOUT_S = 600.0
 
 
-# A broker that looks for work all the time.
+# A broker that looks for cleanable logs continuously.
 EAGER = {"log.cleaner.backoff.ms": "100", "log.retention.check.interval.ms": "1000"}
 
 
@@ -72,7 +73,7 @@ def measure_speed(records: int, keys: int, value_bytes: int) -> Figures:
         started = time.monotonic()
         reports = list(clean_rounds(log))
         seconds = time.monotonic() - started
-        log.abandon()
+        log.close_files()
     return {
         "log_mb": log_bytes / 1e6,
         "rounds": float(len(reports)),
@@ -124,8 +125,8 @@ def take_replies(log: Log, lines: Iterator[bytes]) -> CleanReport:
             raise BenchError(reply.message)
         if isinstance(reply, CleanedGroup) and not reply.is_unchanged:
             old = [by_base[base_offset] for base_offset in reply.base_offsets]
-            swap_at_once(SegmentSwap(log, log.directory, old, reply), NOW_MS)
-            for path in log.take_deleted(NOW_MS * 2):
+            swap_blocking(SegmentSwap(log, log.directory, old, reply), NOW_MS)
+            for path in log.take_due_deletions(NOW_MS * 2):
                 Path(path).unlink(missing_ok=True)
     raise BenchError("the cleaner ended too early")
 
@@ -135,7 +136,7 @@ def job_for(log: Log) -> CleanJob:
         topic="bench",
         partition=0,
         directory=log.directory,
-        segments=[SegmentFacts(segment.base_offset, segment.size) for segment in log.segments[:-1]],
+        segments=[SegmentInfo(segment.base_offset, segment.size) for segment in log.segments[:-1]],
         first_dirty_offset=log.cleaned_offset,
         first_uncleanable_offset=log.active.base_offset,
         log_start_offset=0,
@@ -175,7 +176,7 @@ def write_bulk(target: Target, seconds: float) -> Figures:
 
 @contextmanager
 def cleaned_beside(broker: OttlaProcess, megabytes: int) -> Iterator[None]:
-    """Topics full of records that wait for the cleaner, which begins now and must not be done before the end."""
+    """Topics full of uncleaned records; cleaning starts now and must not finish before the measurement ends."""
     topics = [new_topic_name("dirty") for _ in range(4)]
     with Connection(broker.target) as connection:
         settings = {**TOPIC_CONFIGS, **COMPACTED, "min.compaction.lag.ms": "86400000"}
@@ -190,7 +191,7 @@ def cleaned_beside(broker: OttlaProcess, megabytes: int) -> Iterator[None]:
 
 
 def let_clean(target: Target, topics: list[str]) -> None:
-    """Take the lag back that has kept the cleaner away."""
+    """Reset the lag setting that has held the cleaner back."""
     client = AdminClient({"bootstrap.servers": target.bootstrap})
     no_lag = ConfigEntry("min.compaction.lag.ms", "0", incremental_operation=AlterConfigOpType.SET)
     resources = [ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[no_lag]) for topic in topics]

@@ -25,8 +25,8 @@ from ottla.testing.cluster import Cluster
 RECORD = b"x" * 1000
 QUIET: dict[str, Any] = {"log_level": 0, "error_cb": lambda _: None}
 WAIT_SECONDS_MAX = 120.0
-# Between two rolls. librdkafka waits twice as long after each connection that it loses (up to reconnect.backoff.max.ms,
-# 10 s) and forgets that only when none was lost for so long: nobody restarts a broker every two seconds.
+# Pause between two rolls. librdkafka doubles its wait after each lost connection (up to reconnect.backoff.max.ms, 10 s)
+# and resets it only after that time without a loss: restarts every two seconds are unrealistic.
 REST_SECONDS = 12.0
 
 
@@ -43,7 +43,7 @@ class Node(Protocol):
 
 
 class System:
-    """A running cluster, whichever it is."""
+    """A running cluster of either system."""
 
     def __init__(self, name: str, bootstrap: str, nodes: list[Node], wipe: Callable[[Any], None]) -> None:
         self.name = name
@@ -68,7 +68,7 @@ class System:
             future.result(90)
 
     def partitions(self, topic: str) -> dict[int, Any]:
-        """Whatever broker answers first knows them."""
+        """Metadata from the first broker that answers."""
         try:
             return dict(self.admin.list_topics(topic, timeout=10).topics[topic].partitions)
         except Exception:  # noqa: BLE001 (a cluster in the middle of a fail-over)
@@ -99,7 +99,8 @@ class System:
 
 
 class Pulse(threading.Thread):
-    """A record to each partition again and again, acks=all, client settings as they are; knows when each was acked."""
+    """Writes to each partition continuously, acks=all, default client settings; stores the time of each
+    acknowledgement."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
         super().__init__(daemon=True)
@@ -265,7 +266,7 @@ def refill(system: System, megabytes: int) -> dict[str, float]:
 
 
 def many_partitions(system: System, partitions: int) -> dict[str, float]:
-    """Created, and then the broker that leads a third of them is killed."""
+    """Create them, then kill the broker that leads a third of them."""
     created = system.create_topic("many", partitions)
     leaders = system.leaders("many")
     pulse_at = next(index for index, leader in leaders.items() if leader != system.controller_id())
@@ -325,7 +326,7 @@ def run_ottla(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def run_kafka(options: argparse.Namespace) -> dict[str, Any]:
-    """A broker of KRaft that has lost its disk must be formatted again, as its operator would have to do."""
+    """A KRaft broker with an empty disk must be formatted again, as its operator would do."""
     with KafkaCluster(3) as cluster:
         nodes: list[Any] = list(cluster.nodes)
         return measure(System("kafka", cluster.bootstrap, nodes, lambda node: node.wipe()), options)

@@ -1,8 +1,8 @@
-"""`python -m bench.console`: the console with a large cluster and five people who look at it, in Debian's chromium.
+"""`python -m bench.console`: the console with a large cluster and five viewers, in Debian's chromium.
 
 One broker with 1,000 topics, 10,000 partitions and 2,000 groups: how soon lists are painted, sorted and filtered, the
-longest task of any page, memory, requests at the broker. Then three brokers, one of which is killed while somebody
-looks. Times are those that the pages themselves see. `--quick` is a tenth of it all, to see whether it works.
+longest task of any page, memory, requests at the broker. Then three brokers, one of which is killed during
+viewing. Times are measured in the pages. `--quick` runs a tenth of the load, as a smoke test.
 """
 
 import argparse
@@ -35,8 +35,9 @@ from ottla.testing.cluster import Cluster
 
 CHROMIUM = "/usr/bin/chromium"
 READY = re.compile(r"^ottla console ready on (\S+)$", re.MULTILINE)
+LINK = re.compile(r"^ottla console: the link to sign in with is in (\S+) ", re.MULTILINE)
 COUNT = re.compile(r'ottla_request_seconds_count\{request="(\w+)"\} (\S+)')
-OUR_OWN = ("Produce", "ApiVersions", "InitProducerId")  # what the producer of this benchmark asks for
+OUR_OWN = ("Produce", "ApiVersions", "InitProducerId")  # requests of this benchmark's own producer
 WAIT_SECONDS_MAX = 180.0
 TOPICS, PARTITIONS, GROUPS, COMMITTED = 1_000, 10, 2_000, 5
 VIEWERS = ("", "/topics", "/groups", "/brokers", "/topics/topic-0001")
@@ -56,7 +57,7 @@ GOALS = {
     "a change in the page, s": 2.0,
     "a dead broker, s": 5.0,
 }
-# In every page from its beginning: when its first row was painted, and its longest task.
+# In every page: the time of its first painted row, and its longest task.
 WATCH = """
 globalThis.seen = { painted: null, longest: 0 };
 new PerformanceObserver((list) => {
@@ -69,7 +70,7 @@ const look = () => {
 };
 requestAnimationFrame(look);
 """
-# Do something, and wait for the frame in which the rows are others.
+# Perform an action and wait for the frame in which the rows have changed.
 UNTIL_CHANGED = """async ([kind, text]) => {
     const rows = () => [...document.querySelectorAll("tbody tr[data-key]")].slice(0, 5);
     const shown = () => rows().map((row) => row.dataset.key).join();
@@ -91,7 +92,7 @@ UNTIL_CHANGED = """async ([kind, text]) => {
 
 
 class MeasuredBroker(OttlaProcess):
-    """Counts its requests where we can read them."""
+    """A broker whose request counts are readable here."""
 
     def prepare(self) -> None:
         self.metrics_port = free_port()
@@ -135,6 +136,9 @@ class Console:
         found = READY.search(self.log.read_text())
         assert found is not None
         self.address = found[1]
+        link = LINK.search(self.log.read_text())
+        assert link is not None
+        self.link = Path(link[1]).read_text().strip()
         self.ask("/api/session")
         self.first_answer_s = time.monotonic() - began
 
@@ -148,7 +152,9 @@ class Console:
         return f"<Console {self.address}>"
 
     def ask(self, path: str) -> Any:
-        with urllib.request.urlopen(f"{self.address}{path}", timeout=30) as answer:
+        headers = {"Authorization": f"Bearer {self.link.partition('token=')[2]}"}
+        request = urllib.request.Request(f"{self.address}{path}", headers=headers)
+        with urllib.request.urlopen(request, timeout=30) as answer:
             return json.loads(answer.read())
 
     def memory_mb(self) -> float:
@@ -181,18 +187,20 @@ def fill(bootstrap: str, topics: int, groups: int) -> None:
             commit_offsets(client, f"group-{number:04}", {TopicPartition(topic, each): 0 for each in range(COMMITTED)})
 
 
-def new_page(browser: Browser) -> Page:
+def new_page(browser: Browser, console: Console) -> Page:
+    """In a new browser profile with the link's cookie."""
     context = browser.new_context(viewport={"width": 1280, "height": 800}, locale="en-GB")
+    context.request.get(console.link)
     context.add_init_script(WATCH)
     page = context.new_page()
     page.set_default_timeout(WAIT_SECONDS_MAX * 1000)
     return page
 
 
-def painted_s(browser: Browser, address: str) -> float:
-    """From the address to the first row, in a browser that was never there."""
-    page = new_page(browser)
-    page.goto(address)
+def painted_s(browser: Browser, console: Console, path: str) -> float:
+    """Seconds from the navigation to the first row, in a new browser profile."""
+    page = new_page(browser, console)
+    page.goto(f"{console.address}{path}")
     while (found := page.evaluate("seen.painted")) is None:
         time.sleep(0.02)
     page.context.close()
@@ -202,10 +210,12 @@ def painted_s(browser: Browser, address: str) -> float:
 def measure_lists(browser: Browser, console: Console, figures: dict[str, float]) -> None:
     start = f"{console.address}/c/default"
     for name, path in (("topics", "/topics"), ("groups", "/groups"), ("overview", "")):
-        figures[f"{name} painted, s"] = statistics.median(painted_s(browser, start + path) for _ in range(ROUNDS))
+        figures[f"{name} painted, s"] = statistics.median(
+            painted_s(browser, console, f"/c/default{path}") for _ in range(ROUNDS)
+        )
     sorts, filters = [], []
     for path, titles in (("/topics", ("Topic", "Topic", "Topic")), ("/groups", ("Group", "Group", "Group"))):
-        page = new_page(browser)
+        page = new_page(browser, console)
         page.goto(start + path)
         page.locator("tbody tr[data-key]").first.wait_for()
         sorts += [page.evaluate(UNTIL_CHANGED, ["sort", title]) for title in titles]
@@ -215,7 +225,7 @@ def measure_lists(browser: Browser, console: Console, figures: dict[str, float])
 
 
 def measure_change(browser: Browser, console: Console, figures: dict[str, float]) -> None:
-    page = new_page(browser)
+    page = new_page(browser, console)
     page.goto(f"{console.address}/c/default/topics?q=made-here")
     page.get_by_role("button", name="Create topic").click()
     page.get_by_label("Name").fill("made-here")
@@ -229,10 +239,10 @@ def measure_change(browser: Browser, console: Console, figures: dict[str, float]
 def measure_viewers(
     browser: Browser, console: Console, broker: MeasuredBroker, seconds: float, figures: dict[str, float]
 ) -> None:
-    """Five people look while records come in: what that costs, and how smooth it is."""
+    """Five viewers while records arrive: cost and smoothness."""
     pages = []
     for path in VIEWERS:
-        page = new_page(browser)
+        page = new_page(browser, console)
         page.goto(f"{console.address}/c/default{path}")
         page.locator("tbody tr[data-key], .figures .figure").first.wait_for()
         pages.append(page)
@@ -271,7 +281,7 @@ def measure_dead_broker(browser: Browser, folder: Path, figures: dict[str, float
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
         for future in admin.create_topics([NewTopic("held", 6, 3)]).values():
             future.result(60)
-        page = new_page(browser)
+        page = new_page(browser, console)
         page.goto(f"{console.address}/c/default/brokers")
         page.locator("tbody tr[data-key]").nth(2).wait_for()
         wait_for(lambda: console.ask("/api/clusters/default/overview")["partitions"] >= 6, "the topic")

@@ -1,4 +1,4 @@
-"""What a section gets: the broker that runs now, and the means to measure it."""
+"""The context of a section: the running broker, and the means to measure it."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -43,7 +43,7 @@ class Context:
         return self.keep(name, self.apart(load, *arguments, **_))
 
     def apart(self, load: Callable[Concatenate[Target, P], R], *arguments: P.args, **_: P.kwargs) -> R:
-        """As measure(), without keeping what comes back: to warm up and to prepare."""
+        """Like measure(), but discards the figures: to warm up and to prepare."""
         result: R = run_apart(self.options.timeout_s, load, self.target, *arguments)
         return result
 
@@ -53,14 +53,14 @@ class Context:
         return figures
 
     def serve_again(self, topics: dict[str, int], small: str, seconds_max: float) -> Figures:
-        """Starts the broker that has ended and waits until all these partitions are served."""
+        """Restart the ended broker and wait until all these partitions are served."""
         started = self.broker.launch()
         watch = Watch(self.target, started, lambda: self.broker.check_alive(started, seconds_max))
         return watch.run(topics, small)
 
     @contextmanager
     def topic(self, purpose: str, partitions: int, fill_cache: bool = False) -> Iterator[str]:
-        """A new topic for one measurement; with fill_cache the page cache is put into its usual state before."""
+        """A new topic for one measurement; with fill_cache the page cache is normalized before."""
         if fill_cache:
             self.progress.say("fills the page cache")
             self.page_cache.fill()
@@ -71,7 +71,7 @@ class Context:
             self._wait_until_gone(name)
 
     def _wait_until_gone(self, topic: str) -> None:
-        """Until the files of a deleted topic are gone; what they had not written back yet is then forgotten too."""
+        """Wait until the files of a deleted topic are removed, so that their dirty pages are dropped."""
         end = time.monotonic() + DELETE_SECONDS_MAX
         while time.monotonic() < end and next(self.broker.data_folder.glob(f"{topic}-*"), None):
             time.sleep(0.05)

@@ -1,7 +1,7 @@
 """`python -m bench.controller`: what a controller costs, with up to 1,000,000 partitions on up to 1,000 brokers.
 
-Brokers and the disks of the store are played (played_cluster.py, played_store.py); controller, watches, feed and deltas
-are ottla's own. `--zookeeper N` does one size in the real ZooKeeper. Each size runs in a process of its own.
+Brokers and the store's disks are simulated (played_cluster.py, played_store.py); controller, watches, feed and deltas
+are ottla's own. `--zookeeper N` does one size in the real ZooKeeper. Each size runs in its own process.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ from bench import controller_zookeeper
 from bench.played_cluster import POLL_VERSION, Candidate, PlayedBroker, PlayedCluster
 from bench.played_store import PlayedStore
 from ottla.base.clock import SystemClock
+from ottla.base.gc_pause import configure_collector
 from ottla.base.names import TopicPartition
-from ottla.base.uncollected import settle_garbage_collector
-from ottla.broker.cluster.poll_loop import apply_apart
-from ottla.broker.handlers.metadata import TOPICS_AT_ONCE
-from ottla.broker.metadata_topics import MetadataTopics
-from ottla.broker.slices import pieces_of
+from ottla.broker.cluster.metadata_poller import apply_offloaded
+from ottla.broker.handlers.metadata import TOPICS_PER_SLICE
+from ottla.broker.metadata_cache import MetadataCache
+from ottla.broker.offload import chunks
 from ottla.controller.cluster.deltas import Place
-from ottla.controller.decisions.changes import commit_partitions
-from ottla.controller.decisions.isr import ANY_EPOCH, IsrChange
-from ottla.controller.decisions.machine import Decision, MorePartitions, NewTopic
-from ottla.controller.decisions.preferred import ElectionType, decide_elections
+from ottla.controller.decisions.decision import Decision, partition_operations
+from ottla.controller.decisions.isr_changes import ANY_BROKER_EPOCH, IsrChange
+from ottla.controller.decisions.preferred_election import ElectionType, decide_elections
+from ottla.controller.decisions.topic_changes import NewPartitions, NewTopic
 from ottla.controller.image import MetadataImage
-from ottla.protocol.codec import decode_answer
-from ottla.protocol.messages.cluster_poll import ClusterPollResponse
+from ottla.protocol.codec import decode_response
+from ottla.protocol.messages.inter_broker import ClusterPollResponse
 
 QUICK = ((10_000, 10), (20_000, 20), (100_000, 100))
 FULL = tuple((partitions, brokers) for partitions in (10_000, 100_000, 1_000_000) for brokers in (10, 100, 1_000))
 TOPIC_PARTITIONS, REPLICAS = 10, 3
 METADATA_VERSION = 12
 CREATED_AT_ONCE = 500  # topics
-EVENTS = 60  # of each kind, with nobody who polls; fewer when all do
+EVENTS = 60  # of each kind without polling brokers; fewer with them
 TOLD_EVENTS = 10
 Event = Callable[[int], Awaitable[Any]]
 
 
 class Loop:
-    """The longest callback of the event loop since the last question, in ms of CPU: others may use the machine, too."""
+    """The longest callback of the event loop since the last call, in ms of CPU time, which excludes other processes."""
 
     def __init__(self) -> None:
         self.longest_ms = 0.0
@@ -72,7 +72,7 @@ class Loop:
 
 
 class Meter:
-    """CPU of this process without that of the played store, time, and the longest callback."""
+    """CPU of this process without the simulated store, wall time, and the longest callback."""
 
     def __init__(self, cluster: PlayedCluster, loop: Loop) -> None:
         self.cluster = cluster
@@ -104,14 +104,14 @@ async def measure(partitions: int, brokers: int) -> dict[str, Any]:
     found: dict[str, Any] = {"partitions": partitions, "brokers": brokers}
 
     def note(**figures: Any) -> None:
-        """Told at once, too: the largest sizes take minutes."""
+        """Also printed immediately: the largest sizes take minutes."""
         named = {name.replace("__", "-").replace("_", " "): value for name, value in figures.items()}
         found.update(named)
         print(json.dumps(named), file=sys.stderr, flush=True)
 
     note(filled=await fill(cluster, partitions, meter))
     gc.collect()
-    settle_garbage_collector()
+    configure_collector()
     await settle(cluster)
     note(idle=await idle(meter))
     note(**await measure_events(cluster, meter, EVENTS))
@@ -146,28 +146,28 @@ async def fill(cluster: PlayedCluster, partitions: int, meter: Meter) -> dict[st
 
 
 async def create(cluster: PlayedCluster, wanted: list[NewTopic]) -> Any:
-    """Nobody polls yet, so nobody is waited for."""
+    """No broker polls yet, so the controller waits for none."""
     service = cluster.controller.controller
-    service._await_seen = nobody  # type: ignore[method-assign]
+    service._await_acknowledged = no_broker  # type: ignore[method-assign]
     try:
         return await service.create_topics(wanted)
     finally:
-        del service._await_seen
+        del service._await_acknowledged
 
 
-async def nobody(_: int) -> None: ...
+async def no_broker(_: int) -> None: ...
 
 
 async def settle(cluster: PlayedCluster) -> None:
-    """Until the controller has looked at all that its own writes have stirred up."""
-    chores = cluster.controller.membership.watches._chores
+    """Wait until the controller has processed all its own writes."""
+    chores = cluster.controller.membership.watches._work_queue
     while chores._due:
         await asyncio.sleep(0.05)
     await asyncio.sleep(0.5)
 
 
 async def idle(meter: Meter) -> dict[str, float]:
-    """What a controller does when nothing happens, for a second."""
+    """The cost of an idle controller, for a second."""
     meter.begin()
     seconds = 6
     await asyncio.sleep(seconds)
@@ -175,7 +175,7 @@ async def idle(meter: Meter) -> dict[str, float]:
 
 
 def events_of(cluster: PlayedCluster, start: int = 0) -> dict[str, Event]:
-    """Each takes a number, and is about another topic with every number."""
+    """Each takes a number and uses another topic for every number."""
     service = cluster.controller.controller
 
     def name(number: int) -> str:
@@ -187,7 +187,7 @@ def events_of(cluster: PlayedCluster, start: int = 0) -> dict[str, Event]:
     async def isr(number: int) -> None:
         topic = service.image.topics[name(number)]
         state = topic.partitions[0]
-        kept = tuple((broker, ANY_EPOCH) for broker in state.isr if broker in (state.leader, *state.isr[:2]))
+        kept = tuple((broker, ANY_BROKER_EPOCH) for broker in state.isr if broker in (state.leader, *state.isr[:2]))
         change = IsrChange(topic.topic_id, 0, state.leader_epoch, state.partition_epoch, kept)
         leader = service.image.brokers[state.leader]
         (answer,) = await service.alter_partitions(leader.id, leader.epoch, [change])
@@ -203,23 +203,23 @@ def events_of(cluster: PlayedCluster, start: int = 0) -> dict[str, Event]:
         assert not results[0].error, results
 
     async def grown(number: int) -> None:
-        service._await_seen = nobody  # type: ignore[method-assign]
-        (result,) = await service.create_partitions([MorePartitions(name(number), TOPIC_PARTITIONS + 1)])
-        del service._await_seen
+        service._await_acknowledged = no_broker  # type: ignore[method-assign]
+        (result,) = await service.create_partitions([NewPartitions(name(number), TOPIC_PARTITIONS + 1)])
+        del service._await_acknowledged
         assert not result.error
 
     return {"topic created": created, "ISR change": isr, "leader change": leader, "partition added": grown}
 
 
 async def stray(cluster: PlayedCluster, names: list[str]) -> None:
-    """The second replica leads, so that there is something to elect."""
+    """Make the second replica the leader, so that an election is needed."""
 
     def decide(image: MetadataImage) -> Decision[None]:
         changes = {}
         for name in names:
             old = image.topics[name].partitions[1]
             changes[TopicPartition(name, 1)] = old._replace(leader=old.isr[1], leader_epoch=old.leader_epoch + 1)
-        return Decision(*commit_partitions(image, changes), None)
+        return Decision(*partition_operations(image, changes), None)
 
     await cluster.controller.controller.change(decide, is_urgent=True)
 
@@ -235,7 +235,7 @@ async def repeat(event: Event, meter: Meter, count: int) -> dict[str, float]:
 
 
 async def tell(cluster: PlayedCluster, event: Event, meter: Meter) -> dict[str, float]:
-    """The same, until every broker has seen it."""
+    """The same, until every broker has the change."""
     feed = cluster.controller.controller.feed
     sent = sum(broker.bytes for broker in cluster.brokers.values())
     meter.begin()
@@ -248,14 +248,14 @@ async def tell(cluster: PlayedCluster, event: Event, meter: Meter) -> dict[str, 
 
 
 async def fail_over(cluster: PlayedCluster, meter: Meter) -> dict[str, float]:
-    """A broker is gone: until the others lead what it led, and all of them know."""
+    """A broker fails: until its partitions have new leaders and all brokers know them."""
     number = cluster.size // 2
     image = cluster.controller.image
     led = sum(state.leader == number for topic in image.topics.values() for state in topic.partitions)
     cluster.brokers.pop(number).stop()
     sent = sum(broker.bytes for broker in cluster.brokers.values())
     feed = cluster.controller.controller.feed
-    await asyncio.sleep(0)  # counting is no callback of the controller
+    await asyncio.sleep(0)  # counting is not part of the controller
     meter.begin()
     cluster.remove(number)
     began = time.perf_counter()
@@ -271,7 +271,7 @@ async def fail_over(cluster: PlayedCluster, meter: Meter) -> dict[str, float]:
 
 
 async def join(cluster: PlayedCluster, meter: Meter) -> dict[str, float]:
-    """A broker that knows nothing: all that it is told, and what it does with that."""
+    """A new broker: the metadata sent to it, and its own cost."""
     number, broker = next((id_, each) for id_, each in cluster.controller.image.brokers.items() if id_ != 1)
     joining = PlayedBroker(number, broker.epoch, cluster.controller)
     joining.place = (-1, -1)
@@ -279,22 +279,22 @@ async def join(cluster: PlayedCluster, meter: Meter) -> dict[str, float]:
     data = await joining.ask()
     made = meter.end()
     meter.begin()
-    response, _ = await asyncio.to_thread(decode_answer, ClusterPollResponse, POLL_VERSION, memoryview(data))
-    image, _ = await asyncio.to_thread(apply_apart, MetadataImage(), Place(), response)
+    response, _ = await asyncio.to_thread(decode_response, ClusterPollResponse, POLL_VERSION, memoryview(data))
+    image, _ = await asyncio.to_thread(apply_offloaded, MetadataImage(), Place(), response)
     taken = meter.end()
     assert len(image.topics) == len(cluster.controller.image.topics)
     return {"bytes": len(data), **made, "taken_cpu_ms": taken["cpu_ms"], "taken_wall_ms": taken["wall_ms"]}
 
 
 async def ask_all(image: MetadataImage, meter: Meter) -> dict[str, float]:
-    """A client that wants the metadata of all topics, as the first one after a change of brokers, and as the next."""
-    kept = MetadataTopics()
+    """Metadata of all topics for a client: the first request after a broker change, and the next."""
+    kept = MetadataCache()
     times = []
     for _ in "ab":
         meter.begin()
         size = 0
-        for some in pieces_of(list(image.topics.values()), TOPICS_AT_ONCE):
-            size += sum(map(len, kept.encoded(image, "PLAINTEXT", METADATA_VERSION, some)))
+        for some in chunks(list(image.topics.values()), TOPICS_PER_SLICE):
+            size += sum(map(len, kept.encode_topics(image, "PLAINTEXT", METADATA_VERSION, some)))
             await asyncio.sleep(0)
         times.append(meter.end())
     first, again = times
@@ -302,7 +302,7 @@ async def ask_all(image: MetadataImage, meter: Meter) -> dict[str, float]:
 
 
 async def take_over(cluster: PlayedCluster, meter: Meter) -> dict[str, float]:
-    """Another broker is elected: reads the tree, and is ready to serve. It has followed the controller before it."""
+    """Another broker is elected: it reads the tree until it is ready. It has followed the previous controller."""
     old = cluster.controller
     new = Candidate(PlayedStore(cluster.ensemble, SystemClock()), cluster.size + 1)
     new.images.image = old.image
@@ -324,7 +324,7 @@ def resident_mb() -> float:
 
 
 def memory_of(image: MetadataImage) -> float:
-    """Of everything that an image holds, each thing counted once."""
+    """The size of all objects in an image, each counted once."""
     seen: set[int] = set()
     total = 0
     left: list[Any] = [image.topics, image.topics_by_id, image.topic_configs, image.names_by_collision_key]
@@ -367,7 +367,7 @@ def main() -> None:
         rows.append(run_apart(partitions, brokers))
         print(json.dumps(rows[-1]), flush=True)
     if options.plots is not None:
-        from bench.scale_plots import write_scale_plots  # noqa: PLC0415 (those who only measure need no plots)
+        from bench.scale_plots import write_scale_plots  # noqa: PLC0415 (a run without plots does not need it)
 
         write_scale_plots(rows, options.plots)
     if options.output is not None:

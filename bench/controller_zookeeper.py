@@ -1,4 +1,4 @@
-"""What one size costs in the real ZooKeeper: writes a second, bytes a partition, a new controller's reading."""
+"""The cost of one size in a real ZooKeeper: writes per second, bytes per partition, a new controller's reading."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from bench.played_cluster import Candidate, registered
 from ottla.base.clock import SystemClock
 from ottla.base.names import TopicPartition
 from ottla.controller import tree
-from ottla.controller.decisions.changes import commit_partitions
-from ottla.controller.decisions.machine import Decision, NewTopic
+from ottla.controller.decisions.decision import Decision, partition_operations
+from ottla.controller.decisions.topic_changes import NewTopic
 from ottla.controller.image import MetadataImage
 from ottla.controller.stores.store import CreateNode
 from ottla.controller.stores.zookeeper.store import ZooKeeperStore
@@ -78,11 +78,11 @@ async def measure(connect: str, partitions: int) -> dict[str, Any]:
 
 
 async def write(candidate: Candidate, lots: list[list[TopicPartition]]) -> int:
-    """State nodes written a second, each lot in one change: what a fail-over, or a leader's proposal, writes."""
+    """State nodes written per second, in batches: the writes of a fail-over or of a leader's proposal."""
 
     def decide(image: MetadataImage, names: list[TopicPartition]) -> Decision[None]:
         states = {name: image.topics[name.topic].partitions[name.partition] for name in names}
-        return Decision(*commit_partitions(image, states), None)
+        return Decision(*partition_operations(image, states), None)
 
     began = time.perf_counter()
     for names in lots:
@@ -91,11 +91,11 @@ async def write(candidate: Candidate, lots: list[list[TopicPartition]]) -> int:
 
 
 async def be_heard(candidate: Candidate) -> None:
-    """Nobody polls, and nobody is to be taken for dead: each says at once that it has seen everything."""
+    """No broker polls, and none must expire: each reports at once that it has seen everything."""
     while True:
         feed = candidate.controller.feed
         for number, broker in candidate.image.brokers.items():
-            candidate.controller.broker_liveness.hear(number, broker.epoch, SystemClock().monotonic_ms())
+            candidate.controller.heartbeats.touch(number, broker.epoch, SystemClock().monotonic_ms())
             feed._note(number, feed.sequence)
         await asyncio.sleep(0.005)
 

@@ -1,8 +1,8 @@
-"""`python -m bench.cores`: what one, two, four and eight brokers of a machine cost (`ottla broker --processes N`).
+"""`python -m bench.cores`: the cost of one, two, four and eight brokers on a machine (`ottla broker --processes N`).
 
 The same load each time, spread over the leaders: CPU of all processes for a request and for a gigabyte, memory of an
-idle broker, requests per second of two brokers beside one, and how long a broker that was killed is away. The client
-is cheap: its requests are prepared, and many are sent at once. It needs ZooKeeper (Java), and nothing else may run.
+idle broker, requests per second of two brokers beside one, and the downtime of a killed broker. The client is
+cheap: its requests are prepared, and many are sent at once. It needs ZooKeeper (Java) and an otherwise idle machine.
 
 Large batches and answers go over eight connections, whatever the number of brokers: each of eight has one, so nothing
 that comes at once can be served at once. One broker with one connection shows what that alone costs.
@@ -30,8 +30,8 @@ from bench.paths import cache_folder
 from bench.procfs import memory, process_tree
 from bench.raw_client import Connection, Target, create_topic, delete_topics
 from bench.worker import run_apart
-from ottla.cli.running.supervisor import KEPT_STEADY_MS
-from ottla.cli.running.up_cluster import is_free
+from ottla.cli.ports import is_free
+from ottla.cli.processes.supervisor import ALWAYS_RESTART_RESET_MS
 from ottla.testing.zookeeper import ZooKeeperProcess
 
 COUNTS = (1, 2, 4, 8)
@@ -42,21 +42,23 @@ BATCH_BYTES = 64 << 10
 FETCH_BYTES = 1 << 20
 WRITE_BYTES_MAX = 1 << 30
 KILLS = 5
-KILL_PAUSE_SECONDS = KEPT_STEADY_MS / 1000 + 1  # a broker that dies again at once is given a growing pause
+KILL_PAUSE_SECONDS = (
+    ALWAYS_RESTART_RESET_MS / 1000 + 1
+)  # a broker that fails repeatedly is restarted after a growing pause
 SETTLE_SECONDS = 3.0
 TIMEOUT_SECONDS = 120.0
 READY = re.compile(r"^ottla broker (\d+) ready on ", re.MULTILINE)
 
 
 class Machine(OttlaProcess):
-    """So many brokers under one supervisor. Its target counts the CPU of all of them, and of the supervisor."""
+    """Several brokers under one supervisor. Its target counts the CPU of all of them, and of the supervisor."""
 
     def __init__(self, log_path: Path, count: int, zookeeper: str) -> None:
         super().__init__(log_path)
         self.count = count
         self.zookeeper = zookeeper
         while not all(is_free(self.port + index) for index in range(count)):
-            self.port = random.randrange(15_000, 30_000)  # not of those that the kernel gives to whoever connects
+            self.port = random.randrange(15_000, 30_000)  # outside of the kernel's ephemeral range
 
     def prepare(self) -> None:
         settings = {
@@ -113,7 +115,7 @@ def memory_figures(machine: Machine) -> Figures:
 
 
 def loads(machine: Machine, seconds: float) -> dict[str, Figures]:
-    """The same work, whatever the number of brokers."""
+    """The same work for any number of brokers."""
     found = {}
     topic = create_topic(machine.target, "small", SMALL_CONNECTIONS)
     target = machine.target_of(topic)
@@ -130,7 +132,7 @@ def loads(machine: Machine, seconds: float) -> dict[str, Figures]:
     for length in (0.5, seconds):
         words = (target, topic, LARGE_CONNECTIONS, FETCH_BYTES, batch_bytes, length)
         found["fetch"] = run_apart(TIMEOUT_SECONDS, fetch.fetch, *words)
-    if machine.count == 1:  # what each of eight brokers has, and nobody else on the machine
+    if machine.count == 1:  # as many as each of eight brokers, without other load
         wanted = (target, topic, 1, BATCH_BYTES, 1000, seconds, WRITE_BYTES_MAX // LARGE_CONNECTIONS)
         found["produce alone"] = run_apart(TIMEOUT_SECONDS, produce.produce, *wanted)
         words = (target, topic, 1, FETCH_BYTES, batch_bytes, seconds)
@@ -150,7 +152,7 @@ def measure(count: int, zookeeper: ZooKeeperProcess, seconds: float, chroot: str
 
 
 def report(results: dict[int, dict[str, Figures]]) -> bool:
-    """A table, and what the goals say about it."""
+    """A table, compared with the goals."""
     print("brokers  requests/s  µs CPU/request  CPU s/GB produced  CPU s/GB fetched  idle MB (own share)")
     for count, found in results.items():
         idle = f"{found['idle']['rss_mb']:.0f} ({found['idle']['pss_mb']:.0f})"

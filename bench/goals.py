@@ -1,4 +1,4 @@
-"""Every figure of the report, and what it must reach."""
+"""Every figure of the report, and its goal."""
 
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ class Goal:
         return f"{'≥' if self.is_minimum else '≤'} {self.bound:g}{f' {TIMES} Kafka' if self.is_ratio else ''}"
 
     def is_met(self, value: float | None, ratio: float | None) -> bool | None:
-        """None when there is nothing to judge."""
+        """None without figures."""
         judged = self._judged(value, ratio)
         if judged is None:
             return None
@@ -101,7 +101,7 @@ def rows() -> list[Row]:
 
 
 def section_titles() -> dict[str, str]:
-    """Sections of the report in their order; memory stands with start-up."""
+    """Sections of the report in their order; memory is listed with start-up."""
     titles = {
         "startup": "Start and memory",
         "sync": "One request in flight",
@@ -356,7 +356,7 @@ def _spark_rows() -> list[Row]:
 
 
 def _callback_rows() -> list[Row]:
-    """A broker tells the longest since its start: where the figure jumps, there the long one was."""
+    """The broker reports the longest callback since its start: the figure jumps where it occurred."""
     return [
         Row(f"longest callback so far, after {section}", f"loop.{section}.longest_callback_ms", "ms")
         for section in SECTIONS

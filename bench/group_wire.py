@@ -1,4 +1,4 @@
-"""Requests of groups and transactions, beside those of wire.py: built in advance, answers read with few steps.
+"""Requests of groups and transactions, like those of wire.py: built in advance, with cheap parsing of answers.
 
 The versions are the last without tagged fields, which Apache Kafka 4 still answers: FindCoordinator 2, JoinGroup 5,
 SyncGroup 3, Heartbeat 3, OffsetCommit 7, OffsetFetch 5, InitProducerId 1. Transactions speak version 2 of their
@@ -15,7 +15,7 @@ from bench.batches import BATCH_BODY, BATCH_HEAD, record_of
 
 GROUP, TRANSACTION = 0, 1
 FIND_COORDINATOR, JOIN_GROUP, HEARTBEAT, SYNC_GROUP, OFFSET_COMMIT, OFFSET_FETCH = 10, 11, 12, 14, 8, 9
-INIT_PRODUCER_ID, END_TXN = 22, 26
+INIT_PRODUCER_ID, END_TXN, CONSUMER_GROUP_HEARTBEAT = 22, 26, 68
 PROTOCOL_TYPE, PROTOCOL, METADATA = "consumer", "range", b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff"
 NO_STRING = b"\xff\xff"
 TRANSACTIONAL = 16
@@ -24,7 +24,7 @@ ERROR_POSITION = 4 + 4  # after correlation id and throttle time
 
 
 class Joined(NamedTuple):
-    """A JoinGroup answer; `members` are told to the leader alone."""
+    """A JoinGroup answer; only the leader gets `members`."""
 
     error: int
     generation: int
@@ -34,7 +34,7 @@ class Joined(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """Who a transactional producer is."""
+    """The identity of a transactional producer."""
 
     producer_id: int
     epoch: int
@@ -48,6 +48,18 @@ def join_request(group: str, member_id: str, session_ms: int) -> bytes:
     body = wire.string(group) + struct.pack(">ii", session_ms, session_ms) + wire.string(member_id) + NO_STRING
     body += wire.string(PROTOCOL_TYPE) + struct.pack(">i", 1) + wire.string(PROTOCOL) + _bytes(METADATA)
     return wire.frame(JOIN_GROUP, 5, body, False)
+
+
+def pattern_heartbeat_request(group: str, member_id: str, pattern: str) -> bytes:
+    """The first heartbeat of a member of the new protocol, version 1."""
+    body = wire.compact_string(group) + wire.compact_string(member_id) + struct.pack(">i", 0)
+    body += b"\0\0" + struct.pack(">i", 300_000)  # no instance, no rack
+    body += b"\0" + wire.compact_string(pattern) + b"\0" + b"\1\0"  # no names, no assignor, nothing owned
+    return wire.frame(CONSUMER_GROUP_HEARTBEAT, 1, body, True)
+
+
+def read_heartbeat_error(answer: bytearray) -> int:
+    return int(ERROR.unpack_from(answer, 4 + 1 + 4)[0])  # after correlation id, tags and throttle time
 
 
 def read_join(answer: bytearray) -> Joined:
@@ -87,7 +99,7 @@ def commit_error_position(topic: str) -> int:
 
 
 def fetch_nothing_request(group: str) -> bytes:
-    """OffsetFetch of no topic: tells whether the group's coordinator is ready (the last two bytes of the answer)."""
+    """OffsetFetch of no topic: shows whether the group's coordinator is ready (the last two bytes of the answer)."""
     return wire.frame(OFFSET_FETCH, 5, wire.string(group) + struct.pack(">i", 0), False)
 
 

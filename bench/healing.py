@@ -1,4 +1,5 @@
-"""`python -m bench.healing`: one of four brokers is killed for good and its disk wiped; nobody touches anything.
+"""`python -m bench.healing`: one of four brokers is killed permanently and its disk wiped, without manual
+intervention.
 
 From the end of the wait (the first move) until everything is in sync and the last move is over, against the bytes that
 the busiest broker has to take or to give, divided by the throttle; and what producers notice meanwhile.
@@ -19,8 +20,7 @@ from bench.balance import PARTITIONS, QUIET, percentile, pulse
 from bench.errors import BenchError
 from bench.paths import cache_folder
 from ottla.base.names import TopicPartition
-from ottla.controller.decisions.healing.journal import FORM
-from ottla.controller.decisions.healing.situation import Limits
+from ottla.controller.self_balancing.heal_state import JOURNAL_FORMAT, HealLimits
 from ottla.testing.cluster import Cluster
 
 TOPIC = "healed"
@@ -83,7 +83,7 @@ def fill(bootstrap: str, megabytes: int, batch_bytes: int) -> None:
 
 
 def watch(cluster: Cluster) -> tuple[list[tuple[TopicPartition, int]], float, list[float]]:
-    """Wait for the moves and for their end: what went where, how long it took, and what producers saw of it."""
+    """Wait for the moves and their end: which replicas moved, how long it took, and the effect on producers."""
     is_over = threading.Event()
     times: list[float] = []
     writer = threading.Thread(target=lambda: times.extend(pulse(cluster.bootstrap, HEAL_SECONDS_MAX, is_over)))
@@ -91,26 +91,26 @@ def watch(cluster: Cluster) -> tuple[list[tuple[TopicPartition, int]], float, li
     began = 0.0
     deadline = time.monotonic() + HEAL_SECONDS_MAX
     while time.monotonic() < deadline:
-        data = cluster.read_node(FORM.path)
-        journal = FORM.decode(data) if data else FORM.empty
+        data = cluster.read_node(JOURNAL_FORMAT.path)
+        journal = JOURNAL_FORMAT.decode(data) if data else JOURNAL_FORMAT.empty
         if journal.moves and not found:
             began = time.monotonic()
             writer.start()
-        found |= {(move.partition, broker) for move in journal.moves for broker in move.new}
+        found |= {(move.partition, broker) for move in journal.moves for broker in move.added}
         if len(found) == COPIES and not journal.moves:
             seconds = time.monotonic() - began
             is_over.set()
             writer.join()
             return sorted(found), seconds, times
         time.sleep(LOOK_SECONDS)
-    raise BenchError(f"not healed after {HEAL_SECONDS_MAX:.0f} s: {cluster.read_node(FORM.path)!r}")
+    raise BenchError(f"not healed after {HEAL_SECONDS_MAX:.0f} s: {cluster.read_node(JOURNAL_FORMAT.path)!r}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.healing", description=__doc__)
     parser.add_argument("--megabytes", type=int, default=2000, help="on the broker that dies (default: 2000)")
     parser.add_argument("--quiet-seconds", type=float, default=15.0, help="of producing before and after")
-    parser.add_argument("--throttle", type=int, default=Limits().throttle_rate, help="bytes a second")
+    parser.add_argument("--throttle", type=int, default=HealLimits().throttle_rate, help="bytes a second")
     parser.add_argument("--batch-bytes", type=int, default=100_000, help="of the producers' batches (default: 100000)")
     parser.add_argument("--output", type=Path, help="write the figures to a file, too")
     options = parser.parse_args()

@@ -26,7 +26,7 @@ LOG_OPTION = f"-Dlog4j2.configurationFile={BENCH / 'log4j2.yaml'}"
 
 
 class KafkaProcess(BrokerProcess):
-    """Broker and controller in one process, as Apache Kafka's quick start has it."""
+    """Broker and controller in one process, as in Apache Kafka's quick start."""
 
     system = "kafka"
 
@@ -93,7 +93,7 @@ def java_version() -> str:
 
 
 def missing_tools() -> list[str]:
-    """What is not installed of the programs that Apache Kafka needs."""
+    """The missing programs that Apache Kafka needs."""
     needed = ["java"] if (cache_folder() / "lib" / f"kafka-server-{kafka_version()}.jar").exists() else ["java", "mvn"]
     return [tool for tool in needed if shutil.which(tool) is None]
 

@@ -1,10 +1,10 @@
-"""`python -m bench.lossy`: what clients notice of a network that loses packets, beside Apache Kafka.
+"""`python -m bench.lossy`: the effect of a network with packet loss on clients, beside Apache Kafka.
 
-Each broker stands on a host of its own, its clients on another; between them is a real link that loses and delays
+Each broker runs on its own host, its clients on another; between them is a real link with loss and delay
 (ottla.testing.lossy_network; congestion control is cubic, as Linux has it). Loads for each kind of link:
-* consumer: 200 messages/s of 1,000 bytes are written beside the broker and read over the link, by librdkafka as it is;
-* producer: the same the other way round;
-  these two run for all systems at the same time, so that nothing else of the machine tells them apart;
+* consumer: 200 messages/s of 1,000 bytes are written locally and read over the link, with librdkafka's defaults;
+* producer: the same in the other direction;
+  these two run for all systems at the same time, under equal conditions;
 * answers: 1 MiB a Fetch, one after the other, as fast as they come (by `sendfile`), one system after the other;
 * followers (`--followers`): three brokers, each on its own host, all links bad; 200 messages/s with acks=all.
 Figures are the longest time without data, the 99th percentile from send to receive, and MB/s. It needs root.
@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.cluster.lossy_cluster import lossy_cluster
 
 from bench import wire
 from bench.batches import batch_of_bytes
@@ -32,7 +33,6 @@ from bench.kafka_process import KafkaProcess
 from bench.loads.fetch import Reader
 from bench.ottla_process import OttlaProcess
 from bench.raw_client import Connection, Target, create_topic
-from ottla.testing.lossy_cluster import lossy_cluster
 from ottla.testing.lossy_network import LossyNetwork
 
 RATE, SIZE_BYTES = 200, 1000
@@ -62,7 +62,7 @@ class System(NamedTuple):
 
 
 class Arrivals:
-    """When messages came, and how old they were."""
+    """Arrival times of messages, and their ages."""
 
     def __init__(self, begin: float) -> None:
         self.begin = begin
@@ -94,7 +94,7 @@ class TimeIsUpError(Exception):
 
 
 class WatchedReader(Reader):
-    """Notes how long no byte of an answer comes."""
+    """Records the longest time without a byte of an answer."""
 
     def watch(self, seconds: float) -> dict[str, float]:
         self.begin = self.last = time.perf_counter()

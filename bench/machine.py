@@ -1,4 +1,4 @@
-"""Facts about the machine and the versions: without them a figure means nothing."""
+"""Facts about the machine and the versions, which every figure depends on."""
 
 import os
 import platform
@@ -58,6 +58,6 @@ def _commit() -> str:
 
 
 def _compiled() -> str:
-    """Which of the files that may be compiled are."""
+    """The compiled ones among the files that may be compiled."""
     found = sorted(path.name.partition(".")[0] for path in (PROJECT / "src" / "ottla").rglob("*.so"))
-    return f"compiled: {', '.join(found)}" if found else "nothing compiled"
+    return f"{len(found)} modules compiled" if found else "nothing compiled"

@@ -1,4 +1,4 @@
-"""Measures what an interval cost: wall time, CPU of the broker, of this client and of everything else."""
+"""Measures the cost of an interval: wall time, CPU of the broker, of this client and of everything else."""
 
 import resource
 import time
@@ -41,14 +41,14 @@ class Meter:
         )
 
     def restart(self) -> None:
-        """Forgets what was measured so far: the load starts only now."""
+        """Discard earlier measurements: the load starts now."""
         self._machine = machine_cpu()
         self._client = _own_cpu_seconds()
         self._broker = cpu_seconds(self.broker_pid)
         self.started = time.perf_counter()
 
     def figures(self, *, requests: int = 0, payload_bytes: int = 0, records: int = 0) -> Figures:
-        """Rates and the broker's CPU per unit of work; kinds of work that were not done are left out."""
+        """Rates and the broker's CPU per unit of work, for kinds of work that were done."""
         figures: Figures = {
             "seconds": self.seconds,
             "broker_cpu_s": self.broker_cpu_s,

@@ -1,4 +1,4 @@
-"""What to measure and for how long, from the command line."""
+"""The sections to measure and their duration, from the command line."""
 
 import argparse
 import time
@@ -45,7 +45,7 @@ class Options:
     idle_s: float
     quiet_s_max: float  # how long to wait until a broker has finished what it still does on its own
     end_to_end_s: float
-    is_quick: bool
+    is_non_blocking: bool
     fills_page_cache: bool
     write_bytes_max: int  # of one measurement: stays below where the kernel makes writers wait for the disk
     fetch_partition_bytes: int
@@ -59,12 +59,12 @@ class Options:
     source: Path | None
 
     def sections_of(self, round_index: int) -> tuple[str, ...]:
-        """What is measured in this round: the long sections only in the first."""
+        """The sections of this round: the long ones only in the first."""
         return tuple(name for name in self.sections if round_index == 0 or name not in ONCE)
 
     @property
     def timeout_s(self) -> float:
-        """No single measurement may take longer, whatever the broker does."""
+        """The limit for a single measurement."""
         return 240 + 10 * (self.seconds + self.warmup_s + self.end_to_end_s)
 
     def for_json(self) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def read_options(arguments: list[str] | None = None) -> Options:
         idle_s=2.0 if quick else 3.0,
         quiet_s_max=4.0 if quick else 10.0,
         end_to_end_s=3.0 if quick else max(6.0, seconds),
-        is_quick=quick,
+        is_non_blocking=quick,
         fills_page_cache=parsed.fill,
         write_bytes_max=min(WRITE_BYTES_MAX, (meminfo_mb("MemTotal") << 20) // MEMORY_SHARE),
         fetch_partition_bytes=(128 if quick else 256) << 20,
@@ -128,7 +128,7 @@ def _systems(parsed: argparse.Namespace) -> tuple[str, ...]:
 
 
 def _chosen(text: str | None, known: tuple[str, ...]) -> tuple[str, ...]:
-    """The named ones in their usual order; all if nothing is named."""
+    """The named ones in their usual order; all without names."""
     names = {name for name in text.split(",") if name} if text else set(known)
     if unknown := names - set(known):
         raise BenchError(f"unknown: {', '.join(sorted(unknown))}; known are {', '.join(known)}")

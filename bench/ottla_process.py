@@ -15,7 +15,7 @@ from bench.procfs import catches_signal
 READY_LINE = re.compile(r"^ottla broker \d+ ready on \S+:\d+", re.MULTILINE)
 CALLBACK_LINE = re.compile(r"longest loop callback: ([\d.]+) ms")
 ANSWER_SECONDS_MAX = 2.0
-# The longest, whatever kept it; and the most time that the loop itself was at work in one, if that was over 10 ms.
+# The longest callback by wall time; and the most CPU time in one, if over 10 ms.
 LOOP_FIGURES = ("longest_callback_ms", "most_running_ms")
 
 
@@ -37,7 +37,7 @@ class OttlaProcess(BrokerProcess):
         return READY_LINE.search(self.log_text()) is not None
 
     def loop_figures(self) -> Figures | None:
-        """The longest callback of the event loop so far; None while the broker does not tell it."""
+        """The longest callback of the event loop so far; None if the broker does not report it."""
         if not self.is_alive or not catches_signal(self.target.pid, signal.SIGUSR1):
             return None
         seen = len(read_loop_lines(self.log_text()))
@@ -53,7 +53,7 @@ class OttlaProcess(BrokerProcess):
 
 
 def read_loop_lines(log: str) -> list[Figures]:
-    """What the broker wrote on each SIGUSR1: lines of JSON with longest_callback_ms in it."""
+    """The broker's output on each SIGUSR1: JSON lines with longest_callback_ms."""
     found = []
     for line in log.splitlines():
         start = line.find('{"')

@@ -1,4 +1,4 @@
-"""Puts the page cache into the same state before every measurement, and throws single files out of it.
+"""Normalizes the page cache before every measurement, and evicts single files.
 
 A machine that has run for a while has its memory full of cached files: a new page comes from reclaim, which is cheap.
 A freshly started virtual machine instead has to take every new page from its host (and gives freed pages back within
@@ -20,7 +20,7 @@ FILL_SECONDS_MAX = 150.0
 
 
 class PageCache:
-    """Fills free memory with the ballast file; remembers where it stopped, so that it reads pages not cached yet."""
+    """Fills free memory with the ballast file; stores its position, so that it reads uncached pages."""
 
     def __init__(self, enabled: bool = True) -> None:
         self.enabled = enabled
@@ -62,7 +62,7 @@ def load(files: Iterable[Path]) -> None:
 
 
 def evict(files: Iterable[Path]) -> int:
-    """Writes the files back and drops their pages; returns how many bytes they have."""
+    """Write the files back and drop their pages; return their size in bytes."""
     total = 0
     for path in files:
         handle = os.open(path, os.O_RDONLY)

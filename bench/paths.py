@@ -1,4 +1,4 @@
-"""Where things lie. Nothing is written outside of the cache folder, the output folder and docs/."""
+"""Locations. Nothing is written outside of the cache folder, the output folder and docs/."""
 
 import os
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""What the steps of pipelines cost, without a broker: `python -m bench.pipeline_steps [state [MINUTES]|window]`.
+"""The cost of pipeline steps, without a broker: `python -m bench.pipeline_steps [state [MINUTES]|window]`.
 
 state: a window that holds 1,000,000 keys in RocksDB is updated batch after batch, for ten minutes or as many as are
-named; the memory of the JVM, told once a minute, must not grow once all keys are there.
+given; the memory of the JVM, printed once per minute, must not grow after all keys exist.
 window: JSON parsed and counted by key in windows of a minute, by our steps and by PySpark written by hand.
 """
 
@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
+from pyspark.sql import functions as F  # noqa: N812 (the usual alias)
 
-from ottla.pipelines.model.fields import Problems, read_spec
+from ottla.pipelines.model.specs import Problems, read_spec
 from ottla.pipelines.spark.session import start_session
 from ottla.pipelines.steps.frame import Frame, source_frame
 from ottla.pipelines.steps.step import Step
-from ottla.pipelines.steps.table import STEPS
+from ottla.pipelines.steps.step_table import STEPS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -39,7 +39,7 @@ SETTINGS = {"spark.ui.enabled": "false", "spark.driver.memory": "2g"}
 
 @dataclass
 class Around:
-    """What steps ask of the pipeline around them."""
+    """The context that steps need."""
 
     spark: SparkSession
     is_streaming: bool = True
@@ -149,7 +149,7 @@ def by_steps(rows: DataFrame, spark: SparkSession) -> DataFrame:
     schema = {"page": "string", "user": "string", "at": "timestamp"}
     frame = applied(frame, "parse", {"format": "json", "schema": schema})
     frame = applied(frame, "watermark", {"time": "at", "delay": "3 minutes"})
-    frame = applied(frame, "window", {"size": "1 minute", "by": ["page"], "count": "views"}).settle()
+    frame = applied(frame, "window", {"size": "1 minute", "by": ["page"], "count": "views"}).drop_marked()
     return frame.rows.select(*frame.columns)
 
 
@@ -159,8 +159,8 @@ def applied(frame: Frame, name: str, fields: dict[str, Any]) -> Frame:
     if step is None:
         raise ValueError(problems)
     if step.KIND != "marks":
-        frame = frame.settle()
-    return step.apply(frame.begin("bench", len(frame.passages) + 1, name, step.KIND))
+        frame = frame.drop_marked()
+    return step.apply(frame.begin("bench", len(frame.applied_steps) + 1, name, step.KIND))
 
 
 def resident_bytes(pid: int) -> int:

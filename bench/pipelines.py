@@ -1,4 +1,4 @@
-"""`python -m bench.pipelines [PART ...]`: what people wait for when they work with pipelines, as they type it.
+"""`python -m bench.pipelines [PART ...]`: durations that users of pipelines experience, with their commands.
 
 start: from `ottla pipeline run` to the first batch in a table, the first and the second time; `check`.
 trial: `ottla pipeline test` with three cases.  sql: `ottla sql` on a terminal, until its prompt and its first row.
@@ -159,7 +159,7 @@ def measure_once(broker: Broker, folder: Path) -> None:
 
 
 def batch_seconds(lines: str) -> float:
-    """Time spent in batches, as the run itself tells it."""
+    """Time spent in batches, as reported by the run."""
     return sum(found.get("batch_ms", 0) for found in map(json.loads, lines.splitlines())) / 1000
 
 

@@ -1,4 +1,5 @@
-"""One real controller, and as many played brokers as wanted: they are registered, poll, and say which changes they saw.
+"""One real controller and any number of simulated brokers: they register, poll, and acknowledge the changes that
+they saw.
 
 Membership, controller, watches, upkeep, healing, feed and the encoding of what each broker is told are ottla's own.
 """
@@ -14,35 +15,36 @@ from bench.played_store import PlayedEnsemble, PlayedStore
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.clock import SystemClock
 from ottla.base.names import TopicPartition
-from ottla.broker.configs.live_settings import LiveSettings
+from ottla.broker.configs.dynamic_config import DynamicConfig
 from ottla.controller import tree
 from ottla.controller.cluster.controller import ClusterController
 from ottla.controller.cluster.encoded_deltas import encode_answer
-from ottla.controller.cluster.healing import Healing
-from ottla.controller.cluster.membership import Membership
-from ottla.controller.cluster.upkeep import Upkeep
+from ottla.controller.cluster.leader_rebalance import LeaderRebalancer
+from ottla.controller.cluster.membership import ClusterMembership
 from ottla.controller.decisions.ottla_version import LEVEL_MAX, SUPPORTED
-from ottla.controller.holder import ImageHolder
-from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
+from ottla.controller.image import BrokerImage, Endpoint, MetadataCache, MetadataImage
+from ottla.controller.self_balancing.healer import Healer
 from ottla.controller.stores.store import CreateNode, DeleteNode, SessionStore
-from ottla.protocol.messages.cluster_poll import ClusterPollRequest
+from ottla.protocol.messages.inter_broker import ClusterPollRequest
 
 POLL_VERSION = 1
 WAIT_MS = 3_000
 
 
 class Candidate:
-    """A broker that can be the controller, without anything but what makes it one."""
+    """A broker with only the parts that are needed to be controller."""
 
     def __init__(self, store: SessionStore, number: int) -> None:
         clock = SystemClock()
         self.number = number
-        self.images = ImageHolder()
-        live = LiveSettings(BrokerSettings({"broker.id": str(number), "min.insync.replicas": "2"}))
+        self.images = MetadataCache()
+        live = DynamicConfig(BrokerSettings({"broker.id": str(number), "min.insync.replicas": "2"}))
         self.controller = ClusterController(store, clock, live, live.check_topic_configs, Random(number), self.images)
-        self.membership = Membership(store, clock, live, self.controller, self.images, answers)
-        self._upkeep = Upkeep(store, self.controller, self.images, self.membership.watches, lambda: live.broker, clock)
-        self._healing = Healing(store, self.controller, self.images, clock, lambda: live.broker, no_disks, no_refills)
+        self.membership = ClusterMembership(store, clock, live, self.controller, self.images, answers)
+        self._upkeep = LeaderRebalancer(
+            store, self.controller, self.images, self.membership.watches, lambda: live.broker, clock
+        )
+        self._healing = Healer(store, self.controller, self.images, clock, lambda: live.broker, no_disks, no_refills)
 
     @property
     def image(self) -> MetadataImage:
@@ -59,14 +61,14 @@ class Candidate:
 
 
 class PlayedBroker:
-    """Polls, and counts the bytes that it is sent."""
+    """Polls, and counts the received bytes."""
 
     def __init__(self, number: int, epoch: int, controller: Candidate) -> None:
         self.number = number
         self.epoch = epoch
         self._controller = controller
         feed = controller.controller.feed
-        self.place = (feed.epoch, feed.sequence)  # as one that has been there all the time
+        self.place = (feed.epoch, feed.sequence)  # as a broker without missed changes
         self.bytes = 0
         self._task: asyncio.Task[None] | None = None
 
@@ -78,7 +80,7 @@ class PlayedBroker:
             self._task.cancel()
 
     async def ask(self) -> bytes:
-        """One poll, and the answer as it goes over the wire."""
+        """One poll, and its encoded answer."""
         epoch, sequence = self.place
         request = ClusterPollRequest(
             broker_id=self.number,
@@ -125,11 +127,11 @@ class PlayedCluster:
         await self.controller.stop()
 
     async def _be_heard(self) -> None:
-        """While nobody polls, so that nobody is taken for dead."""
+        """Keeps non-polling brokers from expiring."""
         while True:
             now_ms = SystemClock().monotonic_ms()
             for number, broker in self.controller.image.brokers.items():
-                self.controller.controller.broker_liveness.hear(number, broker.epoch, now_ms)
+                self.controller.controller.heartbeats.touch(number, broker.epoch, now_ms)
             await asyncio.sleep(1)
 
     def register(self, number: int) -> None:
@@ -162,14 +164,14 @@ def registered(number: int) -> BrokerImage:
 
 
 async def answers(_: BrokerImage) -> bool:
-    """Nobody refuses a connection."""
+    """All connections succeed."""
     return True
 
 
 async def no_disks(_: int) -> None:
-    """Nobody tells how full it is: nothing is healed here."""
+    """No disk usage is reported: nothing is healed here."""
 
 
 async def no_refills(_: int, __: object) -> frozenset[TopicPartition]:
-    """So nobody is told to have anything anew."""
+    """So no broker has to copy anything again."""
     return frozenset()

@@ -1,8 +1,8 @@
 """ZooKeeper's rules in memory, for controllers of a size that no test machine holds: the store of `bench.controller`.
 
 A parent must exist, a node with children stays, versions count, a transaction does all or nothing, ephemeral nodes go
-with their session, watches tell of what was committed. `seconds` is the CPU time that the store itself has taken, so
-that whoever measures a controller can leave it out.
+with their session, watches tell of what was committed. `seconds` is the CPU time of the store itself, which
+measurements of a controller subtract.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class PlayedEnsemble:
-    """The nodes, whose they are, and who watches them."""
+    """The nodes, their owners, and their watches."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {"/": Node(b"", 0, 0)}
@@ -63,7 +63,7 @@ class PlayedEnsemble:
         return outcomes
 
     def commit(self, operations: Sequence[StoreOperation], session: int) -> list[Outcome]:
-        """All of them or none; those of one transaction may build on one another."""
+        """All or none; operations of one transaction may build on one another."""
         undo: list[Callable[[], None]] = []
         self.number += 1
         try:
@@ -76,7 +76,7 @@ class PlayedEnsemble:
         return outcomes
 
     def tell(self, operations: Sequence[StoreOperation], outcomes: Sequence[Outcome]) -> None:
-        """Those who watch."""
+        """Notifies the watches."""
         for operation, outcome in zip(operations, outcomes, strict=True):
             self._tell(operation, outcome.path)
 
@@ -151,7 +151,7 @@ class PlayedEnsemble:
 
 
 class PlayedStore:
-    """One broker's session: a SessionStore that is always in touch. Whatever takes long is done in a thread."""
+    """One broker's session: a SessionStore that never loses its connection. Slow operations run in a thread."""
 
     session_timeout_ms = 18_000
 

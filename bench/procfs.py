@@ -1,4 +1,4 @@
-"""What the kernel knows about processes and the machine. A broker is its process and all its descendants."""
+"""Kernel figures of processes and the machine. A broker is its process and all its descendants."""
 
 import os
 import time
@@ -17,7 +17,7 @@ class Memory(NamedTuple):
 
 
 class MachineCpu(NamedTuple):
-    """Seconds since boot that all cores together were busy, and that the hypervisor kept from us."""
+    """Seconds since boot that all cores were busy, and that the hypervisor withheld."""
 
     busy_s: float
     stolen_s: float
@@ -34,7 +34,7 @@ def process_tree(pid: int) -> list[int]:
             for task in tasks:
                 waiting += map(int, Path(f"/proc/{parent}/task/{task}/children").read_text().split())
         except OSError:
-            continue  # ended while we looked
+            continue  # ended meanwhile
     return found
 
 
@@ -63,7 +63,7 @@ def memory(pid: int) -> Memory:
 
 
 def disk_read_bytes(pid: int) -> int:
-    """Bytes that the process tree had to fetch from the disk: what it read past the page cache."""
+    """Bytes that the process tree read from the disk, not from the page cache."""
     total = 0
     for process in process_tree(pid):
         try:

@@ -20,7 +20,7 @@ SHOWN = {
 
 
 class Progress:
-    """Says where the run is, how long it took so far and, once that is known, how long it will take."""
+    """Shows the current step, the elapsed time and, once known, the remaining time."""
 
     def __init__(self, steps: int) -> None:
         self.steps = max(1, steps)
@@ -45,7 +45,7 @@ class Progress:
             self._write(f"{self._clock()} {self.place} {what}")
 
     def tell(self, measurement: str, figures: Figures) -> None:
-        """Prints the figures of a measurement on a line that stays."""
+        """Print the figures of a measurement on a permanent line."""
         shown = [form.format(figures[name]) for name, form in SHOWN.items() if name in figures]
         self.note(f"{self._clock()} {self.place} {measurement}: {', '.join(shown) or 'done'}")
 

@@ -1,4 +1,4 @@
-"""The measuring instrument: one blocking connection that speaks frames, and the few admin calls that loads need."""
+"""The measuring client: one blocking connection for frames, and the few admin calls that loads need."""
 
 import socket
 import ssl
@@ -12,7 +12,7 @@ from bench import wire
 from bench.batches import batch_of
 from bench.errors import BenchError
 
-# A fresh topic answers for a moment: unknown topic or partition, leader not available, not leader.
+# Transient errors of a new topic: unknown topic or partition, leader not available, not leader.
 ERRORS_OF_A_FRESH_TOPIC = frozenset((3, 5, 6))
 TOPIC_READY_SECONDS_MAX = 120.0
 ANSWER_SECONDS_MAX = 120.0
@@ -40,7 +40,7 @@ class Target(NamedTuple):
 
     @property
     def client_settings(self) -> dict[str, str]:
-        """What librdkafka has to know to get in."""
+        """The connection settings of librdkafka."""
         settings = {"bootstrap.servers": self.bootstrap}
         if self.authority:
             settings |= {"security.protocol": "SASL_SSL" if self.user else "SSL", "ssl.ca.location": self.authority}
@@ -50,12 +50,12 @@ class Target(NamedTuple):
 
 
 class Connection:
-    """A blocking connection; no answer may take longer than ANSWER_SECONDS_MAX."""
+    """A blocking connection with a timeout of ANSWER_SECONDS_MAX."""
 
     def __init__(self, target: Target, timeout_s: float = ANSWER_SECONDS_MAX) -> None:
         self.socket = socket.create_connection((target.host, target.port), timeout_s)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # The kernel keeps the time limit: with Python's own every receive would cost a poll() more.
+        # The kernel enforces the timeout: Python's own would cost a poll() per receive.
         self.socket.settimeout(None)
         seconds = struct.pack("ll", int(timeout_s), int(timeout_s % 1 * 1e6))
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, seconds)
@@ -115,7 +115,7 @@ class Connection:
         return answer
 
     def produce_first(self, request: bytes, topic: str) -> bytearray:
-        """As produce(), and patient with a partition that has no leader yet."""
+        """Like produce(), but retries while a partition has no leader yet."""
         end = time.monotonic() + TOPIC_READY_SECONDS_MAX
         while True:
             answer = self.call(request)
@@ -136,7 +136,7 @@ def check_produced(answer: bytearray, topic: str) -> None:
 
 
 def metadata_is_answered(target: Target) -> bool:
-    """Whether the broker answers Metadata with itself in it; False too while nobody listens."""
+    """Whether the broker's Metadata answer contains itself; False while nothing listens."""
     try:
         with Connection(target, 5) as connection:
             brokers, _ = wire.read_metadata(connection.call(wire.metadata_request([])))
@@ -166,7 +166,7 @@ def create_topics(target: Target, topics: dict[str, int], configs: dict[str, str
 
 
 def delete_topics(target: Target, *topics: str) -> None:
-    """Deletes topics; whether it succeeded is not asked, the data folder goes away at the end anyhow."""
+    """Delete topics; errors are ignored, because the data folder is removed in the end."""
     with Connection(target) as connection:
         connection.call(wire.delete_topics_request(list(topics)))
 

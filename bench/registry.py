@@ -36,7 +36,7 @@ JSON = {"content-type": "application/vnd.schemaregistry.v1+json"}
 
 
 class Registry:
-    """A registry as a child process; `path` stands before every path of the API."""
+    """A registry as a child process; `path` is the prefix of every API path."""
 
     def __init__(self, name: str, command: Callable[[int], list[str]], path: str = "") -> None:
         self.name = name
@@ -62,7 +62,7 @@ class Registry:
 
 
 class Running:
-    """Asks over connections that stay open."""
+    """Sends requests over connections that stay open."""
 
     def __init__(self, pid: int, port: int, path: str) -> None:
         self.pid = pid
@@ -135,7 +135,7 @@ def measure(registry: Registry, log: Path, seconds: float) -> dict[str, float]:
 
 
 def by_id(running: Running, ids: list[int], seconds: float) -> dict[str, float]:
-    """The clients are threads here and cost as much as the server: both systems have the same ones."""
+    """The clients are threads in this process and cost as much as the server, for both systems."""
     times: list[float] = []
     until = time.perf_counter() + seconds
 

@@ -1,4 +1,4 @@
-"""Writes what was measured: a table for the terminal, and docs/performance.md with plots."""
+"""Writes the results: a table for the terminal, and docs/performance.md with plots."""
 
 import os
 from collections.abc import Iterable
@@ -20,34 +20,34 @@ MACHINE_ROWS = {
     "sendfile_answers_50m": "sendfile in answers of 50 MiB, one request at a time",
 }
 FIRST_KEPT = "Three brokers"
-# Beside these a figure says more about the neighbours than about the broker.
+# Beyond this noise a figure depends more on other processes than on the broker.
 NOISE_SHARE_MAX = 0.1
 TWO_CLIENT_SECTIONS = ("end_to_end", "cold")  # where the second client would count among the others
 
 METHOD = """\
-* One system runs at a time, on an empty data folder and free ports of the loopback interface; the order changes from
-  round to round. A figure is the median of the rounds, a ratio is the ratio of the two medians (ottla / Apache Kafka).
-  Sections that take minutes ({once}) are measured in the first round only.
-* Apache Kafka runs as one KRaft node (broker and controller in one process) with the heap and garbage collector
-  options of its own start scripts. Every section warms the broker up with its own load first. Both systems run with
-  their default settings, except that the files of deleted topics go away after a second and that new groups do not
-  wait for more members (`group.initial.rebalance.delay.ms=0`).
-* The client is the same for both and runs in a process of its own: raw blocking sockets with requests built in
-  advance, whose answers are checked for errors; or librdkafka through confluent-kafka with acks=all. Consumers run with
-  `queued.min.messages=1000000` and `fetch.queue.backoff.ms=2`, because librdkafka's defaults stall it for a second
-  whenever 100,000 small messages are queued.
-* ottla checks every record of every batch that it takes, as Apache Kafka does; nothing is switched off.
+* One system runs at a time, on an empty data folder, over loopback; the order alternates. A figure is the median of
+  the rounds, a ratio that of the two medians (ottla / Apache Kafka). Sections that take minutes ({once}) are
+  measured in the first round only.
+* Apache Kafka is one KRaft node with the heap and garbage collector options of its start scripts. Every section
+  warms the broker up first. Both systems have default settings, but deleted files go away after a second, and new
+  groups do not wait for more members (`group.initial.rebalance.delay.ms=0`).
+* The client is a separate process, the same for both: raw blocking sockets with prepared requests, whose answers are
+  checked for errors; or librdkafka through confluent-kafka with acks=all. Consumers have
+  `queued.min.messages=1000000` and `fetch.queue.backoff.ms=2`, because librdkafka's defaults stall it with small
+  messages.
+* ottla checks every record of every batch, as Apache Kafka does.
 * Before each throughput measurement free memory is filled with pages of a ballast file, so that new pages come from
-  reclaim, as on a machine that has run for a while.
-* CPU is the broker's own time (the process and its children, nanosecond steps) divided by the requests or bytes of the
-  measurement. MB are 10⁶ bytes: of record batches over raw sockets, of message values with librdkafka.
-* One measurement writes at most {write_gb:.1f} GB, so that the kernel does not make the writer wait for the disk.
-* The cold reader's file is written back and dropped from the page cache before every time round. A disk whose host
-  caches it is faster than a real one; the figure then shows the work of a cold read, not the waiting."""
+  reclaim, as on a machine in use.
+* CPU is the broker's own time (the process and its children) per request or byte. MB are 10⁶ bytes: of record
+  batches over raw sockets, of message values with librdkafka.
+* One measurement writes at most {write_gb:.1f} GB, so that the writer does not wait for the disk.
+* The cold reader's file is removed from the page cache before every round. If the host caches the disk, the figure
+  shows the work of a cold read, not the waiting."""
 
 LIMITS = """\
-Client and broker share the cores of one machine over loopback, so a fast broker also pays for its client. One partition
-has one replica. Apache Kafka would use more cores where there are more; ottla's unit of scaling is another broker."""
+Client and broker share two cores over loopback, and each partition has one replica. One ottla broker is one process
+on one core, and Apache Kafka uses all cores: with more cores one ottla broker is slower and one per core
+(`--processes`) is faster, see [sixteen cores](#sixteen-cores)."""
 
 
 def terminal_table(results: Results) -> str:
@@ -69,7 +69,7 @@ def write_report(results: Results, path: Path, images: Path) -> None:
 
 
 def kept_sections(path: Path) -> str:
-    """What other commands have measured, and somebody has written down behind the generated part."""
+    """The manually added results of other commands after the generated part."""
     text = path.read_text() if path.exists() else ""
     at = text.find(f"\n## {FIRST_KEPT}\n")
     return text[at:] if at >= 0 else ""
@@ -77,12 +77,13 @@ def kept_sections(path: Path) -> str:
 
 def _page(results: Results, plots: dict[str, str]) -> str:
     options = results.data["options"]
-    quick = ", quick mode: an impression, not a result" if options["is_quick"] else ""
+    quick = ", quick mode: an impression, not a result" if options["is_non_blocking"] else ""
     parts = [
         "# Performance",
         "",
-        f"Generated by `make bench` (`python -m bench`); do not edit. Taken on {results.data['started']},",
-        f"median of {len(results.rounds)}, {options['seconds']:g} s a measurement{quick}.",
+        "This page compares the speed of ottla and Apache Kafka. `make bench` (`python -m bench`) generates it, except",
+        f"the sections from [three brokers](#three-brokers) on. Taken on {results.data['started']}, median of",
+        f"{len(results.rounds)}, {options['seconds']:g} s a measurement{quick}. Tables have the figures with a goal.",
         "",
         *_summary(results),
         "",
@@ -116,7 +117,7 @@ def _noise(results: Results) -> list[str]:
 
 
 def noise(measurements: Iterable[Figures]) -> list[str]:
-    """How much processor time went to others while we measured: the reader must know."""
+    """CPU time of other processes during the run, reported to the reader."""
     cores = os.cpu_count() or 1
     shares = [
         (figures["other_cpu_s"] + figures["stolen_s"]) / (figures["seconds"] * cores)
@@ -152,15 +153,15 @@ def _tables(results: Results) -> list[str]:
     out: list[str] = []
     measured = lines(results)
     for section, title in section_titles().items():
-        members = [line for line in measured if _section_of(line) == section]
+        members = [line for line in measured if _section_of(line) == section and line.row.goal is not None]
         if not members:
             continue
         out += [
             f"## {title}",
             "",
-            "| Figure | Apache Kafka | ottla (range) | Ratio | Goal | Met | CPU Kafka | CPU ottla |",
+            "| Figure | Apache Kafka | ottla (range) | Ratio | CPU (Kafka, ottla) |",
         ]
-        out += ["|---|---:|---:|---:|---|---|---:|---:|", *(_markdown_row(line) for line in members), ""]
+        out += ["|---|---:|---:|---:|---:|", *(_markdown_row(line) for line in members), ""]
     return out
 
 
@@ -175,12 +176,17 @@ def _machine(results: Results) -> list[str]:
 
 
 def _markdown_row(line: Line) -> str:
-    label, kafka, ottla, ratio, goal, met, cpu_kafka, cpu_ottla = _cells(line)
+    label, kafka, ottla, ratio, _, _, *cpu = _cells(line)
     low, high = format_value(line.ottla_low, ""), format_value(line.ottla_high, "")
     if low != high:
         ottla += f" ({low}{DASH}{high})"
-    met = f"**{met.lower()}**" if met == "NO" else met
-    return f"| {label} | {kafka} | {ottla} | {ratio} | {goal} | {met} | {cpu_kafka} | {cpu_ottla} |"
+    return f"| {label} | {kafka} | {ottla} | {ratio} | {_both(*cpu)} |"
+
+
+def _both(kafka: str, ottla: str) -> str:
+    """Two values of the same unit, with the unit once."""
+    number, _, unit = kafka.partition(" ")
+    return f"{number}, {ottla}" if unit and ottla.endswith(f" {unit}") else ", ".join(filter(None, (kafka, ottla)))
 
 
 def _cells(line: Line) -> tuple[str, ...]:

@@ -36,10 +36,10 @@ class Results:
 
     @property
     def is_publishable(self) -> bool:
-        """Whether this is the whole benchmark, run to its end: only that goes to docs/."""
+        """Whether this is a complete run of the whole benchmark: only that is published to docs/."""
         options = self.data["options"]
         is_whole = set(options["sections"]) == set(SECTIONS) and set(options["systems"]) == set(SYSTEMS)
-        return bool(self.data["is_complete"]) and is_whole and not options["is_quick"]
+        return bool(self.data["is_complete"]) and is_whole and not options["is_non_blocking"]
 
     def add(self, round_index: int, system: str, section: str, measurements: dict[str, Figures]) -> None:
         while len(self.rounds) <= round_index:
@@ -56,7 +56,7 @@ class Results:
         return [value for value in found if value is not None]
 
     def shares(self, system: str, path: str, of_system: str, of_path: str) -> list[float]:
-        """The figure as a share of another one, round by round: both were taken within minutes."""
+        """The ratio of two figures, round by round: both were measured within minutes."""
         return [
             part[0] / whole[0]
             for part, whole in (

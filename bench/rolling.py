@@ -12,13 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.cluster.broker_restarts import restart_command
+
 from bench.cluster import REST_SECONDS, Pulse, System, shown
 from bench.errors import BenchError
 from bench.kafka_cluster import KafkaCluster
 from bench.paths import cache_folder
 from ottla.cli.main import main as ottla
 from ottla.testing.cluster import Cluster
-from ottla.testing.restarts import restart_command
 
 TOPIC = "rolling"
 PARTITIONS = 6

@@ -22,7 +22,7 @@ SETTLE_SECONDS = 1.0
 
 
 class Run:
-    """Measures everything that the options ask for; `results` is complete as far as it got."""
+    """Measures everything that the options request; `results` is complete up to the current step."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -46,7 +46,7 @@ class Run:
         for round_index in range(self.options.rounds):
             if "raw" in self.options.sections:
                 self._measure_machine(round_index)
-            # Turn about, so that neither system always has the younger machine.
+            # Alternating, so that neither system always runs first.
             systems = self.options.systems if round_index % 2 == 0 else self.options.systems[::-1]
             sections = self.options.sections_of(round_index)
             for system in systems:

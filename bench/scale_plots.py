@@ -1,4 +1,4 @@
-"""The plots of docs/scale.md, from what bench.controller has measured."""
+"""The plots of docs/scale.md, from the results of bench.controller."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,8 @@
-"""`python -m bench.secure`: what TLS, logins and access rights cost, beside Apache Kafka with the same certificate.
+"""`python -m bench.secure`: the cost of TLS, logins and access rights, beside Apache Kafka with the same
+certificate.
 
-Bytes over TLS, librdkafka over SASL_SSL, a thousand handshakes and a thousand logins with what others notice of them,
-and the same requests with rights on and off. One system after the other, turn about; medians of all rounds.
+Bytes over TLS, librdkafka over SASL_SSL, a thousand handshakes and logins with their effect on other clients, and the
+same requests with and without access rules. The systems alternate; medians of all rounds.
 """
 
 import argparse
@@ -46,7 +47,7 @@ PARTITIONS = 4
 BATCH_BYTES = {"64k": 64 << 10, "1m": 1 << 20}
 WRITE_BYTES_MAX = 2_000_000_000
 FILL_BYTES = 128 << 20
-COMING = 1000  # clients that come in
+COMING = 1000  # new clients
 COMING_AT_ONCE = 4
 RULES = 1000  # besides the one that counts
 TIMEOUT_S = 300.0
@@ -55,7 +56,7 @@ USER, PASSWORD = "bench", "bench-secret"
 
 
 class Doors:
-    """The secured ports of a broker, and what both systems are told about them."""
+    """The secured ports of a broker, and the settings of both systems."""
 
     def __init__(self, folder: Path, *, has_rights: bool) -> None:
         self.ports = {name: free_port() for name in ("SSL", "SASL_SSL", "SASL_PLAINTEXT")}
@@ -88,7 +89,7 @@ class Doors:
 
 
 class SecureKafka(KafkaProcess):
-    """Apache Kafka with these doors."""
+    """Apache Kafka with these ports."""
 
     doors: Doors
 
@@ -104,7 +105,7 @@ class SecureKafka(KafkaProcess):
 
 
 class SecureOttla(OttlaProcess):
-    """ottla with these doors."""
+    """ottla with these ports."""
 
     doors: Doors
 
@@ -203,7 +204,7 @@ def measure_librdkafka(broker: BrokerProcess, doors: Doors, seconds: float) -> d
 
 
 def measure_coming_in(broker: BrokerProcess, target: Target, label: str) -> dict[str, Figures]:
-    """How long a thousand take, and what somebody notices who is there already."""
+    """The duration of a thousand logins, and their effect on a connected client."""
     topic = create_topic(broker.target, "others", 1)
     run(logins.come_in, target, COMING // 4, COMING_AT_ONCE)
     alone = run(one_in_flight.produce, broker.target, topic, 1, 100, 1.0, 2.0)
@@ -218,7 +219,7 @@ def measure_coming_in(broker: BrokerProcess, target: Target, label: str) -> dict
 
 
 def run(load: Any, target: Target, *arguments: Any) -> Any:
-    PAGE_CACHE.fill()  # pages that the machine has never had cost more than what is measured here
+    PAGE_CACHE.fill()  # first-touched memory pages would dominate the measurement
     return run_apart(TIMEOUT_S, load, target, *arguments)
 
 
@@ -231,7 +232,7 @@ def make_user(target: Target) -> None:
 
 
 def make_rules(target: Target) -> None:
-    """One that lets everybody use the topics of the benchmark, and many about others."""
+    """One rule that lets all users access the topics of the benchmark, and many unrelated ones."""
     admin = AdminClient({"bootstrap.servers": target.bootstrap})
 
     def rule(name: str, kind: ResourcePatternType, principal: str) -> AclBinding:
@@ -273,7 +274,7 @@ def make_certificate(folder: Path) -> None:
 
 
 def report(rounds: list[dict[str, dict[str, Figures]]], names: list[str]) -> list[str]:
-    """The figure that counts in each row, its CPU, and the ratio to Apache Kafka's."""
+    """The relevant figure in each row, its CPU, and the ratio to Apache Kafka's."""
     lines = [f"{'':42} {'kafka':>12} {'ottla':>12} {'ratio':>7}   {'CPU':>9} {'CPU':>9}"]
     for row in rounds[0][names[-1]]:
         figure = next(

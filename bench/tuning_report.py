@@ -41,23 +41,23 @@ BROKER_SHARE = Column("broker_ms_per_s", "broker CPU, ms/s", "broker ms/s")
 WIRE_SHARE = Column("wire_bytes_per_s", "wire, B/s", "wire B/s")
 CONNECTIONS = Column("connections", "connections", "connections")
 
-FLOOD = (SPEED, REQUESTS, CLIENT, BROKER, WIRE, DISK)
-PACED = (REQUESTS, P50, P99, CLIENT, BROKER, WIRE, DISK)
+FLOOD = (SPEED, CLIENT, BROKER)
+PACED = (P50, P99, CLIENT, BROKER)
 TABLES: dict[str, tuple[Column, ...]] = {
-    "compression": FLOOD,
-    "reading": (SPEED, CLIENT, BROKER),
-    "linger": PACED,
-    "batch_size": FLOOD,
+    "compression": (*FLOOD, WIRE),
+    "reading": FLOOD,
+    "linger": (REQUESTS, *PACED, WIRE),
+    "batch_size": (SPEED, REQUESTS, CLIENT, BROKER, WIRE),
     "fetch": (REQUESTS, P50, P99, CLIENT_SHARE, BROKER_SHARE, WIRE_SHARE),
     "idle": (REQUESTS, CLIENT_SHARE, BROKER_SHARE, WIRE_SHARE),
     "sockets": FLOOD,
-    "readers": (CONNECTIONS, REQUESTS, P50, P99, CLIENT_SHARE, BROKER_SHARE, WIRE_SHARE),
+    "readers": (CONNECTIONS, P50, P99, CLIENT_SHARE, BROKER_SHARE, WIRE_SHARE),
     "connections": (CONNECTIONS, *PACED),
     "partitions": FLOOD,
     "in_flight": FLOOD,
     "acks": PACED,
     "flush": PACED,
-    "recompression": FLOOD,
+    "recompression": (*FLOOD, WIRE, DISK),
 }
 PLOTS: dict[str, tuple[tuple[str, tuple[Column, ...]], ...]] = {
     "tuning-compression.svg": (("compression", (SPEED, CLIENT, BROKER, WIRE)),),

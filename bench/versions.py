@@ -18,8 +18,7 @@ from tests.cluster.older_version import VARIABLE, make_newer, make_older, older_
 
 from bench.cluster import REST_SECONDS, Pulse, System
 from bench.paths import cache_folder
-from ottla.testing.cluster import Cluster
-from ottla.testing.cluster_broker import ClusterBroker
+from ottla.testing.cluster import Cluster, ClusterBroker
 
 TOPIC, PARTITIONS = "rolling", 6
 RATIO_MAX = 1.2  # of the worst roll that changes the version, by the worst restart

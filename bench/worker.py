@@ -1,7 +1,7 @@
-"""Runs a load in a process of its own, so that the client's interpreter lock and memory are nobody else's.
+"""Runs a load in a separate process, with its own interpreter lock and memory.
 
-The parent names a function and its arguments; the child calls it and sends back what it returns. A function that others
-must wait for gets a first argument to call when it is set up, and wait_ready() returns then.
+The parent passes a function name and its arguments; the child calls it and sends back the result. A function that other
+processes wait for calls its first argument when it is ready, and wait_ready() returns then.
 """
 
 import importlib

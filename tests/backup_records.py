@@ -57,7 +57,7 @@ def read(bootstrap: str, topic: str, partitions: int) -> list[bytes]:
             "group.id": "backup-reader",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
-            "fetch.wait.max.ms": 10,  # the end is told by an answer without records
+            "fetch.wait.max.ms": 10,  # an answer without records marks the end
             "isolation.level": "read_committed",
         }
     )

@@ -1,8 +1,8 @@
 """Brokers for tests: real processes, started from a properties file as a user would start them.
 
-`bootstrap` is one broker for the whole session; `broker_factory` gives a test a broker with settings of its own.
+`bootstrap` is one broker for the whole session; `broker_factory` gives a test a broker with its own settings.
 With OTTLA_TEST_BOOTSTRAP=HOST:PORT the session uses that broker instead (this is how every expectation is proven on
-Apache Kafka), and the tests that need a process of their own (marker `needs_ottla`) are skipped.
+Apache Kafka), and the tests that need their own process (marker `needs_ottla`) are skipped.
 """
 
 import os
@@ -26,15 +26,16 @@ DESCRIPTORS = 20_000
 FOREIGN_BOOTSTRAP = os.environ.get("OTTLA_TEST_BOOTSTRAP", "")
 TESTS = Path(__file__).parent
 
-# Files that take longest are begun first (Makefile: --no-loadscope-reorder): one of them at the end would keep one
-# process busy while the others have nothing left to do. `pytest --durations=40` tells which they are.
+# The slowest files start first (Makefile: --no-loadscope-reorder): one of them at the end would keep one process busy
+# while the others are idle. `pytest --durations=40` lists them.
 LONGEST = (
     "simulation/brokers/test_brokers", "simulation/brokers/test_more_brokers", "simulation/cluster/test_cluster",
-    "unit/broker/test_long_requests", "simulation/test_simulation",
+    "unit/broker/test_offload", "simulation/test_simulation",
     "cluster/test_faults", "cluster/test_versions", "cluster/test_rolling", "cluster/test_balance",
     "cluster/test_healing", "cluster/test_deploy", "cluster/test_cuts", "cluster/test_coordinators",
     "cluster/test_replication",
     "cluster/test_walkthrough", "cluster/test_topics", "cluster/test_damaged_nodes", "cluster/test_cluster_migration",
+    "conformance/test_falling_behind", "conformance/test_monitor",
     "conformance/test_long_requests", "faults/test_transaction_steps", "conformance/test_tls",
     "conformance/test_access_rights", "conformance/test_recipes", "conformance/test_sasl", "faults/test_exactly_once",
     "conformance/test_java", "conformance/test_internal_records", "conformance/test_monitoring",
@@ -47,17 +48,13 @@ LONGEST = (
     "pipelines/test_sinks", "pipelines/test_sink_tables",
 )  # fmt: skip
 
-# How long an example takes is the machine's business: it may have others to do.
+# No deadline for an example: the machine may be busy.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
 
-# Helper modules are imported as `conformance.raw` and so on: with importlib mode pytest adds no folder itself.
-if str(TESTS) not in sys.path:
-    sys.path.insert(0, str(TESTS))
-
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Why a test needed its second try: else nobody would ever find out."""
+    """Print why a test needed its second try: pytest itself prints only that it passed."""
     for report in terminalreporter.stats.get("rerun", ()):
         terminalreporter.section(f"first try of {report.nodeid}")
         terminalreporter.line("\n".join(report.longreprtext.splitlines()[-60:]))
@@ -147,7 +144,7 @@ class Broker:
         return self.start()
 
     def discard(self) -> None:
-        """Clean up after a test, whatever state the process is in."""
+        """Clean up after a test, in any state of the process."""
         if self.is_running:
             self.kill9()
 
@@ -161,9 +158,9 @@ BrokerFactory = Callable[..., Broker]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # A run in the background of a shell begins with Ctrl-C ignored, and so would every tool that a test interrupts.
+    # A background job of a shell ignores Ctrl-C, and so would every tool that a test interrupts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    # Logs that a test leaves as a crash would stay open: with a shell's usual 1,024 descriptors there would be too few.
+    # Logs that a test leaves as after a crash stay open: the usual limit of 1,024 descriptors would be too low.
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS if hard < 0 else min(hard, DESCRIPTORS), hard))
     config.addinivalue_line("markers", "needs_ottla: needs a broker process of its own, not a foreign broker")
@@ -213,7 +210,7 @@ def bootstrap(broker: Broker | None) -> str:
 def broker_factory(tmp_path: Path) -> Iterator[BrokerFactory]:
     """Makes started brokers: `broker_factory(message_max_bytes=1000)` sets `message.max.bytes`.
 
-    What is still running at the end is stopped, and held to the same rules as the broker of the session.
+    Brokers that still run at the end are stopped, with the same checks as the broker of the session.
     """
     made: list[Broker] = []
 

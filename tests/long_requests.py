@@ -1,7 +1,7 @@
 """Requests that are legal and long: for every array of every request one in which that array is long.
 
-They are made from what the message classes say about themselves, so that an API that is added, or a field, is tried
-without anybody thinking of it. The rest of a request is such that a handler does not refuse it at the first look.
+They are generated from the message classes, so that a new API or a new field is tried
+without a change here. The rest of a request is such that a handler does not refuse it at the first look.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from uuid import UUID
 
 from ottla.broker.handlers.table import APIS
 from ottla.protocol.apis import ALL_APIS, Api
-from ottla.protocol.layout import Field, Type, fields_in
-from ottla.protocol.schema import ZERO_UUID, layout_of
+from ottla.protocol.schema import ZERO_UUID, Field, Type, fields_in, layout_of
 
 STRING_BYTES_MAX = 32_767
 FieldPath = tuple[str, ...]
 
-# What fields hold that are not long: enough to get past the first checks.
+# Values of the fields that are not long: enough to pass the first checks.
 PLAIN: dict[str, Any] = {
     "acks": 1,
     "timeout_ms": 30_000,
@@ -94,7 +93,7 @@ CONFIG_KEYS = ("retention.ms", "segment.bytes", "max.message.bytes", "cleanup.po
 
 
 class Naming(Enum):
-    """What the entries of the long array are called."""
+    """The naming of the entries of the long array."""
 
     EXISTING = "existing"
     UNKNOWN = "unknown"
@@ -102,7 +101,7 @@ class Naming(Enum):
 
 
 class World(NamedTuple):
-    """What exists on the broker that is asked."""
+    """The objects that exist on the broker."""
 
     topics: list[tuple[str, UUID]]  # of one partition each
     wide: tuple[str, UUID]  # a topic of many partitions
@@ -116,7 +115,7 @@ class World(NamedTuple):
 
 @dataclass(frozen=True)
 class LongRequest:
-    """One request, and what is long in it. It is made when it is asked for: most are only looked at."""
+    """One request, and its long field. It is built on demand: most are only inspected."""
 
     api: Api
     version: int
@@ -144,7 +143,7 @@ class LongRequest:
 
 
 def served_apis(*, in_cluster: bool = False) -> list[Api]:
-    return [ALL_APIS[row.key] for row in APIS if in_cluster or not row.is_between_brokers]
+    return [ALL_APIS[row.key] for row in APIS if in_cluster or not row.is_inter_broker]
 
 
 def long_requests(api: Api, count: int, world: World) -> Iterator[LongRequest]:

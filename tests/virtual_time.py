@@ -1,11 +1,11 @@
 """An event loop on which time passes only when nothing is left to do.
 
-A test of a driver that waits, backs off or gives up runs at once and always alike, however busy the machine is: `sleep`
-and timers jump to the next moment that somebody waits for. Work for threads is done on the loop, after a pause of
-virtual time, so that whoever awaits it really waits.
+A test of a driver that waits, backs off or gives up runs at once and is deterministic on a busy machine: `sleep`
+and timers jump to the next moment that a task waits for. Work for threads is done on the loop, after a pause of
+virtual time, so that a caller that awaits it really waits.
 
 With `run(main, poller)` there are real sockets, both ends of which this loop serves: time passes when none of them has
-anything to tell. So a time-out is one of the scene, never one of the machine.
+an event. So a timeout depends on the test, never on the machine.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CALLBACKS_MAX = 5_000_000  # a loop that spins without time passing is a bug, an
 
 
 class StuckError(AssertionError):
-    """Nothing is left that could ever happen, but the test still waits."""
+    """No event can happen any more, but the test still waits."""
 
 
 class _NoSelector(selectors.BaseSelector):
@@ -55,7 +55,7 @@ class _NoSelector(selectors.BaseSelector):
 
 
 class _QuietSelector(_NoSelector):
-    """Asks the poller of the broker's own connections; time goes on when it has been quiet for a moment."""
+    """Polls the broker's own connections; time passes when there was no event for a moment."""
 
     def __init__(self, poller: Poller) -> None:
         super().__init__()
@@ -110,7 +110,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         if self.callbacks > CALLBACKS_MAX:
             raise StuckError("the loop goes round and round")
         if timeout is None:
-            raise StuckError("everybody waits, and nothing will ever happen")
+            raise StuckError("all tasks wait, and nothing will ever happen")
         if timeout > 0:
             self.now = max(self.now, self._next_timer())
 
@@ -132,7 +132,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
                 return
             try:
                 result = func(*args)
-            except BaseException as error:  # noqa: BLE001 (whoever waits for the result gets it)
+            except BaseException as error:  # noqa: BLE001 (raised again where the result is awaited)
                 done.set_exception(error)
             else:
                 done.set_result(result)
@@ -149,7 +149,7 @@ def run(main: Coroutine[Any, Any, T], poller: Poller | None = None) -> T:
 
 
 class LoopClock:
-    """A Clock for code that asks one: it tells the time of the running loop, or that at which one will start."""
+    """A Clock with the time of the running loop, or the time at which one will start."""
 
     def __init__(self, epoch_ms: int = 1_700_000_000_000) -> None:
         self._epoch_ms = epoch_ms

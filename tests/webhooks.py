@@ -1,4 +1,4 @@
-"""An HTTP server that keeps what is posted to it: what a receiver of alerts is told."""
+"""An HTTP server that keeps what is posted to it: the content of alerts."""
 
 import json
 import threading

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Compiles the hot files in place; whatever goes wrong, plain Python serves.
+# Compiles the hot files in place; after a failure the package runs as plain Python.
 set -u
 python=$1
 find src -name '*.so' -delete

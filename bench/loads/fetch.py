@@ -1,4 +1,4 @@
-"""Fetch of stored batches: how fast bytes get out of a log. The reader drains them and looks at the head only."""
+"""Fetch of stored batches: log throughput. The reader drains the data and checks only the headers."""
 
 import time
 from collections.abc import Callable
@@ -14,7 +14,7 @@ SCRATCH_BYTES = 1 << 20
 
 
 def fetch(target: Target, topic: str, connections: int, bytes_max: int, batch_bytes: int, seconds: float) -> Figures:
-    """Connection N reads partition N from the start, again and again; all batches there have the same size."""
+    """Connection N reads partition N from the start, repeatedly; all batches there have the same size."""
     read = [0] * connections
     requests = [0] * connections
 
@@ -35,7 +35,7 @@ def fetch(target: Target, topic: str, connections: int, bytes_max: int, batch_by
 
 
 class Reader:
-    """Reads one partition in a circle. The first answer is checked to the last byte, later ones by their heads."""
+    """Reads one partition in a loop. The first answer is checked completely, later ones by their headers."""
 
     def __init__(self, target: Target, topic: str, partition: int, bytes_max: int, batch_bytes: int) -> None:
         self.connection = Connection(target.of_partition(partition))

@@ -1,4 +1,4 @@
-"""A steady flow of records over many partitions, and what single requests feel beside it."""
+"""A steady flow of records over many partitions, and its effect on single requests."""
 
 import threading
 import time
@@ -18,7 +18,7 @@ RECORD_BYTES = 1000
 def beside_flow(
     target: Target, topics: dict[str, int], small: str, mb_per_s: float, warmup_s: float, seconds: float
 ) -> Figures:
-    """One request at a time to a partition of its own, while so much flows into the others, round robin."""
+    """One request at a time to a separate partition, while the given rate flows to the others, round robin."""
     flow = _Flow(target, topics, mb_per_s)
     flow.start()
     try:
@@ -32,7 +32,7 @@ def beside_flow(
 
 
 class _Flow(threading.Thread):
-    """Writes at an even pace until it is over; `mb_per_s` is what was really written."""
+    """Writes at a constant rate until stopped; `mb_per_s` is the achieved rate."""
 
     def __init__(self, target: Target, topics: dict[str, int], mb_per_s: float) -> None:
         super().__init__(daemon=True)

@@ -1,4 +1,4 @@
-"""librdkafka through confluent-kafka: what applications see. acks=all everywhere."""
+"""librdkafka through confluent-kafka: the view of applications. acks=all everywhere."""
 
 import itertools
 import time
@@ -21,7 +21,7 @@ CONSUMER_WITHOUT_STALLS = {"queued.min.messages": 1_000_000, "fetch.queue.backof
 
 
 def produce(target: Target, topic: str, record_bytes: int, codec: str, seconds: float, bytes_max: int) -> Figures:
-    """As many messages as the client can hand over in the time; all must be acknowledged."""
+    """As many messages as the client can send in the time; all must be acknowledged."""
     failed: list[KafkaError] = []
     producer = Producer(
         {
@@ -44,7 +44,7 @@ def produce(target: Target, topic: str, record_bytes: int, codec: str, seconds: 
 
 
 def consume(target: Target, topic: str, record_bytes: int, messages: int, seconds_max: float) -> Figures:
-    """Reads the topic's partition 0 from its start until `messages` have come or the time is up."""
+    """Read the topic's partition 0 from its start until `messages` have arrived or the time is over."""
     consumer = Consumer(
         {
             **target.client_settings,

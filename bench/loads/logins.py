@@ -1,4 +1,4 @@
-"""Many clients that come in: handshakes of TLS, and logins by SCRAM-SHA-256 as RFC 5802 has them."""
+"""Many logins: TLS handshakes, and SCRAM-SHA-256 as in RFC 5802."""
 
 import base64
 import functools
@@ -19,7 +19,7 @@ NO_BINDING = base64.b64encode(b"n,,").decode()
 
 
 def come_in(target: Target, count: int, connections: int) -> Figures:
-    """So many clients one after the other on each of so many threads; each is known when its Metadata is answered."""
+    """So many clients one after the other on each of so many threads; each login ends with the answer to Metadata."""
 
     def set_up(_: int) -> Load:
         def load() -> None:
@@ -55,7 +55,7 @@ def log_in(connection: Connection, user: str, password: str) -> None:
 
 @functools.cache
 def _salted(password: str, salt: str, iterations: int) -> bytes:
-    """Once: it is the broker that is measured."""
+    """Computed once: the broker is measured, not the client."""
     return hashlib.pbkdf2_hmac("sha256", password.encode(), base64.b64decode(salt), iterations)
 
 

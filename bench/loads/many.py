@@ -1,4 +1,4 @@
-"""Many connections and many partitions: how long until all of them serve."""
+"""Many connections and many partitions: the time until all are served."""
 
 import time
 
@@ -15,7 +15,7 @@ SETTLE_SECONDS = 2.0
 
 
 def connect(target: Target, count: int) -> Figures:
-    """Opens so many connections and asks ApiVersions on each: until all are answered, and what they hold in memory."""
+    """Open the connections and send ApiVersions on each: the time until all are answered, and the memory."""
     request = wire.api_versions_request()
     before = memory(target.pid)
     connections: list[Connection] = []

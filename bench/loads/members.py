@@ -1,4 +1,4 @@
-"""Members of consumer groups over raw sockets: they join, sync and heartbeat as clients do, one request at a time."""
+"""Members of consumer groups over raw sockets: they join, sync and heartbeat like clients, one request at a time."""
 
 import select
 import time
@@ -10,7 +10,7 @@ from bench.meter import Meter
 from bench.raw_client import Connection, Target
 
 SESSION_MS = 45_000
-HEARTBEAT_SECONDS = 0.1  # so that the time until a group has settled is the broker's, not the members'
+HEARTBEAT_SECONDS = 0.1  # short, so that the rebalance time is the broker's and not the members'
 SETTLE_SECONDS_MAX = 120.0
 POLL_SECONDS_MAX = 10.0
 READY_SECONDS_MAX = 60.0
@@ -19,7 +19,7 @@ COMMITS_AHEAD = 50
 
 
 class Member:
-    """One connection. `on_answer` reads an answer and sends what comes next; `is_settled` when nothing does."""
+    """One connection. `on_answer` reads an answer and sends the next request; `is_settled` if there is none."""
 
     def __init__(self, target: Target, group: str) -> None:
         self.connection = Connection(target)
@@ -27,7 +27,7 @@ class Member:
         self.group = group
         self.member_id = ""
         self.generation = -1
-        self.group_size = 0  # as the leader was told
+        self.group_size = 0  # from the leader's JoinGroup answer
         self.is_settled = False
         self.is_waiting = False
         self._asked = 0
@@ -74,7 +74,7 @@ class Member:
 
 
 def join(target: Target, groups: int, size: int) -> Figures:
-    """All members ask at once; the time until every group has all of its members in one generation."""
+    """All members join at once; the time until every group has all of its members in one generation."""
     wait_for_coordinator(target, "bench", wire.GROUP)
     seconds, members = _settle(target, groups, size)
     _close(members)
@@ -101,7 +101,7 @@ def heartbeat_and_commit(
 
 
 def wait_for_coordinator(target: Target, key: str, kind: int) -> None:
-    """The first question makes the internal topic."""
+    """The first request creates the internal topic."""
     end = time.monotonic() + READY_SECONDS_MAX
     with Connection(target) as connection:
         while wire.ERROR.unpack_from(connection.call(wire.find_coordinator_request(key, kind)), wire.ERROR_POSITION)[0]:

@@ -1,7 +1,7 @@
-"""Records that know where they stand: so many that nobody could keep a list of what was written.
+"""Records that contain their own position, so no list of them is needed.
 
-Batch N has the timestamp FIRST_MS + N and always the same records: key and value of record M are M. So whatever stands
-at an offset can be told from the offset alone, by any client.
+Batch N has the timestamp FIRST_MS + N and always the same records: key and value of record M are M. So any
+client can verify a record from its offset alone.
 """
 
 import random

@@ -1,4 +1,4 @@
-"""Very many committed offsets: what they take in memory, and how long a start takes that must read them all."""
+"""Very many committed offsets: their memory, and the duration of a start that must read them all."""
 
 import time
 from collections.abc import Callable
@@ -36,7 +36,7 @@ def commit_many(target: Target, topic: str, prefix: str, groups: int, partitions
 
 
 def wait_until_loaded(target: Target, prefix: str, groups: int, started: float, check: Callable[[], None]) -> Figures:
-    """Asks one group after the other until all their coordinators answer; seconds since the start of the process."""
+    """Poll the groups until all their coordinators answer; seconds since the start of the process."""
     first = 0.0
     connection = _connect(target, check)
     for number in range(groups):

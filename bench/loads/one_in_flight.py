@@ -1,4 +1,4 @@
-"""One request at a time on one connection: what a single answer costs, and how long it takes."""
+"""One request at a time on one connection: the cost and the latency of a single answer."""
 
 import time
 from socket import MSG_WAITALL

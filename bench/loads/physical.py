@@ -1,4 +1,4 @@
-"""What the machine can do without any broker: the limits that figures are held against.
+"""The limits of the machine without any broker, as a reference for the figures.
 
 A forked process plays the broker and this process the client, over loopback and with the client's own receive loop.
 """
@@ -17,7 +17,7 @@ from bench.loads.threads import Load, run_together
 
 CHUNK_BYTES = 1 << 20
 REQUEST = b"next"
-SERVER_SECONDS_MAX = 600  # should nobody be left to kill it
+SERVER_SECONDS_MAX = 600  # fallback if the parent cannot kill it
 
 
 def socket_to_file(path: str, seconds: float, bytes_max: int) -> Figures:
@@ -96,7 +96,7 @@ def _serve_quietly(serve: Callable[[socket.socket], None], connection: socket.so
     try:
         serve(connection)
     except OSError:
-        pass  # the client has what it wanted and went away
+        pass  # the client has disconnected
     finally:
         connection.close()
 

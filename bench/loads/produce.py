@@ -1,4 +1,4 @@
-"""Produce with large prepared batches, several requests in flight: how fast bytes get into a log."""
+"""Produce with large prepared batches, several requests in flight: write throughput of a log."""
 
 import time
 
@@ -34,7 +34,7 @@ def produce(
 
 
 def fill(target: Target, topic: str, partitions: int, batch_bytes: int, record_bytes: int, partition_bytes: int) -> int:
-    """Writes so many bytes to each partition, all in batches of one size; returns that size."""
+    """Write the given bytes to each partition, all in batches of one size; return that size."""
     batch = batch_of_bytes(batch_bytes, record_bytes)
     for partition in range(partitions):
         _Writer(target, topic, partition, batch.data).run(time.perf_counter() + 600, partition_bytes // len(batch.data))

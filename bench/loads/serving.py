@@ -1,4 +1,4 @@
-"""When a broker that was started again serves: partition by partition, and how a small one fares meanwhile."""
+"""When a restarted broker serves: per partition, and the latency of a small one meanwhile."""
 
 import time
 from collections.abc import Callable
@@ -15,7 +15,7 @@ FRESH_ERRORS = frozenset((3, 5, 6, 9, 56))  # not here yet: the codes of a parti
 
 
 class Watch:
-    """Asks every partition for its end until all tell it; all times count from the start of the process."""
+    """Poll every partition for its end until all answer; times count from the start of the process."""
 
     def __init__(self, target: Target, started: float, check_alive: Callable[[], None]) -> None:
         self.target = target
@@ -53,7 +53,7 @@ class Watch:
                 time.sleep(PAUSE_SECONDS)
 
     def _load_small(self, connection: Connection, small: str) -> None:
-        """A handful of writes between two looks at the others: what a client of a small partition feels."""
+        """A few writes between two polls of the others: the experience of a small partition's client."""
         for _ in range(20):
             sent = time.perf_counter_ns()
             if not self._is_served(connection, small, 0):

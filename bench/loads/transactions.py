@@ -1,4 +1,4 @@
-"""A producer that commits one message at a time: the next transaction begins when the last one is committed."""
+"""A producer that commits one message at a time: the next transaction begins after the commit."""
 
 import time
 
@@ -22,7 +22,7 @@ RECORD_BYTES = 100
 
 
 def raw(target: Target, topic: str, warmup_s: float, seconds: float) -> Figures:
-    """Produce and EndTxn on one connection, as transaction version 2 has it; `repeats` were told to come again."""
+    """Produce and EndTxn on one connection, in transaction version 2; `repeats` counts retriable errors."""
     name = f"bench-{time.time_ns()}"
     wait_for_coordinator(target, name, wire.TRANSACTION)
     with Connection(target) as connection:
@@ -44,7 +44,7 @@ class _RawProducer:
         return f"<_RawProducer {self.name} {self.who}>"
 
     def _init(self) -> wire.Identity:
-        """Patient with a coordinator that has just been made."""
+        """Retries while the coordinator is starting."""
         end = time.monotonic() + TIMEOUT_SECONDS
         while True:
             answer = self.connection.call(wire.init_producer_request(self.name, TIMEOUT_MS))

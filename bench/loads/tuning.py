@@ -1,4 +1,4 @@
-"""librdkafka with one setting changed at a time: what it costs both sides, and how many bytes and requests go out."""
+"""librdkafka with one setting changed at a time: the cost on both sides, and the bytes and requests sent."""
 
 import itertools
 import json
@@ -23,7 +23,7 @@ STATES = ("created", "paid", "packed", "sent", "returned")
 
 
 def orders(count: int = DISTINCT_VALUES) -> list[bytes]:
-    """JSON as applications write it, about 300 bytes each: names repeat, numbers and ids do not."""
+    """Typical JSON, about 300 bytes each: names repeat, numbers and ids do not."""
     chance = Random(114)
     return [
         json.dumps(
@@ -44,7 +44,7 @@ def orders(count: int = DISTINCT_VALUES) -> list[bytes]:
 
 
 class Statistics:
-    """What librdkafka tells about itself: requests by name, and bytes over all its connections."""
+    """librdkafka's statistics: requests by name, and bytes over all its connections."""
 
     def __init__(self) -> None:
         self.told: dict[str, Any] = {}
@@ -59,7 +59,7 @@ class Statistics:
         return float(sum(broker.get("req", {}).get(name, 0) for broker in self.told.get("brokers", {}).values()))
 
     def wait(self, client: Any) -> None:
-        """Until all that happened before this moment is told: of two more words the second was surely begun later."""
+        """Wait for two more reports: the second one certainly started after this call."""
         end = time.monotonic() + STATISTICS_SECONDS_MAX
         for _ in range(2):
             before = self.told
@@ -72,7 +72,7 @@ class Statistics:
 def produce(
     target: Target, topic: str, settings: dict[str, Any], rate: int, seconds: float, partitions: int, clients: int
 ) -> Figures:
-    """`rate` records a second in all, 0: as many as go; `clients` producers share the partitions among them."""
+    """`rate` records per second in all, 0: unlimited; `clients` producers share the partitions."""
     failed: list[KafkaError] = []
     told = [Statistics() for _ in range(clients)]
     made = [
@@ -114,7 +114,7 @@ def produce(
 
 
 def consume(target: Target, topic: str, settings: dict[str, Any], records: int, seconds_max: float) -> Figures:
-    """Reads partition 0 from its start until all records have come or the time is up."""
+    """Read partition 0 from its start until all records have arrived or the time is over."""
     told = Statistics()
     consumer = _consumer(target, [TopicPartition(topic, 0, 0)], {**CONSUMER_WITHOUT_STALLS, **settings}, told)
     received = 0
@@ -131,7 +131,7 @@ def consume(target: Target, topic: str, settings: dict[str, Any], records: int, 
 def follow(
     target: Target, topic: str, settings: dict[str, Any], rate: int, seconds: float, partitions: int, clients: int
 ) -> Figures:
-    """Consumers at the end of a topic to which another client writes `rate` records a second; 0: nobody writes.
+    """Consumers at the end of a topic to which another client writes `rate` records per second; 0: no writes.
 
     `clients` consumers share the partitions. The latency is from the call of produce() until a consumer has the record;
     CPU per second, not per record.
@@ -216,7 +216,7 @@ def _hand_over(producer: Any, topic: str, values: Any, seconds: float, partition
 def _pace(
     made: list[Any], topic: str, values: Any, rate: int, seconds: float, partitions: int, latencies: list[int]
 ) -> int:
-    """Evenly over the time; partition N is always written by the same producer."""
+    """Evenly over the time; the same producer always writes partition N."""
     clock = time.perf_counter_ns
 
     def note(began: int) -> Any:
@@ -245,6 +245,6 @@ def _pace(
 
 
 def _poll(producer: Any, over: threading.Event) -> None:
-    """In a thread: who hears of an acknowledgement only with the next record measures the pace of the records."""
+    """In a thread: polling only with the next record would delay the acknowledgement's timestamp."""
     while not over.is_set():
         producer.poll(0.1)

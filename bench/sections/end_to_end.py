@@ -1,4 +1,4 @@
-"""How long a message takes from one process to another at 1,000 messages a second."""
+"""The latency of a message from one process to another at 1,000 messages per second."""
 
 from bench.context import Context
 from bench.loads import end_to_end

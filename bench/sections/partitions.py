@@ -1,4 +1,4 @@
-"""What one Produce and one Fetch request cost, with more and more partitions and connections that lie idle."""
+"""The cost of one Produce and one Fetch request, with more and more partitions and idle connections."""
 
 from bench.context import Context
 from bench.loads import many, one_in_flight

@@ -1,4 +1,4 @@
-"""kill -9 with gigabytes that no sync has covered: how long until all partitions serve, and one of them meanwhile.
+"""kill -9 with gigabytes of unsynced data: the time until all partitions serve, and the latency of one meanwhile.
 
 The bytes are still in the page cache, as they are after the crash of a process: what is measured is the check itself.
 """

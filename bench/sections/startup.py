@@ -1,4 +1,4 @@
-"""From process start to the first Metadata answer, and what a broker costs that has nothing to do."""
+"""From process start to the first Metadata answer, and the cost of an idle broker."""
 
 import time
 

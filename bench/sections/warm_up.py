@@ -1,4 +1,4 @@
-"""A fresh broker of any kind runs its first requests slowly, Apache Kafka for seconds: that is not what we ask."""
+"""A new broker of either system handles its first requests slowly, Apache Kafka for seconds; that is not measured."""
 
 from bench.context import Context
 from bench.loads import one_in_flight

@@ -53,5 +53,5 @@ class CommitOnRevoke:
             self.consumer.commit(offsets=positions, asynchronous=False)
 
     def on_lost(self, _: Consumer, partitions: list[TopicPartition]) -> None:
-        """Somebody else has them already: a commit would be refused, so forget what we did."""
+        """Another consumer owns them already: a commit would be rejected, so drop the local positions."""
         self.take_done(partitions)

@@ -45,6 +45,6 @@ class CommitOnRevoke(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # k
         """Nothing to do: positions come from the group."""
 
     async def on_partitions_lost(self, lost: Collection[TopicPartition]) -> None:
-        """Somebody else has them already: a commit would be refused, so forget what we did."""
+        """Another consumer owns them already: a commit would be rejected, so drop the local positions."""
         for partition in lost:
             self.done.pop(partition, None)

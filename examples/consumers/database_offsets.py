@@ -36,7 +36,7 @@ class Database(Protocol):
 
 
 class Store(NamedTuple):
-    """A connection and the sign that stands for a parameter: "?" with sqlite3, "%s" with psycopg."""
+    """A connection and its parameter marker: "?" with sqlite3, "%s" with psycopg."""
 
     database: Database
     sign: str
@@ -69,7 +69,7 @@ class DatabaseConsumer:
             self.consumer.close()
 
     def on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Begin where the database says, whatever the group has committed."""
+        """Start at the positions in the database, regardless of the group's commits."""
         for partition in partitions:
             key = (self.name, partition.topic, partition.partition)
             self.store.execute(BEGIN, *key)
@@ -83,7 +83,7 @@ class DatabaseConsumer:
         key = (self.name, place.topic, place.partition)
         try:
             advanced = self.store.execute(ADVANCE, place.offset + 1, *key, place.offset)
-            if advanced.rowcount == 1:  # else another process was here already
+            if advanced.rowcount == 1:  # otherwise another process has written it
                 self.handle(self.store, message)
             self.store.database.commit()
         except BaseException:

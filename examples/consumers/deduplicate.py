@@ -1,8 +1,8 @@
-"""Drop what came before, by a unique id that the sender puts into the message.
+"""Drop duplicates by a unique id that the producer puts into the message.
 
 Idempotent and transactional producers never store a message twice by themselves. An application that sends the same
 event again (a user who clicks twice, a service that crashed and cannot know whether it had sent) does: then only the
-event's own id tells. The id is remembered in the transaction that writes the result, so a crash cannot part them.
+event's own id shows it. The id is stored in the transaction that writes the result, so a crash cannot separate them.
 """
 
 import sqlite3
@@ -17,7 +17,7 @@ FORGET = "DELETE FROM seen WHERE at_ms < ?"
 
 
 class Deduplicator:
-    """Remembers ids for `keep_ms`: longer than anybody takes to send an event again."""
+    """Stores ids for `keep_ms`: longer than the longest delay of a repeated event."""
 
     def __init__(self, database: sqlite3.Connection, keep_ms: int = 7 * 24 * 3_600_000) -> None:
         self.database = database
@@ -33,5 +33,5 @@ class Deduplicator:
         return self.database.execute(REMEMBER, (event_id.decode(), message.timestamp()[1])).rowcount == 1
 
     def forget_old(self, now_ms: int) -> int:
-        """Call it now and then; how many ids were dropped."""
+        """Call it from time to time; returns the number of dropped ids."""
         return self.database.execute(FORGET, (now_ms - self.keep_ms,)).rowcount

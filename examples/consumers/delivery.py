@@ -39,7 +39,7 @@ def at_least_once(settings: Settings, topic: str, handle: Handle, stop: Event) -
 
 
 def messages(consumer: Consumer, topic: str, stop: Event) -> Iterator[Message]:
-    """Poll until somebody says stop. `poll` waits at the broker for news, so this loop does not spin."""
+    """Poll until stopped. `poll` waits at the broker for records, so this loop does not spin."""
     consumer.subscribe([topic])
     while not stop.is_set():
         message = consumer.poll(POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""Functions that are called with each message: subscribe in code, and nobody writes a polling loop.
+"""Functions that are called with each message: subscribe in code, without writing a polling loop.
 
 dispatcher = Dispatcher({"bootstrap.servers": "127.0.0.1:9092", "group.id": "shop"})
 
@@ -61,7 +61,7 @@ class Dispatcher:
     def _run_apart(self) -> None:
         try:
             self.run()
-        except BaseException as error:  # noqa: BLE001 (close() raises it where somebody sees it)
+        except BaseException as error:  # # noqa: BLE001 (close() raises it)
             self.failure = error
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
 """Exactly once from topic to topic with confluent-kafka: results and positions are committed in one transaction.
 
-Whatever happens to this process, a reader with `isolation.level=read_committed` finds the result of every message once:
-either the transaction was committed, then results and positions both count, or it was not, then neither does and
-whoever takes over starts at the old position.
+A reader with `isolation.level=read_committed` finds the result of every message once, even if this process crashes:
+a committed transaction contains results and positions, an aborted one neither, and the next process starts at the old
+position.
 """
 
 from collections.abc import Callable
@@ -19,10 +19,10 @@ Transform = Callable[[Message], bytes]
 
 
 class ExactlyOnce:
-    """Reads `source`, writes what `transform` makes of each message to `target`.
+    """Reads `source`, writes the result of `transform` for each message to `target`.
 
-    `name` is the transactional id: the same after a restart, so that the new process fences the old one and ends what
-    it left open; another one in each process of the group.
+    `name` is the transactional id: the same after a restart, so that the new process fences the old one and ends
+    its open transaction; each process of the group needs its own.
     """
 
     def __init__(self, bootstrap: str, group: str, name: str, source: str, target: str, transform: Transform) -> None:
@@ -51,7 +51,7 @@ class ExactlyOnce:
             self.consumer.close()
 
     def process(self, batch: list[Message]) -> None:
-        """One transaction. An error that only this one suffers from (a rebalance, say) is cured by trying again."""
+        """One transaction. A transient error (a rebalance, for example) is retried."""
         self.producer.begin_transaction()
         try:
             self.produce_results(batch)
@@ -61,10 +61,10 @@ class ExactlyOnce:
         except KafkaException as problem:
             error: KafkaError = problem.args[0]
             if not error.txn_requires_abort():
-                raise  # fenced by a younger process, or fatal: this one must end
+                raise  # fenced by a newer process, or fatal: this one must end
             self.abort()
         except BaseException:
-            self.abort()  # the transformation failed: nothing of this batch may count
+            self.abort()  # the transformation failed: nothing of this batch may be committed
             raise
 
     def produce_results(self, batch: list[Message]) -> None:

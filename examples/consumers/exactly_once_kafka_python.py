@@ -45,7 +45,7 @@ def process(
         producer.send_offsets_to_transaction(next_positions(batches), consumer.group_metadata())
         producer.commit_transaction()
     except ProducerFencedError:
-        raise  # a younger process has our name: there is nothing left for us to abort
+        raise  # a newer process uses this transactional id: there is nothing left to abort
     except BaseException:
         producer.abort_transaction()
         raise

@@ -23,7 +23,7 @@ class NotNow(Exception):  # noqa: N818 (no error: a way to say "later")
 
 
 def consume_with_breaks(settings: Settings, topic: str, handle: Handle, stop: Event) -> None:
-    """At least once; a partition whose handler says NotNow is paused and begins with that message again."""
+    """At least once; a partition whose handler raises NotNow is paused and resumes with that message."""
     consumer = Consumer(settings | BY_HAND)
     resume_at: dict[TopicPartition, float] = {}
     consumer.subscribe([topic], on_revoke=lambda _, partitions: forget(resume_at, partitions))
@@ -53,6 +53,6 @@ def resume_due(consumer: Consumer, resume_at: dict[TopicPartition, float]) -> No
 
 
 def forget(resume_at: dict[TopicPartition, float], partitions: list[TopicPartition]) -> None:
-    """The next owner knows nothing of our breaks, and a partition that comes back is not paused."""
+    """The next owner does not know about our pauses, and a returning partition is not paused."""
     for partition in partitions:
         resume_at.pop(partition, None)

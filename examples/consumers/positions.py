@@ -1,4 +1,5 @@
-"""Where a message lies, as confluent-kafka wants to be told (equal if topic and partition are, whatever the offset)."""
+"""The position of a message in the form of confluent-kafka (equal if topic and partition are, regardless of the
+offset)."""
 
 from collections.abc import Iterable
 
@@ -6,7 +7,7 @@ from confluent_kafka import KafkaException, Message, TopicPartition
 
 
 def place_of(message: Message) -> TopicPartition:
-    """The message itself: to begin with it again."""
+    """The message itself: to start with it again."""
     topic, partition, offset = message.topic(), message.partition(), message.offset()
     assert topic is not None
     assert partition is not None
@@ -15,7 +16,7 @@ def place_of(message: Message) -> TopicPartition:
 
 
 def place_after(message: Message) -> TopicPartition:
-    """What is committed for it: a position is the offset of the next message to read."""
+    """The position to commit for it: the offset of the next message to read."""
     place = place_of(message)
     place.offset += 1
     return place
@@ -28,7 +29,7 @@ def places_after(batch: Iterable[Message]) -> list[TopicPartition]:
 
 
 def checked(message: Message) -> Message:
-    """A poll also brings errors that the client could not cure."""
+    """A poll also returns errors that the client could not handle."""
     if error := message.error():
         raise KafkaException(error)
     return message

@@ -1,7 +1,7 @@
 """A local queue of messages beside each consumer, with its size and how often it is filled.
 
 librdkafka has such a queue of its own (`queued.min.messages`, `queued.max.messages.kbytes`, `fetch.wait.max.ms`); this
-one is for whoever wants to see it, to bound it by a number of messages, and to choose when the broker is asked.
+one is visible, is bounded by a number of messages, and controls when the broker is polled.
 """
 
 from queue import Empty, Full, Queue

@@ -1,7 +1,7 @@
-"""Two ways to choose where to read: follow the newest messages, or begin at a place of your own choice.
+"""Two ways to choose the start: follow the newest messages, or start at a chosen position.
 
-The "push mode" of some books is the first, their "pull mode" the second; both pull. A poll waits at the broker until
-there is something or its time is over, so an empty topic costs no spinning.
+The "push mode" of some books is the first, their "pull mode" the second; both pull. A poll waits at the broker for
+records or its timeout, so an empty topic causes no busy loop.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ POLL_SECONDS = 0.2
 
 
 def follow_newest(bootstrap: str, topic: str, handle: Callable[[Message], None], stop: Event) -> None:
-    """What comes from now on, in every process that calls this: no group shares it, nothing is committed."""
+    """New messages from now on, in every process that calls this: no group shares it, nothing is committed."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False})
     partitions = consumer.list_topics(topic).topics[topic].partitions
     newest = [

@@ -42,7 +42,7 @@ class RedisConsumer:
             self.consumer.close()
 
     def on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Begin where Redis says, whatever the group has committed."""
+        """Start at the positions in Redis, regardless of the group's commits."""
         for partition in partitions:
             partition.offset = int(self.redis.get(self.key(partition.topic, partition.partition)) or 0)
         consumer.assign(partitions)
@@ -56,7 +56,7 @@ class RedisConsumer:
                 try:
                     transaction.watch(key)
                     if int(transaction.get(key) or 0) > place.offset:
-                        return  # another process was here already
+                        return  # another process has written it
                     transaction.multi()
                     self.handle(transaction, message)
                     transaction.set(key, place.offset + 1)

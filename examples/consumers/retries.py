@@ -1,9 +1,9 @@
-"""Try again later, with growing pauses, a limit, and important messages first; nothing behind a failed message waits.
+"""Retry later, with growing pauses, a limit, and priorities; a failed message does not block the following ones.
 
 A message that fails goes to the topic of its first retry, then to that of its second, and so on; after the last it goes
 to `<topic>.dead` with the reason in a header. Each of these topics has one fixed delay, so its messages become due in
-the order in which they lie there. Important messages (header `priority: high`) have topics of their own, which are
-asked first: a hundred ordinary retries do not delay them.
+order. Important messages (header `priority: high`) have their own topics, which are polled first: a hundred ordinary
+retries do not delay them.
 
     orders -> orders.retry.1 -> orders.retry.2 -> orders.dead
            -> orders.retry.1.high -> orders.retry.2.high -> orders.dead
@@ -49,7 +49,7 @@ class RetryingConsumer:
         self.policy = policy
         self.producer = Producer({"bootstrap.servers": settings["bootstrap.servers"], "enable.idempotence": True})
         self.resume_at: dict[TopicPartition, float] = {}
-        # In the order in which they are asked. Groups of their own: a rebalance of one does not stop the others.
+        # In polling order. Separate groups: a rebalance of one does not stop the others.
         self.consumers = [
             self._consumer(settings, "high", policy.topics(topic, is_high=True)),
             self._consumer(settings, "first", [topic]),
@@ -65,13 +65,14 @@ class RetryingConsumer:
     def run(self, stop: Event) -> None:
         try:
             while not stop.is_set():
-                any(self.serve(consumer) for consumer in self.consumers)  # after each message: the important ones again
+                # after each message, start again with the important ones
+                any(self.serve(consumer) for consumer in self.consumers)
         finally:
             for consumer in self.consumers:
                 consumer.close()
 
     def serve(self, consumer: Consumer) -> bool:
-        """Handle one message if one is there and due."""
+        """Handle one message if one is available and due."""
         self.resume_due(consumer)
         message = consumer.poll(POLL_SECONDS)
         if message is None:
@@ -92,7 +93,7 @@ class RetryingConsumer:
         return message.timestamp()[1] / 1000 + self.policy.delay_s(attempt) if attempt else 0.0
 
     def send_on(self, message: Message, error: Exception) -> None:
-        """To the topic of the next attempt; returns when it is safe there, so that the commit loses nothing."""
+        """To the topic of the next attempt; returns when it is stored there, so the commit loses nothing."""
         headers = headers_of(message)
         attempt = attempt_of(message) + 1
         target = retry_topic(self.topic, attempt, is_high=headers.get(PRIORITY) == HIGH)
@@ -104,7 +105,7 @@ class RetryingConsumer:
             raise TimeoutError(f"no answer for the retry of {place_of(message)}")
 
     def pause(self, consumer: Consumer, message: Message, wait_s: float) -> None:
-        """All behind it in its partition is due later still."""
+        """All later messages in its partition are due later still."""
         here = place_of(message)
         consumer.pause([here])
         consumer.seek(here)

@@ -1,4 +1,5 @@
-"""Many threads behind one consumer: one thread polls and hands over, workers handle, only finished work is committed.
+"""Many threads behind one consumer: one thread polls and distributes, workers handle, only finished work is
+committed.
 
 Rules:
 1. The polling thread never works, so it polls often enough however slow a message is (`max.poll.interval.ms`).
@@ -42,7 +43,7 @@ class Worker(Thread):
 
 
 def consume_with_workers(settings: Settings, topic: str, handle: Handle, count: int, stop: Event) -> None:
-    """At least once: what was handed over and not finished when we lost a partition is handled again elsewhere."""
+    """At least once: messages that were not finished when a partition was lost are handled again elsewhere."""
     consumer = Consumer(settings | BY_HAND)
     workers = [Worker(handle, stop) for _ in range(count)]
     consumer.subscribe([topic], on_revoke=lambda *_: commit_done(consumer, workers))

@@ -1,4 +1,4 @@
-"""As in a notebook: plain PySpark, with functions of ottla for topics and none of its pipelines.
+"""As in a notebook: plain PySpark, with ottla's functions for topics and without its pipelines.
 
     python orders-to-postgres/generate.py        # orders to read
     ottla topics create money                    # where the totals go
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
+from pyspark.sql import functions as F  # noqa: N812 (the usual alias)
 
 from ottla.pipelines.sinks.topic import exactly_once_topic
 from ottla.pipelines.source import read_topic, read_topic_stream
@@ -23,7 +23,7 @@ ORDER = "order string, customer string, at timestamp, amount decimal(10,2)"
 
 
 def main(spark: SparkSession, bootstrap: str, folder: str) -> DataFrame:
-    """Returns the totals by minute, read back from the topic that the stream has written."""
+    """Return the totals by minute, read back from the topic that the stream has written."""
     # The whole topic as a table.
     records = read_topic(spark, "orders", bootstrap_servers=bootstrap)
     orders = records.select(F.from_json(F.col("value").cast("string"), ORDER).alias("order")).select("order.*")
@@ -40,7 +40,7 @@ def main(spark: SparkSession, bootstrap: str, folder: str) -> DataFrame:
     query = (
         totals.writeStream.foreachBatch(write)
         .option("checkpointLocation", f"{folder}/checkpoint")
-        .trigger(availableNow=True)  # all that is there now; leave it out to go on for ever
+        .trigger(availableNow=True)  # all existing records; remove it to run continuously
         .start()
     )
     query.awaitTermination()

@@ -1,4 +1,4 @@
-"""axe-core in a page: what it finds wrong for people who see or move in other ways than most.
+"""Accessibility checks of a page with axe-core.
 
 The script runs through the browser's debugging protocol, so that the pages' Content-Security-Policy stays as it is.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 from playwright.sync_api import Page
 
-from ottla.console.libraries import fetch_for_tests
+from ottla.console.fetch_libraries import fetch_for_tests
 
 VENDOR = Path(__file__).parent / "vendor"
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
@@ -24,7 +24,7 @@ def script() -> str:
 
 
 def problems(page: Page, *, only_colours: bool = False) -> list[str]:
-    """What is wrong in the page as it stands, a line for each place."""
+    """The violations in the current page, one line for each element."""
     if not page.evaluate("'axe' in window"):
         page.evaluate(script())
     wanted: dict[str, Any] = (

@@ -1,25 +1,29 @@
-"""A console process of its own, and Debian's chromium to look at it. What the page says of errors fails the test."""
+"""A console process, and Debian's chromium. Errors on the JavaScript console fail the test."""
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+from tests.conftest import ottla_command
 
-from conftest import ottla_command
 from ottla.client.admin import Admin
 from ottla.client.client import Client
 
 CHROMIUM = "/usr/bin/chromium"
 READY = re.compile(r"^ottla console ready on (\S+)$", re.MULTILINE)
+LINK = re.compile(r"^ottla console: the link to sign in with is in (\S+) ", re.MULTILINE)
 SECONDS_MAX = 60
-# What the browser itself says about answers that a test provokes (401, 409, 503) is no mistake of a page.
+# Messages of the browser about responses that a test provokes (401, 409, 503) are no errors of a page.
 EXPECTED = re.compile(r"Failed to load resource: the server responded with a status of (4\d\d|503)")
 
 
@@ -38,6 +42,28 @@ class ConsoleProcess:
             assert time.monotonic() < deadline, self.text
             time.sleep(0.02)
         self.address = ready.group(1)
+        link = LINK.search(self.text)  # none with sign-in
+        self.token = Path(link[1]).read_text().strip().partition("token=")[2] if link is not None else ""
+
+    def url(self, path: str) -> str:
+        """What a browser opens: every view by a link with the token."""
+        return (
+            f"{self.address}{path}{'&' if '?' in path else '?'}token={self.token}"
+            if self.token
+            else self.address + path
+        )
+
+    def request(self, path: str, body: object = None, method: str | None = None) -> bytes:
+        """As a program asks; raises HTTPError."""
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self.token}"}
+        request = urllib.request.Request(f"{self.address}{path}", data, headers, method=method)
+        with urllib.request.urlopen(request, timeout=SECONDS_MAX) as answer:
+            return bytes(answer.read())
+
+    def ask(self, path: str, body: object = None, method: str | None = None) -> Any:
+        text = self.request(path, body, method)
+        return json.loads(text) if text else None
 
     @property
     def text(self) -> str:
@@ -114,7 +140,7 @@ def client(bootstrap: str) -> Iterator[Client]:
 @pytest.fixture
 def topic(client: Client) -> str:
     """A topic with three partitions and some records in the first one."""
-    from browser.outside import new_name, produce  # noqa: PLC0415 (it knows this file)
+    from tests.browser.outside import new_name, produce  # noqa: PLC0415 (it knows this file)
 
     name = new_name("topic")
     Admin(client).create_topic(name, partitions=3, replication_factor=1)

@@ -1,4 +1,4 @@
-"""What the tests do besides looking at pages: write records, ask for offsets, wait."""
+"""Helpers outside of pages: produce records, read offsets, wait."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 from confluent_kafka import Producer
 from playwright.sync_api import Page
+from tests.browser.conftest import ConsoleProcess
 
-from browser.conftest import ConsoleProcess
 from ottla.base.names import TopicPartition
 from ottla.client.client import Client
 from ottla.client.offsets import LATEST, list_offsets
 
-CHANGE_MS_MAX = 60_000  # for whatever the page shows by itself: a ceiling, for a machine that has others to serve
+CHANGE_MS_MAX = 60_000  # an upper limit for updates of a page, generous for a busy machine
 
 
 def new_name(kind: str) -> str:
@@ -43,4 +43,4 @@ def eventually(look: Callable[[], object], wanted: object) -> None:
 
 
 def open_page(page: Page, console: ConsoleProcess, address: str) -> None:
-    page.goto(f"{console.address}{address}")
+    page.goto(console.url(address))

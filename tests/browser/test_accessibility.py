@@ -1,4 +1,4 @@
-"""Every page in both themes and both languages, looked at by axe-core; the keyboard alone; a narrow screen."""
+"""axe-core on every page in both themes and languages; operation by keyboard; a narrow screen."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import re
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
+from tests.browser.axe import problems
+from tests.browser.conftest import ConsoleProcess, MakeConsole
+from tests.browser.outside import CHANGE_MS_MAX, eventually, new_name, produce
 
-from browser.axe import problems
-from browser.conftest import ConsoleProcess, MakeConsole
-from browser.outside import CHANGE_MS_MAX, eventually, new_name, produce
 from ottla.base.names import TopicPartition
 from ottla.client.admin import Admin
 from ottla.client.client import Client
 from ottla.client.groups import commit_offsets
-from ottla.console.app import PAGES
+from ottla.console.app import PAGE_PATHS
 
 TOPIC, GROUP = "read-by-all", "all-readers"
 NAMES = {"cluster": "default", "topic": TOPIC, "group": GROUP, "broker": "1", "pipeline": "none"}
@@ -37,7 +37,7 @@ DIALOGS = [
     ("/c/default/topics", "Create topic"),
     ("/clusters", "Add cluster"),
     ("/clusters", "Metrics"),
-    ("/people", "Add somebody"),
+    ("/people", "Add person"),
     (f"/c/default/groups/{GROUP}", "Reset offsets"),
     (f"/c/default/topics/{TOPIC}", "Delete"),
 ]
@@ -55,9 +55,9 @@ SETTLED = """() => new Promise((done) => {
 
 
 def addresses() -> list[str]:
-    """Every address that the console knows, with a view each where there are several."""
+    """Every address of the console, with one view each."""
     found = []
-    for pattern in PAGES:
+    for pattern in PAGE_PATHS:
         for view in VIEWS.get(pattern, ("",)):
             words = NAMES | {"view": view}
             found.append(re.sub(r"\{(\w+)\}", lambda name, words=words: words[name[1]], pattern))  # type: ignore[misc]
@@ -87,11 +87,11 @@ def turn(page: Page, theme: str) -> None:
 
 
 def look_at(page: Page, console: ConsoleProcess, pages: list[str]) -> str:
-    """What is wrong with these pages, in both themes, and on a screen of 390 pixels."""
+    """The violations of these pages, in both themes, and on a screen of 390 pixels."""
     found = []
     for address in pages:
         page.set_viewport_size({"width": 1280, "height": 800})
-        page.goto(f"{console.address}{address}")
+        page.goto(console.url(address))
         expect(page.get_by_role("heading").first).to_be_visible()
         page.evaluate(SETTLED)
         turn(page, "light")
@@ -124,16 +124,20 @@ def test_nor_in_dialogs_nor_where_people_sign_in(
     page = in_language(browser, "en")
     found = []
     for address, button in DIALOGS:
-        page.goto(f"{console.address}{address}")
+        page.goto(console.url(address))
         page.get_by_role("button", name=button, exact=True).first.click()
         expect(page.get_by_role("dialog")).to_be_visible()
         for theme in ("light", "dark"):
             turn(page, theme)
             found += [f"{address} {button}, {theme}: {problem}" for problem in problems(page)]
-    closed = make_console("--bootstrap-server", bootstrap, "--sign-in")
-    page.goto(closed.address)
-    expect(page.get_by_label("Password")).to_be_visible()
-    found += [f"sign-in: {problem}" for problem in problems(page)]
+    page.context.clear_cookies()
+    for each, label in (
+        (make_console("--bootstrap-server", bootstrap, "--sign-in"), "Password"),
+        (console, "Token"),
+    ):
+        page.goto(each.address)
+        expect(page.get_by_label(label)).to_be_visible()
+        found += [f"sign-in by {label}: {problem}" for problem in problems(page)]
     assert "\n".join(found) == ""
     page.context.close()
 
@@ -141,7 +145,7 @@ def test_nor_in_dialogs_nor_where_people_sign_in(
 def test_from_the_first_page_to_a_message_and_back_by_keyboard(
     page: Page, console: ConsoleProcess, client: Client, filled: None
 ) -> None:
-    """The ways that people go every day, without a mouse: skip the bar, create a topic, open one, change a setting."""
+    """Common tasks without a mouse: skip the bar, create a topic, open one, change a setting."""
 
     def tab_to(is_there: str) -> None:
         for _ in range(60):
@@ -151,7 +155,7 @@ def test_from_the_first_page_to_a_message_and_back_by_keyboard(
         raise AssertionError(f"no Tab leads to {is_there}")
 
     name = new_name("typed")
-    page.goto(f"{console.address}/c/default/topics")
+    page.goto(console.url("/c/default/topics"))
     expect(page.get_by_role("link", name=TOPIC)).to_be_visible()
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"

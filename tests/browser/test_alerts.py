@@ -4,22 +4,20 @@ told, and all of it over a restart.
 
 from __future__ import annotations
 
-import json
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
+from tests.browser.conftest import ConsoleProcess
+from tests.browser.outside import CHANGE_MS_MAX, eventually, new_name, open_page, produce
+from tests.browser.test_watching import read_and_commit
+from tests.webhooks import Inbox
 
-from browser.conftest import ConsoleProcess
-from browser.outside import CHANGE_MS_MAX, eventually, new_name, open_page, produce
-from browser.test_watching import read_and_commit
 from ottla.client.client import Client
-from webhooks import Inbox
 
-OPEN_MS_MAX = 30_000  # the ends of logs are asked for every ten seconds, rules are looked at every three
+OPEN_MS_MAX = 30_000  # log end offsets are read every ten seconds, rules evaluated every three
 
 
 @pytest.fixture
@@ -35,17 +33,15 @@ def add_receiver(page: Page, console: ConsoleProcess, name: str, address: str) -
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Name").fill(name)
     dialog.get_by_label("Kind").select_option("slack")
-    dialog.get_by_label("Address of the webhook").fill(address)
+    dialog.get_by_label("Webhook URL").fill(address)
     dialog.get_by_role("button", name="Save").click()
     expect(page.locator(f'[data-receiver="{name}"]')).to_be_visible()
 
 
 def history(console: ConsoleProcess, group: str) -> dict[str, list[Any]]:
-    """What the console remembers of a group."""
-    address = f"{console.address}/api/clusters/default/groups/{group}/history?hours=1"
-    with urllib.request.urlopen(address, timeout=10) as answer:
-        found: dict[str, list[Any]] = json.load(answer)
-        return found
+    """The history of a group in the console."""
+    found: dict[str, list[Any]] = console.ask(f"/api/clusters/default/groups/{group}/history?hours=1")
+    return found
 
 
 def test_a_rule_of_the_page_tells_of_a_late_group_once_and_of_its_end_also_after_a_restart(
@@ -60,16 +56,16 @@ def test_a_rule_of_the_page_tells_of_a_late_group_once_and_of_its_end_also_after
         add_receiver(page, console, "ops", inbox.address)
         card = page.locator('[data-receiver="ops"]')
         assert "key-of-the-bot" not in card.inner_text()
-        card.get_by_role("button", name="Try now").click()
-        expect(card.get_by_text("It was taken.")).to_be_visible()
-        assert "nothing is wrong" in inbox.bodies[0]["text"]
+        card.get_by_role("button", name="Send test").click()
+        expect(card.get_by_text("Delivered.")).to_be_visible()
+        assert "there is no alert" in inbox.bodies[0]["text"]
 
         page.get_by_role("link", name="Rules").click()
         page.get_by_role("button", name="Add rule").click()
         dialog = page.get_by_role("dialog")
         dialog.get_by_label("Name").fill(rule)
-        dialog.get_by_label("When").select_option("lag")
-        dialog.get_by_label("More than so many records").fill("3")
+        dialog.get_by_label("Condition").select_option("lag")
+        dialog.get_by_label("Lag above (records)").fill("3")
         dialog.get_by_label("Groups").fill(group)
         expect(dialog.get_by_label("ops")).to_be_checked()
         dialog.get_by_role("button", name="Save").click()
@@ -92,7 +88,7 @@ def test_a_rule_of_the_page_tells_of_a_late_group_once_and_of_its_end_also_after
         expect(page.get_by_role("link", name=f"group {group}")).to_be_visible()
         assert inbox.told(rule) == ["OPEN"]
         read_and_commit(client, group, topic, 5)
-        expect(page.get_by_text("Nothing is open.")).to_be_visible(timeout=OPEN_MS_MAX)
+        expect(page.get_by_text("No open alerts.")).to_be_visible(timeout=OPEN_MS_MAX)
         eventually(lambda: inbox.told(rule), ["OPEN", "CLOSED"])
         page.get_by_role("link", name="History").click()
         expect(page.get_by_role("row").filter(has_text=rule).get_by_text("closed")).to_be_visible()

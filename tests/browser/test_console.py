@@ -1,4 +1,4 @@
-"""Topics, groups and brokers in the console: each test changes something in the page and looks at it with a client from
+"""Topics, groups and brokers in the console: each test changes something in the page and checks it with a client from
 outside, or changes something outside and waits for the page to show it.
 """
 
@@ -7,9 +7,9 @@ from __future__ import annotations
 import re
 
 from playwright.sync_api import Page, expect
+from tests.browser.conftest import ConsoleProcess
+from tests.browser.outside import CHANGE_MS_MAX, ends, new_name, open_page, produce
 
-from browser.conftest import ConsoleProcess
-from browser.outside import CHANGE_MS_MAX, ends, new_name, open_page, produce
 from ottla.base.names import TopicPartition
 from ottla.client.admin import Admin
 from ottla.client.client import Client
@@ -41,7 +41,7 @@ def test_a_topic_is_created_configured_enlarged_emptied_and_deleted(
     assert {item.name: item.value for item in Admin(client).topic_configs([name])[name]}["retention.ms"] == "7200000"
 
     page.get_by_role("button", name="Add partitions").click()
-    page.get_by_label("Partitions in all").fill("3")
+    page.get_by_label("Partitions in total").fill("3")
     page.get_by_role("button", name="Add", exact=True).click()
     page.get_by_role("navigation", name="Views").get_by_role("link", name="Partitions").click()
     expect(page.locator('tr[data-key="2"]')).to_be_visible()
@@ -65,7 +65,7 @@ def test_a_topic_is_created_configured_enlarged_emptied_and_deleted(
     expect(page.get_by_role("link", name=name)).to_have_count(0)
 
 
-def test_what_the_cluster_refuses_is_told_and_the_dialog_stays(
+def test_a_refusal_of_the_cluster_is_shown_and_the_dialog_stays(
     page: Page, console: ConsoleProcess, topic: str, client: Client
 ) -> None:
     open_page(page, console, "/c/default/topics")
@@ -77,7 +77,7 @@ def test_what_the_cluster_refuses_is_told_and_the_dialog_stays(
     expect(page.get_by_role("dialog")).to_have_count(0)
 
 
-def test_of_two_operators_the_second_is_told_what_has_changed(
+def test_the_second_of_two_operators_sees_what_has_changed(
     page: Page, console: ConsoleProcess, topic: str, client: Client
 ) -> None:
     open_page(page, console, f"/c/default/topics/{topic}/settings?q=retention.ms")
@@ -85,7 +85,7 @@ def test_of_two_operators_the_second_is_told_what_has_changed(
     alter_configs(client, Resource.TOPIC, topic, {"retention.ms": "111111"}, [])
     page.get_by_label("Value").fill("222222")
     page.get_by_role("button", name="Save").click()
-    expect(page.get_by_role("alert")).to_contain_text("retention.ms is 111111 by now")
+    expect(page.get_by_role("alert")).to_contain_text("retention.ms was changed to 111111")
 
 
 def test_several_topics_are_deleted_at_once(page: Page, console: ConsoleProcess, client: Client) -> None:
@@ -114,7 +114,7 @@ def test_what_happens_outside_appears_by_itself(
     expect(page.locator(f'tr[data-key="{other}"] td').nth(5)).to_have_text("3", timeout=CHANGE_MS_MAX)
 
 
-def test_a_group_is_shown_with_its_lag_reset_after_a_look_at_the_plan_and_deleted(
+def test_a_group_is_shown_reset_by_a_plan_and_deleted(
     page: Page, console: ConsoleProcess, client: Client, topic: str
 ) -> None:
     group = new_name("group")
@@ -126,15 +126,14 @@ def test_a_group_is_shown_with_its_lag_reset_after_a_look_at_the_plan_and_delete
     expect(page.locator(f'tr[data-key="{topic}-0"]')).to_contain_text("6")
 
     page.get_by_role("button", name="Reset offsets").click()
-    page.get_by_label("Where to").select_option("shift-by")
-    page.get_by_label("Records, back with a minus").fill("-1")
-    page.get_by_role("textbox", name="Topics").fill(f"{topic}:0")
+    page.get_by_label("Target position").select_option("shift-by")
+    page.get_by_label("Records; negative: back").fill("-1")
     page.get_by_role("button", name="Show the plan").click()
     expect(page.get_by_label(f"Offset of {topic}-0")).to_have_value("3")
     assert committed_offsets(client, group)[place].offset == 4, "a plan changes nothing"
     page.get_by_label(f"Offset of {topic}-0").fill("99")
     page.get_by_label(f"Offset of {topic}-0").press("Tab")
-    expect(page.get_by_text("99 is not in the log")).to_be_visible()
+    expect(page.get_by_text("99 is outside the log")).to_be_visible()
     expect(page.get_by_label(f"Offset of {topic}-0")).to_have_value("10")
     page.get_by_role("button", name="Reset now").click()
     expect(page.get_by_role("dialog")).to_have_count(0)
@@ -152,9 +151,9 @@ def test_brokers_folders_settings_and_the_overview_say_what_the_cluster_says(
     page: Page, console: ConsoleProcess, client: Client, topic: str
 ) -> None:
     open_page(page, console, "/c/default")
-    expect(page.get_by_text("All partitions have leaders and all their replicas.")).to_be_visible()
-    page.get_by_role("button", name="Examine the cluster").click()
-    findings = page.locator(".findings li").or_(page.get_by_text("Nothing is wrong as far as can be seen"))
+    expect(page.get_by_text("All partitions have a leader and all replicas in sync.")).to_be_visible()
+    page.get_by_role("button", name="Diagnose the cluster").click()
+    findings = page.locator(".findings li").or_(page.get_by_text("No problems found"))
     expect(findings.first).to_be_visible(timeout=CHANGE_MS_MAX)
     page.get_by_role("navigation", name="Main").get_by_role("link", name="Brokers").click()
     page.locator("tbody tr[data-key]").first.press("Enter")
@@ -168,3 +167,24 @@ def test_brokers_folders_settings_and_the_overview_say_what_the_cluster_says(
     summed = page.locator(".figure", has_text="Sum of partition offsets")
     expect(summed).to_contain_text(str(sum(ends(client, topic))), timeout=CHANGE_MS_MAX)
     expect(page.locator(".figure", has_text="Brokers Spread %")).to_contain_text("100")
+
+
+def test_a_shift_by_records_was_offered_for_partitions_that_the_group_does_not_have(
+    page: Page, console: ConsoleProcess, client: Client, topic: str
+) -> None:
+    group = new_name("group")
+    commit_offsets(client, group, {TopicPartition(topic, 0): 7})
+    open_page(page, console, f"/c/default/groups?q={group}")
+    page.get_by_role("link", name=group).click()
+    page.get_by_role("button", name="Reset offsets").click()
+    expect(page.get_by_label("Topics")).to_have_value(topic)
+    page.get_by_label("Target position").select_option("shift-by")
+    expect(page.get_by_label("Topics")).to_have_value(f"{topic}:0")
+    page.get_by_label("Records; negative: back").fill("-2")
+    page.get_by_role("button", name="Show the plan").click()
+    expect(page.get_by_label(f"Offset of {topic}-0")).to_have_value("5")
+    expect(page.get_by_role("dialog").locator("tbody tr[data-key]")).to_have_count(1)
+    page.get_by_role("button", name="Back").click()
+    page.get_by_label("Topics").fill(f"{topic}:0,1")
+    page.get_by_label("Target position").select_option("to-earliest")
+    expect(page.get_by_label("Topics")).to_have_value(f"{topic}:0,1")  # what was typed stays

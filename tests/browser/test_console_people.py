@@ -1,17 +1,15 @@
-"""The console for all kinds of people, tabs, screens and faults."""
+"""The console with hostile names, sign-in, several tabs, small screens and faults."""
 
 from __future__ import annotations
 
-import json
 import re
 import urllib.error
-import urllib.request
 
 from playwright.sync_api import Browser, Page, expect
+from tests.browser.conftest import ConsoleProcess, MakeConsole
+from tests.browser.outside import CHANGE_MS_MAX, ends, eventually, new_name, open_page
+from tests.conftest import BrokerFactory
 
-from browser.conftest import ConsoleProcess, MakeConsole
-from browser.outside import CHANGE_MS_MAX, ends, eventually, new_name, open_page
-from conftest import BrokerFactory
 from ottla.base.names import TopicPartition
 from ottla.client.admin import Admin
 from ottla.client.client import Client
@@ -63,7 +61,7 @@ def test_twelve_tabs_share_one_stream(browser: Browser, console: ConsoleProcess,
     context = browser.new_context()
     pages = [context.new_page() for _ in range(12)]
     for page in pages:
-        page.goto(f"{console.address}/c/default/topics", wait_until="commit")
+        page.goto(console.url("/c/default/topics"), wait_until="commit")
     name = new_name("tabs")
     Admin(client).create_topic(name, partitions=1, replication_factor=1)
     for page in pages:
@@ -72,7 +70,7 @@ def test_twelve_tabs_share_one_stream(browser: Browser, console: ConsoleProcess,
     context.close()
 
 
-def test_who_signs_in_may_do_what_his_role_says(
+def test_a_signed_in_person_has_the_rights_of_the_role(
     page: Page, make_console: MakeConsole, bootstrap: str, topic: str
 ) -> None:
     console = make_console("--bootstrap-server", bootstrap, "--sign-in")
@@ -82,13 +80,13 @@ def test_who_signs_in_may_do_what_his_role_says(
     page.get_by_label("Name").fill("admin")
     page.get_by_label("Password").fill("wrong")
     page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_role("alert")).to_contain_text("do not belong together")
+    expect(page.get_by_role("alert")).to_contain_text("wrong name or password")
     page.get_by_label("Password").fill(password.group(1))
     page.get_by_role("button", name="Sign in").click()
     expect(page.get_by_role("link", name=topic)).to_be_visible(timeout=CHANGE_MS_MAX)
 
     page.get_by_role("link", name="People").click()
-    page.get_by_role("button", name="Add somebody").click()
+    page.get_by_role("button", name="Add person").click()
     page.get_by_label("Name").fill("vera")
     page.get_by_label("Password").fill("vera's password")
     page.get_by_role("button", name="Save").click()
@@ -132,16 +130,16 @@ def test_a_second_cluster_is_tested_added_and_forgotten(
     expect(page.get_by_role("heading", name="second")).to_have_count(0)
 
 
-def test_a_broker_that_goes_is_told_and_found_again(
+def test_a_stopped_broker_is_reported_and_found_again(
     page: Page, make_console: MakeConsole, broker_factory: BrokerFactory
 ) -> None:
     broker = broker_factory()
     console = make_console("--bootstrap-server", broker.bootstrap)
     open_page(page, console, "/c/default")
-    expect(page.get_by_text("All partitions have leaders")).to_be_visible(timeout=CHANGE_MS_MAX)
+    expect(page.get_by_text("All partitions have a leader")).to_be_visible(timeout=CHANGE_MS_MAX)
     broker.kill9()
     expect(page.get_by_role("alert").first).to_contain_text("connection refused", timeout=CHANGE_MS_MAX)
-    expect(page.get_by_text("All partitions have leaders")).to_be_visible()
+    expect(page.get_by_text("All partitions have a leader")).to_be_visible()
     broker.start()
     expect(page.get_by_role("alert")).to_have_count(0, timeout=CHANGE_MS_MAX)
 
@@ -149,15 +147,65 @@ def test_a_broker_that_goes_is_told_and_found_again(
 def test_the_api_is_described_and_says_what_kafkas_tools_say(
     console: ConsoleProcess, client: Client, topic: str
 ) -> None:
-    with urllib.request.urlopen(f"{console.address}/api/openapi.json") as answer:
-        described = json.load(answer)
+    described = console.ask("/api/openapi.json")
     assert "/api/clusters/{cluster}/topics/{topic}" in described["paths"]
 
     def read() -> list[int | None]:
         try:
-            with urllib.request.urlopen(f"{console.address}/api/clusters/default/topics/{topic}") as answer:
-                return [item["end"] for item in json.load(answer)["partitions"]]
+            return [item["end"] for item in console.ask(f"/api/clusters/default/topics/{topic}")["partitions"]]
         except urllib.error.HTTPError:
             return []
 
     eventually(read, ends(client, topic))
+
+
+def test_without_the_token_of_the_link_a_browser_gets_the_page_that_asks_for_it(
+    page: Page, console: ConsoleProcess, topic: str
+) -> None:
+    page.goto(f"{console.address}/c/default/topics")
+    expect(page.get_by_text("This console serves the user who started it.")).to_be_visible()
+    expect(page.get_by_role("navigation")).to_have_count(0)
+    page.get_by_label("Token").fill("guess")
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("alert")).to_contain_text("this is not the token of this console")
+    page.get_by_label("Token").fill(console.url("/"))
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("link", name=topic)).to_be_visible(timeout=CHANGE_MS_MAX)
+
+
+def test_a_link_signs_in_leaves_the_address_bar_and_outlives_the_browser(
+    browser: Browser, make_console: MakeConsole, console: ConsoleProcess, bootstrap: str, topic: str
+) -> None:
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(console.url("/c/default/topics?q=" + topic))
+    expect(page.get_by_role("link", name=topic)).to_be_visible(timeout=CHANGE_MS_MAX)
+    assert page.url == f"{console.address}/c/default/topics?q={topic}"
+    assert console.token not in str(page.evaluate("[document.cookie, JSON.stringify(localStorage), history.length]"))
+    other = make_console("--bootstrap-server", bootstrap)  # of the same host: it has a cookie of its own
+    page.goto(other.url("/c/default/topics?q=" + topic))
+    expect(page.get_by_role("link", name=topic)).to_be_visible(timeout=CHANGE_MS_MAX)
+    kept = context.storage_state()
+    assert all(cookie["httpOnly"] and cookie["sameSite"] == "Strict" for cookie in kept["cookies"])
+    context.close()
+    context = browser.new_context(storage_state=kept)
+    page = context.new_page()
+    for each in (console, other):
+        page.goto(f"{each.address}/c/default/topics?q={topic}")
+        expect(page.get_by_role("link", name=topic)).to_be_visible(timeout=CHANGE_MS_MAX)
+    context.close()
+
+
+def test_an_address_that_is_none_is_a_page_that_says_so(page: Page, console: ConsoleProcess) -> None:
+    open_page(page, console, "/c/default")
+    expect(page.get_by_role("heading", level=1)).to_be_visible()
+    page.goto(f"{console.address}/c/%zz/topics")
+    expect(page.get_by_text("There is no cluster %zz")).to_be_visible()
+    page.goto(f"{console.address}/c/default/topics/a%zzb%20c")
+    expect(page.get_by_text("a%zzb c").first).to_be_visible()
+    for unknown in ("/nothing", "/c/default/%ff", "/%zz"):
+        page.goto(f"{console.address}{unknown}")
+        expect(page.get_by_text("There is no such page")).to_be_visible()
+        expect(page.get_by_role("navigation")).to_be_visible()
+    page.goto(f"{console.address}/api/nothing")
+    expect(page.get_by_role("heading", name="404")).to_be_visible()

@@ -1,4 +1,4 @@
-"""Messages in the console: seen, searched, written; what is written in the page is read outside with kafka-python."""
+"""Messages in the console: seen, searched, written; messages produced in the page are read with kafka-python."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import pytest
 from confluent_kafka import Producer
 from kafka import KafkaConsumer
 from playwright.sync_api import Page, expect
+from tests.browser.conftest import ConsoleProcess
+from tests.browser.outside import CHANGE_MS_MAX, new_name, open_page
 
-from browser.conftest import ConsoleProcess
-from browser.outside import CHANGE_MS_MAX, new_name, open_page
 from ottla.client.admin import Admin
 from ottla.client.client import Client
 
@@ -39,8 +39,7 @@ def filled(client: Client, count: int = 200) -> str:
 
 
 def api(console: ConsoleProcess, path: str) -> bytes:
-    with urllib.request.urlopen(f"{console.address}/api/clusters/default/topics/{path}", timeout=20) as answer:
-        return bytes(answer.read())
+    return console.request(f"/api/clusters/default/topics/{path}")
 
 
 def test_messages_are_seen_searched_written_and_written_again(
@@ -53,7 +52,7 @@ def test_messages_are_seen_searched_written_and_written_again(
 
     page.get_by_label("Search", exact=True).fill("value.user.id = 42")
     page.get_by_role("button", name="Search", exact=True).click()
-    expect(page.locator("#progress")).to_contain_text("All was searched")
+    expect(page.locator("#progress")).to_contain_text("Search complete")
     expect(page.locator("#progress")).to_contain_text("1 hits in 206 messages")
     page.locator('tr[data-key="0:14"]').click()
     panel = page.get_by_role("complementary", name="Message")
@@ -110,7 +109,7 @@ def test_malicious_and_large_values_are_text_and_live_ones_appear(
         page.get_by_role("button", name="Bytes" if offset == 11 else "Text").last.click() if offset < 13 else None
         expect(panel).to_contain_text(words)
     assert page.title() == f"{topic} · ottla"
-    page.get_by_label("Begin with").select_option("live")
+    page.get_by_label("Start position").select_option("live")
     page.get_by_label("Partition", exact=True).select_option("")
     expect(page.get_by_text("Waiting for messages")).to_be_visible()
     producer = Producer({"bootstrap.servers": str(client.bootstrap[0])})
@@ -132,11 +131,7 @@ def test_files_masks_and_questions_that_make_no_sense(console: ConsoleProcess, c
     csv.field_size_limit(8_000_000)
     rows = list(csv.reader(io.StringIO(api(console, f"{topic}/message-file?format=csv").decode(), newline="")))
     assert [row[4] for row in rows if row[4].endswith("1+1")] == ["'=1+1"]
-    body = json.dumps({"rules": ["messages-*:value.user.name"]}).encode()
-    request = urllib.request.Request(
-        f"{console.address}/api/clusters/default/masks", body, {"Content-Type": "application/json"}, method="PUT"
-    )
-    urllib.request.urlopen(request, timeout=20).close()
+    console.ask("/api/clusters/default/masks", {"rules": ["messages-*:value.user.name"]}, "PUT")
     masked = json.loads(api(console, f"{topic}/messages?partition=1&limit=1"))["messages"][0]
     assert masked["value"]["json"] == {"user": {"id": 7, "name": "***"}}
     events = [json.loads(line) for line in api(console, f"{topic}/search?q=value.user.name%3Dn").splitlines()]

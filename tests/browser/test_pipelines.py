@@ -14,18 +14,17 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from playwright.sync_api import Page, expect
+from tests.browser.conftest import ConsoleProcess, MakeConsole
+from tests.browser.outside import CHANGE_MS_MAX, eventually, new_name, open_page
 
-from browser.conftest import ConsoleProcess, MakeConsole
-from browser.outside import CHANGE_MS_MAX, eventually, new_name, open_page
 from ottla.client.admin import Admin
 from ottla.client.client import Client
-from ottla.operations.dead_letters.letter import TOLD
-from ottla.operations.messages.reading import PageRequest, read_page
-from ottla.operations.messages.walking import Record
-from ottla.operations.messages.windows import Bound
-from ottla.operations.pipeline_runs.places import Places
+from ottla.operations.dead_letters import HEADER_SUFFIXES
+from ottla.operations.messages.offset_ranges import OffsetBound
+from ottla.operations.messages.pages import PageRequest, read_page
+from ottla.operations.messages.record_reader import Record
 from ottla.operations.pipeline_runs.snapshots import Snapshot, StepCount
-from ottla.operations.pipeline_runs.statuses import Status, now_ms, process_start, run_folder
+from ottla.operations.pipeline_runs.statuses import PipelineTopics, Status, now_ms, process_start, run_folder
 from ottla.pipelines.running.status import RunFolder
 
 STEPS = (StepCount("shop", 1, "parse", 100, 90, 0, 4, 6, 90), StepCount("shop", 2, "rule", 90, 70, 19, 0, 0, 70))
@@ -39,7 +38,7 @@ class FakeRun:
         self.name, self.topic = new_name("pipeline"), new_name("source")
         self.letters = f"{self.name}-dead-letters"
         self.process = subprocess.Popen(["sleep", "600"])
-        places = Places(bootstrap, (self.topic,), (), ("nowhere",), (), (new_name("group"),), self.letters)
+        places = PipelineTopics(bootstrap, (self.topic,), (), ("nowhere",), (), (new_name("group"),), self.letters)
         status = Status(
             self.name, self.process.pid, process_start(self.process.pid) or 0, _host(), "starting", places=places,
             started_ms=now_ms() - 60_000,
@@ -64,7 +63,13 @@ def _host() -> str:
 
 
 def letter(name: str, topic: str, offset: int, reason: str) -> list[tuple[str, bytes]]:
-    told = dict(zip(TOLD, (name, "shop 1 parse", reason, topic, "0", str(offset), "2026-01-01T00:00:00Z"), strict=True))
+    told = dict(
+        zip(
+            HEADER_SUFFIXES,
+            (name, "shop 1 parse", reason, topic, "0", str(offset), "2026-01-01T00:00:00Z"),
+            strict=True,
+        )
+    )
     return [("trace", b"t1"), *((f"ottla.{key}", value.encode()) for key, value in told.items())]
 
 
@@ -96,7 +101,7 @@ def fake_run(state: Path, bootstrap: str, client: Client) -> Iterator[FakeRun]:
 
 
 def written(client: Client, topic: str) -> list[Record]:
-    return read_page(client, PageRequest(topic, 100, start=Bound())).records
+    return read_page(client, PageRequest(topic, 100, start=OffsetBound())).records
 
 
 def test_a_run_is_followed_with_its_plots_and_places_and_stopped(
@@ -109,7 +114,7 @@ def test_a_run_is_followed_with_its_plots_and_places_and_stopped(
     steps = page.get_by_role("table", name="Rows at each step")
     expect(steps.get_by_role("row").nth(1)).to_contain_text("100")
     expect(steps).to_contain_text("1 missing")  # of 90 rows 70 were kept and 19 filtered
-    expect(page.get_by_role("alert")).to_contain_text("Rows do not add up")
+    expect(page.get_by_role("alert")).to_contain_text("The row counts do not add up")
     expect(page.locator("#course .plot")).to_have_count(6)
     expect(page.locator("#places")).to_contain_text("nowhere not in this cluster")
 
@@ -128,7 +133,7 @@ def test_a_run_is_followed_with_its_plots_and_places_and_stopped(
     page.wait_for_url(f"**/topics/{fake_run.topic}")
 
 
-def test_dead_letters_are_counted_looked_at_and_sent_again_once(
+def test_dead_letters_are_counted_shown_and_resent_once(
     page: Page, console: ConsoleProcess, fake_run: FakeRun, client: Client
 ) -> None:
     fake_run.add(100)
@@ -141,15 +146,15 @@ def test_dead_letters_are_counted_looked_at_and_sent_again_once(
     letters = page.get_by_role("table", name="Letters")
     letters.get_by_role("row", name="price is positive").focus()
     page.keyboard.press("Enter")
-    expect(page.locator("#letter")).to_contain_text("gone")
+    expect(page.locator("#letter")).to_contain_text("deleted")
     letters.get_by_role("row", name='not JSON: "hello"').click()
     panel = page.locator("#letter")
     expect(panel).to_contain_text("trace")
     expect(panel).not_to_contain_text("ottla.reason")
-    panel.get_by_role("button", name="Send again").click()
+    panel.get_by_role("button", name="Resend").click()
     dialog = page.get_by_role("dialog")
     expect(dialog.locator("#resend-plan")).to_contain_text("1 letters")
-    dialog.get_by_role("button", name="Send 1 again").dblclick()
+    dialog.get_by_role("button", name="Resend 1").dblclick()
     expect(dialog).to_be_hidden()
     again = written(client, fake_run.topic)
     assert [(record.key, record.value, record.headers) for record in again[1:]] == [
@@ -157,9 +162,9 @@ def test_dead_letters_are_counted_looked_at_and_sent_again_once(
     ]
 
     # All of a reason: what was sent already is left out.
-    kinds.get_by_role("row", name="not JSON").get_by_role("button", name="Send again").click()
-    expect(dialog.locator("#resend-plan")).to_contain_text("1 were sent there already")
-    dialog.get_by_role("button", name="Send 1 again").click()
+    kinds.get_by_role("row", name="not JSON").get_by_role("button", name="Resend").click()
+    expect(dialog.locator("#resend-plan")).to_contain_text("1 were already sent there")
+    dialog.get_by_role("button", name="Resend 1").click()
     expect(dialog).to_be_hidden()
     assert len(written(client, fake_run.topic)) == 3
 
@@ -167,12 +172,12 @@ def test_dead_letters_are_counted_looked_at_and_sent_again_once(
     elsewhere = new_name("elsewhere")
     Admin(client).create_topic(elsewhere, partitions=2, replication_factor=1)
     page.get_by_role("checkbox", name="Select all").check()
-    page.get_by_role("button", name="Send 3 again").click()
+    page.get_by_role("button", name="Resend 3").click()
     dialog.get_by_label("Send to").select_option("other")
     dialog.get_by_label("Topic", exact=True).fill(elsewhere)
     expect(dialog.locator("#resend-plan")).to_contain_text("3 letters", timeout=CHANGE_MS_MAX)
     expect(dialog.locator("#resend-plan")).not_to_contain_text("no such topic", timeout=CHANGE_MS_MAX)
-    dialog.get_by_role("button", name="Send 3 again").click()
+    dialog.get_by_role("button", name="Resend 3").click()
     expect(dialog).to_be_hidden()
     assert len(written(client, elsewhere)) == 3
     panel.get_by_role("link", name=fake_run.topic).click()
@@ -191,6 +196,7 @@ def test_hidden_fields_stay_hidden_in_letters_and_a_token_counts_once(
     headers = letter(fake_run.name, fake_run.topic, 0, 'no good: "4711"')
     producer.produce(fake_run.letters, b'{"card": 4711, "city": "Bern"}', headers=headers)
     assert producer.flush(30) == 0
+    open_page(page, console, "/c/default")
     api = f"{console.address}/api/clusters/default"
     letters = f"{api}/pipelines/{fake_run.name}/dead-letters"
     eventually(lambda: page.request.get(letters).json().get("letters"), 4)

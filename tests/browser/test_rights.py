@@ -12,16 +12,15 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import KafkaError, Producer
 from playwright.sync_api import Browser, Page, expect
+from tests.browser.conftest import ConsoleProcess, MakeConsole
+from tests.browser.outside import CHANGE_MS_MAX, eventually, new_name, open_page
+from tests.conftest import FOREIGN_BOOTSTRAP, Broker, free_port, ottla_command
 
-from browser.conftest import ConsoleProcess, MakeConsole
-from browser.outside import CHANGE_MS_MAX, eventually, new_name, open_page
-from conftest import FOREIGN_BOOTSTRAP, Broker, free_port, ottla_command
 from ottla.client.acls import describe_acls
 from ottla.client.admin import Admin
-from ottla.client.client import Client
+from ottla.client.client import Client, open_client
 from ottla.client.configs import Resource, describe_configs
-from ottla.client.opening import open_client
-from ottla.client.quotas import Alteration, Upsertion, alter_quotas, alter_scram, describe_quotas, describe_scram
+from ottla.client.quotas import Alteration, ScramUpsertion, alter_quotas, alter_scram, describe_quotas, describe_scram
 from ottla.client.tokens import create_token, describe_tokens
 from ottla.security.acls import AclFilter
 
@@ -32,7 +31,7 @@ LOGIN = 'org.apache.kafka.common.security.scram.ScramLoginModule required userna
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    """Where everybody may do everything, and where people log in."""
+    """A broker without an authorizer, and one with logins."""
     address = f"127.0.0.1:{free_port()}"
     settings = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -46,7 +45,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str
     try:
         broker.start()
         with Client(broker.bootstrap) as client:
-            alter_scram(client, "admin", [Upsertion("SCRAM-SHA-512", 4096, PASSWORD.encode())], ())
+            alter_scram(client, "admin", [ScramUpsertion("SCRAM-SHA-512", 4096, PASSWORD.encode())], ())
         yield broker.bootstrap, address
         broker.stop()
     finally:
@@ -86,7 +85,7 @@ def ottla(secured: tuple[str, str], *words: str) -> str:
 
 
 def write_as(user: str, password: str, address: str, topic: str) -> KafkaError | None:
-    """What becomes of one record of somebody who logs in."""
+    """The result of producing one record with a login."""
     outcome: list[KafkaError | None] = []
     settings = {
         "bootstrap.servers": address,
@@ -124,15 +123,15 @@ def test_a_user_gets_a_password_and_a_rule_and_writes_until_both_are_taken_away(
     entry = last_change(page, console)
     assert (entry["target"], entry["before"], entry["after"]) == (f"user {user}", None, '{"SCRAM-SHA-512":8192}')
     problem = write_as(user, "alice's secret", secured[1], topic)
-    assert problem is not None, "she may log in, and do nothing"
+    assert problem is not None, "alice may log in, but has no rights"
 
     open_page(page, console, "/c/default/acls")
     page.get_by_role("button", name="Add rules").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Principal").fill(f"User:{user}")
     dialog.get_by_label("Name", exact=False).first.fill(topic)
-    dialog.get_by_role("button", name="What a producer needs").click()
-    dialog.get_by_role("button", name="What would change?").click()
+    dialog.get_by_role("button", name="Producer permissions").click()
+    dialog.get_by_role("button", name="Preview changes").click()
     expect(dialog.locator("#effects")).to_contain_text(f"User:{user} may then Write: Topic {topic}")
     dialog.get_by_role("button", name="Add", exact=True).click()
     expect(page.locator("tbody tr[data-key]").filter(has_text=topic)).to_have_count(3)
@@ -144,7 +143,7 @@ def test_a_user_gets_a_password_and_a_rule_and_writes_until_both_are_taken_away(
     dialog.get_by_label("Principal").fill(f"User:{user}")
     dialog.locator("select[name=operation]").select_option("WRITE")
     dialog.locator("input[name=name]").fill(topic)
-    dialog.get_by_role("button", name="Ask").click()
+    dialog.get_by_role("button", name="Check").click()
     expect(dialog.locator("#answer")).to_contain_text("yes")
     expect(dialog.locator("#answer pre")).to_contain_text(
         f"ottla acls remove --allow User:{user} --operation write --topic {topic}"
@@ -185,7 +184,7 @@ def test_rules_of_others_appear_and_one_that_is_gone_is_not_deleted_twice(
     expect(dialog.locator("#effects")).to_be_visible()
     ottla(secured, "acls", "remove", "--deny", "User:*", "--operation", "read", "--topic", name, "--prefixed")
     dialog.get_by_role("button", name="Delete").click()
-    expect(dialog.get_by_role("alert")).to_contain_text("1 of these rules are gone by now")
+    expect(dialog.get_by_role("alert")).to_contain_text("1 of these rules no longer exist")
     dialog.get_by_role("button", name="Cancel").click()
     expect(row).to_have_count(0, timeout=CHANGE_MS_MAX)
 
@@ -212,13 +211,15 @@ def test_limits_are_set_and_removed_and_say_which_of_them_count(
     applied = page.locator("#applied")
     applied.get_by_label("User").fill(user)
     applied.get_by_label("Client id").fill("app")
-    expect(applied.locator("tbody tr[data-key]").filter(has_text="2 KiB")).to_contain_text("counts")
-    expect(applied.locator("tbody tr[data-key]").filter(has_text="500 B")).to_contain_text("a closer one goes before")
+    expect(applied.locator("tbody tr[data-key]").filter(has_text="2 KiB")).to_contain_text("applies")
+    expect(applied.locator("tbody tr[data-key]").filter(has_text="500 B")).to_contain_text(
+        "overridden by a more specific limit"
+    )
 
     alter_quotas(client, [Alteration(entity, {"producer_byte_rate": 4096.0})])
     row.last.get_by_role("button", name="Remove").click()
     dialog.get_by_role("button", name="Remove").click()
-    expect(dialog.get_by_role("alert")).to_contain_text("producer_byte_rate is 4096 by now")
+    expect(dialog.get_by_role("alert")).to_contain_text("producer_byte_rate was changed to 4096")
     dialog.get_by_role("button", name="Cancel").click()
     mine = page.locator("main > .page > .table-box tbody tr[data-key]").filter(has_text=user)
     expect(mine).to_contain_text("4 KiB a second", timeout=CHANGE_MS_MAX)
@@ -277,7 +278,7 @@ def test_a_setting_of_all_brokers_is_changed_and_taken_back(
         "all brokers", '{"log.retention.ms":null}', '{"log.retention.ms":"3600000"}',
     )  # fmt: skip
     row.get_by_role("button", name="Change").click()
-    page.get_by_role("button", name="Back to what it would be without").click()
+    page.get_by_role("button", name="Restore the default").click()
     expect(page.get_by_role("dialog")).to_have_count(0)
     eventually(in_force, before)
 

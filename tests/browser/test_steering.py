@@ -1,4 +1,4 @@
-"""Leaders and replicas, steered in the page: two real brokers, and a client outside that looks at what became of it."""
+"""Reassignments and elections in the page: two real brokers, and a client that checks the result."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from playwright.sync_api import Page, expect
+from tests.browser.conftest import ConsoleProcess, MakeConsole
+from tests.browser.outside import CHANGE_MS_MAX, eventually, new_name, open_page, produce
 
-from browser.conftest import ConsoleProcess, MakeConsole
-from browser.outside import CHANGE_MS_MAX, eventually, new_name, open_page, produce
 from ottla.base.names import TopicPartition
 from ottla.client.admin import Admin
 from ottla.client.client import Client
@@ -19,7 +19,7 @@ from ottla.client.reassignments import alter_reassignments, list_reassignments
 from ottla.operations.reassignment.throttles import BROKER_KEYS, TOPIC_KEYS
 from ottla.testing.cluster import Cluster
 
-SLOW = "0.001"  # MB a second: a move that is still there when the console has been started anew
+SLOW = "0.001"  # MB per second: the move must outlast a restart of the console
 RECORDS, RECORD_BYTES = 40, 100_000  # more than one fetch takes: only then does a throttle hold anything up
 
 
@@ -79,7 +79,7 @@ def test_assignments_are_generated_written_by_hand_and_run_and_leaders_elected(
     page.get_by_role("button", name="Generate Partition Assignments").click()
     page.get_by_label("Broker 1").uncheck()
     page.get_by_role("button", name="Show the plan").click()
-    expect(page.get_by_role("dialog")).to_contain_text("Nothing has to be moved")
+    expect(page.get_by_role("dialog")).to_contain_text("No moves are needed")
     page.get_by_role("button", name="Cancel").click()
 
     page.get_by_role("button", name="Manual Partition Assignments").click()
@@ -119,7 +119,7 @@ def test_a_setting_of_a_broker_is_changed_and_put_back(page: Page, console: Cons
     expect(row).to_contain_text("86400001")
     assert value() == "86400001"
     row.get_by_role("button", name="Change").click()
-    page.get_by_role("button", name="Back to what it would be without").click()
+    page.get_by_role("button", name="Restore the default").click()
     expect(row).not_to_contain_text("86400001")
     assert value() == before
 
@@ -150,7 +150,7 @@ def test_a_run_outlives_its_console_and_is_cancelled_without_leaving_a_throttle(
     console = ConsoleProcess(tmp_path, "--bootstrap-server", cluster.bootstrap)
     try:
         open_page(page, console, "/c/default/reassignments")
-        expect(page.locator("#run")).to_contain_text("under way", timeout=CHANGE_MS_MAX)
+        expect(page.locator("#run")).to_contain_text("in progress", timeout=CHANGE_MS_MAX)
         expect(page.locator(f'tr[data-key="{topic}-0"]')).to_be_visible(timeout=CHANGE_MS_MAX)
         page.get_by_role("button", name="Cancel all moves").click()
         page.get_by_role("dialog").get_by_role("button", name="Cancel all moves").click()

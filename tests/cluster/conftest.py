@@ -5,11 +5,10 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from tests.cluster.older_version import OlderVersionMissingError, older_sources
 
-from cluster.older_version import OlderVersionMissingError, older_sources
 from ottla.testing.child import BrokerError
-from ottla.testing.cluster import Cluster
-from ottla.testing.cluster_view import WAIT_SECONDS_MAX
+from ottla.testing.cluster import WAIT_SECONDS_MAX, Cluster
 from ottla.testing.zookeeper import ZooKeeperProcess
 
 _chroots = count(1)
@@ -46,7 +45,7 @@ class Shared:
         return self.cluster
 
     def mend(self) -> None:
-        """Everybody back to work; whoever cannot be mended is thrown away."""
+        """Bring all brokers back; discard a cluster that does not recover."""
         cluster = self.get()
         try:
             for broker in cluster.brokers:
@@ -100,7 +99,7 @@ def cluster_factory(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
 
 @pytest.fixture(scope="session")
 def zookeeper() -> Iterator[ZooKeeperProcess]:
-    """A ZooKeeper without brokers; nobody stops it, and each test uses a chroot of its own."""
+    """A ZooKeeper without brokers. It runs during all tests; each test uses its own chroot."""
     with ZooKeeperProcess() as server:
         yield server
 

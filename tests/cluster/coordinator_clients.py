@@ -1,4 +1,4 @@
-"""Clients of coordinators in a cluster: who coordinates, and transactions of version 2 that find their way."""
+"""Clients of coordinators in a cluster: find the coordinator, and run transactions of version 2 through failovers."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from conformance.peer import Peer
-from conformance.raw import ConnectionClosedError
-from conformance.transaction_calls import Producer, TransactionCalls
+from tests.conformance.peer import Peer
+from tests.conformance.raw import ConnectionClosedError
+from tests.conformance.transaction_calls import Producer, TransactionCalls
+
 from ottla.client.client import Client
 from ottla.client.coordinators import KeyType, find_coordinators
 from ottla.client.errors import ClientError
@@ -22,11 +23,11 @@ PASSING = frozenset({3, 5, 6, 7, 14, 15, 16, 19, 20, 51})
 
 
 def coordinator_of(cluster: Cluster, kind: KeyType, key: str) -> ClusterBroker:
-    """Whoever coordinates a group or a transactional id now, as soon as somebody does."""
+    """The current coordinator of a group or a transactional id; waits until there is one."""
 
     def find() -> ClusterBroker | None:
         for broker in cluster.live_brokers:
-            with contextlib.suppress(ClientError), Client(broker.bootstrap_servers, patience_ms=0) as client:
+            with contextlib.suppress(ClientError), Client(broker.bootstrap_servers, connect_retry_ms=0) as client:
                 found = find_coordinators(client, kind, [key])[0]
                 if not found.error_code and cluster.broker(found.node_id) in cluster.live_brokers:
                     return cluster.broker(found.node_id)
@@ -38,7 +39,7 @@ def coordinator_of(cluster: Cluster, kind: KeyType, key: str) -> ClusterBroker:
 class VersionTwoProducer:
     """Transaction version 2, as Java's producer speaks it: brokers add partitions, each transaction has an epoch.
 
-    Every request goes to whoever should answer it now, and is repeated until somebody does.
+    Every request goes to the broker that should answer it now, and is repeated until it is answered.
     """
 
     def __init__(self, cluster: Cluster, transactional_id: str) -> None:

@@ -11,9 +11,10 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
-from conftest import ottla_command
-from ottla.cli.running.broker_processes import command_words
-from ottla.cli.running.up_cluster import is_free
+from tests.conftest import ottla_command
+
+from ottla.cli.ports import is_free
+from ottla.cli.processes.broker_processes import command_words
 from ottla.client.admin import Admin
 from ottla.client.client import Client
 from ottla.client.errors import ClientError
@@ -29,7 +30,7 @@ SETTINGS = {
 
 
 def ports_in_a_row(count: int) -> int:
-    """The first of them; none that the kernel gives to whoever connects somewhere."""
+    """The first of a range of free ports outside the kernel's range of ephemeral ports."""
     while True:
         port = random.randrange(15_000, 30_000)
         if all(is_free(port + index) for index in range(count)):
@@ -150,7 +151,7 @@ def wait_until_whole(bootstrap: str, topic: str) -> None:
         try:
             rows = rows_of(bootstrap, topic)
         except ClientError:
-            return False  # nobody is back yet
+            return False  # no broker is back yet
         return all(leader >= 0 and sorted(replicas) == isr for leader, replicas, isr in rows)
 
     wait_until(is_whole, lambda: f"{topic} is not whole: {rows_of(bootstrap, topic)}")

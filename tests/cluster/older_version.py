@@ -1,4 +1,4 @@
-"""Brokers of the version before this one: its sources as they stand in git, run by the same Python.
+"""Brokers of the version before this one: its sources from git, run by the same Python.
 
 `older_version.txt` names the commit. Its sources are written once into a folder of the user's cache, so that the next
 run finds them with what Python has compiled of them; nothing of it is installed.
@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from ottla.testing.cluster_broker import ClusterBroker
+from ottla.testing.cluster import ClusterBroker
 
 NAMED_IN = Path(__file__).parent / "older_version.txt"
 ROOT = Path(__file__).parents[2]
@@ -38,7 +38,7 @@ def older_sources() -> Path:
             try:
                 os.rename(Path(place) / "sources", folder)
             except OSError:
-                if not folder.is_dir():  # or somebody else has made the same at the same time
+                if not folder.is_dir():  # or another process has created the same folder at the same time
                     raise
     return folder / "src"
 

@@ -1,13 +1,13 @@
-"""Access rules in a cluster: in force on every broker within two seconds, whoever wrote them, and after a fail-over."""
+"""Access rules in a cluster: in force on every broker within two seconds, also after a failover."""
 
 import json
 import time
 from collections.abc import Callable
 
 import pytest
+from tests.cluster.conftest import promised
+from tests.conformance.rights_asker import ADMINISTRATOR, Asker, close_to_others, give, take_all
 
-from cluster.conftest import promised
-from conformance.rights_asker import ADMINISTRATOR, Asker, close_to_others, give, take_all
 from ottla.base.errors import Error
 from ottla.base.security import Operation, ResourceType
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -84,7 +84,7 @@ def test_rules_that_tools_of_kafka_3_write_into_zookeeper(cluster: Cluster, seco
         pytest.raises(AssertionError, match="56"),
     ):
         give(administrator, (Operation.WRITE, ResourceType.TOPIC, "orders"))
-    assert cluster.read_node(NODE) == b'{"version":1,"acls":[{', "nobody touches a damaged node"
+    assert cluster.read_node(NODE) == b'{"version":1,"acls":[{', "no broker writes to a damaged node"
     cluster.store.set(NODE, json.dumps({"version": 1, "acls": [RULE]}).encode())
     notify()
     wait_until_seen(cluster, True, seconds_max)
@@ -97,7 +97,7 @@ def test_rules_that_tools_of_kafka_3_write_into_zookeeper(cluster: Cluster, seco
     cluster.store.delete(prefixed)
     cluster.store.create("/kafka-acl-extended-changes/acl_changes_", json.dumps(told).encode(), sequence=True)
     wait_until_seen(cluster, True, seconds_max)
-    # Somebody writes while we do: neither rule is lost.
+    # Another client writes at the same time: neither rule is lost.
     bob = {**RULE, "principal": "User:bob"}
     cluster.store.set(NODE, json.dumps({"version": 1, "acls": [RULE, bob]}).encode())
     with Asker(cluster.brokers[0].bootstrap_servers, ADMINISTRATOR) as administrator:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from kafka.protocol.admin import DeleteRecordsRequest
 from kafka.protocol.consumer import OffsetForLeaderEpochRequest
+from tests.cluster.coordinator_clients import coordinator_of
+from tests.conformance.peer import LATEST, Peer, produce_request
+from tests.conformance.raw_batches import batch
 
-from cluster.coordinator_clients import coordinator_of
-from conformance.peer import LATEST, Peer, produce_request
-from conformance.raw_batches import batch
 from ottla.client.client import Client
 from ottla.client.coordinators import KeyType, find_coordinators
 from ottla.testing.cluster import Cluster
@@ -57,7 +57,7 @@ def test_requests_for_a_partition_that_another_broker_leads(cluster: Cluster, to
         assert peer.ask(deletion, 2).topics[0].partitions[0].error_code == NOT_LEADER
 
 
-def test_a_follower_sends_nobody_back_to_the_beginning(cluster: Cluster, topic: str) -> None:
+def test_a_follower_resets_no_consumer_to_the_beginning(cluster: Cluster, topic: str) -> None:
     """A consumer with old metadata and no leader epoch takes it for the leader."""
     cluster.wait_for_isr(topic, 0, [1, 2, 3])
     leader = cluster.leader_of(topic)
@@ -68,7 +68,7 @@ def test_a_follower_sends_nobody_back_to_the_beginning(cluster: Cluster, topic: 
         assert peer.fetch(topic, 999, max_wait_ms=0).error_code == OUT_OF_RANGE
 
 
-def test_an_epoch_that_the_leader_has_not_heard_of_is_no_truncation(cluster: Cluster, topic: str) -> None:
+def test_an_epoch_unknown_to_the_leader_is_not_reported_as_truncation(cluster: Cluster, topic: str) -> None:
     asked = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
     row = asked.OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=99)
     request = OffsetForLeaderEpochRequest(replica_id=-2, topics=[asked(topic=topic, partitions=[row])])

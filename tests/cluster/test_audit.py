@@ -42,7 +42,7 @@ def create(broker: ClusterBroker, name: str) -> None:
 
 
 def ask(broker: ClusterBroker, request: Any, response: type[Any]) -> Any:
-    with Client(broker.bootstrap_servers, timeout_ms=20_000, patience_ms=0) as client:
+    with Client(broker.bootstrap_servers, timeout_ms=20_000, connect_retry_ms=0) as client:
         return client.call(request, response)
 
 
@@ -56,7 +56,7 @@ class Trail:
         self.events: list[dict[str, Any]] = []
 
     def wait_for(self, name: str) -> None:
-        """Until somebody is told to have created this topic."""
+        """Wait until the log names a user who created this topic."""
 
         def look() -> bool | None:
             message = self._consumer.poll(0.05)

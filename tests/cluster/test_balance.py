@@ -13,21 +13,27 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from tests.cluster.test_walkthrough import commands, replicas
+from tests.faults.loads import LIBRDKAFKA, read_everything
 
-from cluster.test_walkthrough import commands, replicas
-from faults.loads import LIBRDKAFKA, read_everything
 from ottla.base.names import TopicPartition
 from ottla.cli.commands import cluster as cluster_command
 from ottla.cli.commands import reassign as reassign_command
 from ottla.cli.commands import topics as topics_command
-from ottla.cli.running.up_cluster import free_port
+from ottla.cli.ports import free_port
 from ottla.cli.terminal import EXIT_INTERRUPTED, run_tool
 from ottla.client.admin import Admin
 from ottla.client.client import Client
 from ottla.client.configs import Resource, describe_configs
 from ottla.client.reassignments import alter_reassignments, list_reassignments
-from ottla.operations.reassignment.facts import gather
-from ottla.operations.reassignment.throttles import BROKER_KEYS, TOPIC_KEYS, clear_throttles, set_throttles, throttles
+from ottla.operations.reassignment.cluster_model import load_cluster_model
+from ottla.operations.reassignment.throttles import (
+    BROKER_KEYS,
+    TOPIC_KEYS,
+    clear_throttles,
+    set_throttles,
+    throttle_settings,
+)
 from ottla.testing.cluster import Cluster
 
 RECORDS = 600
@@ -72,8 +78,8 @@ def test_the_drill_of_the_page(cluster_factory: Callable[..., Cluster], tmp_path
     cluster.create_topic("big", assignment={0: [1, 2], 1: [1, 2], 2: [2, 1]}, settings={"min.insync.replicas": 1})
     fill(cluster, "big", 3)
     with Client(cluster.bootstrap) as client:
-        facts = gather(client, 0.5)
-    assert facts.unmeasured == [], "what brokers send is read from their metrics"
+        facts = load_cluster_model(client, 0.5)
+    assert facts.without_traffic == [], "what brokers send is read from their metrics"
     assert all(load.size_bytes is not None and load.bytes_out is not None for load in facts.loads)
     cluster.add_broker()
     tool = Tool(cluster, tmp_path)
@@ -95,13 +101,13 @@ def test_the_drill_of_the_page(cluster_factory: Callable[..., Cluster], tmp_path
     before = replicas(cluster)
     shown = type_in(typed[1])
     assert replicas(cluster) == before, "nothing moves in a dry run"
-    if "Nothing has to be moved" not in shown:
+    if "No replica needs to move" not in shown:
         assert "to copy" in shown
     type_in(typed[2])
     second = type_in(typed[2])
-    assert "Nothing has to be moved." in second, "a second run moves nothing"
+    assert "No replica needs to move." in second, "a second run moves nothing"
     told = type_in(typed[3])
-    assert "Broker 2 holds nothing any more: it can be stopped." in told
+    assert "Broker 2 holds no replicas now: it can be stopped." in told
     assert replicas(cluster)[2] == 0
     cluster.broker(2).stop()
     tool.environment["OTTLA_BOOTSTRAP_SERVER"] = cluster.broker(1).bootstrap_servers
@@ -149,7 +155,7 @@ class Tool:
 
 
 @pytest.mark.faults
-def test_what_is_killed_in_the_middle_goes_on_and_is_taken_back(
+def test_a_killed_balance_can_be_continued_or_cancelled(
     cluster_factory: Callable[..., Cluster], tmp_path: Path
 ) -> None:
     cluster = cluster_factory()
@@ -166,21 +172,21 @@ def test_what_is_killed_in_the_middle_goes_on_and_is_taken_back(
         code, _, err = tool.run("balance", "--measure", "0")
         assert code == 1
         assert err == (
-            "ottla cluster: `ottla cluster remove 3` is not finished: call it again to go on with it, or end it: ottla "
+            "ottla cluster: `ottla cluster remove 3` is not finished: repeat it to resume, or cancel it: ottla "
             "cluster remove 3 --cancel\n"
         )
         second = tool.start("remove", "3", "--throttle", str(SLOW))
         assert second.stdout
-        assert second.stdout.readline().startswith("Going on with what was begun: ")
+        assert second.stdout.readline().startswith("Resuming: ")
         second.send_signal(signal.SIGINT)
         _, err = second.communicate()
         assert second.returncode == EXIT_INTERRUPTED
-        assert "What is under way goes on (ottla reassign list)." in err
+        assert "Moves in progress continue (ottla reassign list)." in err
         assert "ottla cluster remove 3 --cancel" in err
 
         code, out, _ = tool.run("remove", "3")  # faster now
         assert code == 0
-        assert "Broker 3 holds nothing any more" in out
+        assert "Broker 3 holds no replicas now" in out
         assert replicas(cluster)[3] == 0
         assert left_throttles(cluster, ["big"]) == []
 
@@ -188,7 +194,7 @@ def test_what_is_killed_in_the_middle_goes_on_and_is_taken_back(
         with cluster.admin() as admin:
             (topic,) = admin.topics(["big"])
         assert [row.replicas for row in topic.partitions] == [[1, 2], [2, 3], [3, 1]], "as it was before"
-        assert tool.run("remove", "3", "--rollback")[1] == "It is rolled back already.\n"
+        assert tool.run("remove", "3", "--rollback")[1] == "Already rolled back.\n"
 
         third = tool.start("remove", "3", "--throttle", str(SLOW), "--no-wait")
         out, _ = third.communicate()
@@ -201,7 +207,7 @@ def test_what_is_killed_in_the_middle_goes_on_and_is_taken_back(
     assert_all_there(cluster, "big", 3)
 
 
-def test_what_cannot_be_done_is_refused_with_a_line(cluster_factory: Callable[..., Cluster], tmp_path: Path) -> None:
+def test_an_impossible_balance_is_refused_in_one_line(cluster_factory: Callable[..., Cluster], tmp_path: Path) -> None:
     cluster = cluster_factory()
     cluster.create_topic("big", assignment={0: [1, 2], 1: [2, 3]}, settings={"min.insync.replicas": 2})
     fill(cluster, "big", 2)
@@ -211,36 +217,36 @@ def test_what_cannot_be_done_is_refused_with_a_line(cluster_factory: Callable[..
         (("remove", "9"), 1, "Unknown broker id 9"),
         (("remove", "1", "1"), 2, "a broker is named twice"),
         (("remove", "1", "2"), 1, "has 2 replicas, but only 1 of the brokers would be left"),
-        (("remove", "1", "2", "3"), 1, "nobody would be left to hold their replicas"),
+        (("remove", "1", "2", "3"), 1, "none would be left to hold their replicas"),
         (("replication-factor", "4"), 1, "Replication factor: 4 larger than available brokers: 3."),
         (
             ("replication-factor", "1", "big"),
             1,
-            "big has min.insync.replicas=2: with 1 nobody could write with acks=all",
+            "big has min.insync.replicas=2: with 1 writing with acks=all would fail",
         ),
         (("replication-factor", "2", "nonsense"), 1, "nonsense"),
         (("balance", "--disk-mark", "101"), 2, "--disk-mark 101 is more than a whole disk"),
-        (("balance", "--rollback"), 1, "nothing is known of what was before"),
-        (("balance", "--output", "plan.json"), 2, "--output goes with --dry-run"),
+        (("balance", "--rollback"), 1, "the previous assignment is unknown"),
+        (("balance", "--output", "plan.json"), 2, "--output requires --dry-run"),
     ):
         found, out, err = tool.run(*words)
         assert (found, out) == (code, ""), words
         assert line in err, words
         assert len(err.splitlines()) == 1, words
     with Client(cluster.bootstrap) as client:
-        assert gather(client).away == []
+        assert load_cluster_model(client).dead_brokers == []
         name = TopicPartition("big", 0)
         wanted = {name: [1, 2, 3]}
-        set_throttles(client, throttles({}, wanted, {name: [1, 2]}), SLOW)  # so that it does not end too soon
+        set_throttles(client, throttle_settings({}, wanted, {name: [1, 2]}), SLOW)  # so that it does not end too soon
         assert alter_reassignments(client, wanted) == {}
         code, _, err = tool.run("balance", "--measure", "0")
         assert code == 1
-        assert "1 move is under way that this command has not begun (ottla reassign list)" in err
+        assert "1 move is in progress that another command started (ottla reassign list)" in err
         other = Tool(cluster, tmp_path)
         other.command = reassign_command.run
         code, _, err = other.run("generate", "big", "--replication-factor", "3", "-o", str(tmp_path / "plan.json"))
         assert code == 0
-        assert "1 move is under way (ottla reassign list): the plan begins where that will end." in err
+        assert "1 move is in progress (ottla reassign list): the plan starts from their targets." in err
         plan = json.loads((tmp_path / "plan.json").read_text())
         assert [row["partition"] for row in plan["partitions"]] == [1], "partition 0 is on its way to three already"
         assert alter_reassignments(client, {name: None}) == {}
@@ -249,7 +255,7 @@ def test_what_cannot_be_done_is_refused_with_a_line(cluster_factory: Callable[..
     file.with_suffix(".json").write_text('{"version": 1, "partitions": [5]}')
     code, _, err = tool.run("balance", "--measure", "0")
     assert code == 1
-    assert "move it away to begin anew" in err
+    assert "move it away to start over" in err
     file.with_suffix(".json").unlink()
     cluster.create_topic("solo", assignment={0: [3]})
     cluster.broker(3).kill()
@@ -268,12 +274,12 @@ def test_what_cannot_be_done_is_refused_with_a_line(cluster_factory: Callable[..
 
     def is_missed() -> bool | None:
         code, _, err = tool.run("balance", "--measure", "0")
-        return (code == 1 and "broker 3 is away, but holds replicas" in err) or None
+        return (code == 1 and "broker 3 is down, but holds replicas" in err) or None
 
     cluster.wait_for(is_missed, "a refusal while broker 3 is away")
     code, out, _ = tool.run("remove", "3")
     assert (code, replicas(cluster)[3]) == (0, 0), "a broker that is dead can be taken out"
-    assert "Broker 3 holds nothing any more.\n" in out
+    assert "Broker 3 holds no replicas now.\n" in out
     journal = json.loads(file.with_suffix(".json").read_text())
     assert (journal["command"], journal["ended"]) == ("remove 3", True)
 

@@ -7,15 +7,15 @@ import pytest
 
 from ottla.base.broker_settings import load_broker_settings
 from ottla.base.clock import SystemClock
-from ottla.broker.cluster.automatic_id import with_node_id
-from ottla.controller.cluster.broker_ids import allocate_broker_id
+from ottla.broker.startup import resolve_node_id
+from ottla.controller.cluster.registration import allocate_broker_id
 from ottla.controller.stores.zookeeper.store import ZooKeeperStore
 from ottla.storage.errors import LogDirError
 from ottla.storage.meta_properties import write_meta_properties
 from ottla.testing.zookeeper import ZooKeeperProcess
 
 
-def test_numbers_begin_above_the_reserved_ones_and_no_two_are_alike(zookeeper: ZooKeeperProcess, chroot: str) -> None:
+def test_generated_ids_start_above_the_reserved_ones_and_are_unique(zookeeper: ZooKeeperProcess, chroot: str) -> None:
     async def body() -> list[int]:
         stores = [ZooKeeperStore(zookeeper.connect + chroot) for _ in range(3)]
         for store in stores:
@@ -39,7 +39,7 @@ def settings_of(zookeeper: ZooKeeperProcess, chroot: str, folders: list[Path], *
 
 def numbered(texts: dict[str, str]) -> int:
     settings = load_broker_settings(None, texts)
-    return asyncio.run(with_node_id(settings, SystemClock())).node_id
+    return asyncio.run(resolve_node_id(settings, SystemClock())).node_id
 
 
 def test_a_number_in_the_folders_stays(zookeeper: ZooKeeperProcess, chroot: str, tmp_path: Path) -> None:

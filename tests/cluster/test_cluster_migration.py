@@ -117,7 +117,7 @@ def test_a_cluster_that_has_topics_is_refused(alone: Broker, zookeeper: ZooKeepe
     alone.start()
 
 
-def test_what_cannot_be_is_one_line(tmp_path: Path, zookeeper: ZooKeeperProcess) -> None:
+def test_an_impossible_migration_is_refused_in_one_line(tmp_path: Path, zookeeper: ZooKeeperProcess) -> None:
     for words, code in (
         ([str(tmp_path)], 2),
         ([str(tmp_path), "--zookeeper", "a:b"], 2),

@@ -1,4 +1,4 @@
-"""The controller of a real cluster: who it is, whom it knows, and what others write into ZooKeeper."""
+"""The controller of a real cluster: its election, the brokers it knows, and foreign writes into ZooKeeper."""
 
 import json
 import subprocess
@@ -27,7 +27,7 @@ def state_of(cluster: Cluster, topic: str, partition: int = 0) -> dict[str, obje
     return dict(json.loads(cluster.read_node(STATE.format(topic, partition)) or b"{}"))
 
 
-def test_whoever_deletes_the_controllers_node_gets_another_controller(cluster: Cluster, topic: str) -> None:
+def test_deleting_the_controllers_node_elects_another_controller(cluster: Cluster, topic: str) -> None:
     before = epoch_of(cluster)
     cluster.store.delete("/controller")
     cluster.wait_for(lambda: epoch_of(cluster) > before and cluster.controller_id() >= 0, "a new controller")
@@ -62,7 +62,7 @@ def test_a_second_broker_with_an_id_that_is_in_use_does_not_start(cluster: Clust
     assert cluster.read_node("/brokers/ids/1") is not None
 
 
-def test_what_tools_write_into_zookeeper_is_done(cluster: Cluster, topic: str) -> None:
+def test_requests_that_tools_write_into_zookeeper_are_executed(cluster: Cluster, topic: str) -> None:
     assignment = json.dumps({"version": 1, "partitions": {"0": [1, 2, 3], "1": [3, 2, 1]}}).encode()
     cluster.store.create(f"/brokers/topics/{topic}", assignment)
     assert cluster.leader_of(topic, 1).id == 3

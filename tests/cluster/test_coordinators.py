@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from tests.cluster.conftest import promised
+from tests.cluster.coordinator_clients import VersionTwoProducer, coordinator_of
+from tests.conformance.group_calls import GroupCalls
+from tests.conformance.peer import Peer
+from tests.conformance.transaction_calls import Producer as TransactionalProducer
+from tests.conformance.transaction_calls import TransactionCalls
 
-from cluster.conftest import promised
-from cluster.coordinator_clients import VersionTwoProducer, coordinator_of
-from conformance.group_calls import GroupCalls
-from conformance.peer import Peer
-from conformance.transaction_calls import Producer as TransactionalProducer
-from conformance.transaction_calls import TransactionCalls
 from ottla.client.coordinators import KeyType
 from ottla.testing.cluster import Cluster, ClusterBroker
 from ottla.testing.links import ZOOKEEPER
@@ -66,7 +66,7 @@ def read_committed(cluster: Cluster, topic: str, partitions: int, count: int) ->
 
 
 class Killer:
-    """Kills a broker a moment after it is told to, while the test goes on."""
+    """Kills a broker a moment after the order, while the test goes on."""
 
     def __init__(self) -> None:
         self.killed: list[ClusterBroker] = []
@@ -100,7 +100,7 @@ def killer() -> Iterator[Killer]:
 def test_a_commit_that_was_answered_is_never_taken_back(
     cluster: Cluster, name: str, killer: Killer, seconds_max: float
 ) -> None:
-    """Commits go on while their coordinator is killed twice; whoever asks never gets less than was answered."""
+    """Commits go on while their coordinator is killed twice; a fetched offset is never below an acknowledged one."""
     cluster.create_topic(name)
     committer = Consumer(client(cluster, group_id=name, enable_auto_commit=False))
     partition = TopicPartition(name, 0)
@@ -134,7 +134,7 @@ def commit(consumer: Consumer, topic: str, offset: int) -> bool:
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_group_goes_on_when_its_coordinator_is_killed(cluster: Cluster, name: str, protocol: str) -> None:
+def test_a_group_continues_when_its_coordinator_is_killed(cluster: Cluster, name: str, protocol: str) -> None:
     """Two members read on: nothing is left out, and in the end the group has committed all of it."""
     cluster.create_topic(name, 2)
     settings = client(cluster, group_id=name, auto_offset_reset="earliest", enable_auto_commit=False)
@@ -167,12 +167,12 @@ def read_some(member: Consumer, read: dict[int, int]) -> None:
             partition, offset = message.partition(), message.offset()
             assert offset <= read[partition], f"{read[partition]} was left out"
             read[partition] = max(read[partition], offset + 1)
-            with contextlib.suppress(KafkaException):  # a rebalance: whoever has the partition now commits
+            with contextlib.suppress(KafkaException):  # a rebalance: the new owner of the partition commits
                 member.commit(message=message, asynchronous=False)
 
 
 @pytest.mark.parametrize("victim", ["coordinator", "leader"])
-def test_transactions_of_version_1_end_as_they_were_told(
+def test_transactions_of_version_1_end_as_acknowledged(
     cluster: Cluster, name: str, killer: Killer, victim: str
 ) -> None:
     """librdkafka: partitions are added by the client, and verified by brokers that do not coordinate."""
@@ -264,7 +264,7 @@ def end_when_possible(calls: TransactionCalls, who: TransactionalProducer, *, co
 
 
 def add_partitions(calls: TransactionCalls, who: TransactionalProducer, topic: str) -> None:
-    """All three of them, as soon as everybody knows the topic and the last transaction is over."""
+    """All three of them, as soon as all brokers know the topic and the last transaction is complete."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while set((answers := calls.add(who, {topic: [0, 1, 2]}))[topic].values()) != {0}:
         assert time.monotonic() < deadline, answers
@@ -272,7 +272,7 @@ def add_partitions(calls: TransactionCalls, who: TransactionalProducer, topic: s
 
 
 @pytest.mark.parametrize("victim", ["coordinator", "leader"])
-def test_transactions_of_version_2_end_as_they_were_told(
+def test_transactions_of_version_2_end_as_acknowledged(
     cluster: Cluster, name: str, killer: Killer, victim: str
 ) -> None:
     """Brokers add partitions to transactions that others coordinate; offsets of the group count with them."""
@@ -361,7 +361,7 @@ def group_offset(consumer: Consumer, topic: str) -> int:
 
 
 @pytest.mark.faults
-def test_a_coordinator_that_was_held_still_tells_nothing_old(cluster: Cluster, name: str) -> None:
+def test_a_paused_coordinator_answers_nothing_stale(cluster: Cluster, name: str) -> None:
     """It has a successor by then, and requests that wait in its sockets; SIGSTOP for two sessions."""
     cluster.create_topic(name)
     place = TopicPartition(name, 0)
@@ -393,7 +393,7 @@ def other_coordinator(cluster: Cluster, name: str, held: ClusterBroker) -> Clust
 
 
 def ask_for_offset(reader: Consumer, place: TopicPartition, told: list[int]) -> None:
-    """The first question waits in the socket of whoever is held still; then one after the other for half a second."""
+    """The first request waits in the socket of the paused broker; then one after the other for half a second."""
     until = time.monotonic() + PATIENCE_SECONDS
     has_answer = False
     while time.monotonic() < until:
@@ -403,8 +403,8 @@ def ask_for_offset(reader: Consumer, place: TopicPartition, told: list[int]) -> 
                 has_answer, until = True, time.monotonic() + 0.5
 
 
-def test_a_coordinator_that_is_cut_off_tells_nothing_old(cluster_factory: Callable[..., Cluster]) -> None:
-    """Clients still reach it, and nobody tells it that it has a successor."""
+def test_a_coordinator_that_is_cut_off_answers_nothing_stale(cluster_factory: Callable[..., Cluster]) -> None:
+    """Clients still reach it, and no broker can notify it of its successor."""
     cluster = cluster_factory(has_links=True)
     assert cluster.links is not None
     cluster.create_topic("t")

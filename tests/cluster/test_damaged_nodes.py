@@ -81,7 +81,7 @@ def test_a_cluster_starts_with_damaged_nodes_and_has_all_records_when_they_are_r
     broker.kill()
     broker.start()
     for path, data in stored.items():
-        assert cluster.read_node(path) == GARBAGE, "nobody has written it"
+        assert cluster.read_node(path) == GARBAGE, "no broker has overwritten it"
         cluster.store.set(path, data)
     for name in paths:
         cluster.wait_for(lambda name=name: error_of(cluster, name) == Error.NONE, f"a leader of {name}")  # type: ignore[misc]

@@ -20,11 +20,11 @@ import pytest
 import yaml
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.conftest import free_port, ottla_command
 
-from conftest import free_port, ottla_command
-from ottla.cli.deploy.reading_systemd import read_unit
+from ottla.cli.deploy.systemd import read_unit
 from ottla.cli.main import main
-from ottla.testing.parent import die_with_parent
+from ottla.testing.child import set_parent_death_signal
 
 ROOT = Path(__file__).parents[2]
 SECONDS_MAX = 90.0
@@ -43,7 +43,7 @@ class Server:
                 stdout=output,
                 stderr=output,
                 env=dict(environment),
-                preexec_fn=die_with_parent,  # noqa: PLW1509 (no threads here)
+                preexec_fn=set_parent_death_signal,  # noqa: PLW1509 (no threads here)
             )
 
     def wait_until_ready(self) -> None:
@@ -104,7 +104,7 @@ def test_units_and_settings_for_systemd_are_a_cluster_that_serves(tmp_path: Path
     for file in sorted((folder / "etc" / "ottla").iterdir()):
         text = PORT.sub(lambda match: ports.setdefault(match[1], str(free_port())), file.read_text())
         file.write_text(text.replace("/var/lib/", f"{tmp_path}/var/"))
-    # The units let nobody write elsewhere; here nobody stands between them and the disk.
+    # The units forbid writes elsewhere; without systemd nothing enforces that here.
     for file in (folder / "etc" / "systemd" / "system").glob("*.service"):
         file.write_text(file.read_text().replace("ProtectSystem=strict", "ProtectSystem=no"))
     (tmp_path / "var").mkdir()
@@ -132,28 +132,28 @@ def unit_command(folder: Path, unit: str, number: int) -> list[str]:
 
 
 def look_while_it_runs(folder: Path) -> None:
-    """The check asks brokers that run for their clocks and versions, and does not mistake them for somebody else's."""
+    """The check asks brokers that run for their clocks and versions, and does not mistake them for other processes."""
     told = json.loads(run("deploy", "check", str(folder), "--json"))
     assert [each for each in told["findings"] if each["severity"] == "problem"] == []
-    assert any("run already" in each for each in told["not_checked"])
+    assert any("brokers of this cluster are running" in each for each in told["not_checked"])
     assert not any("clocks" in each for each in told["not_checked"])
     file = folder / "etc" / "ottla" / "broker-2.properties"
     before = file.read_text()
     file.write_text(before.replace("node.id=2", "node.id=9"))
     told = json.loads(run("deploy", "check", str(folder), "--json", code=1))
-    assert any("at its address is broker 2 and not 9" in each["cause"] for each in told["findings"])
+    assert any("broker 2 runs at its address, not broker 9" in each["cause"] for each in told["findings"])
     file.write_text(before)
 
 
 def look_from_a_compose_file(folder: Path, port: str) -> None:
-    """Containers keep their metrics to themselves: who has the port is asked by Kafka's protocol."""
+    """Containers do not publish their metrics: the owner of a port is identified with Kafka's protocol."""
     run("deploy", "init", "--as", "compose", "--brokers", "1", "--zookeeper", "0", "--port", port, str(folder))
     told = json.loads(run("deploy", "check", str(folder), "--json"))
-    assert any("run already" in each for each in told["not_checked"])
+    assert any("brokers of this cluster are running" in each for each in told["not_checked"])
     file = folder / "compose.yaml"
     file.write_text(file.read_text().replace("KAFKA_NODE_ID: 1", "KAFKA_NODE_ID: 7"))
     told = json.loads(run("deploy", "check", str(folder), "--json", code=1))
-    assert any("is broker 1 and not 7" in each["cause"] for each in told["findings"])
+    assert any("broker 1 runs at its address, not broker 7" in each["cause"] for each in told["findings"])
 
 
 def wait_as_a_pod_does(folder: Path, port: str, broker: Server) -> None:

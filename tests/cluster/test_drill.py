@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.testing.cluster import Cluster
-from ottla.testing.cluster_view import WAIT_SECONDS_MAX
+from ottla.testing.cluster import WAIT_SECONDS_MAX, Cluster
 
 MESSAGES = ["my test message 1", "my test message 2"]
 
@@ -37,7 +36,7 @@ def described(bootstrap: str, topic: str) -> tuple[int, list[int], list[int]]:
 
 
 def described_without(dead: int, bootstrap: str, topic: str) -> tuple[int, list[int], list[int]]:
-    """The same as soon as whoever answers has heard of the new leader, which one survivor does after the other."""
+    """The same, once the broker that answers knows the new leader: the survivors learn of it one after the other."""
     deadline = time.monotonic() + WAIT_SECONDS_MAX
     while True:
         found = described(bootstrap, topic)

@@ -8,13 +8,21 @@ from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import pytest
+from tests.cluster.conftest import promised
 
-from cluster.conftest import promised
 from ottla.base.errors import Error
 from ottla.broker.handlers.api_versions import CLUSTER_POLL, LEVELS_SINCE
 from ottla.client.client import Client
 from ottla.protocol.apis import BROKER_APIS
-from ottla.protocol.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.messages.cluster import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FeatureUpdateKey,
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
 from ottla.protocol.messages.configs import (
     AlterableConfig,
     AlterConfigsRequest,
@@ -28,19 +36,19 @@ from ottla.protocol.messages.configs import (
     IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResponse,
 )
-from ottla.protocol.messages.elections import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
-from ottla.protocol.messages.features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
 from ottla.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
     ReassignablePartition,
     ReassignableTopic,
+    TopicPartitions,
 )
-from ottla.protocol.messages.registration import UnregisterBrokerRequest, UnregisterBrokerResponse
 from ottla.protocol.messages.topics import (
     CreatableTopic,
     CreatePartitionsRequest,
@@ -62,7 +70,7 @@ each_broker = pytest.mark.parametrize("place", [0, 1, 2], ids=["the controller",
 
 def ask(broker: ClusterBroker, request: Any, response: type[R], timeout_ms: int = 20_000) -> R:
     """Ask this very broker, once."""
-    with Client(broker.bootstrap_servers, timeout_ms=timeout_ms, patience_ms=0) as client:
+    with Client(broker.bootstrap_servers, timeout_ms=timeout_ms, connect_retry_ms=0) as client:
         return client.call(request, response)
 
 
@@ -217,13 +225,13 @@ def test_topics_that_are_asked_for_come_into_being_through_any_broker(cluster: C
     assert found.node_id in {each.id for each in cluster.brokers}
 
 
-def test_clients_are_not_told_what_brokers_use_among_themselves(cluster: Cluster) -> None:
-    def told(software: str) -> dict[int, tuple[int, int]]:
+def test_apis_between_brokers_are_not_announced_to_clients(cluster: Cluster) -> None:
+    def announced(software: str) -> dict[int, tuple[int, int]]:
         request = ApiVersionsRequest(client_software_name=software, client_software_version="1")
         rows = ask(cluster.brokers[0], request, ApiVersionsResponse).api_keys
         return {row.api_key: (row.min_version, row.max_version) for row in rows}
 
-    client, broker = told("apache-kafka-java"), told("ottla-broker")
+    client, broker = announced("apache-kafka-java"), announced("ottla-broker")
     assert not client.keys() & BROKER_APIS.keys()
     among = {key: (api.min_version, api.max_version) for key, api in BROKER_APIS.items()}
     among[CLUSTER_POLL] = (LEVELS_SINCE, BROKER_APIS[CLUSTER_POLL].max_version)  # as it is in a new cluster

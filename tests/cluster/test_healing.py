@@ -1,4 +1,4 @@
-"""A broker that is killed for good, and nobody looks after it: the drill of docs/operations.md, "Healing"."""
+"""A broker is killed for good and no operator acts: the drill of docs/operations.md, "Healing"."""
 
 import json
 import random
@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.cluster.test_moves import Load, assert_all_there, fill
 
-from cluster.test_moves import Load, assert_all_there, fill
 from ottla.base.names import TopicPartition
-from ottla.base.placement.throttled import RATE_KEYS, REPLICA_KEYS
+from ottla.base.placement.throttled_replicas import RATE_KEYS, REPLICA_KEYS
 from ottla.client.client import Client
 from ottla.client.configs import Resource, alter_configs
 from ottla.client.reassignments import alter_reassignments
@@ -46,7 +46,7 @@ def journal(cluster: Cluster) -> dict[str, Any]:
 
 
 def rows(cluster: Cluster) -> dict[TopicPartition, tuple[list[int], list[int]]]:
-    """All partitions: who holds them, who is in sync."""
+    """The replicas and the ISR of all partitions."""
     with cluster.admin() as admin:
         return {
             TopicPartition(topic.name, each.number): (each.replicas, each.isr)
@@ -104,7 +104,7 @@ def test_a_rolling_restart_begins_nothing_and_a_broker_that_is_gone_is_healed(wa
 
 
 @pytest.mark.faults
-def test_what_waits_is_told_and_goes_on_when_the_reason_is_gone(ward: Cluster, topic: str) -> None:
+def test_a_waiting_repair_is_reported_and_continues_without_the_obstacle(ward: Cluster, topic: str) -> None:
     """Two brokers away are more than ottla.heal.brokers.max; when one is back the other is healed."""
     ward.create_topic(topic, assignment={0: [1, 2, 4], 1: [2, 3, 4]})
     heal_after(ward, QUICK_MS)

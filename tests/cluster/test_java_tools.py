@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import pytest
 from confluent_kafka import Producer
+from tests.conformance.conftest import KAFKA_VERSION, find_jars
+from tests.conformance.java_tools import JavaTools
+from tests.faults.loads import LIBRDKAFKA
 
-from conformance.conftest import KAFKA_VERSION, find_jars
-from conformance.java_tools import JavaTools
-from faults.loads import LIBRDKAFKA
 from ottla.cli.kafka_scripts import run_script
 from ottla.testing.cluster import Cluster
 

@@ -1,6 +1,6 @@
 """A group's coordinator moves when a member has its partitions, and has not yet asked where to begin.
 
-librdkafka is told NOT_COORDINATOR, as by any Kafka, finds the new coordinator, and does not ask it (its issue 5586).
+librdkafka gets NOT_COORDINATOR, as from any Kafka, finds the new coordinator, and does not ask it (its issue 5586).
 """
 
 import time
@@ -9,21 +9,19 @@ from collections.abc import Callable
 
 import pytest
 from confluent_kafka import Consumer, Producer
+from tests.cluster.coordinator_clients import coordinator_of
+from tests.faults.worker import consume, group_settings
 
-from cluster.coordinator_clients import coordinator_of
-from faults.worker import consume, group_settings
 from ottla.base.names import TopicPartition
 from ottla.base.partitioning import partition_for
-from ottla.cli.records.consuming import EARLIEST, Plan, Reader, consumer_settings
+from ottla.cli.records.console_consumer import EARLIEST, ConsoleConsumer, ConsumePlan, consumer_settings
 from ottla.client.client import Client
 from ottla.client.coordinators import KeyType
-from ottla.client.elections import Election, elect_leaders
 from ottla.client.groups import Group, describe_groups
-from ottla.client.reassignments import alter_reassignments
-from ottla.testing.cluster import Cluster
-from ottla.testing.cluster_view import WAIT_SECONDS_MAX
+from ottla.client.reassignments import Election, alter_reassignments, elect_leaders
+from ottla.testing.cluster import WAIT_SECONDS_MAX, Cluster
 
-RARE_HEARTBEATS = {"heartbeat.interval.ms": 9000, "session.timeout.ms": 10_000}  # they would be told first
+RARE_HEARTBEATS = {"heartbeat.interval.ms": 9000, "session.timeout.ms": 10_000}  # they would be notified first
 VALUES = {str(number).encode() for number in range(30)}
 OFFSETS, OFFSETS_PARTITIONS = "__consumer_offsets", 4
 
@@ -31,10 +29,10 @@ Take = Callable[[], list[bytes]]
 
 
 def tool(cluster: Cluster, name: str) -> Take:
-    plan = Plan(name, offset=EARLIEST, group=name)
+    plan = ConsumePlan(name, offset=EARLIEST, group=name)
     settings = consumer_settings(cluster.bootstrap, plan, RARE_HEARTBEATS)
     with cluster.admin() as admin:
-        batches = Reader(admin, settings, plan).messages()
+        batches = ConsoleConsumer(admin, settings, plan).messages()
     return lambda: [message.value or b"" for message in next(batches)]
 
 
@@ -72,7 +70,7 @@ def has_partitions(client: Client, group: str) -> bool:
 
 
 def move_coordinator(cluster: Cluster, client: Client, group: str) -> None:
-    """Another broker leads; the old one stays, so that nobody loses a connection."""
+    """Another broker leads; the old one keeps running, so no client loses a connection."""
     old = coordinator_of(cluster, KeyType.GROUP, group)
     place = TopicPartition(OFFSETS, partition_for(group, OFFSETS_PARTITIONS))
     replicas = sorted((broker.id for broker in cluster.brokers), key=lambda broker_id: broker_id == old.id)

@@ -9,15 +9,14 @@ from typing import Self
 
 import pytest
 from confluent_kafka import Producer
+from tests.faults.loads import LIBRDKAFKA, read_everything
 
-from faults.loads import LIBRDKAFKA, read_everything
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
 from ottla.client.client import Client
 from ottla.client.configs import Resource, alter_configs
-from ottla.client.elections import Election, elect_leaders
-from ottla.client.reassignments import alter_reassignments, list_reassignments
-from ottla.operations.reassignment.progress import look
+from ottla.client.reassignments import Election, alter_reassignments, elect_leaders, list_reassignments
+from ottla.operations.reassignment.moves import describe_progress
 from ottla.testing.cluster import Cluster
 
 WAIT_SECONDS = 30.0
@@ -146,7 +145,7 @@ def test_a_move_that_is_cancelled_leaves_everything_as_it_was(cluster: Cluster, 
             assert (under_way[0], under_way[1].target) == (name, [3, 1])
             assert (under_way[1].adding, under_way[1].removing) == ([3], [2])
             cluster.wait_for(lambda: cluster.broker(3).partition_folder(topic, 0), "the beginning of a copy")
-            assert 0 <= look(client, list_reassignments(client))[name].share < 1
+            assert 0 <= describe_progress(client, list_reassignments(client))[name].share < 1
             load.wait_for(100)
             move(client, topic, None)
             wait_for_replicas(cluster, topic, [1, 2])
@@ -165,7 +164,7 @@ def test_a_move_that_is_cancelled_leaves_everything_as_it_was(cluster: Cluster, 
     cluster.wait_for(lambda: cluster.broker(3).partition_folder(topic, 0) is None, "an end of the half copy")
 
 
-def test_a_move_goes_on_when_the_controller_dies(cluster: Cluster, topic: str) -> None:
+def test_a_move_continues_when_the_controller_dies(cluster: Cluster, topic: str) -> None:
     cluster.create_topic(topic, assignment={0: [1, 2]})
     fill(cluster.bootstrap, topic, 2000)
     with Client(cluster.bootstrap) as client:

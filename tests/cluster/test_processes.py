@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from tests.cluster.conftest import promised
+from tests.cluster.machines import SECONDS_MAX, Machine, rows_of, wait_until, wait_until_whole
+from tests.conftest import ottla_command
 
-from cluster.conftest import promised
-from cluster.machines import SECONDS_MAX, Machine, rows_of, wait_until, wait_until_whole
-from conftest import ottla_command
 from ottla.base.names import TopicPartition
-from ottla.cli.commands.stop import is_alive
+from ottla.cli.commands.stop import is_running
 from ottla.client.admin import Admin
 from ottla.client.client import Client
 from ottla.client.offsets import LATEST, list_offsets
@@ -90,12 +90,12 @@ def test_two_processes_are_one_service(machines: Machines, seconds_max: float) -
     assert machine.up() == {101: 1, 102: 1}
     assert re.search(r'^kafka_server_replicamanager_leadercount\{broker="102"\} 2$', machine.page("/metrics"), re.M)
     assert machine.page("/readyz") == "ok\n"
-    assert machine.page("/jolokia/version").startswith("404 several brokers tell their metrics here")
+    assert machine.page("/jolokia/version").startswith("404 this endpoint merges several brokers")
 
     before = machine.pids()
     begin = time.monotonic()
     machine.kill(102)
-    machine.wait_for(r"^The broker 102 ended by signal 9: starting it again in 0.1 s\.$")
+    machine.wait_for(r"^The broker 102 ended by signal 9: restarting it in 0.1 s\.$")
     machine.wait_for(r"^ottla broker 102 ready on", times=2)
     assert time.monotonic() - begin < seconds_max
     assert machine.pids()[101] == before[101]
@@ -191,19 +191,19 @@ def test_brokers_whose_supervisor_is_killed_stop_and_make_room(machines: Machine
     machine = machines("a", 101, 2).start()
     pids = [*machine.pids().values()]
     machine.stop(signal.SIGKILL)
-    wait_until(lambda: not any(map(is_alive, pids)), machine.text)
+    wait_until(lambda: not any(map(is_running, pids)), machine.text)
     for broker in machine.ids:  # they have stopped, and did not just die
         assert (machine.folder / "data" / f"broker.{broker}" / ".kafka_cleanshutdown").exists()
         log = (machine.folder / "logs" / f"broker.{broker}" / "server.log").read_text()
         assert f"broker {broker} has stopped" in log
     machine.start()
     machine.stop(signal.SIGKILL)
-    machine.start()  # at once: whoever still has the port or the folder is waited for
+    machine.start()  # at once: it waits for the process that still holds the port or the folder
     assert machine.stop() == 0, machine.text()
 
 
 @pytest.mark.faults
-def test_a_port_a_folder_or_an_id_in_use_holds_up_nobody_else(machines: Machines) -> None:
+def test_a_port_a_folder_or_an_id_in_use_affects_no_other_broker(machines: Machines) -> None:
     other = machines("other", 103, 1).start()
     machine = machines("a", 101, 4)
     file = machine.folder / "data" / "broker.102"
@@ -214,7 +214,7 @@ def test_a_port_a_folder_or_an_id_in_use_holds_up_nobody_else(machines: Machines
         machine.wait_for(r"^ottla broker 101 ready on")
         for broker in (102, 103, 104):
             machine.wait_for(rf"^broker {broker}: ottla broker: \S.*")
-            machine.wait_for(rf"^The broker {broker} ended with exit code 1: starting it again in 0.1 s\.$")
+            machine.wait_for(rf"^The broker {broker} ended with exit code 1: restarting it in 0.1 s\.$")
         assert "Traceback" not in machine.text()
         assert machine.up() == {101: 1, 102: 0, 103: 0, 104: 0}
         assert machine.page("/readyz") == "503 not ready: broker 102, 103, 104\n"
@@ -230,7 +230,10 @@ def test_a_port_a_folder_or_an_id_in_use_holds_up_nobody_else(machines: Machines
     [
         (["--processes", "0"], "'0' is not a number of processes: 1 to 128, or auto"),
         (["--processes", "1000"], "'1000' is not a number of processes: 1 to 128, or auto"),
-        (["--processes", "2"], "have no zookeeper.connect. For one machine alone `ottla up --brokers auto` starts one"),
+        (
+            ["--processes", "2"],
+            "have no zookeeper.connect. On a single machine `ottla up --brokers auto` also starts one",
+        ),
         (["--processes", "2", "--from-environment"], "in containers, and as a child, a broker runs alone"),
     ],
 )

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from kafka.protocol.admin import CreateTopicsRequest
 from kafka.protocol.metadata import MetadataRequest
 from kazoo.client import KazooClient
+from tests.conformance.peer import Peer
+from tests.conformance.test_quotas import alter, describe
+from tests.conformance.waiting import eventually
 
-from conformance.peer import Peer
-from conformance.test_quotas import alter, describe
-from conformance.waiting import eventually
 from ottla.testing.cluster import Cluster, ClusterBroker
 
 BYTES = "producer_byte_rate"
@@ -43,7 +43,7 @@ def test_rules_are_kept_as_kafka_keeps_them_and_known_everywhere(cluster: Cluste
     entity: list[tuple[str, str | None]] = [("user", "jörg"), ("client-id", None)]
     wanted = [("user", 0, "jörg"), ("client-id", 1, None)]
     with store_of(cluster) as store:
-        for broker in cluster.brokers:  # whoever is asked passes it on to the controller
+        for broker in cluster.brokers:  # each broker forwards the request to the controller
             with Peer(broker.bootstrap_servers) as peer:
                 assert alter(peer, entity, {BYTES: 1000.0 + broker.id}) == [(0, None)]
                 assert describe(peer, wanted) == [{BYTES: 1000.0 + broker.id}]
@@ -62,7 +62,7 @@ def test_rules_are_kept_as_kafka_keeps_them_and_known_everywhere(cluster: Cluste
         assert store.exists("/config/clients/app") is None
 
 
-def test_the_controller_s_rule_holds_up_who_asks_another_broker(cluster: Cluster) -> None:
+def test_the_controllers_quota_throttles_clients_of_other_brokers(cluster: Cluster) -> None:
     with Peer(cluster.brokers[0].bootstrap_servers) as peer:
         assert alter(peer, PEER, {"controller_mutation_rate": 1.0}) == [(0, None)]
     try:
@@ -96,7 +96,7 @@ def test_topics_that_come_to_be_by_asking_any_broker_count_on_the_controller(clu
     names = [f"asked-{number}" for number in range(30)]
     try:
         found: dict[str, int] = {}
-        for number, name in enumerate(names):  # eleven seconds' worth in all, whomever he asks
+        for number, name in enumerate(names):  # eleven seconds' worth in all, over all brokers
             with Peer(cluster.brokers[number % 3].bootstrap_servers, "asker") as peer:
                 topic = MetadataRequest.MetadataRequestTopic(name=name)
                 answer = peer.ask(MetadataRequest(topics=[topic], allow_auto_topic_creation=True), 9)

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from tests.faults.loads import LIBRDKAFKA
 
-from faults.loads import LIBRDKAFKA
 from ottla.base.names import TopicPartition as PartitionName
 from ottla.client.client import Client
-from ottla.client.elections import Election, elect_leaders
+from ottla.client.reassignments import Election, elect_leaders
 from ottla.testing.cluster import Cluster, ClusterBroker
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
@@ -88,7 +88,7 @@ def test_a_killed_follower_leaves_the_isr_comes_back_and_has_the_same_bytes(clus
 
 
 def test_a_paused_follower_lags_out_of_the_isr_and_back(cluster: Cluster, topic: str) -> None:
-    """Whoever notices first: the leader whom it does not ask, or the controller when its session ends."""
+    """Detected by the leader, whose fetch requests stop, or by the controller when the session ends."""
     cluster.create_topic(topic)
     send(cluster.bootstrap, topic, [b"before"])
     away = follower_of(cluster, topic)
@@ -127,7 +127,7 @@ def test_a_message_larger_than_a_fetch_is_replicated(cluster: Cluster, topic: st
     assert read(cluster.bootstrap, topic, 3, **limits) == [b"before", large, b"after"]
 
 
-def test_what_the_new_leader_never_had_is_cut_off(cluster: Cluster, topic: str) -> None:
+def test_records_that_the_new_leader_never_had_are_truncated(cluster: Cluster, topic: str) -> None:
     """acks=1 is acknowledged by the leader alone: its death loses the tail, and no replica keeps another one."""
     cluster.create_topic(topic)
     send(cluster.bootstrap, topic, [b"all have it"])
@@ -171,7 +171,7 @@ def watermarks(consumer: Consumer, topic: str) -> tuple[int, int] | None:
         return None
 
 
-def test_a_batch_that_rots_is_never_served_and_is_mended_from_others(cluster: Cluster, topic: str) -> None:
+def test_a_corrupt_batch_is_never_served_and_is_restored_from_replicas(cluster: Cluster, topic: str) -> None:
     cluster.create_topic(topic)
     values = [b"%06d" % number + VALUE for number in range(2000)]
     send(cluster.bootstrap, topic, values)

@@ -10,17 +10,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.cluster.broker_restarts import restart_command
+from tests.cluster.conftest import Shared
+from tests.cluster.test_moves import Load, assert_all_there
+from tests.cluster.test_walkthrough import Shell, commands
+from tests.conftest import ottla_command
 
-from cluster.conftest import Shared
-from cluster.test_moves import Load, assert_all_there
-from cluster.test_walkthrough import Shell, commands
-from conftest import ottla_command
 from ottla.cli.main import main
 from ottla.client.admin import Admin
 from ottla.client.client import Client
 from ottla.client.cluster import describe_cluster
 from ottla.testing.cluster import Cluster
-from ottla.testing.restarts import restart_command
 
 
 @pytest.fixture(scope="module")
@@ -62,13 +62,15 @@ def maintain(cluster: Cluster, *words: str) -> int:
 
 def leaders(cluster: Cluster, topic: str) -> list[int]:
     with Client(cluster.bootstrap) as client:
-        (found,) = Admin(client).topics([topic], is_decisive=True)
+        (found,) = Admin(client).topics([topic], from_controller=True)
     return [partition.leader for partition in found.partitions]
 
 
 def epochs(cluster: Cluster) -> dict[int, int]:
     with Client(cluster.bootstrap) as client:
-        return {broker.broker_id: broker.broker_epoch for broker in describe_cluster(client, is_decisive=True).brokers}
+        return {
+            broker.broker_id: broker.broker_epoch for broker in describe_cluster(client, from_controller=True).brokers
+        }
 
 
 def test_leaders_leave_under_a_load_and_come_back_as_the_page_says(
@@ -101,7 +103,7 @@ def test_a_broker_that_is_off_can_be_put_in_maintenance(cluster: Cluster, topic:
     assert leaders(cluster, topic) == [1, 2, 3]
 
 
-def test_the_last_brokers_go_on_leading_and_say_why(
+def test_the_last_brokers_keep_leading_and_report_the_reason(
     cluster: Cluster, topic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert maintain(cluster, "2", "--end") == 0
@@ -114,7 +116,9 @@ def test_the_last_brokers_go_on_leading_and_say_why(
     assert capsys.readouterr().out.count("is over") == 3
 
 
-def test_maintenance_of_nobody_and_for_ever_is_refused(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+def test_maintenance_of_an_unknown_broker_or_without_a_limit_is_refused(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert maintain(cluster, "77", "--for", "10m") == 1
     assert "no broker 77" in capsys.readouterr().err
     assert maintain(cluster, "2", "--for", "8d") == 2
@@ -147,7 +151,7 @@ def test_three_brokers_are_rolled_under_a_load_as_the_page_says_and_nothing_is_l
     assert shell.run("ottla cluster maintenance") == ""
 
 
-def test_a_roll_stops_at_a_command_that_fails_and_goes_on_there(
+def test_a_roll_stops_at_a_failed_command_and_continues_there(
     cluster: Cluster,
     topic: str,
     roll: Callable[..., int],
@@ -166,7 +170,7 @@ def test_a_roll_stops_at_a_command_that_fails_and_goes_on_there(
     assert epochs(cluster) == before
     assert json.loads((tmp_path / "roll.json").read_text())["at"] == wanted[0]
     assert roll("--command", "true {id}") == 2  # another roll, while one has stopped
-    cluster.broker(wanted[0]).restart()  # somebody does it by hand
+    cluster.broker(wanted[0]).restart()  # an operator restarts it by hand
     cluster.wait_until_whole([topic])
     by_hand = epochs(cluster)
     key.touch()
@@ -242,7 +246,7 @@ def test_a_roll_that_is_interrupted_says_what_it_leaves_behind(
             f"ottla: the roll was interrupted at broker {broker}. Done: none.",
             f"The command for broker {broker} was ended halfway: see whether the broker runs.",
             f"Broker {broker} stays in maintenance for a while; to end that: ottla cluster maintenance {broker} --end",
-            f"It goes on there with: ottla cluster roll --continue --state {state}",
+            f"Resume with: ottla cluster roll --continue --state {state}",
         ],
     )
     assert maintain(cluster, str(broker), "--end") == 0
@@ -268,7 +272,7 @@ def test_a_partition_that_could_not_be_written_meanwhile_stops_a_roll_before_it_
         last = cluster.controller_id()
         Admin(client).create_topic(name, assignment={0: [last]})
         before = epochs(cluster)
-        sentence = f"without broker {last} nobody could write to {name}-0"
+        sentence = f"without broker {last} {name}-0 could not be written"
         assert roll("--command", restart, "--dry-run") == 1
         shown = capsys.readouterr()
         assert sentence in shown.err

@@ -14,8 +14,8 @@ from tests.cluster.conftest import SETTINGS
 from ottla.client.client import Client
 from ottla.client.configs import Resource, alter_configs
 from ottla.client.errors import ClientError
-from ottla.client.quotas import Upsertion, alter_scram, describe_scram
-from ottla.security.sasl.client_logins import client_login
+from ottla.client.quotas import ScramUpsertion, alter_scram, describe_scram
+from ottla.security.sasl.client_authenticator import client_login
 from ottla.testing.cluster import Cluster
 
 PASSWORD = "broker-geheim"
@@ -24,7 +24,7 @@ SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 
 
 def secure(cluster: Cluster, mechanism: str, jaas: str, **more: str) -> None:
-    """Brokers talk to each other, and to who wants to, over SASL_PLAINTEXT; the other listener is the tests' own."""
+    """Brokers and clients use SASL_PLAINTEXT; the other listener is for the tests alone."""
     for broker in cluster.brokers:
         broker.settings |= {
             "listeners": f"PLAINTEXT://{broker.bootstrap_servers},SASL_PLAINTEXT://127.0.0.1:0",
@@ -127,7 +127,7 @@ def test_the_first_user_stands_in_zookeeper_before_the_first_broker_starts(
         "sasl.password": PASSWORD,
     }
     with Client(bootstrap, login=client_login(properties)) as client:
-        alter_scram(client, "alice", [Upsertion("SCRAM-SHA-512", 4096, b"a,=b")], [])
+        alter_scram(client, "alice", [ScramUpsertion("SCRAM-SHA-512", 4096, b"a,=b")], [])
         assert describe_scram(client, ["alice"]) == {"alice": [("SCRAM-SHA-512", 4096)]}
     alice = {"sasl_mechanism": "SCRAM-SHA-512", "sasl_username": "alice", "sasl_password": "a,=b"}
     for address in bootstrap.split(","):  # every broker knows her
@@ -146,7 +146,8 @@ def test_the_first_user_stands_in_zookeeper_before_the_first_broker_starts(
 def test_the_brokers_own_password_is_changed_while_they_run(make_cluster: Callable[[int], Cluster]) -> None:
     """In three rounds, as with any password that two sides know; a broker that restarts knows the newest."""
     cluster = make_cluster(2)
-    secure(cluster, "PLAIN", f'{PLAIN} username="broker" password="old" user_broker="old";')
+    jaas = f'{PLAIN} username="broker" password="old" user_broker="old";'
+    secure(cluster, "PLAIN", jaas, password_encoder_secret="what encrypts them")
     cluster.start()
     cluster.create_topic("orders", 2)
     key = "listener.name.sasl_plaintext.plain.sasl.jaas.config"

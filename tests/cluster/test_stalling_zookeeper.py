@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.cluster.zookeeper_proxy import ZooKeeperProxy
 
-from cluster.zookeeper_proxy import ZooKeeperProxy
 from ottla.testing.zookeeper import ZooKeeperProcess
 
 SECONDS_MAX = 30.0

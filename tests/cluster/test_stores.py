@@ -62,7 +62,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-def test_what_is_written_is_read(run: Run) -> None:
+def test_written_data_is_read(run: Run) -> None:
     async def check(store: MetadataStore) -> None:
         outcomes = await store.multi([CreateNode("/a", b"x"), CreateNode("/a/b", b"y"), SetNode("/a", b"z", 0)])
         assert outcomes == [Outcome("/a", 0), Outcome("/a/b", 0), Outcome("/a", 1)]
@@ -167,7 +167,7 @@ def test_calls_are_done_in_their_order(run: Run) -> None:
     run(check)
 
 
-def test_a_watch_of_a_node_tells_its_life(run: Run) -> None:
+def test_a_watch_of_a_node_reports_creation_change_and_deletion(run: Run) -> None:
     async def check(store: MetadataStore) -> None:
         seen: list[WatchEvent] = []
         end_watch = store.watch_node("/a", seen.append)
@@ -192,7 +192,7 @@ def test_a_watch_of_a_node_tells_its_life(run: Run) -> None:
     run(check)
 
 
-def test_a_watch_of_children_tells_who_came_and_went(run: Run) -> None:
+def test_a_watch_of_children_reports_new_and_deleted_children(run: Run) -> None:
     async def check(store: MetadataStore) -> None:
         seen: list[list[str]] = []
         events: list[WatchEvent] = []
@@ -217,8 +217,8 @@ def test_a_watch_of_children_tells_who_came_and_went(run: Run) -> None:
     run(check)
 
 
-def test_no_change_between_two_looks_is_missed(run: Run) -> None:
-    """A hundred changes at full speed: whoever looks at each call has seen the last one when all is quiet."""
+def test_no_change_between_two_reads_is_missed(run: Run) -> None:
+    """A hundred changes at full speed: a watcher that reads on every call has seen the last one in the end."""
 
     async def check(store: MetadataStore) -> None:
         await store.multi([CreateNode("/n", b"0")])

@@ -1,4 +1,4 @@
-"""What brokers ask each other, asked by somebody who is none: refused or closed, and nobody is worse off."""
+"""Requests between brokers, sent by a client: refused, or the connection is closed, and no broker is harmed."""
 
 import random
 import socket
@@ -13,7 +13,6 @@ from ottla.client.addresses import parse_bootstrap
 from ottla.client.connection import Connection
 from ottla.protocol.apis import BROKER_APIS
 from ottla.protocol.headers import encode_request_header
-from ottla.protocol.messages.cluster_poll import ClusterPollRequest, ClusterPollResponse, OfflineReplicas
 from ottla.protocol.messages.inter_broker import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
@@ -22,10 +21,13 @@ from ottla.protocol.messages.inter_broker import (
     AlterPartitionResponse,
     AlterPartitionTopic,
     BrokerState,
+    ClusterPollRequest,
+    ClusterPollResponse,
     ControlledShutdownRequest,
     ControlledShutdownResponse,
     EnvelopeRequest,
     EnvelopeResponse,
+    OfflineReplicas,
 )
 from ottla.testing.cluster import Cluster, ClusterBroker
 
@@ -49,7 +51,7 @@ def proposal(broker_id: int, epoch: int, topic_id: UUID) -> AlterPartitionReques
 
 
 @pytest.mark.parametrize("broker_id", [1, 2, 99, -1])
-def test_epochs_that_nobody_has_are_refused(cluster: Cluster, broker_id: int) -> None:
+def test_unknown_epochs_are_refused(cluster: Cluster, broker_id: int) -> None:
     controller = cluster.controller()
     offline = [OfflineReplicas(topic_id=NOWHERE, partitions=[0])]
     poll = ClusterPollRequest(
@@ -67,7 +69,7 @@ def test_epochs_that_nobody_has_are_refused(cluster: Cluster, broker_id: int) ->
     cluster.wait_until_whole()
 
 
-def test_whoever_is_not_the_controller_says_so(cluster: Cluster) -> None:
+def test_a_broker_that_is_not_the_controller_answers_not_controller(cluster: Cluster) -> None:
     controller = cluster.controller()
     other = next(broker for broker in cluster.brokers if broker is not controller)
     questions: list[tuple[Any, type[Any], int]] = [

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from tests.certificates import Authority
+from tests.cluster.conftest import SETTINGS
+from tests.conftest import free_port
 
-from certificates import Authority
-from cluster.conftest import SETTINGS
-from conftest import free_port
 from ottla.testing.cluster import Cluster
 
 WAIT_SECONDS = 60
@@ -38,7 +38,7 @@ def start(folder: Path, is_between_brokers: bool) -> Cluster:
 
 
 class Load:
-    """Writes numbers with acks=all until it is told to stop; `written` are those that were acknowledged."""
+    """Writes numbers with acks=all until it is stopped; `written` holds the acknowledged ones."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.written: list[int] = []

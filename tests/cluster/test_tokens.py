@@ -11,13 +11,11 @@ from tests.cluster.conftest import SETTINGS
 from tests.cluster.test_sasl import PLAIN, SCRAM, secured_address
 
 from ottla.base.errors import Error
-from ottla.client.client import Client
+from ottla.client.client import Client, open_client
 from ottla.client.errors import ClientError
-from ottla.client.opening import open_client
 from ottla.client.tokens import create_token, describe_tokens, expire_token, renew_token
-from ottla.security.delegation_tokens import DelegationToken, token_hmac, token_password
-from ottla.testing.cluster import Cluster
-from ottla.testing.cluster_broker import ClusterBroker
+from ottla.security.delegation_tokens import DelegationToken, password_of_hmac, token_hmac
+from ottla.testing.cluster import Cluster, ClusterBroker
 
 SECRET = "the-same-everywhere"
 TOKENS = "/delegation_token/tokens"
@@ -46,16 +44,16 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def token_of(token_id: str, hmac: bytes) -> dict[str, str]:
-    login = f'username="{token_id}" password="{token_password(hmac)}" tokenauth="true"'
+    login = f'username="{token_id}" password="{password_of_hmac(hmac)}" tokenauth="true"'
     return {**ALICE, "sasl.mechanism": "SCRAM-SHA-256", "sasl.jaas.config": f"{SCRAM} {login};"}
 
 
 def client_at(cluster: Cluster, broker: ClusterBroker, login: dict[str, str]) -> Client:
-    """At this broker, and asked nobody else."""
+    """Connected to this broker alone."""
     return open_client(secured_address(cluster, [str(broker.id)]), login, timeout_ms=10_000)
 
 
-def test_what_kafka_has_written_into_zookeeper_counts(cluster: Cluster) -> None:
+def test_tokens_that_kafka_has_written_into_zookeeper_are_valid(cluster: Cluster) -> None:
     """A token that a broker of Kafka 3.9 has made, renewed and removed, with its notices."""
     now_ms = int(time.time() * 1000)
     token = DelegationToken("kafkas", "User:alice", "User:alice", (), now_ms, now_ms + HOUR_MS, now_ms + HOUR_MS)

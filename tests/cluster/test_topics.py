@@ -1,12 +1,12 @@
-"""Topics of a cluster when not everybody is there."""
+"""Topics of a cluster when not all brokers are up."""
 
 import uuid
 from collections.abc import Callable
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from tests.faults.loads import LIBRDKAFKA, read_everything
 
-from faults.loads import LIBRDKAFKA, read_everything
 from ottla.testing.cluster import Cluster
 
 SEND_SECONDS = 30.0
@@ -55,6 +55,27 @@ def test_a_topic_that_was_deleted_while_a_broker_was_down_does_not_come_back(clu
         cluster.wait_for(lambda: away.partition_folder(topic, 0) is None, f"an end of {gone}")
 
 
+def test_a_broker_starts_when_all_its_topics_were_deleted_while_it_was_down(cluster: Cluster) -> None:
+    """In a cluster that is no sign of a lost store: the folders become strays, and say nothing about transactions."""
+    topics = [f"gone-{uuid.uuid4().hex[:8]}" for _ in range(3)]
+    for topic in topics:
+        cluster.create_topic(topic)
+    away = cluster.leader_of(topics[0])
+    data = away.partition_folder(topics[0], 0)
+    assert data is not None
+    away.kill()
+    cluster.wait_for_leader(topics[0], other_than=away)
+    for topic in topics:
+        cluster.delete_topic(topic)
+    away.start()
+    cluster.wait_until_whole()
+    names = [path.name for path in data.parent.iterdir()]
+    for topic in topics:
+        assert away.partition_folder(topic, 0) is None
+        assert [name for name in names if name.startswith(topic) and name.endswith("-stray")]
+    assert "ottla.metadata.transaction" not in names
+
+
 def names_of(answer: object, topic: str) -> list[object]:
     return [each for each in answer.topics if each.name == topic and not each.error_code]  # type: ignore[attr-defined]
 
@@ -80,7 +101,7 @@ def test_a_replica_that_was_left_behind_leads_only_if_that_is_allowed(
         expected = [b"both", b"second"]
     else:
         with pytest.raises(KafkaException):
-            send(cluster.bootstrap, topic, [b"nobody leads"], 4.0)
+            send(cluster.bootstrap, topic, [b"no leader"], 4.0)
         found = cluster.partition(topic)
         assert found is not None
         assert found.leader_id == -1
@@ -111,7 +132,7 @@ def test_too_few_replicas_refuse_writes_and_serve_reads(cluster: Cluster, topic:
 
 
 def test_a_topic_is_there_as_soon_as_its_creation_was_answered(cluster: Cluster) -> None:
-    """Whoever is asked, also right after the controller has gone."""
+    """On every broker, also right after the controller has stopped."""
     names = [f"many-{uuid.uuid4().hex[:6]}" for _ in range(5)]
     for name in names:
         cluster.create_topic(name, 3)
@@ -125,7 +146,7 @@ def test_a_topic_is_there_as_soon_as_its_creation_was_answered(cluster: Cluster)
         assert [len(found.partitions) for found in answer.topics] == [2]
 
 
-def test_a_group_goes_on_where_its_coordinator_died(cluster: Cluster, topic: str) -> None:
+def test_a_group_continues_at_its_offsets_after_its_coordinator_died(cluster: Cluster, topic: str) -> None:
     cluster.create_topic(topic)
     send(cluster.bootstrap, topic, [b"%d" % number for number in range(5)])
     settings = {

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.cluster.conftest import promised
+from tests.conftest import Broker, free_port, ottla_command
 
-from cluster.conftest import promised
-from conftest import Broker, free_port, ottla_command
-from ottla.cli.running.up_cluster import is_free
+from ottla.cli.ports import is_free
 from ottla.client.admin import Admin
 from ottla.client.client import Client
 from ottla.pipelines.spark.processes import children_of, command_of
@@ -64,7 +64,7 @@ def up(tmp_path: Path) -> Iterator[Up]:
 
 
 def three_free_ports() -> list[int]:
-    """In a row, and not of those that the kernel gives to whoever connects somewhere."""
+    """Consecutive, and outside the kernel's range of ephemeral ports."""
     while True:
         port = random.randrange(15_000, 30_000)
         if all(is_free(port + index) for index in range(3)):
@@ -100,13 +100,13 @@ def test_a_cluster_comes_with_one_command_and_goes_with_ctrl_c(up: Up, seconds_m
     assert "Exception" not in up.text()
 
 
-def test_a_broker_that_dies_is_started_again_and_told(up: Up) -> None:
+def test_a_broker_that_dies_is_started_again_and_reported(up: Up) -> None:
     with Client(up.bootstrap) as client:
         Admin(client).create_topic("orders", partitions=3)
     up.process.poll()
     dead = up.pid_of(2)
     subprocess.run(["kill", "-9", str(dead)], check=True)
-    up.wait_for(r"The broker 2 ended by signal 9: starting it again in 0\.5 s\.")
+    up.wait_for(r"The broker 2 ended by signal 9: restarting it in 0\.5 s\.")
     up.wait_for(r"ottla broker 2 ready on", times=2)
     assert up.pid_of(2) != dead
     deadline = time.monotonic() + SECONDS_MAX
@@ -125,7 +125,7 @@ def test_one_broker_may_be_stopped_and_all_of_them_end_it(up: Up) -> None:
     again = [*ottla_command(), "up", "--brokers", "4", "--port", str(three_free_ports()[0]), "--data", str(up.data)]
     done = subprocess.run(again, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
-    assert "another ZooKeeper runs on" in done.stderr
+    assert "another ZooKeeper uses" in done.stderr
     subprocess.run(["kill", "-TERM", str(up.pid_of(1)), str(up.pid_of(2))], check=True)
     assert up.process.wait(SECONDS_MAX) == 0, up.text()
 

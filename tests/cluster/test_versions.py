@@ -4,9 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from cluster.older_version import make_newer, make_older
-from cluster.version_rolls import (
+from tests.cluster.older_version import make_newer, make_older
+from tests.cluster.version_rolls import (
     change_level,
     check,
     level_of,
@@ -14,16 +13,16 @@ from cluster.version_rolls import (
     roll_back,
     roll_forward,
 )
-from faults.cluster_checker import Checker
-from faults.cluster_rounds import check_logs, rounds
+from tests.faults.cluster_checker import Checker
+from tests.faults.cluster_rounds import check_logs, rounds
+
 from ottla.client.cluster import UpgradeType
 from ottla.controller.decisions.ottla_version import LEVEL_MAX, LEVEL_MIN
-from ottla.testing.cluster import Cluster
-from ottla.testing.cluster_broker import ClusterBroker
+from ottla.testing.cluster import Cluster, ClusterBroker
 
 ClusterFactory = Callable[..., Cluster]
 GAP_SECONDS_MAX = 15.0  # of long rounds; `python -m bench.versions` measures it
-CANNOT_POLL = "does not serve ClusterPoll, or only in other versions than ours"
+CANNOT_POLL = "does not serve ClusterPoll, or only in other versions than ours"  # in the words of the older version
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from tests.faults.loads import LIBRDKAFKA, read_everything
 
-from faults.loads import LIBRDKAFKA, read_everything
 from ottla.testing.cluster import Cluster
 
 PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
@@ -22,7 +22,7 @@ RECORDS = 500
 
 
 def commands(section: str) -> list[str]:
-    """What stands behind the dollars of a section."""
+    """The commands of a section: the lines that start with a dollar."""
     text = re.search(rf"^## {section}\n(.*?)^## ", PAGE.read_text(), re.DOTALL | re.MULTILINE)
     assert text, section
     return re.findall(r"^\$ (.+)$", text.group(1), re.MULTILINE)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.cli.commands.zookeeper import EFFECTIVE_FILE, ask
+from ottla.cli.commands.zookeeper import EFFECTIVE_FILE, send_four_letter_word
 from ottla.controller.stores.store import CreateNode, SetNode, StoreError
 from ottla.controller.stores.zookeeper.store import ZooKeeperStore
 from ottla.testing.zookeeper import ZooKeeperProcess
@@ -27,9 +27,9 @@ def free_port() -> int:
 
 
 def test_a_server_says_little_about_itself(zookeeper: ZooKeeperProcess) -> None:
-    assert ask("127.0.0.1", zookeeper.port, b"ruok") == b"imok"
-    assert b"Mode: standalone" in ask("127.0.0.1", zookeeper.port, b"srvr")
-    assert b"not in the whitelist" in ask("127.0.0.1", zookeeper.port, b"envi")
+    assert send_four_letter_word("127.0.0.1", zookeeper.port, b"ruok") == b"imok"
+    assert b"Mode: standalone" in send_four_letter_word("127.0.0.1", zookeeper.port, b"srvr")
+    assert b"not in the whitelist" in send_four_letter_word("127.0.0.1", zookeeper.port, b"envi")
 
 
 def test_it_is_bound_to_this_machine_alone_and_java_has_our_process_id(zookeeper: ZooKeeperProcess) -> None:
@@ -58,12 +58,12 @@ def test_a_folder_in_use_is_one_line_and_left_as_it_is(zookeeper: ZooKeeperProce
     before = (folder / EFFECTIVE_FILE).read_bytes()
     ended = run_command("--port", str(free_port()), "--data", str(folder))
     assert (ended.returncode, ended.stdout) == (1, "")
-    assert f"another ZooKeeper runs on {folder}" in ended.stderr
+    assert f"another ZooKeeper uses {folder}" in ended.stderr
     assert ended.stderr.count("\n") == 1
     assert (folder / EFFECTIVE_FILE).read_bytes() == before
 
 
-def test_a_host_that_nobody_knows_is_named() -> None:
+def test_an_unknown_host_is_named_in_the_error() -> None:
     async def body() -> None:
         store = ZooKeeperStore("nowhere.invalid:2181", connection_timeout_ms=500)
         with pytest.raises(StoreError, match=r"the host name is not known: nowhere\.invalid"):
@@ -125,7 +125,7 @@ def ensemble(tmp_path: Path) -> Iterator[list[ZooKeeperProcess]]:
         yield servers
 
 
-def test_an_ensemble_goes_on_without_any_one_of_its_servers(ensemble: list[ZooKeeperProcess]) -> None:
+def test_an_ensemble_serves_without_any_one_of_its_servers(ensemble: list[ZooKeeperProcess]) -> None:
     async def body() -> None:
         store = ZooKeeperStore(",".join(server.connect for server in ensemble) + "/cluster")
         await store.open()
@@ -149,4 +149,4 @@ def test_an_id_that_belongs_to_another_server_is_refused(tmp_path: Path) -> None
     words = ["--data", str(tmp_path), "--server-id", "1", "--ensemble", "a:1:2,b:1:2", "--port", str(free_port())]
     ended = run_command(*words)
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert "says another number than --server-id 1" in ended.stderr
+    assert "has another number than --server-id 1" in ended.stderr

@@ -1,4 +1,4 @@
-"""Brokers and tools at a ZooKeeper that asks who they are, by a password or over TLS; whose nodes are whose."""
+"""Brokers and tools with a ZooKeeper that authenticates them, by password or TLS; the owners of their nodes."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ from ottla.client.admin import Admin
 from ottla.client.client import Client
 from ottla.controller.stores.store import CreateNode, SetNode, StoreError
 from ottla.controller.stores.zookeeper.store import ZooKeeperStore
-from ottla.security.zookeeper import ZooKeeperSecurity, broker_security
+from ottla.security.zookeeper import ZooKeeperClientSecurity, broker_security
 from ottla.testing.broker import Broker
 from ottla.testing.kdc import Kdc, is_installed
 from ottla.testing.zookeeper import ZooKeeperProcess
@@ -26,12 +26,12 @@ from ottla.testing.zookeeper import ZooKeeperProcess
 SECONDS_MAX = 60.0
 USERS = {"kafka": 'kafka "secret", with = and \\ and é', "other": "other-secret"}
 Check = Callable[[ZooKeeperStore], Awaitable[None]]
-CREATOR, READER, EVERYBODY = ("sasl", "kafka", 31), ("world", "anyone", 1), ("world", "anyone", 31)
+CREATOR, READER, ALL_RIGHTS = ("sasl", "kafka", 31), ("world", "anyone", 1), ("world", "anyone", 31)
 
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[ZooKeeperProcess]:
-    """Nobody gets in without a password."""
+    """A ZooKeeper that refuses clients without a password."""
     with ZooKeeperProcess(users=USERS) as server:
         yield server
 
@@ -40,11 +40,11 @@ def options(server: ZooKeeperProcess, user: str = "kafka") -> dict[str, str]:
     return {"KAFKA_OPTS": server.login_option(user)}
 
 
-def security(environment: Mapping[str, str], **texts: str) -> ZooKeeperSecurity:
+def security(environment: Mapping[str, str], **texts: str) -> ZooKeeperClientSecurity:
     return broker_security(ZooKeeperKeys({name.replace("_", "."): text for name, text in texts.items()}), environment)
 
 
-def with_store(connect: str, found: ZooKeeperSecurity, check: Check) -> None:
+def with_store(connect: str, found: ZooKeeperClientSecurity, check: Check) -> None:
     async def body() -> None:
         store = ZooKeeperStore(connect, connection_timeout_ms=int(SECONDS_MAX * 1000), security=found)
         await store.open()
@@ -79,13 +79,13 @@ def migrate(server: ZooKeeperProcess, chroot: str, word: str, *more: str) -> sub
     return tool(options(server), "zookeeper-security-migration.sh", *words)
 
 
-def test_nodes_belong_to_who_made_them(guarded: ZooKeeperProcess, chroot: str) -> None:
+def test_a_node_belongs_to_its_creator(guarded: ZooKeeperProcess, chroot: str) -> None:
     async def make(store: ZooKeeperStore) -> None:
         await store.multi([CreateNode("/config"), CreateNode("/config/users"), CreateNode("/consumers")])
         assert await rights(store, "/") == [CREATOR, READER]
         assert await rights(store, "/config") == [CREATOR, READER]
         assert await rights(store, "/config/users") == [CREATOR]
-        assert await rights(store, "/consumers") == [EVERYBODY]
+        assert await rights(store, "/consumers") == [ALL_RIGHTS]
 
     async def intrude(store: ZooKeeperStore) -> None:
         assert await store.children("/") == ["config", "consumers"]
@@ -140,8 +140,8 @@ def test_a_start_without_the_right_password_ends_with_one_line(
     words = [word for name, value in settings.items() for word in ("--override", f"{name}={value}")]
     words += ["--override", "listeners=PLAINTEXT://127.0.0.1:0"]
     cases = {
-        f"-Djava.security.auth.login.config={wrong}": "the name or the password is wrong",
-        "": "admits only who logs in: name a JAAS file",
+        f"-Djava.security.auth.login.config={wrong}": "wrong name or password",
+        "": "requires a login: set a JAAS file",
     }
     for value, cause in cases.items():
         ended = tool({"KAFKA_OPTS": value}, "broker", *words, module="main")
@@ -150,7 +150,7 @@ def test_a_start_without_the_right_password_ends_with_one_line(
         assert "Traceback" not in ended.stderr
 
 
-def test_what_was_open_becomes_secure_and_open_again(guarded: ZooKeeperProcess, chroot: str) -> None:
+def test_open_nodes_become_secured_and_open_again(guarded: ZooKeeperProcess, chroot: str) -> None:
     with broker(guarded, chroot, options(guarded)) as running:
         stranger = tool({}, "zookeeper-security-migration.sh", "--zookeeper.acl=secure")
         assert stranger.returncode == 1
@@ -161,13 +161,13 @@ def test_what_was_open_becomes_secure_and_open_again(guarded: ZooKeeperProcess, 
 
         async def is_open(store: ZooKeeperStore) -> None:
             for path in ("/", "/config/users", "/brokers/ids/1"):
-                assert await rights(store, path) == [EVERYBODY]
+                assert await rights(store, path) == [ALL_RIGHTS]
 
         async def is_secure(store: ZooKeeperStore) -> None:
             for path in ("/", "/brokers/ids/1", "/controller", "/cluster/id", "/kafka-acl"):
                 assert await rights(store, path) == [CREATOR, READER]
             assert await rights(store, "/config/users") == [CREATOR]
-            assert await rights(store, "/consumers") == [EVERYBODY]
+            assert await rights(store, "/consumers") == [ALL_RIGHTS]
 
         place, found = guarded.connect + chroot, security(options(guarded))
         with_store(place, found, is_open)
@@ -193,7 +193,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def over_tls(certificates: dict[str, str]) -> Iterator[ZooKeeperProcess]:
-    """Its only port is for TLS, and whoever comes shows a certificate."""
+    """Its only port is for TLS and requires a client certificate."""
     properties = {
         "ssl.keyStore.location": certificates["server"],
         "ssl.trustStore.location": certificates["trusted"],
@@ -248,7 +248,7 @@ def test_a_broker_reaches_zookeeper_over_tls_and_its_certificate_owns_the_nodes(
         ({"host": "localhost.localdomain"}, "certificate is not valid for 'localhost.localdomain'"),
     ],
 )
-def test_who_cannot_be_trusted_is_named(
+def test_an_untrusted_server_or_certificate_is_named(
     over_tls: ZooKeeperProcess, certificates: dict[str, str], chroot: str, more: dict[str, str], cause: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -288,7 +288,7 @@ def test_many_answers_at_once_are_all_read(
 
 @pytest.mark.skipif(not is_installed(), reason="no krb5-kdc on this machine")
 def test_brokers_and_tools_log_in_by_kerberos(tmp_path: Path) -> None:
-    """By keytabs on both sides; when the KDC is away, who is in stays in."""
+    """Keytabs on both sides; existing sessions survive an outage of the KDC."""
     with Kdc() as kdc:
         server_file, client_file = tmp_path / "server.jaas", tmp_path / "client.jaas"
         server_file.write_text(f"Server {{ {kdc.jaas('zookeeper/localhost')} }};\n")
@@ -303,7 +303,7 @@ def test_brokers_and_tools_log_in_by_kerberos(tmp_path: Path) -> None:
                 assert shown.returncode == 0, shown.stderr
                 refused = tool(kdc.environment, "metadata", "ls", "/brokers", "--zookeeper", place, module="main")
                 assert refused.returncode == 1
-                assert "admits only who logs in" in refused.stderr
+                assert "requires a login" in refused.stderr
                 kdc.stop()
                 with Client(running.bootstrap_servers, client_id="test") as client:
                     Admin(client).create_topic("orders", partitions=1)

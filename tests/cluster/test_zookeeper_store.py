@@ -7,9 +7,9 @@ import time
 from collections.abc import Awaitable, Callable
 
 import pytest
+from tests.cluster.conftest import promised
+from tests.cluster.zookeeper_proxy import Fault, ZooKeeperProxy
 
-from cluster.conftest import promised
-from cluster.zookeeper_proxy import Fault, ZooKeeperProxy
 from ottla.base.clock import SystemClock
 from ottla.controller.stores.store import (
     CheckNode,
@@ -107,9 +107,7 @@ def test_an_ephemeral_node_belongs_to_the_session_that_lost_the_answer(
     run(zookeeper, chroot, check)
 
 
-def test_a_node_that_somebody_else_made_meanwhile_is_not_taken_for_ours(
-    zookeeper: ZooKeeperProcess, chroot: str
-) -> None:
+def test_a_node_that_another_client_created_is_not_taken_for_ours(zookeeper: ZooKeeperProcess, chroot: str) -> None:
     async def check(store: ZooKeeperStore, proxy: ZooKeeperProxy, witness: ZooKeeperStore) -> None:
         await witness.multi([CreateNode("/controller", b"1", is_ephemeral=True)])
         proxy.fault = Fault.LOSE_ANSWER
@@ -160,7 +158,7 @@ def test_reads_are_repeated_over_a_lost_connection(zookeeper: ZooKeeperProcess, 
     run(zookeeper, chroot, check)
 
 
-def test_a_short_cut_keeps_the_session_and_a_watch_tells_what_happened_meanwhile(
+def test_a_short_cut_keeps_the_session_and_a_watch_reports_missed_changes(
     zookeeper: ZooKeeperProcess, chroot: str
 ) -> None:
     async def check(store: ZooKeeperStore, proxy: ZooKeeperProxy, witness: ZooKeeperStore) -> None:
@@ -185,7 +183,7 @@ def test_a_short_cut_keeps_the_session_and_a_watch_tells_what_happened_meanwhile
     run(zookeeper, chroot, check)
 
 
-def test_an_expired_session_is_told_its_nodes_are_gone_and_watches_live_on(
+def test_an_expired_session_is_reported_its_nodes_are_gone_and_watches_continue(
     zookeeper: ZooKeeperProcess, chroot: str
 ) -> None:
     async def check(store: ZooKeeperStore, proxy: ZooKeeperProxy, witness: ZooKeeperStore) -> None:
@@ -229,7 +227,7 @@ def test_a_line_that_is_open_but_silent_is_given_up(
     run(zookeeper, chroot, check)
 
 
-def test_the_last_contact_ages_while_nobody_answers(zookeeper: ZooKeeperProcess, chroot: str) -> None:
+def test_the_last_contact_ages_while_no_server_answers(zookeeper: ZooKeeperProcess, chroot: str) -> None:
     async def check(store: ZooKeeperStore, proxy: ZooKeeperProxy, witness: ZooKeeperStore) -> None:
         clock = SystemClock()
         asked_ms = clock.monotonic_ms()
@@ -252,7 +250,7 @@ def test_the_time_out_is_the_one_that_the_server_has_agreed_to(zookeeper: ZooKee
     run(zookeeper, chroot, check, session_timeout_ms=120_000)
 
 
-def test_nobody_storms_a_server_that_is_away(zookeeper: ZooKeeperProcess, chroot: str) -> None:
+def test_reconnects_to_an_absent_server_back_off(zookeeper: ZooKeeperProcess, chroot: str) -> None:
     async def check(store: ZooKeeperStore, proxy: ZooKeeperProxy, witness: ZooKeeperStore) -> None:
         proxy.cut()
         proxy.connections = 0
@@ -298,7 +296,7 @@ def test_a_change_that_is_too_large_is_refused_and_costs_no_connection(
     zookeeper: ZooKeeperProcess, chroot: str
 ) -> None:
     async def check(store: ZooKeeperStore, proxy: ZooKeeperProxy, witness: ZooKeeperStore) -> None:
-        with pytest.raises(StoreError, match="more than ZooKeeper takes"):
+        with pytest.raises(StoreError, match="exceeds the limit of ZooKeeper"):
             await store.multi([CreateNode("/a", b"x" * 1_100_000)])
         await store.multi([CreateNode("/a", b"x" * 1_000_000)])
         assert proxy.connections == 1
@@ -307,7 +305,7 @@ def test_a_change_that_is_too_large_is_refused_and_costs_no_connection(
 
 
 def test_many_reads_at_once_do_not_stop_the_loop(zookeeper: ZooKeeperProcess, chroot: str) -> None:
-    """kazoo's queue is announced through a small pipe: filled by the loop, it would stand still for ever."""
+    """kazoo announces its queue through a small pipe: a loop that fills the pipe would block for ever."""
 
     async def check(store: ZooKeeperStore, proxy: ZooKeeperProxy, witness: ZooKeeperStore) -> None:
         await store.multi([CreateNode("/a")])
@@ -345,7 +343,9 @@ def test_a_thread_that_dies_of_a_surprise_is_replaced_within_the_session(
 
 
 @promised(5.0)
-def test_a_store_closes_although_nobody_answers(zookeeper: ZooKeeperProcess, chroot: str, seconds_max: float) -> None:
+def test_a_store_closes_although_no_server_answers(
+    zookeeper: ZooKeeperProcess, chroot: str, seconds_max: float
+) -> None:
     async def check(store: ZooKeeperStore, proxy: ZooKeeperProxy, witness: ZooKeeperStore) -> None:
         proxy.is_silent = True
         began = time.monotonic()
@@ -383,7 +383,7 @@ def test_a_writer_behind_a_lossy_line_loses_nothing(zookeeper: ZooKeeperProcess,
 
 
 def test_of_two_writers_behind_lossy_lines_never_both_win(zookeeper: ZooKeeperProcess, chroot: str) -> None:
-    """Who is overwritten before he could look may be told that he has lost; nobody is told wrongly that he has won."""
+    """A writer that is overwritten before it reads back may be told that it lost; none is told wrongly that it won."""
 
     async def check(store: ZooKeeperStore, proxy: ZooKeeperProxy, witness: ZooKeeperStore) -> None:
         await witness.multi([CreateNode("/counter")])

@@ -1,4 +1,4 @@
-"""Tools that ask ZooKeeper: who is alive, and what stands in the tree."""
+"""Tools that query ZooKeeper: the live servers and brokers, and the content of the tree."""
 
 import socket
 import subprocess
@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.conformance.waiting import eventually
 
-from conformance.waiting import eventually
-from ottla.cli.zookeeper.brokers import brokers_behind
+from ottla.cli.zookeeper.znodes import registered_brokers
 from ottla.testing.broker import Broker
 from ottla.testing.zookeeper import ZooKeeperProcess
 
@@ -33,13 +33,13 @@ def test_old_scripts_find_the_brokers_through_zookeeper(
     broker: Broker, zookeeper: ZooKeeperProcess, chroot: str
 ) -> None:
     connect = zookeeper.connect + chroot
-    assert brokers_behind(connect) == [broker.bootstrap_servers]
+    assert registered_brokers(connect) == [broker.bootstrap_servers]
     listed = run("ottla.cli.kafka_scripts", "kafka-topics.sh", "--zookeeper", connect, "--list")
     assert (listed.returncode, listed.stdout) == (0, "orders\n")
-    assert f"asking the broker at {broker.bootstrap_servers}" in listed.stderr
+    assert f"using the broker at {broker.bootstrap_servers}" in listed.stderr
     broker.stop()
-    assert brokers_behind(connect) == []
-    assert brokers_behind(f"{zookeeper.connect}/no/such/chroot") == []
+    assert registered_brokers(connect) == []
+    assert registered_brokers(f"{zookeeper.connect}/no/such/chroot") == []
 
 
 def test_a_topic_that_is_not_deleted_is_marked_and_goes_once_a_controller_deletes(
@@ -70,17 +70,17 @@ def test_a_topic_that_is_not_deleted_is_marked_and_goes_once_a_controller_delete
         assert topics("--list") == ["orders - marked for deletion", "other"]
         with broker(3, True) as third:
             second.stop()
-            assert eventually(lambda: "deleted topics that were marked for it: orders" in third.logs, SECONDS_MAX)
+            assert eventually(lambda: "deleted topics that were marked for deletion: orders" in third.logs, SECONDS_MAX)
             assert topics("--list") == ["other"]
             topics("--create", "--topic", "orders", "--partitions", "1", "--replication-factor", "1")
             third.restart()
             assert topics("--list") == ["orders", "other"], "the mark has counted once"
 
 
-def test_where_no_zookeeper_runs_nobody_waits() -> None:
+def test_tools_do_not_wait_where_no_zookeeper_runs() -> None:
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
-        assert brokers_behind(f"127.0.0.1:{reserved.getsockname()[1]}") == []
+        assert registered_brokers(f"127.0.0.1:{reserved.getsockname()[1]}") == []
 
 
 def test_the_tree_of_a_cluster_is_shown_and_looking_changes_nothing(

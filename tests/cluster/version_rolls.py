@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from cluster.older_version import make_newer, make_older
-from faults.cluster_checker import Checker
+from tests.cluster.older_version import make_newer, make_older
+from tests.faults.cluster_checker import Checker
+
 from ottla.client.cluster import UpgradeType, describe_features, update_features
-from ottla.controller.decisions.ottla_version import FEATURE
-from ottla.testing.cluster import Cluster
-from ottla.testing.cluster_broker import ClusterBroker
+from ottla.controller.decisions.ottla_version import OTTLA_VERSION_FEATURE
+from ottla.testing.cluster import Cluster, ClusterBroker
 
 Change = Callable[[ClusterBroker], None]
 
@@ -38,18 +38,22 @@ def roll_back(cluster: Cluster, sources: Path) -> None:
 def level_of(cluster: Cluster) -> int:
     """As a broker of this version tells it."""
     with cluster.admin() as admin:
-        return next(item.level for item in describe_features(admin.client).features if item.name == FEATURE)
+        return next(
+            item.level for item in describe_features(admin.client).features if item.name == OTTLA_VERSION_FEATURE
+        )
 
 
 def change_level(cluster: Cluster, level: int, kind: UpgradeType = UpgradeType.UPGRADE) -> str:
     """What is refused, as a sentence; empty if it was done."""
     with cluster.admin() as admin:
-        refused = update_features(admin.client, {FEATURE: level}, kind, validate_only=False)[FEATURE]
+        refused = update_features(admin.client, {OTTLA_VERSION_FEATURE: level}, kind, validate_only=False)[
+            OTTLA_VERSION_FEATURE
+        ]
     return "" if refused is None else str(refused)
 
 
 def check(checker: Checker, cluster: Cluster, gap_seconds_max: float | None = None) -> None:
-    """For how long at most writes may have stood still is asked on a machine that has nothing else to do."""
+    """The limit for the longest pause of writes is checked only on a machine without other load."""
     outcome = checker.finish(cluster)
     print(outcome)
     assert not outcome.violations, outcome

@@ -17,7 +17,7 @@ class Fault(Enum):
 
 
 class ZooKeeperProxy:
-    """Listens on a free port; `fault` strikes once, `is_cut` refuses everybody, `is_silent` forwards nothing."""
+    """Listens on a free port; `fault` strikes once, `is_cut` refuses all connections, `is_silent` forwards nothing."""
 
     def __init__(self, port: int) -> None:
         self.target = port

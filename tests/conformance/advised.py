@@ -9,8 +9,7 @@ from random import Random
 from typing import Any, Self
 
 from confluent_kafka import Consumer, Producer
-
-from conformance.in_process import run_here
+from tests.conformance.in_process import run_here
 
 QUIET = {"log_level": 0}
 
@@ -61,7 +60,7 @@ def produce(
 
 @contextmanager
 def beside(work: Callable[[threading.Event], None]) -> Iterator[None]:
-    """Something that goes on meanwhile, until it is told to end."""
+    """A background activity that runs until it is stopped."""
     over = threading.Event()
     thread = threading.Thread(target=work, args=(over,))
     thread.start()

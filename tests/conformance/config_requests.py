@@ -4,8 +4,7 @@ import time
 from typing import Any
 
 from kafka.protocol.admin import AlterConfigsRequest, DescribeConfigsRequest, IncrementalAlterConfigsRequest
-
-from conformance.peer import Peer
+from tests.conformance.peer import Peer
 
 TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)

@@ -8,14 +8,16 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-
-from conformance.group_calls import find_coordinator
-from conformance.java_tools import JavaTools
-from conformance.peer import Peer
-from conformance.raw import assert_others_are_served, listening_pid, resident_bytes
-from conftest import FOREIGN_BOOTSTRAP, Broker
+from tests.conformance.config_requests import BROKER, DYNAMIC_BROKER, DYNAMIC_DEFAULT, entries
+from tests.conformance.group_calls import find_coordinator
+from tests.conformance.java_tools import JavaTools
+from tests.conformance.peer import Peer
+from tests.conformance.raw import assert_others_are_served, listening_pid, resident_bytes
+from tests.conformance.waiting import eventually
+from tests.conftest import FOREIGN_BOOTSTRAP, Broker
 
 KAFKA_VERSION = "4.3.1"
 POM = Path(__file__).parent / "java" / "pom.xml"
@@ -23,10 +25,11 @@ FLINK_VERSION, BEAM_VERSION = "2.2.1", "2.73.0"  # as their poms say
 APPLICATIONS_POM = POM.with_name("applications.xml")
 
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-ALL_RIGHTS = {"authorizer.class.name": AUTHORIZER, "super.users": "User:ANONYMOUS"}  # for whoever does not log in
+ALL_RIGHTS = {"authorizer.class.name": AUTHORIZER, "super.users": "User:ANONYMOUS"}  # for clients that do not log in
 
 GROWTH_BYTES_MAX = 256 << 20
 COORDINATOR_SECONDS_MAX = 30
+DYNAMIC = (DYNAMIC_BROKER, DYNAMIC_DEFAULT)
 
 NewTopic = Callable[..., str]
 
@@ -86,8 +89,22 @@ def topic(new_topic: NewTopic) -> str:
     return new_topic()
 
 
+@pytest.fixture(scope="module")
+def same_settings(bootstrap: str) -> Iterator[None]:
+    """A file of tests leaves the settings of the shared broker as it found them: later files depend on them."""
+
+    def changed() -> dict[str, Any]:
+        with Peer(bootstrap) as peer:
+            found = {(name, key): entry for name in ("", "1") for key, entry in entries(peer, BROKER, name).items()}
+        return {key: entry.value for key, entry in found.items() if entry.config_source in DYNAMIC}
+
+    before = changed()
+    yield
+    assert eventually(lambda: changed() == before), f"settings were {before}, now they are {changed()}"
+
+
 @pytest.fixture
-def peer(bootstrap: str) -> Iterator[Peer]:
+def peer(bootstrap: str, same_settings: None) -> Iterator[Peer]:
     with Peer(bootstrap) as connected:
         yield connected
 
@@ -98,7 +115,7 @@ def coordinator(bootstrap: str) -> None:
     deadline = time.monotonic() + COORDINATOR_SECONDS_MAX
     with Peer(bootstrap) as peer:
         for key_type in (0, 1):
-            while (error := find_coordinator(peer, "anybody", key_type).error_code) != 0:
+            while (error := find_coordinator(peer, "any-key", key_type).error_code) != 0:
                 assert time.monotonic() < deadline, f"no coordinator: {error}"
                 time.sleep(0.05)
 

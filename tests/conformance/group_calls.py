@@ -20,9 +20,8 @@ from kafka.protocol.consumer import (
     SyncGroupRequest,
 )
 from kafka.protocol.metadata import FindCoordinatorRequest
-
-from conformance.peer import COORDINATOR_LOAD_IN_PROGRESS, Peer
-from conformance.raw import array, compact_array, compact_string, i16, i32, string, uvarint
+from tests.conformance.peer import COORDINATOR_LOAD_IN_PROGRESS, Peer
+from tests.conformance.raw import array, compact_array, compact_string, i16, i32, string, uvarint
 
 RANGE = {"range": b"r"}
 WAIT_SECONDS_MAX = 20.0

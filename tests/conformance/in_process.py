@@ -3,7 +3,8 @@
 import io
 from contextlib import redirect_stderr, redirect_stdout
 
-from conformance.test_tools import Result
+from tests.conformance.test_tools import Result
+
 from ottla.cli.kafka_scripts import run_script
 from ottla.cli.main import main
 

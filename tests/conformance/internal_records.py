@@ -3,8 +3,8 @@
 import struct
 from typing import NamedTuple
 
-from conformance.peer import Peer
-from conformance.raw_batches import CONTROL, LENGTH_COVERS_FROM, TRANSACTIONAL, read_batches
+from tests.conformance.peer import Peer
+from tests.conformance.raw_batches import CONTROL, LENGTH_COVERS_FROM, TRANSACTIONAL, read_batches
 
 RECORDS_FROM = 61
 PARTITIONS = 50

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from conformance.peer import Peer
-from conformance.waiting import eventually
-from conftest import free_port
+from tests.conformance.peer import Peer
+from tests.conformance.waiting import eventually
+from tests.conftest import free_port
 
 JAVA = ("java", "-Xmx512M", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
 STOP_SECONDS_MAX = 60.0
@@ -78,7 +78,7 @@ def write_properties(path: Path, settings: Mapping[str, object]) -> str:
 
 
 class ConnectRest:
-    """The HTTP door of Kafka Connect."""
+    """The REST API of a Kafka Connect worker."""
 
     def __init__(self, port: int) -> None:
         self.address = f"http://127.0.0.1:{port}"

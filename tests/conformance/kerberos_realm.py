@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import pytest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from tests.conformance.peer import Peer
 
-from conformance.peer import Peer
 from ottla.security.jaas import parse_value
-from ottla.security.kerberos import ClientTickets, Krb5Options
+from ottla.security.kerberos import Krb5Options, TicketCache
 from ottla.security.sasl.gssapi_mechanism import GssapiClientExchange
 from ottla.testing.broker import Broker
 from ottla.testing.kdc import Kdc
@@ -26,7 +26,7 @@ LOGIN = {
 
 
 class Answer(NamedTuple):
-    """The last one of a broker to somebody who logs in."""
+    """The last answer of a broker to a client that logs in."""
 
     error_code: int
     error_message: str | None
@@ -56,7 +56,7 @@ def living_in(kdc: Kdc) -> Iterator[None]:
 
 def client_exchange(kdc: Kdc, principal: str, service: str = "kafka") -> GssapiClientExchange:
     options = Krb5Options.of(parse_value(kdc.jaas(principal)))
-    return GssapiClientExchange(ClientTickets(options), service, "localhost")
+    return GssapiClientExchange(TicketCache(options), service, "localhost")
 
 
 def log_in(kdc: Kdc, broker: Broker, principal: str = "alice", *, service: str = "kafka") -> Answer:

@@ -1,4 +1,4 @@
-"""Long requests to a real broker, while somebody else asks it small things."""
+"""Long requests to a real broker, while another client sends small ones."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from conformance.raw import Connection, ConnectionClosedError
-from conftest import Broker
-from long_requests import LongRequest, World
+from tests.conformance.raw import Connection, ConnectionClosedError
+from tests.conftest import Broker
+from tests.long_requests import LongRequest, World
+
 from ottla.protocol.apis import ALL_APIS
 from ottla.protocol.batches import Record, build_batch
 from ottla.protocol.codec import decode_whole, encode
@@ -85,7 +86,7 @@ def others_wait(bootstrap: str, long: LongRequest) -> float:
             with Connection(bootstrap, ANSWER_SECONDS_MAX) as connection, suppress(ConnectionClosedError):
                 is_flexible = long.version >= long.api.flexible_since
                 connection.ask(long.api.key, long.version, body, flexible_header=is_flexible)
-        except BaseException as problem:  # noqa: BLE001 (told in the test's own thread)
+        except BaseException as problem:  # noqa: BLE001 (raised again in the test's thread)
             problems.append(problem)
 
     sending = threading.Thread(target=send)

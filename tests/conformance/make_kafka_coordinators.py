@@ -1,7 +1,7 @@
 """Makes tests/data/kafka-4.3/coordinators.tar.gz: what Apache Kafka's coordinators keep of groups and transactions.
 
-    python -m conformance.make_kafka_coordinators talk HOST:PORT     (in tests/)
-    python -m conformance.make_kafka_coordinators pack LOG_DIR       (when that broker has stopped)
+    python -m tests.conformance.make_kafka_coordinators talk HOST:PORT
+    python -m tests.conformance.make_kafka_coordinators pack LOG_DIR       (when that broker has stopped)
 
 Needs a fresh Apache Kafka with `offsets.topic.num.partitions=1` and `transaction.state.log.num.partitions=1` that is
 stopped within half a minute: before the sessions of its members end.
@@ -13,9 +13,9 @@ import tarfile
 import time
 from pathlib import Path
 
-from conformance.group_calls import GroupCalls, find_coordinator, subscription
-from conformance.peer import Peer
-from conformance.transaction_calls import Producer, TransactionCalls
+from tests.conformance.group_calls import GroupCalls, find_coordinator, subscription
+from tests.conformance.peer import Peer
+from tests.conformance.transaction_calls import Producer, TransactionCalls
 
 TARGET = Path(__file__).parents[1] / "data" / "kafka-4.3" / "coordinators.tar.gz"
 INTERVAL_SECONDS = 1.2

@@ -10,9 +10,8 @@ from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
-
-from conformance.raw import Connection
-from conformance.raw_batches import BatchHeader, read_batches
+from tests.conformance.raw import Connection
+from tests.conformance.raw_batches import BatchHeader, read_batches
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 PRODUCE_BY_NAME, PRODUCE_BY_ID = 12, 13

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ottla.operations.fetching import Range
+from ottla.operations.range_fetcher import OffsetRange
 from ottla.pipelines.source.cluster import open_cluster
 from ottla.pipelines.source.options import read_options
-from ottla.pipelines.source.reading import read_range
+from ottla.pipelines.source.range_reader import read_range
 
 
 def queried_values(address: str, topic: str, login: Mapping[str, str]) -> list[bytes | None]:
@@ -17,8 +17,8 @@ def queried_values(address: str, topic: str, login: Mapping[str, str]) -> list[b
     cluster = open_cluster(options)
     try:
         (partition,) = cluster.partitions(options.subscription)
-        end = cluster.latest([partition])[partition]
+        end = cluster.end_offsets([partition])[partition]
     finally:
         cluster.close()
-    batches = read_range(Range(topic, 0, 0, end), options)
+    batches = read_range(OffsetRange(topic, 0, 0, end), options)
     return [value for batch in batches for value in batch.column("value").to_pylist()]

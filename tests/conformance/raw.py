@@ -157,7 +157,7 @@ def request_header(
 
 
 def api_versions_v0(bootstrap: str, timeout_seconds: float = ANSWER_SECONDS_MAX) -> dict[int, tuple[int, int]]:
-    """What a fresh connection is told: api key -> (lowest, highest version)."""
+    """The answer to ApiVersions on a new connection: api key -> (lowest, highest version)."""
     with Connection(bootstrap, timeout_seconds) as connection:
         body = connection.ask(18, 0, b"")
     error, count = struct.unpack(">hi", body[:6])
@@ -184,7 +184,7 @@ def listening_pid(bootstrap: str) -> int:
     for pid in filter(str.isdigit, os.listdir("/proc")):
         if inodes & _socket_inodes(pid):
             return int(pid)
-    raise LookupError(f"nobody listens on {bootstrap}")
+    raise LookupError(f"no process listens on {bootstrap}")
 
 
 def resident_bytes(pid: int) -> int:

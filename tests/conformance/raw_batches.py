@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import cramjam
 import crc32c
-
-from conformance.raw import varint
+from tests.conformance.raw import varint
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 CODEC_MASK = 0b111

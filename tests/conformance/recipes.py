@@ -17,8 +17,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupState, Message, Producer
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaConsumer
-
-from conformance.waiting import eventually
+from tests.conformance.waiting import eventually
 
 WAIT_SECONDS = 60.0  # a crashed member is missed only when its session is over
 
@@ -57,7 +56,7 @@ class Running:
 
 
 class Crash(Exception):  # noqa: N818
-    """Stands for the end of a process at the worst moment."""
+    """Represents the end of a process at the worst moment."""
 
 
 class Seen:

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any, Self
 
 import redis
-
-from conformance.waiting import eventually
-from conftest import free_port
+from tests.conformance.waiting import eventually
+from tests.conftest import free_port
 
 START_SECONDS_MAX = 20.0
 

@@ -9,8 +9,7 @@ import urllib.request
 from typing import Any
 
 from confluent_kafka.schema_registry import SchemaRegistryClient
-
-from conftest import ottla_command
+from tests.conftest import ottla_command
 
 READY = re.compile(r"ottla registry ready on (https?://\S+)")
 SECONDS_MAX = 30.0

@@ -1,4 +1,4 @@
-"""A client whose address is its own: rules about hosts tell it from others without any login, here and on Kafka."""
+"""A client with its own source address: rules about hosts distinguish it without a login, here and on Apache Kafka."""
 
 import itertools
 import socket
@@ -81,7 +81,7 @@ def take_all(administrator: Asker, host: str = STRANGER) -> None:
 
 
 def close_to_others(administrator: Asker) -> None:
-    """From now on nobody may do anything but whoever asks from the administrator's address."""
+    """From now on only requests from the administrator's address are allowed."""
     kinds = [kind for kind in ResourceType if kind > ResourceType.ANY]
     names = [CLUSTER_NAME if kind is ResourceType.CLUSTER else "*" for kind in kinds]
     rights = [(Operation.ALL, kind, name) for kind, name in zip(kinds, names, strict=True)]

@@ -1,8 +1,8 @@
-"""One request of each API, about a topic that exists and one that does not: what is answered to whom under which rules.
+"""One request of each API, about a topic that exists and one that does not: the answer under each set of rules.
 
-The answers of Apache Kafka 4.3.1 stand in `access_rights.json`. `python -m conformance.rights_requests HOST:PORT FILE`,
-run in tests/, writes them anew: the broker must have `authorizer.class.name` set, `allow.everyone.if.no.acl.found=true`
-and no topics.
+`access_rights.json` holds the answers of Apache Kafka 4.3.1. `python -m tests.conformance.rights_requests HOST:PORT
+FILE`, run in tests/, rewrites them: the broker must have `authorizer.class.name` set,
+`allow.everyone.if.no.acl.found=true` and no topics.
 """
 
 import json
@@ -14,32 +14,27 @@ from typing import Any
 from uuid import UUID
 
 from kafka.record.default_records import DefaultRecordBatchBuilder
+from tests.conformance.rights_asker import ADMINISTRATOR, Asker, Right, close_to_others, errors_in, give, take_all
 
-from conformance.rights_asker import ADMINISTRATOR, Asker, Right, close_to_others, errors_in, give, take_all
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.protocol.messages import (
     acls,
-    client_quotas,
     cluster,
     configs,
-    elections,
-    features,
     groups,
-    log_dirs,
     metadata,
     offsets,
     reassignments,
-    registration,
+    topics,
     transactions,
 )
 from ottla.protocol.messages import consumer_groups as consumers
+from ottla.protocol.messages import credentials as scram
 from ottla.protocol.messages import fetch as fetching
-from ottla.protocol.messages import group_admin as admin
 from ottla.protocol.messages import group_offsets as committing
+from ottla.protocol.messages import groups as admin
 from ottla.protocol.messages import produce as producing
-from ottla.protocol.messages import scram_credentials as scram
-from ottla.protocol.messages import topics as topic_messages
-from ottla.protocol.messages import transaction_steps as steps
+from ottla.protocol.messages import transactions as steps
 
 HIDDEN, NOTHING, KEPT = "hidden", "nothing", "kept"  # one with records to hide, one that is not there, one to delete
 NAMES = (HIDDEN, NOTHING)
@@ -272,26 +267,26 @@ def init_producer(transactional_id: str | None) -> transactions.InitProducerIdRe
 
 def of_topics(ids: dict[str, UUID]) -> Iterator[Case]:
     new = [creatable(name) for name in NAMES]
-    yield "CreateTopics", topic_messages.CreateTopicsRequest(timeout_ms=1000, validate_only=True, topics=new), 7
+    yield "CreateTopics", topics.CreateTopicsRequest(timeout_ms=1000, validate_only=True, topics=new), 7
     for title, state in (
-        ("DeleteTopics of none", topic_messages.DeleteTopicState(name=NOTHING)),
-        ("DeleteTopics", topic_messages.DeleteTopicState(name=KEPT)),
-        ("DeleteTopics by id", topic_messages.DeleteTopicState(name=None, topic_id=ids[KEPT])),
-        ("DeleteTopics by no id", topic_messages.DeleteTopicState(name=None, topic_id=NO_SUCH_ID)),
+        ("DeleteTopics of none", topics.DeleteTopicState(name=NOTHING)),
+        ("DeleteTopics", topics.DeleteTopicState(name=KEPT)),
+        ("DeleteTopics by id", topics.DeleteTopicState(name=None, topic_id=ids[KEPT])),
+        ("DeleteTopics by no id", topics.DeleteTopicState(name=None, topic_id=NO_SUCH_ID)),
     ):
-        yield title, topic_messages.DeleteTopicsRequest(timeout_ms=1000, topics=[state]), 6
-    more = [topic_messages.CreatePartitionsTopic(name=name, count=3, assignments=None) for name in NAMES]
+        yield title, topics.DeleteTopicsRequest(timeout_ms=1000, topics=[state]), 6
+    more = [topics.CreatePartitionsTopic(name=name, count=3, assignments=None) for name in NAMES]
     yield (
         "CreatePartitions",
-        topic_messages.CreatePartitionsRequest(timeout_ms=1000, validate_only=True, topics=more),
+        topics.CreatePartitionsRequest(timeout_ms=1000, validate_only=True, topics=more),
         3,
     )
-    place = topic_messages.DeleteRecordsPartition(partition_index=0, offset=0)
-    rows = [topic_messages.DeleteRecordsTopic(name=name, partitions=[place]) for name in NAMES]
-    yield "DeleteRecords", topic_messages.DeleteRecordsRequest(timeout_ms=1000, topics=rows), 2
-    asked = [topic_messages.DescribeTopicPartitionsTopic(name=name) for name in NAMES]
-    yield "DescribeTopicPartitions", topic_messages.DescribeTopicPartitionsRequest(topics=asked), 0
-    yield "DescribeTopicPartitions of all", topic_messages.DescribeTopicPartitionsRequest(topics=[]), 0
+    place = topics.DeleteRecordsPartition(partition_index=0, offset=0)
+    rows = [topics.DeleteRecordsTopic(name=name, partitions=[place]) for name in NAMES]
+    yield "DeleteRecords", topics.DeleteRecordsRequest(timeout_ms=1000, topics=rows), 2
+    asked = [topics.DescribeTopicPartitionsTopic(name=name) for name in NAMES]
+    yield "DescribeTopicPartitions", topics.DescribeTopicPartitionsRequest(topics=asked), 0
+    yield "DescribeTopicPartitions of all", topics.DescribeTopicPartitionsRequest(topics=[]), 0
     shown = [
         configs.DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=["retention.ms"])
         for kind, name in ((2, HIDDEN), (2, NOTHING), (4, "1"), (8, "1"), (16, "x"), (32, GROUP))
@@ -307,8 +302,8 @@ def of_topics(ids: dict[str, UUID]) -> Iterator[Case]:
     yield "AlterConfigs", configs.AlterConfigsRequest(validate_only=True, resources=replaced), 2
 
 
-def creatable(name: str) -> topic_messages.CreatableTopic:
-    return topic_messages.CreatableTopic(name=name, num_partitions=1, replication_factor=1, assignments=[], configs=[])
+def creatable(name: str) -> topics.CreatableTopic:
+    return topics.CreatableTopic(name=name, num_partitions=1, replication_factor=1, assignments=[], configs=[])
 
 
 def of_the_cluster() -> Iterator[Case]:
@@ -318,12 +313,16 @@ def of_the_cluster() -> Iterator[Case]:
         1,
     )
     yield "ListConfigResources", configs.ListConfigResourcesRequest(resource_types=[2]), 1
-    yield "DescribeLogDirs", log_dirs.DescribeLogDirsRequest(topics=[]), 4
-    topics = [log_dirs.AlterReplicaLogDirTopic(name=name, partitions=[0]) for name in NAMES]
-    folder = log_dirs.AlterReplicaLogDir(path="/nowhere", topics=topics)
-    yield "AlterReplicaLogDirs", log_dirs.AlterReplicaLogDirsRequest(dirs=[folder]), 2
-    elected = [elections.TopicPartitions(topic=name, partitions=[0]) for name in NAMES]
-    yield "ElectLeaders", elections.ElectLeadersRequest(election_type=0, topic_partitions=elected, timeout_ms=1000), 2
+    yield "DescribeLogDirs", topics.DescribeLogDirsRequest(topics=[]), 4
+    moved = [topics.AlterReplicaLogDirTopic(name=name, partitions=[0]) for name in NAMES]
+    folder = topics.AlterReplicaLogDir(path="/nowhere", topics=moved)
+    yield "AlterReplicaLogDirs", topics.AlterReplicaLogDirsRequest(dirs=[folder]), 2
+    elected = [reassignments.TopicPartitions(topic=name, partitions=[0]) for name in NAMES]
+    yield (
+        "ElectLeaders",
+        reassignments.ElectLeadersRequest(election_type=0, topic_partitions=elected, timeout_ms=1000),
+        2,
+    )
     place = reassignments.ReassignablePartition(partition_index=0, replicas=[1])
     moved = reassignments.ReassignableTopic(name=NOTHING, partitions=[place])
     yield (
@@ -332,8 +331,8 @@ def of_the_cluster() -> Iterator[Case]:
         0,
     )
     yield "ListPartitionReassignments", reassignments.ListPartitionReassignmentsRequest(timeout_ms=1000, topics=None), 0
-    yield "UpdateFeatures", features.UpdateFeaturesRequest(timeout_ms=1000, validate_only=True, feature_updates=[]), 1
-    yield "UnregisterBroker", registration.UnregisterBrokerRequest(broker_id=77), 0
+    yield "UpdateFeatures", cluster.UpdateFeaturesRequest(timeout_ms=1000, validate_only=True, feature_updates=[]), 1
+    yield "UnregisterBroker", cluster.UnregisterBrokerRequest(broker_id=77), 0
     partition = cluster.DescribeQuorumPartition(partition_index=0)
     quorum = cluster.DescribeQuorumTopic(topic_name="__cluster_metadata", partitions=[partition])
     yield "DescribeQuorum", cluster.DescribeQuorumRequest(topics=[quorum]), 1
@@ -341,12 +340,12 @@ def of_the_cluster() -> Iterator[Case]:
     yield "DescribeUserScramCredentials", scram.DescribeUserScramCredentialsRequest(users=users), 0
     gone = [scram.ScramCredentialDeletion(name="u", mechanism=1)]
     yield "AlterUserScramCredentials", scram.AlterUserScramCredentialsRequest(deletions=gone), 0
-    yield "DescribeClientQuotas", client_quotas.DescribeClientQuotasRequest(components=[], strict=False), 1
-    rule = client_quotas.QuotaAlteration(
-        entity=[client_quotas.QuotaEntity(entity_type="client-id", entity_name="nobody")],
-        ops=[client_quotas.QuotaOperation(key="producer_byte_rate", value=1.0, remove=False)],
+    yield "DescribeClientQuotas", configs.DescribeClientQuotasRequest(components=[], strict=False), 1
+    rule = configs.QuotaAlteration(
+        entity=[configs.QuotaEntity(entity_type="client-id", entity_name="nobody")],
+        ops=[configs.QuotaOperation(key="producer_byte_rate", value=1.0, remove=False)],
     )
-    yield "AlterClientQuotas", client_quotas.AlterClientQuotasRequest(entries=[rule], validate_only=True), 1
+    yield "AlterClientQuotas", configs.AlterClientQuotasRequest(entries=[rule], validate_only=True), 1
     wanted = {"resource_type_filter": 2, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
     yield "DescribeAcls", acls.DescribeAclsRequest(**wanted, resource_name_filter="none"), 3
     wrong = [
@@ -370,7 +369,7 @@ def of_the_cluster() -> Iterator[Case]:
 
 
 def told(answer: Any) -> list[str]:
-    """What an answer gives away: its errors, the names in its lists, who may do what."""
+    """What an answer reveals: its errors, the names in its lists, the authorized operations."""
     found = errors_in(answer)
     for field in ("topics", "groups", "transaction_states"):
         for row in getattr(answer, field, None) or ():
@@ -389,10 +388,10 @@ def told(answer: Any) -> list[str]:
 
 
 def prepare(administrator: Asker) -> dict[str, UUID]:
-    """Topics, a group with an offset, a transactional id, and rights for nobody but the administrator."""
+    """Topics, a group with an offset, a transactional id, and rights for the administrator alone."""
     close_to_others(administrator)
     new = [creatable(name) for name in (HIDDEN, KEPT)]
-    administrator.ask(topic_messages.CreateTopicsRequest(timeout_ms=5000, topics=new), 7)
+    administrator.ask(topics.CreateTopicsRequest(timeout_ms=5000, topics=new), 7)
     mine = [committing.OffsetCommitRequestTopic(name=HIDDEN, partitions=[offset()])]
     for request, version in (
         (groups.FindCoordinatorRequest(key_type=0, coordinator_keys=[GROUP]), 4),
@@ -409,7 +408,7 @@ def prepare(administrator: Asker) -> dict[str, UUID]:
 
 
 def answers_under(administrator: Asker, bootstrap: str, rights: tuple[Right, ...], ids: dict[str, UUID]) -> Any:
-    """What a stranger with these rights is told, by request; only where there is something to tell."""
+    """What a client with these rights learns, by request; answers that reveal nothing are left out."""
     take_all(administrator)
     if rights:
         give(administrator, *rights)

@@ -9,10 +9,9 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-
-from conformance.conftest import AUTHORIZER, broker_of_module
-from conformance.rights_asker import ADMINISTRATOR, STRANGER, Asker, give, take_all
-from conformance.rights_requests import (
+from tests.conformance.conftest import AUTHORIZER, broker_of_module
+from tests.conformance.rights_asker import ADMINISTRATOR, STRANGER, Asker, give, take_all
+from tests.conformance.rights_requests import (
     ALL_TOPICS,
     HIDDEN,
     NAMES,
@@ -23,13 +22,14 @@ from conformance.rights_requests import (
     fetched,
     prepare,
 )
-from conformance.waiting import eventually
-from conftest import Broker
+from tests.conformance.waiting import eventually
+from tests.conftest import Broker
+
 from ottla.base.errors import Error
 from ottla.base.security import Permission
 from ottla.protocol.messages import fetch as fetching
 from ottla.protocol.messages import produce as producing
-from ottla.protocol.messages.acls import DescribeAclsRequest
+from ottla.protocol.messages.acls import DeleteAclsFilter, DeleteAclsRequest, DescribeAclsRequest
 
 RECORDED = json.loads((Path(__file__).parent / "access_rights.json").read_text())
 ABOUT_ONE = {  # of the two topics
@@ -64,7 +64,7 @@ def test_every_api_answers_as_kafka_does(name: str, administrator: Asker, addres
     assert answers_under(administrator, address, RIGHTS[name], ids) == RECORDED[name]
 
 
-def test_nobody_without_rights_learns_whether_a_topic_exists() -> None:
+def test_a_user_without_rights_does_not_learn_whether_a_topic_exists() -> None:
     hidden, nothing = NAMES
     for name, told in RECORDED["none"].items():
         about_hidden = [line.replace(hidden, "?") for line in told if hidden in line]
@@ -107,7 +107,7 @@ def test_rules_count_at_once_on_open_connections_and_in_fetch_sessions(
     take_all(administrator)
 
 
-def test_who_goes_on_with_the_session_of_somebody_else_has_his_own_rights(
+def test_a_client_in_the_session_of_another_user_has_its_own_rights(
     administrator: Asker, address: str, ids: dict[str, UUID]
 ) -> None:
     assert ids
@@ -129,8 +129,23 @@ def test_a_filter_that_makes_no_sense_closes_the_connection(address: str) -> Non
         assert stranger.ask(request, 3) is None
 
 
+@pytest.mark.parametrize("field", ["resource_type_filter", "pattern_type_filter", "operation", "permission_type"])
+@pytest.mark.parametrize("name", [None, "t"])
+def test_a_filter_with_a_number_of_a_later_version_closed_the_connection(
+    administrator: Asker, field: str, name: str | None
+) -> None:
+    plain = {"resource_type_filter": 1, "pattern_type_filter": 3, "operation": 1, "permission_type": 1}
+    numbers = plain | {field: 99, "resource_name_filter": name}
+    assert administrator.ask(DescribeAclsRequest(**numbers), 3).resources == []
+    known = DeleteAclsFilter(**plain, resource_name_filter="nothing")
+    answer = administrator.ask(DeleteAclsRequest(filters=[DeleteAclsFilter(**numbers), known]), 3)
+    part = "patternFilter" if field.endswith("type_filter") else "entryFilter"
+    told = [(each.error_code, each.error_message) for each in answer.filter_results]
+    assert told == [(Error.INVALID_REQUEST, f"Unknown {part}."), (Error.NONE, None)]
+
+
 @pytest.mark.needs_ottla
-def test_denials_are_told_in_the_log(broker: Broker, address: str, administrator: Asker) -> None:
+def test_denials_are_logged(broker: Broker, address: str, administrator: Asker) -> None:
     take_all(administrator)
     with Asker(address) as stranger:
         stranger.ask(fetch([fetching.FetchTopic(topic="secret", partitions=[fetched()])]), 12)

@@ -17,11 +17,10 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
-
-from conformance.conftest import ALL_RIGHTS, AUTHORIZER, broker_of_module
-from conformance.java_tools import JavaTools
-from conformance.waiting import eventually
-from conftest import Broker
+from tests.conformance.conftest import ALL_RIGHTS, AUTHORIZER, broker_of_module
+from tests.conformance.java_tools import JavaTools
+from tests.conformance.waiting import eventually
+from tests.conftest import Broker
 
 RUN_SECONDS_MAX = 40
 TOOL = "kafka-acls.sh"
@@ -173,7 +172,7 @@ def test_without_an_authorizer_there_are_no_rules(broker_factory: Callable[..., 
 
 
 @pytest.mark.needs_ottla
-def test_a_rehearsal_allows_everything_and_tells_which_rules_are_missing(
+def test_a_dry_run_allows_everything_and_reports_missing_rules(
     broker_factory: Callable[..., Broker], tmp_path: Path
 ) -> None:
     broker = broker_factory(

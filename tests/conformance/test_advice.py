@@ -1,4 +1,4 @@
-"""`ottla advise`: whoever follows it gets what was said. Measured by what lies in logs, not by time."""
+"""`ottla advise`: advice that is followed has the promised effect. Measured by the content of logs, not by time."""
 
 import os
 import time
@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException, Producer
+from tests.conformance.advised import Member, advise, produce
+from tests.conformance.conftest import ALL_RIGHTS, NewTopic
+from tests.conformance.in_process import run_here
+from tests.conformance.waiting import eventually
 
-from conformance.advised import Member, advise, produce
-from conformance.conftest import ALL_RIGHTS, NewTopic
-from conformance.in_process import run_here
-from conformance.waiting import eventually
 from ottla.client.client import Client
-from ottla.operations.advice.group_gathering import recent_commits
-from ottla.operations.advice.topic_facts import TopicFacts
-from ottla.operations.advice.topic_gathering import gather_topic
+from ottla.operations.advice.group_samples import recent_commits
+from ottla.operations.advice.topic_rules import TopicFacts
+from ottla.operations.advice.topic_samples import collect_topic_facts
 
 
 def look(bootstrap: str, topic: str) -> TopicFacts:
     with Client(bootstrap) as client:
-        return gather_topic(client, topic)
+        return collect_topic_facts(client, topic)
 
 
 def test_longer_batches_and_compression(bootstrap: str, new_topic: NewTopic) -> None:
@@ -52,7 +52,7 @@ def test_finer_keys_even_out_partitions(bootstrap: str, new_topic: NewTopic) -> 
     settings = {"linger.ms": 50, "compression.type": "lz4"}
     produce(bootstrap, before, 4000, settings, key=lambda number: b"hot" if number % 3 else b"%d" % number)
     said = advise(bootstrap, "--topic", before)["advice"]["hot-partition"]
-    assert "'hot'" in said["seen"]
+    assert "'hot'" in said["observation"]
     produce(bootstrap, after, 4000, settings, key=lambda number: b"hot-%d" % number if number % 3 else b"%d" % number)
     assert max(look(bootstrap, after).shares.values()) == pytest.approx(said["estimates"]["share"], abs=0.06)
     assert not advise(bootstrap, "--topic", after)["advice"]
@@ -125,7 +125,9 @@ def test_fewer_commits(bootstrap: str, new_topic: NewTopic, coordinator: None) -
 # ---- nothing to advise, and what cannot be asked
 
 
-def test_what_is_not_there_is_refused_in_a_sentence(bootstrap: str, topic_name: str, coordinator: None) -> None:
+def test_unknown_topics_and_groups_are_refused_in_one_sentence(
+    bootstrap: str, topic_name: str, coordinator: None
+) -> None:
     for words in (("--topic", topic_name), ("--group", topic_name), ("--topic", "a/b")):
         result = run_here("ottla", "advise", "--bootstrap-server", bootstrap, *words)
         assert (result.code, result.err.count("\n")) == (1, 1), result
@@ -141,7 +143,7 @@ def test_an_empty_topic_gets_no_advice(bootstrap: str, topic: str) -> None:
     assert found["figures"]["offsets in the log"] == "0"
 
 
-def test_what_looks_encrypted_is_not_to_be_compressed(bootstrap: str, topic: str) -> None:
+def test_no_compression_is_advised_for_encrypted_records(bootstrap: str, topic: str) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, "batch.size": 20_000})
     for _ in range(1000):
         producer.produce(topic, os.urandom(300))
@@ -149,7 +151,7 @@ def test_what_looks_encrypted_is_not_to_be_compressed(bootstrap: str, topic: str
     assert not advise(bootstrap, "--topic", topic)["advice"]
 
 
-def test_small_transactions_are_told_and_not_taken_for_tiny_batches(
+def test_small_transactions_are_reported_and_not_taken_for_tiny_batches(
     bootstrap: str, topic: str, coordinator: None
 ) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic, "compression.type": "lz4"})
@@ -170,7 +172,7 @@ def test_only_some_of_many_partitions_are_read(bootstrap: str, new_topic: NewTop
 
 
 @pytest.mark.needs_ottla
-def test_who_may_not_look_is_told_so(broker_factory: Callable[..., Any]) -> None:
+def test_missing_rights_are_reported(broker_factory: Callable[..., Any]) -> None:
     broker = broker_factory(**{**ALL_RIGHTS, "super.users": "User:admin"})
     for words in (("--topic", "orders"), ("--group", "billing")):
         result = run_here("ottla", "advise", "--bootstrap-server", broker.bootstrap, *words)

@@ -12,8 +12,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
 from aiokafka.admin import NewTopic as TopicToCreate
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import MessageSizeTooLargeError, OffsetOutOfRangeError
-
-from conformance.conftest import NewTopic
+from tests.conformance.conftest import NewTopic
 
 WAIT_SECONDS = 15
 

@@ -1,10 +1,9 @@
-"""ApiVersions: the ranges that Apache Kafka 4.3 announces, and features only with the APIs that they stand for."""
+"""ApiVersions: the ranges that Apache Kafka 4.3 announces, and features only together with their APIs."""
 
 import pytest
 from kafka.protocol.metadata import ApiVersionsRequest
-
-from conformance.peer import Peer
-from conformance.raw import api_versions_v0
+from tests.conformance.peer import Peer
+from tests.conformance.raw import api_versions_v0
 
 # Key, lowest and highest version as Apache Kafka 4.3.1 tells them.
 RANGES = {
@@ -40,7 +39,7 @@ def test_inter_broker_apis_are_not_announced(bootstrap: str) -> None:
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_every_version_tells_the_same_ranges(peer: Peer, bootstrap: str, version: int) -> None:
+def test_every_version_announces_the_same_ranges(peer: Peer, bootstrap: str, version: int) -> None:
     request = ApiVersionsRequest(client_software_name="conformance", client_software_version="1.0")
     answer = peer.ask(request, version)
     assert answer.error_code == 0

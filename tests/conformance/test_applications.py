@@ -9,17 +9,16 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-
-from conformance.java_applications import (
+from tests.conformance.java_applications import (
     START_SECONDS_MAX,
     ConnectRest,
     JavaApplication,
     apache_kafka,
     write_properties,
 )
-from conformance.peer import Peer
-from conformance.waiting import eventually
-from conftest import free_port
+from tests.conformance.peer import Peer
+from tests.conformance.waiting import eventually
+from tests.conftest import free_port
 
 pytestmark = pytest.mark.other_languages
 
@@ -162,20 +161,20 @@ def test_connect_distributed_reads_a_file_exactly_once_although_a_worker_is_kill
     """Two workers, a source with transactions, and kill -9 of the worker that runs it."""
     source, sink = tmp_path / "in.txt", tmp_path / "out.txt"
     source.write_text("")
-    workers, doors = [], []
+    workers, clients = [], []
     for number in range(2):
         port = free_port()
         path = write_properties(tmp_path / f"worker-{number}.properties", distributed_worker(bootstrap, topic, port))
         main = "org.apache.kafka.connect.cli.ConnectDistributed"
         workers.append(JavaApplication(application_jars, tmp_path / f"worker-{number}", main, path))
-        doors.append(ConnectRest(port))
+        clients.append(ConnectRest(port))
     written = 0
     with workers[0], workers[1]:
-        doors[0].put_connector("reader", file_connector("Source", "reader", topic=topic, file=source))
-        doors[0].put_connector("writer", file_connector("Sink", "writer", topics=topic, file=sink))
+        clients[0].put_connector("reader", file_connector("Source", "reader", topic=topic, file=source))
+        clients[0].put_connector("writer", file_connector("Sink", "writer", topics=topic, file=sink))
         for round_number in range(3):
-            for door in doors:
-                assert eventually(lambda: door.is_running("reader"), PATIENCE_SECONDS)  # noqa: B023
+            for client in clients:
+                assert eventually(lambda: client.is_running("reader"), PATIENCE_SECONDS)  # noqa: B023
             with source.open("a") as more:
                 more.writelines(f"line {number}\n" for number in range(written, written + 1000))
             written += 1000

@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from conformance.conftest import ALL_RIGHTS, broker_of_module
-from conformance.peer import Peer
-from conformance.registry_node import RegistryNode
-from conformance.test_quota_tools import Done, ottla
-from conftest import Broker, ottla_command
+from tests.conformance.conftest import ALL_RIGHTS, broker_of_module
+from tests.conformance.peer import Peer
+from tests.conformance.registry_node import RegistryNode
+from tests.conformance.test_quota_tools import Done, ottla
+from tests.conftest import Broker, ottla_command
 
 ORDER = '{"type":"record","name":"Order","fields":[{"name":"item","type":"string"}]}'
 MORE = (
@@ -86,7 +85,7 @@ def test_a_file_is_applied_and_drift_is_noticed(address: str, file: Path, prefix
             f"~\tsetting\ttopic {orders}: retention.ms\t5\t86400000",
         ],
     )
-    assert "nobody can take partitions away" in drifted.err
+    assert "topics cannot shrink" in drifted.err
     refused = apply(address, str(file))
     assert (refused.code, "nothing was changed" in refused.err) == (1, True)
     assert apply(address, str(file), "--dry-run").out == drifted.out  # nothing was changed
@@ -96,7 +95,7 @@ def test_a_file_is_applied_and_drift_is_noticed(address: str, file: Path, prefix
     assert apply(address, str(file), "--dry-run").code == 0
 
 
-def test_what_was_exported_is_what_is_there(address: str, file: Path) -> None:
+def test_an_export_matches_the_cluster(address: str, file: Path) -> None:
     assert apply(address, str(file)).code == 0
     exported = apply(address, "--export")
     assert (exported.code, exported.err) == (0, "")
@@ -105,7 +104,7 @@ def test_what_was_exported_is_what_is_there(address: str, file: Path) -> None:
     assert (compared.code, compared.out) == (0, ""), compared.err
 
 
-def test_what_brokers_would_refuse_is_known_before_anything_is_done(address: str, prefix: str) -> None:
+def test_changes_that_brokers_would_refuse_are_found_before_any_change(address: str, prefix: str) -> None:
     text = f"""\
 topics:
 - {{name: {prefix}-good}}
@@ -146,7 +145,7 @@ users:
 
 
 @pytest.mark.needs_ottla
-def test_what_the_file_lacks_goes_only_when_it_is_pruned(address: str, file: Path, prefix: str) -> None:
+def test_objects_missing_in_the_file_are_deleted_only_with_prune(address: str, file: Path, prefix: str) -> None:
     with Peer(address) as peer:
         peer.create_topic(f"{prefix}-besides", 1)
         peer.create_topic("_service", 1)
@@ -189,7 +188,7 @@ def test_schemas_are_registered_and_drift_is_noticed(address: str, tmp_path: Pat
         # By hand: a newer version. A registry does not go back, and the file does not pretend that it could.
         node.ask("POST", "/subjects/orders-value/versions", {"schema": MORE})
         behind = apply(address, str(file), *registry)
-        assert (behind.code, "a registry does not go back" in behind.err) == (1, True)
+        assert (behind.code, "a registry cannot revert" in behind.err) == (1, True)
         (tmp_path / "order.avsc").write_text(MORE)
         node.ask("PUT", "/config/orders-value", {"compatibility": "NONE"})
         mended = apply(address, str(file), *registry)
@@ -208,7 +207,7 @@ def test_schemas_are_registered_and_drift_is_noticed(address: str, tmp_path: Pat
 
 
 @pytest.mark.needs_ottla
-def test_a_failure_in_the_middle_says_what_was_done_and_a_second_run_goes_on(
+def test_a_failure_in_the_middle_reports_the_changes_and_a_second_run_continues(
     address: str, tmp_path: Path, prefix: str
 ) -> None:
     """A schema cannot be judged before the one that it refers to is there: the registry refuses it in the middle."""
@@ -223,7 +222,7 @@ def test_a_failure_in_the_middle_says_what_was_done_and_a_second_run_goes_on(
         stopped = apply(address, str(file), "--registry", node.url)
         assert (stopped.code, stopped.out) == (1, "+\tschema\torders-value\t\tavro schema\n"), stopped.err
         assert "stopped at schema bill" in stopped.err
-        assert "1 of 3 changes are made. Apply it again to go on; not made are:" in stopped.err
+        assert "1 of 3 changes are made. Apply the file again to continue; not made:" in stopped.err
         assert f"\n  + schema bill\n  + topic {prefix}-a\n" in stopped.err
         file.write_text(file.read_text().replace("Nothing", "Order"))
         gone_on = apply(address, str(file), "--registry", node.url)

@@ -30,9 +30,9 @@ from confluent_kafka.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
+from tests.conformance.test_tools import command_of, run
+from tests.conformance.waiting import eventually
 
-from conformance.test_tools import command_of, run
-from conformance.waiting import eventually
 from ottla.testing import Broker
 
 pytestmark = pytest.mark.needs_ottla
@@ -102,7 +102,7 @@ def done(broker: Broker) -> None:
 
 
 def write_as(settings: dict[str, Any], topic: str) -> list[KafkaError]:
-    """What somebody is told who wants to write."""
+    """The errors that a producer with these settings gets."""
     problems: list[KafkaError] = []
     producer = Producer({**settings, "message.timeout.ms": 5000, "error_cb": problems.append})
     producer.produce(topic, b"x", on_delivery=lambda error, _: problems.append(error) if error else None)
@@ -126,7 +126,7 @@ def read(broker: Broker, last: str, resource: str | None = None) -> list[dict[st
     return events
 
 
-def test_what_was_done_is_what_is_read(broker: Broker, done: None) -> None:
+def test_the_audit_log_contains_every_change(broker: Broker, done: None) -> None:
     events = read(broker, "topic.delete")
     changes = [event for event in events if event["event"] not in ("login", "login.failed", "denied")]
     assert [(event["event"], event["resource"], event["error"]) for event in changes] == [
@@ -191,7 +191,7 @@ def connection_to(broker: Broker, folder: Path) -> tuple[str, ...]:
     return "--bootstrap-server", broker.bootstrap_servers, "--command-config", str(config)
 
 
-def test_the_tool_shows_what_somebody_asks_for(broker: Broker, done: None, tmp_path: Path) -> None:
+def test_the_tool_shows_the_requested_records(broker: Broker, done: None, tmp_path: Path) -> None:
     where = connection_to(broker, tmp_path)
     read(broker, "topic.delete")
     shown = run("ottla", "audit", "--event", "topic.*", "--topic", "orders", "--json", *where)
@@ -221,7 +221,7 @@ def test_the_tool_follows(broker: Broker, done: None, tmp_path: Path) -> None:
     assert tool.returncode == 130
 
 
-def test_whoever_resets_the_offsets_of_a_group_is_told_from_its_members(broker: Broker, done: None) -> None:
+def test_offset_resets_are_distinguished_from_commits_of_members(broker: Broker, done: None) -> None:
     admin = AdminClient(settings_of(broker, client_id="admins"))
     wait_for(admin.create_topics([NewTopic("billing", 1, 1)]))
     member = Consumer(settings_of(broker, group_id="billing"))
@@ -239,7 +239,7 @@ def test_whoever_resets_the_offsets_of_a_group_is_told_from_its_members(broker: 
     assert reset["after"] == {"offsets": {"billing": {"0": 2}}}
 
 
-def test_a_trail_that_somebody_deletes_begins_anew_with_that(broker: Broker, done: None) -> None:
+def test_a_deleted_trail_starts_again_with_its_deletion(broker: Broker, done: None) -> None:
     admin = AdminClient(settings_of(broker, client_id="vandals"))
     wait_for(admin.delete_topics([AUDIT]))
     told = read(broker, "topic.delete")[-1]

@@ -17,7 +17,7 @@ import pyspark
 import pytest
 
 from ottla.registry.formats import InvalidSchemaError
-from ottla.registry.formats.avro.reading import AmbiguousFieldError, Comparison
+from ottla.registry.formats.avro.compatibility import AmbiguousFieldError, Comparison
 from ottla.registry.formats.avro.schema import parse
 
 PAIRS = 400
@@ -108,7 +108,7 @@ def pairs() -> list[tuple[str, str]]:
 def ours(reader: str, writer: str) -> list[str]:
     try:
         first, second = parse(reader, {}), parse(writer, {})
-        found = Comparison().compared(first.root, second.root, ())
+        found = Comparison().compare(first.root, second.root, ())
     except (InvalidSchemaError, AmbiguousFieldError):
         return ["refused"]
     return [first.text, second.text, *(f"{each.kind} {each.path} {each.message}" for each in found)]

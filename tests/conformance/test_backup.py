@@ -5,9 +5,8 @@ import signal
 from collections.abc import Callable
 
 import pytest
-
-from backup_records import commit, committed, copy, create, read, send, setting, transaction
-from conftest import Broker, BrokerFactory
+from tests.backup_records import commit, committed, copy, create, read, send, setting, transaction
+from tests.conftest import Broker, BrokerFactory
 
 BEFORE = [b"before-%03d" % number for number in range(200)]
 AFTER = [b"after-%03d" % number for number in range(50)]
@@ -17,7 +16,7 @@ PARTITIONS = 2
 
 @pytest.mark.needs_ottla
 @pytest.mark.parametrize("is_stopped", [True, False], ids=["stopped", "snapshot"])
-def test_what_was_acknowledged_before_the_copy_is_there_again(broker_factory: BrokerFactory, is_stopped: bool) -> None:
+def test_records_acknowledged_before_the_copy_are_restored(broker_factory: BrokerFactory, is_stopped: bool) -> None:
     broker = broker_factory(offsets_topic_num_partitions=2, transaction_state_log_num_partitions=2)
     address, backup = broker.bootstrap, broker.directory / "backup"
     create(address, "orders", PARTITIONS, 1, retention_ms="123456789")
@@ -49,7 +48,7 @@ def test_what_was_acknowledged_before_the_copy_is_there_again(broker_factory: Br
 
 
 def snapshot(broker: Broker, take: Callable[[], None]) -> None:
-    """All files at one moment, as a file system's snapshot has them: nobody writes meanwhile."""
+    """All files at one moment, as a file system's snapshot has them: the broker is paused meanwhile."""
     os.kill(broker.pid, signal.SIGSTOP)
     try:
         take()

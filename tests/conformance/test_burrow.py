@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from tests.conformance.recipes import numbered, send
+from tests.conformance.test_other_languages import run, workshop  # noqa: F401 (a fixture)
+from tests.conftest import FOREIGN_BOOTSTRAP
 
-from conformance.recipes import numbered, send
-from conformance.test_other_languages import run, workshop  # noqa: F401 (a fixture)
-from conftest import FOREIGN_BOOTSTRAP
 from ottla.client.client import Client
 from ottla.client.groups import committed_offsets
 
@@ -41,7 +41,7 @@ def commit_all(bootstrap: str, topic: str, protocol: str) -> str:
 
 
 def run_pipeline(bootstrap: str, topic: str, folder: Path) -> str:
-    """Spark, which commits for those who watch."""
+    """Spark, which commits its offsets for monitoring."""
     file = folder / "rows.yaml"
     file.write_text(PIPELINE.format(topic=topic, bootstrap=bootstrap))
     command = [sys.executable, "-m", "ottla.cli.main", "pipeline", "run", str(file), "--once", "--master", "local[1]"]

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from tests.conformance.config_requests import CLIENT_METRICS, DELETE, OK, SET, change, wait_for
+from tests.conformance.peer import Peer
+from tests.conformance.waiting import eventually
 
-from conformance.config_requests import CLIENT_METRICS, DELETE, OK, SET, change, wait_for
-from conformance.peer import Peer
-from conformance.waiting import eventually
 from ottla.client.client import Client
 from ottla.client.connection import Connection
 from ottla.protocol.messages.telemetry import (
@@ -149,7 +149,7 @@ def test_librdkafka_pushes_and_its_numbers_are_shown(watched: Any) -> None:
     assert any(line.startswith("ottla_client_producer_node_request_latency_avg{") for line in lines)
 
 
-@pytest.mark.parametrize("is_watched", [False, True], ids=["nobody subscribed", "subscribed"])
+@pytest.mark.parametrize("is_watched", [False, True], ids=["not subscribed", "subscribed"])
 def test_starting_and_closing_a_client_takes_no_longer(broker_factory: Callable[..., Any], is_watched: bool) -> None:
     broker = broker_factory()
     if is_watched:

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from tests.conformance.config_requests import BROKER, OK, SET, TOPIC, change
+from tests.conformance.peer import Peer
+from tests.conformance.raw_batches import LENGTH_COVERS_FROM, BatchHeader, batch, read_batches, record
+from tests.conformance.test_segments import complaints, dump
+from tests.conformance.waiting import eventually
 
-from conformance.config_requests import BROKER, OK, SET, TOPIC, change
-from conformance.peer import Peer
-from conformance.raw_batches import LENGTH_COVERS_FROM, BatchHeader, batch, read_batches, record
-from conformance.test_segments import complaints, dump
-from conformance.waiting import eventually
 from ottla.protocol.batches import read_records
 
 SEGMENT_MS = 10_000
@@ -35,7 +35,7 @@ Pair = tuple[bytes | None, bytes | None]
 @pytest.fixture(scope="module")
 def cleaning(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a broker that cleans often."""
-    from conftest import FOREIGN_BOOTSTRAP, Broker  # noqa: PLC0415 (pytest's own module)
+    from tests.conftest import FOREIGN_BOOTSTRAP, Broker  # noqa: PLC0415 (pytest's own module)
 
     if FOREIGN_BOOTSTRAP:
         yield FOREIGN_BOOTSTRAP
@@ -371,11 +371,11 @@ def newest_five(record, log):
 def test_a_custom_policy_of_an_installed_package_cleans(
     broker_factory: BrokerFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    metadata = tmp_path / "site" / "house-1.0.dist-info"
+    metadata = tmp_path / "site" / "policies-1.0.dist-info"
     metadata.mkdir(parents=True)
-    (tmp_path / "site" / "house.py").write_text(POLICY)
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: house\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text("[ottla.cleanup_policies]\nnewest-five = house:newest_five\n")
+    (tmp_path / "site" / "policies.py").write_text(POLICY)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: policies\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[ottla.cleanup_policies]\nnewest-five = policies:newest_five\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
     broker = broker_factory(log_cleaner_backoff_ms=100)
     with Peer(broker.bootstrap) as peer:

@@ -1,4 +1,4 @@
-"""A topic with a compression.type of its own: whatever comes is stored under that codec, and everybody reads it."""
+"""A topic with a compression.type of its own: all batches are stored with that codec and every client reads them."""
 
 import asyncio
 import subprocess
@@ -10,9 +10,8 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka import TopicPartition as AiokafkaPartition
 from confluent_kafka import Consumer, Producer, TopicPartition
-
-from conformance.peer import Peer, produce_request
-from conformance.raw_batches import CODEC_MASK, GZIP, LZ4, NONE, SNAPPY, ZSTD, batch
+from tests.conformance.peer import Peer, produce_request
+from tests.conformance.raw_batches import CODEC_MASK, GZIP, LZ4, NONE, SNAPPY, ZSTD, batch
 
 CODECS = {"none": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
 TOPIC_TYPES = {"uncompressed": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}

@@ -1,6 +1,6 @@
 """AlterConfigs and IncrementalAlterConfigs: refusals word by word, and what a change leaves behind.
 
-Every expectation holds for Apache Kafka 4.3 too. What ottla answers differently on purpose stands in docs/settings.md.
+Every expectation holds for Apache Kafka 4.3 too. docs/settings.md lists the intended differences.
 """
 
 import time
@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-
-from conformance.config_requests import (
+from tests.conformance.config_requests import (
     APPEND,
     BROKER,
     CLIENT_METRICS,
@@ -22,6 +21,7 @@ from conformance.config_requests import (
     LOGGER,
     LONG,
     OK,
+    SECONDS_MAX,
     SET,
     SUBTRACT,
     TOPIC,
@@ -31,7 +31,7 @@ from conformance.config_requests import (
     synonyms_of,
     wait_for,
 )
-from conformance.peer import Peer
+from tests.conformance.peer import Peer
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ def clean_broker_settings(peer: Peer) -> Iterator[None]:
         ([("retention.ms", SET, "1"), ("no.such.key", SET, "2")], 40, "Unknown topic config name: no.such.key"),
     ],
 )
-def test_changes_of_a_topic_are_judged_as_kafka_does(
+def test_changes_of_a_topic_are_validated_as_by_kafka(
     peer: Peer, topic: str, operations: list[Any], code: int, message: str | None
 ) -> None:
     assert change(peer, (TOPIC, topic, operations), validate_only=True) == [(code, message)]
@@ -234,7 +234,7 @@ def test_the_older_request_replaces_all_of_a_topics_settings(peer: Peer, new_top
         ([("retention.ms", "1"), ("retention.ms", "2")], 42, "Error due to duplicate config keys"),
     ],
 )
-def test_the_older_request_is_judged_the_same_way(
+def test_the_older_request_is_validated_the_same_way(
     peer: Peer, topic: str, settings: list[Any], code: int, message: str
 ) -> None:
     assert replace(peer, (TOPIC, topic, settings)) == [(code, message)]
@@ -311,7 +311,7 @@ def test_the_older_request_is_judged_the_same_way(
         (("log.retention.ms", SET, None), 42, "Null value not supported for : log.retention.ms"),
     ],
 )
-def test_changes_of_a_broker_are_judged_as_kafka_does(
+def test_changes_of_a_broker_are_validated_as_by_kafka(
     peer: Peer, name: str, operation: Any, code: int, message: str | None
 ) -> None:
     assert change(peer, (BROKER, name, [operation]), validate_only=True) == [(code, message)]
@@ -365,12 +365,42 @@ def test_a_key_that_only_tools_set_is_shown_while_it_is_set(peer: Peer) -> None:
 
 
 @pytest.mark.usefixtures("clean_broker_settings")
+def wait_until_shown(peer: Peer, broker: str, key: str) -> Any:
+    deadline = time.monotonic() + SECONDS_MAX
+    while (entry := entries(peer, BROKER, broker, [key]).get(key)) is None:
+        assert time.monotonic() < deadline
+    return entry
+
+
+@pytest.mark.parametrize(("name", "source"), [("1", DYNAMIC_BROKER), ("", DYNAMIC_DEFAULT)])
+def test_a_name_that_only_plug_ins_know_is_stored_and_hidden(peer: Peer, name: str, source: int) -> None:
+    keys = ("my.plugin.key", "my plug-in=key,odd")
+    assert change(peer, (BROKER, name, [(key, SET, "a value") for key in keys])) == [OK]
+    try:
+        for key in keys:
+            entry = wait_until_shown(peer, name, key)
+            assert (entry.read_only, entry.is_sensitive, entry.config_type) == (True, True, 0)
+            assert (entry.config_source, synonyms_of(entry)) == (source, [(key, None, source)])
+        assert change(peer, (BROKER, name, [(keys[0], APPEND, "x")])) == [(40, f"Unknown config name: {keys[0]}")]
+    finally:
+        assert change(peer, (BROKER, name, [(key, DELETE, None) for key in keys])) == [OK]
+
+
+def test_a_name_of_a_listener_that_is_not_known_is_one_broker_s(peer: Peer) -> None:
+    key = "listener.name.plaintext.no.such.key"
+    sentence = "Cannot update these configs at default cluster level, broker id must be specified"
+    assert change(peer, (BROKER, "", [(key, SET, "x")])) == [(42, f"{sentence}: [{key}]")]
+    assert change(peer, (BROKER, "1", [(key, SET, "x")])) == [OK]
+    assert change(peer, (BROKER, "1", [(key, DELETE, None)])) == [OK]
+
+
 def test_the_older_request_replaces_all_of_a_brokers_changes(peer: Peer) -> None:
     assert change(peer, (BROKER, "1", [("log.retention.ms", SET, "777")])) == [OK]
     wait_for(peer, BROKER, "1", "log.retention.ms", "777")
     assert replace(peer, (BROKER, "1", [("message.max.bytes", "2000000")])) == [OK]
     wait_for(peer, BROKER, "1", "message.max.bytes", "2000000")
     wait_for(peer, BROKER, "1", "log.retention.ms", None)
+    assert replace(peer, (BROKER, "1", [])) == [OK]
 
 
 # ---- loggers and the rest

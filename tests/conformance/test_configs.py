@@ -1,14 +1,13 @@
 """DescribeConfigs, field by field. Every expectation holds for Apache Kafka 4.3 too.
 
-What ottla answers differently on purpose stands in docs/settings.md and not here.
+docs/settings.md lists the intended differences; they are not tested here.
 """
 
 from typing import Any
 
 import pytest
 from kafka.protocol.admin import DescribeConfigsRequest
-
-from conformance.config_requests import (
+from tests.conformance.config_requests import (
     BOOLEAN,
     BROKER,
     CLASS,
@@ -32,7 +31,7 @@ from conformance.config_requests import (
     entries,
     synonyms_of,
 )
-from conformance.peer import Peer
+from tests.conformance.peer import Peer
 
 MALFORMED = (
     "This most likely occurs because of a request being malformed by the client library or the message was sent to "
@@ -77,7 +76,7 @@ def test_all_keys_of_a_broker_are_shown_for_no_filter_and_for_an_empty_one(peer:
     )
 
 
-def test_read_only_and_changeable_keys_are_told_apart(peer: Peer) -> None:
+def test_read_only_and_changeable_keys_are_distinguished(peer: Peer) -> None:
     found = entries(peer, BROKER, "1", ["num.partitions", "log.retention.ms", "log.retention.hours", "num.io.threads"])
     assert {name: entry.read_only for name, entry in found.items()} == {
         "num.partitions": True,
@@ -87,7 +86,7 @@ def test_read_only_and_changeable_keys_are_told_apart(peer: Peer) -> None:
     }
 
 
-def test_what_the_file_says_is_static_and_stands_before_the_default(peer: Peer) -> None:
+def test_values_of_the_file_are_static_and_override_defaults(peer: Peer) -> None:
     entry = entries(peer, BROKER, "1", ["broker.id"])["broker.id"]
     assert (entry.value, entry.config_source, entry.read_only) == ("1", STATIC, True)
     assert synonyms_of(entry) == [("broker.id", "1", STATIC), ("broker.id", "-1", DEFAULT)]
@@ -164,7 +163,7 @@ def test_a_topics_own_value_stands_first(peer: Peer, new_topic: Any) -> None:
         (77, "x", 42, MALFORMED),
     ],
 )
-def test_what_cannot_be_described(peer: Peer, resource_type: int, name: str, code: int, message: str) -> None:
+def test_unknown_resources_are_refused(peer: Peer, resource_type: int, name: str, code: int, message: str) -> None:
     result = describe(peer, resource_type, name)
     assert (result.error_code, result.error_message, result.configs) == (code, message, [])
 

@@ -17,8 +17,7 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-
-from conformance.conftest import NewTopic
+from tests.conformance.conftest import NewTopic
 
 WAIT_SECONDS = 15.0
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
@@ -208,7 +207,7 @@ def test_a_consumer_can_start_anywhere(
     assert consumer.consume(1, WAIT_SECONDS)[0].value() == b"new"
 
 
-def test_an_offset_out_of_range_is_told_or_reset(make_consumer: Callable[..., Consumer], topic: str) -> None:
+def test_an_offset_out_of_range_is_reported_or_reset(make_consumer: Callable[..., Consumer], topic: str) -> None:
     consumer = make_consumer()
     consumer.assign([TopicPartition(topic, 0, 100)])
     message = consumer.poll(WAIT_SECONDS)

@@ -17,11 +17,10 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from confluent_kafka.admin import NewTopic as TopicToCreate
-
-from conformance.conftest import NewTopic
-from conformance.peer import Peer
-from conformance.raw_batches import batch
-from conformance.waiting import eventually
+from tests.conformance.conftest import NewTopic
+from tests.conformance.peer import Peer
+from tests.conformance.raw_batches import batch
+from tests.conformance.waiting import eventually
 
 WAIT_SECONDS = 15.0
 BASE_MS = int(time.time() * 1000) - 100_000
@@ -54,7 +53,7 @@ def test_create_list_describe_and_delete(admin: AdminClient, topic_name: str) ->
     assert eventually(lambda: topic_name not in admin.list_topics(timeout=WAIT_SECONDS).topics)
 
 
-def test_what_cannot_be_created(admin: AdminClient, topic: str, topic_name: str) -> None:
+def test_invalid_topics_are_refused(admin: AdminClient, topic: str, topic_name: str) -> None:
     def create(*row: Any, **options: Any) -> int:
         return error_code(admin.create_topics([TopicToCreate(*row, **options)]))
 

@@ -11,11 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from conformance.in_process import run_here
-from conformance.java_tools import JavaTools
-from conformance.peer import Peer
-from conformance.test_tools import CONSUMER, PRODUCER, SECONDS_MAX, Result, command_of, on_a_terminal, run
+from tests.conformance.in_process import run_here
+from tests.conformance.java_tools import JavaTools
+from tests.conformance.peer import Peer
+from tests.conformance.test_tools import CONSUMER, PRODUCER, SECONDS_MAX, Result, command_of, on_a_terminal, run
 
 NewTopic = Callable[..., str]
 CONSOLE_PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
@@ -120,7 +119,7 @@ def test_java_reads_what_our_producer_wrote_and_the_reverse(kafka_jars: Path, bo
     assert len(records) == 4
 
 
-def test_a_group_goes_on_where_it_stopped(bootstrap: str, filled: str) -> None:
+def test_a_group_continues_where_it_stopped(bootstrap: str, filled: str) -> None:
     group = f"group-{random.randrange(10**9)}"
     arguments = ("--bootstrap-server", bootstrap, "--topic", filled, "--group", group, "--from-beginning")
     consumed = run(CONSUMER, *arguments, "--max-messages", "3")
@@ -175,7 +174,7 @@ def test_zookeeper_leads_to_the_broker_beside_it(bootstrap: str, topic: str, mon
     old = ("--zookeeper", "localhost:2181", "--topic", topic, "--from-beginning", "--max-messages", "1")
     consumed = run(CONSUMER, *old)
     assert (consumed.code, consumed.out) == (0, "This is a message\n")
-    assert consumed.err.startswith("--zookeeper is an old option: asking the broker at ")
+    assert consumed.err.startswith("--zookeeper is deprecated: using the broker at ")
 
 
 # ---- bad input

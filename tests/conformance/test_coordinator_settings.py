@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 from kafka.protocol.admin import UpdateFeaturesRequest
 from kafka.protocol.metadata import ApiVersionsRequest
-
-from conformance.config_requests import GROUP, OK, SET, change
-from conformance.group_calls import GroupCalls, find_coordinator, subscription
-from conformance.peer import Peer
-from conformance.transaction_calls import TransactionCalls
+from tests.conformance.config_requests import GROUP, OK, SET, change
+from tests.conformance.group_calls import GroupCalls, find_coordinator, subscription
+from tests.conformance.peer import COORDINATOR_LOAD_IN_PROGRESS, Peer
+from tests.conformance.transaction_calls import TransactionCalls
 
 BrokerFactory = Callable[..., Any]
 
@@ -23,7 +22,7 @@ SETTLED_SECONDS_MAX = 10
 
 def make_topics(peer: Peer) -> None:
     for key_type in (0, 1):
-        assert find_coordinator(peer, "anybody", key_type).error_code == 0
+        assert find_coordinator(peer, "any-key", key_type).error_code == 0
 
 
 def test_limits_of_groups(broker_factory: BrokerFactory) -> None:
@@ -182,3 +181,39 @@ def test_a_group_has_times_of_its_own(peer: Peer, topic_names: Callable[[], str]
     other = GroupCalls(peer, topic_names())
     assert other.consumer_join("A", [topic]).interval_ms == 5_000
     assert other.consumer_join("B", [topic]).epoch == 2
+
+
+def test_the_members_of_all_groups_together_keep_no_more_than_their_limit(broker_factory: BrokerFactory) -> None:
+    broker = broker_factory(
+        group_initial_rebalance_delay_ms=0, offsets_topic_num_partitions=5, ottla_group_metadata_max_bytes=105_000
+    )
+    large, larger = ({"range": subscription("t") + b"x" * size} for size in (30_000, 40_000))
+    with Peer(broker.bootstrap) as peer:
+        make_topics(peer)
+        peer.create_topic("t")
+        groups = [GroupCalls(peer, f"g{number}") for number in range(3)]
+        members = [group.stable_member(protocols=large) for group in groups]
+        late = GroupCalls(peer, "late")
+        for version in (3, 9):
+            assert late.join(version=version, protocols=large).error_code == GROUP_MAX_SIZE_REACHED
+        assert late.listed() is None
+        refused = GroupCalls(peer, "new").consumer_join("A", [f"{number:03}" + "n" * 200 for number in range(60)])
+        assert refused.error == GROUP_MAX_SIZE_REACHED
+        assert "ottla.group.metadata.max.bytes=105000" in str(refused.message)
+        assert broker.log_text.count("ottla.group.metadata.max.bytes is 105000") == 1
+        # Members that are there go on, even with more; what one of them leaves is free.
+        assert groups[0].join(members[0][0], protocols=larger).error_code == 0
+        assert GroupCalls(peer, "small").stable_member()
+        groups[1].leave((members[1][0], None))
+        late.stable_member(protocols=large)
+    broker.stop()
+    broker.start()
+    with Peer(broker.bootstrap) as peer:
+        make_topics(peer)
+        deadline = time.monotonic() + SETTLED_SECONDS_MAX
+        for name in ("g0", "g2", "late", "late again"):  # what is not loaded yet is not counted
+            while GroupCalls(peer, name).heartbeat("x", 0) == COORDINATOR_LOAD_IN_PROGRESS:
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+        assert GroupCalls(peer, "late again").join(protocols=large).error_code == GROUP_MAX_SIZE_REACHED
+        assert GroupCalls(peer, "small too").stable_member()

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-
-from conformance.peer import Peer
-from conformance.raw_batches import batch
-from conftest import BrokerFactory
+from tests.conformance.peer import Peer
+from tests.conformance.raw_batches import batch
+from tests.conftest import BrokerFactory
 
 BATCHES = 60
 BATCH_BYTES = 50_000
@@ -39,7 +38,7 @@ def test_fetch_and_list_offsets_survive_damaged_indexes(broker_factory: BrokerFa
 
 @pytest.mark.needs_ottla
 @pytest.mark.parametrize("damage", ["gone", "another producer"])
-def test_a_transaction_index_that_lies_is_not_believed(broker_factory: BrokerFactory, damage: str) -> None:
+def test_a_wrong_transaction_index_is_not_trusted(broker_factory: BrokerFactory, damage: str) -> None:
     broker = broker_factory()
     with Peer(broker.bootstrap) as peer:
         peer.create_topic("damaged")

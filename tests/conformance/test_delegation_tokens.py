@@ -12,16 +12,16 @@ from typing import NamedTuple
 
 import pytest
 from confluent_kafka import Producer
+from tests.conformance.conftest import AUTHORIZER
+from tests.conformance.java_tools import JavaTools
+from tests.conformance.queries import queried_values
+from tests.conformance.token_requests import DIFFERENT, PLAIN, USERS, Scene, login_of, password_of, play, token_login
+from tests.conftest import FOREIGN_BOOTSTRAP, free_port
 
-from conformance.conftest import AUTHORIZER
-from conformance.java_tools import JavaTools
-from conformance.queries import queried_values
-from conformance.token_requests import DIFFERENT, PLAIN, USERS, Scene, login_of, password_of, play, token_login
-from conftest import FOREIGN_BOOTSTRAP, free_port
 from ottla.base.properties import read_properties
 from ottla.client.admin import Admin
-from ottla.client.opening import open_client
-from ottla.client.tokens import KnownToken, create_token, describe_tokens
+from ottla.client.client import open_client
+from ottla.client.tokens import TokenWithHmac, create_token, describe_tokens
 from ottla.testing.broker import Broker
 
 pytestmark = pytest.mark.skipif(bool(FOREIGN_BOOTSTRAP), reason="its listeners are not ours to set")
@@ -67,8 +67,8 @@ class Secured(NamedTuple):
         path.chmod(0o600)
         return str(path)
 
-    def new_token(self, owner: str | None = None) -> KnownToken:
-        """Of admin, who may do everything, or made by him for somebody else."""
+    def new_token(self, owner: str | None = None) -> TokenWithHmac:
+        """Owned by admin, a super user, or created by admin for another owner."""
         with open_client(self.address, ADMIN) as client:
             return create_token(client, owner=owner)
 
@@ -165,7 +165,7 @@ def test_our_tools_make_and_use_a_token(secured: Secured, tmp_path: Path) -> Non
     assert (row["owner"], row["requester"], row["renewers"]) == ("User:admin", "User:admin", [])
     refused = run("ottla.cli.main", "tokens", "list", *connection, written)
     assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
-    assert "for those who have logged in, and not with one" in refused.stderr
+    assert "need a login, and not one with a token" in refused.stderr
     for command in (("renew", token_id, "--for", "30m"), ("expire", token_id, "--yes")):
         done = run("ottla.cli.main", "tokens", *command, *connection, admin)
         assert done.returncode == 0, done.stderr
@@ -179,7 +179,7 @@ def test_our_tools_make_and_use_a_token(secured: Secured, tmp_path: Path) -> Non
     assert (events[1]["after"]["expires_ms"], events[2]["after"]) == (events[2]["before"]["expires_ms"], None)
 
 
-def test_a_token_of_somebody_else_has_only_his_rights(secured: Secured) -> None:
+def test_a_token_has_only_the_rights_of_its_owner(secured: Secured) -> None:
     token = secured.new_token("User:alice")
     with open_client(secured.address, token_login(token.token.token_id, token.hmac)) as client:
         assert Admin(client).topics() == []

@@ -1,4 +1,4 @@
-"""DeleteRecords: what is below an offset is gone, for everybody and after a crash."""
+"""DeleteRecords: what is below an offset is gone, for every client and after a crash."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.protocol.admin.topics import DeleteRecordsRequest
-
-from conformance.peer import EARLIEST, Peer
-from conformance.raw_batches import batch
-from conformance.waiting import eventually
+from tests.conformance.peer import EARLIEST, Peer
+from tests.conformance.raw_batches import batch
+from tests.conformance.waiting import eventually
 
 NONE, OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION = 0, 1, 3
 INVALID_TOPIC, POLICY_VIOLATION = 17, 44

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 from kafka.protocol.admin import DeleteTopicsRequest
-
-from conformance.peer import Peer
-from conformance.raw_batches import batch
+from tests.conformance.peer import Peer
+from tests.conformance.raw_batches import batch
 
 INVALID_REQUEST, TOPIC_DELETION_DISABLED = 42, 73
 

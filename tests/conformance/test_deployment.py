@@ -17,13 +17,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from tests.conformance.config_requests import BROKER, STATIC, entries
+from tests.conformance.peer import Peer
+from tests.conftest import READY_LINE, free_port, ottla_command
 
-from conformance.config_requests import BROKER, STATIC, entries
-from conformance.peer import Peer
-from conftest import READY_LINE, free_port, ottla_command
 from ottla.cli.commands.pipeline import parser as pipeline_parser
 from ottla.cli.main import main
-from ottla.security.secure_folder import SecureFolder
+from ottla.security.secure_folder import SecurityDir
 
 pytestmark = pytest.mark.needs_ottla
 
@@ -135,11 +135,11 @@ def test_a_failing_init_script_stops_the_start_with_one_line(tmp_path: Path) -> 
     command = [*ottla_command(), "broker", "--from-environment"]
     done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
     assert done.returncode == 1
-    assert done.stderr == "ottla broker: CUSTOM_INIT_SCRIPT ended with exit code 7: the broker is not started\n"
+    assert done.stderr == "ottla broker: CUSTOM_INIT_SCRIPT ended with exit code 7: the broker was not started\n"
     assert not (tmp_path / "data").exists()
 
 
-def test_systemd_hears_when_the_broker_serves_and_when_it_stops(tmp_path: Path, running: list[Running]) -> None:
+def test_systemd_is_notified_when_the_broker_serves_and_when_it_stops(tmp_path: Path, running: list[Running]) -> None:
     settings = [f"listeners=PLAINTEXT://127.0.0.1:{free_port()}", f"log.dirs={tmp_path / 'data'}"]
     command = [*ottla_command(), "broker", *(word for text in settings for word in ("--override", text))]
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
@@ -214,7 +214,7 @@ def test_the_written_compose_files_are_such_that_compose_takes_them(tmp_path: Pa
 
 
 class Kubernetes(BaseHTTPRequestHandler):
-    """What the API server of Kubernetes says about a node to whoever has a token."""
+    """The answer of the Kubernetes API server about a node, for requests with a token."""
 
     def do_GET(self) -> None:
         is_known = self.headers["Authorization"] == "Bearer secret" and self.path == "/api/v1/nodes/node-7"
@@ -236,7 +236,7 @@ class Kubernetes(BaseHTTPRequestHandler):
 def test_a_pod_asks_kubernetes_for_the_rack_of_its_node(
     label: str, token: str, rack: str | None, tmp_path: Path
 ) -> None:
-    keys = SecureFolder(tmp_path / "keys", ["127.0.0.1"], datetime.now(UTC), "SSL")
+    keys = SecurityDir(tmp_path / "keys", ["127.0.0.1"], datetime.now(UTC), "SSL")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(keys.broker_settings(1)["ssl.keystore.location"])
     template = ROOT / "src/ottla/cli/deploy/templates/helm/templates/broker-settings.yaml"
@@ -272,7 +272,7 @@ def test_the_service_of_a_pipeline_gives_options_that_there_are() -> None:
         assert (options.restart, len(options.files)) == ("always", 1)
 
 
-def test_what_the_dockerfile_copies_is_there_and_not_ignored() -> None:
+def test_files_that_the_dockerfile_copies_exist_and_are_not_ignored() -> None:
     ignored = (ROOT / ".dockerignore").read_text().splitlines()
     for line in dockerfile_lines("COPY"):
         if "--from=" not in line:

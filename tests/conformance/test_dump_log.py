@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-
-from conformance.in_process import run_here
-from conformance.java_tools import JavaTools
-from conformance.peer import Peer
-from conformance.test_tools import SECONDS_MAX, Result, command_of, run
+from tests.conformance.in_process import run_here
+from tests.conformance.java_tools import JavaTools
+from tests.conformance.peer import Peer
+from tests.conformance.test_tools import SECONDS_MAX, Result, command_of, run
 
 KAFKAS_OWN = Path(__file__).parent / "kafka_segments"
 FIRST = "00000000000000000000"
@@ -61,7 +60,7 @@ def files_of(folder: Path, *suffixes: str) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.suffix in suffixes)
 
 
-def test_files_of_ottla_are_shown_alike(java: JavaTools, broker_factory: BrokerFactory) -> None:
+def test_files_of_ottla_are_printed_as_by_kafka(java: JavaTools, broker_factory: BrokerFactory) -> None:
     broker = broker_factory(log_segment_bytes=1 << 20)
     fill(broker.bootstrap)
     broker.stop()
@@ -89,7 +88,7 @@ def test_files_of_ottla_are_shown_alike(java: JavaTools, broker_factory: BrokerF
         ("__transaction_state-0", ("--deep-iteration",)),
     ],
 )
-def test_files_of_apache_kafka_are_shown_alike(java: JavaTools, folder: str, options: tuple[str, ...]) -> None:
+def test_files_of_apache_kafka_are_printed_as_by_kafka(java: JavaTools, folder: str, options: tuple[str, ...]) -> None:
     assert_the_same(java, files_of(KAFKAS_OWN / folder, *SUFFIXES), *options)
 
 
@@ -116,7 +115,7 @@ def damaged(tmp_path: Path) -> Path:
     return Path(shutil.copytree(KAFKAS_OWN / "orders-0", tmp_path / "orders-0"))
 
 
-def test_a_torn_tail_and_a_flipped_bit_are_told(java: JavaTools, damaged: Path) -> None:
+def test_a_torn_tail_and_a_flipped_bit_are_reported(java: JavaTools, damaged: Path) -> None:
     log = damaged / f"{FIRST}.log"
     data = bytearray(log.read_bytes()[:-10])
     data[100] ^= 1
@@ -125,7 +124,7 @@ def test_a_torn_tail_and_a_flipped_bit_are_told(java: JavaTools, damaged: Path) 
     assert "isvalid: false" in dump("--files", str(log)).out
 
 
-def test_indexes_that_do_not_fit_are_told(java: JavaTools, damaged: Path) -> None:
+def test_indexes_that_do_not_fit_are_reported(java: JavaTools, damaged: Path) -> None:
     index, times = damaged / f"{FIRST}.index", damaged / f"{FIRST}.timeindex"
     data = bytearray(index.read_bytes())
     data[3] ^= 1  # another offset
@@ -139,7 +138,7 @@ def test_indexes_that_do_not_fit_are_told(java: JavaTools, damaged: Path) -> Non
     assert_the_same(java, [index, times], "--verify-index-only")
 
 
-def test_a_damaged_snapshot_is_told(java: JavaTools, damaged: Path) -> None:
+def test_a_damaged_snapshot_is_reported(java: JavaTools, damaged: Path) -> None:
     (snapshot,) = files_of(damaged, ".snapshot")
     whole = snapshot.read_bytes()
     snapshot.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
@@ -162,7 +161,7 @@ def test_an_empty_index_is_named(java: JavaTools, damaged: Path) -> None:
         (".timeindex", b"\x7f" * 12 + bytes(12), ("--index-sanity-check",)),
     ],
 )
-def test_what_java_ends_with_an_exception_we_end_with_its_sentence(
+def test_an_exception_of_kafkas_tool_becomes_one_sentence(
     java: JavaTools, damaged: Path, suffix: str, content: bytes, options: tuple[str, ...]
 ) -> None:
     path = damaged / f"{FIRST}{suffix}"
@@ -195,7 +194,7 @@ def test_random_bytes_never_end_in_a_traceback(damaged: Path, suffix: str) -> No
         ("--files", "x.log", "--cluster-metadata-decoder"),
     ],
 )
-def test_what_cannot_be_shown_is_one_line(arguments: tuple[str, ...]) -> None:
+def test_an_unreadable_file_is_reported_in_one_line(arguments: tuple[str, ...]) -> None:
     refused = dump(*arguments)
     assert (refused.code, refused.err.count("\n")) == (1, 1)
 
@@ -255,7 +254,7 @@ def test_ottla_names_damage_and_ends_with_1(damaged: Path) -> None:
     log.write_bytes(log.read_bytes()[:-1])
     cut = run_here("ottla", "dump-log", str(log))
     assert (cut.code, cut.err.count("\n")) == (1, 1)
-    assert "are no whole batch" in cut.err
+    assert "are not a whole batch" in cut.err
     for arguments in (
         ("nothing",),
         (str(damaged.parent),),

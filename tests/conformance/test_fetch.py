@@ -8,9 +8,8 @@ from collections.abc import Callable
 import pytest
 from kafka.protocol.consumer import FetchRequest
 from kafka.protocol.metadata import MetadataRequest
-
-from conformance.conftest import NewTopic
-from conformance.peer import (
+from tests.conformance.conftest import NewTopic
+from tests.conformance.peer import (
     FETCH_BY_ID,
     FETCH_BY_NAME,
     Peer,
@@ -19,8 +18,8 @@ from conformance.peer import (
     fetch_topic,
     fetch_topics_request,
 )
-from conformance.raw import ConnectionClosedError
-from conformance.raw_batches import batch, read_batches
+from tests.conformance.raw import ConnectionClosedError
+from tests.conformance.raw_batches import batch, read_batches
 
 OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER, INVALID_REQUEST = 1, 3, 6, 42
 UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_ID = 75, 100
@@ -135,7 +134,7 @@ def test_the_limit_of_a_request_covers_all_partitions_together(peer: Peer, new_t
 
 
 def test_a_batch_that_does_not_fit_behind_another_partition_is_left_out(peer: Peer, new_topic: NewTopic) -> None:
-    """And counts for min_bytes all the same, like the rest of one that a limit ends before: nobody waits for those."""
+    """It counts for min_bytes all the same, like the rest of a batch cut by a limit: the fetch does not wait."""
     topic = new_topic(partitions=2)
     for partition in range(2):
         for _ in range(3):

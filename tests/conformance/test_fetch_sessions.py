@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 from kafka.protocol.consumer import FetchRequest
-
-from conformance.peer import FETCH_BY_ID, FETCH_BY_NAME, Peer, fetch_partition, fetch_topic, fetch_topics_request
-from conformance.raw_batches import batch
+from tests.conformance.peer import FETCH_BY_ID, FETCH_BY_NAME, Peer, fetch_partition, fetch_topic, fetch_topics_request
+from tests.conformance.raw_batches import batch
 
 FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR = 70, 71, 106
 UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID = 3, 100
@@ -109,7 +108,7 @@ def test_partitions_can_be_added_to_a_session(peer: Peer, pair: tuple[str, uuid.
     assert session.changes() == {}
 
 
-def test_an_unknown_partition_is_told_every_time(peer: Peer, pair: tuple[str, uuid.UUID]) -> None:
+def test_an_unknown_partition_is_reported_every_time(peer: Peer, pair: tuple[str, uuid.UUID]) -> None:
     name, _ = pair
     session = Session(peer)
     expected = {(name, 7): (UNKNOWN_TOPIC_OR_PARTITION, 0)}
@@ -118,7 +117,7 @@ def test_an_unknown_partition_is_told_every_time(peer: Peer, pair: tuple[str, uu
     assert session.changes() == expected
 
 
-def test_an_unknown_topic_id_is_told_every_time(peer: Peer, pair: tuple[str, uuid.UUID]) -> None:
+def test_an_unknown_topic_id_is_reported_every_time(peer: Peer, pair: tuple[str, uuid.UUID]) -> None:
     _, topic_id = pair
     unknown = uuid.uuid4()
     session = Session(peer, FETCH_BY_ID)
@@ -127,7 +126,7 @@ def test_an_unknown_topic_id_is_told_every_time(peer: Peer, pair: tuple[str, uui
     assert session.changes() == expected
 
 
-def test_a_wrong_epoch_answers_71_and_the_session_lives_on(peer: Peer, pair: tuple[str, uuid.UUID]) -> None:
+def test_a_wrong_epoch_answers_71_and_the_session_continues(peer: Peer, pair: tuple[str, uuid.UUID]) -> None:
     name, _ = pair
     session = Session(peer)
     session.changes(both(name, first_offset=1))
@@ -175,7 +174,7 @@ def test_a_fetch_that_closes_its_session_is_a_full_fetch(peer: Peer, pair: tuple
     assert [len(bytes(row.partitions[0].records)) for row in answer.responses] == [SIZE]
 
 
-def test_starting_anew_ends_the_old_session(peer: Peer, pair: tuple[str, uuid.UUID]) -> None:
+def test_a_new_session_ends_the_old_one(peer: Peer, pair: tuple[str, uuid.UUID]) -> None:
     name, _ = pair
     session = Session(peer)
     session.changes(both(name))

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
-
-from conformance.java_applications import JavaApplication, compile_java
-from conformance.test_applications import PATIENCE_SECONDS, group_consumer, read_committed
-from conformance.waiting import eventually
+from tests.conformance.java_applications import JavaApplication, compile_java
+from tests.conformance.test_applications import PATIENCE_SECONDS, group_consumer, read_committed
+from tests.conformance.waiting import eventually
 
 pytestmark = pytest.mark.other_languages
 
@@ -72,7 +71,7 @@ def committed_offsets(bootstrap: str, group: str, topic: str) -> list[int]:
 
 
 @pytest.mark.parametrize("guarantee", ["EXACTLY_ONCE", "AT_LEAST_ONCE"])
-def test_flink_goes_on_from_its_checkpoint_after_kill9(
+def test_flink_continues_from_its_checkpoint_after_kill9(
     bootstrap: str, new_topic: NewTopic, flink_jars: Path, tmp_path: Path, guarantee: str
 ) -> None:
     copying = Copying(bootstrap, new_topic)
@@ -90,7 +89,7 @@ def test_flink_goes_on_from_its_checkpoint_after_kill9(
         assert copied == Counter(range(copying.sent))
 
 
-def test_beam_goes_on_at_its_committed_offsets_after_kill9(
+def test_beam_continues_at_its_committed_offsets_after_kill9(
     bootstrap: str, new_topic: NewTopic, beam_jars: Path, tmp_path: Path
 ) -> None:
     """The direct runner keeps its state in memory: what a killed one had not committed comes again."""

@@ -1,6 +1,6 @@
 """Groups of real clients: members come and go, each partition has one reader, nothing is read twice or passed over.
 
-Members of the new protocol are told by the broker how often to speak: the broker of these tests wants it often.
+The broker sets the heartbeat interval of the new protocol's members: it is short in these tests.
 """
 
 import asyncio
@@ -21,9 +21,8 @@ from confluent_kafka import Consumer, ConsumerGroupState, KafkaException, Produc
 from confluent_kafka.admin import AdminClient
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
-
-from conformance.conftest import NewTopic, broker_of_module
-from conftest import FOREIGN_BOOTSTRAP, Broker
+from tests.conformance.conftest import NewTopic, broker_of_module
+from tests.conftest import FOREIGN_BOOTSTRAP, Broker
 
 PARTITIONS = 4
 RECORDS = 80
@@ -91,7 +90,7 @@ class Reader(threading.Thread):
     def run(self) -> None:
         try:
             self.read()
-        except BaseException as failure:  # noqa: BLE001 (told to the test)
+        except BaseException as failure:  # noqa: BLE001 (reported to the test)
             self.failure = failure
 
     def read(self) -> None:
@@ -138,7 +137,7 @@ class KafkaPythonReader(Reader):
             batches = consumer.poll(timeout_ms=50, max_records=5)
             self.owned = {place.partition for place in consumer.assignment()}
             if batches:
-                with suppress(kafka.errors.CommitFailedError):  # it lost them meanwhile: somebody reads them again
+                with suppress(kafka.errors.CommitFailedError):  # it lost them meanwhile: the new owner reads them again
                     consumer.commit()
                     self.seen += [int(record.value) for records in batches.values() for record in records]
         consumer.close()
@@ -188,7 +187,9 @@ def until(is_so: Callable[[], bool], what: Callable[[], object] = lambda: "") ->
     ("one", "other"),
     [*((kind, kind) for kind in KINDS), ("range", "consumer"), ("consumer", "cooperative")],
 )
-def test_members_share_the_work_and_take_over_from_who_leaves(bootstrap: str, topic: str, one: str, other: str) -> None:
+def test_members_share_the_partitions_and_take_over_from_a_leaving_member(
+    bootstrap: str, topic: str, one: str, other: str
+) -> None:
     """Also when one of them brings the other protocol: the group changes while it has members."""
     everything = set(range(PARTITIONS))
     first = start_reader(one, bootstrap, topic, topic)

@@ -74,9 +74,7 @@ def rendered(helm: str, chart: Path, settings: list[str]) -> list[dict[str, Any]
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_what_helm_makes_of_the_chart_is_what_kubernetes_takes(
-    name: str, helm: str, validator: list[str], chart: Path
-) -> None:
+def test_the_rendered_chart_is_valid_for_kubernetes(name: str, helm: str, validator: list[str], chart: Path) -> None:
     documents = rendered(helm, chart, VARIANTS[name])
     file = str(chart.parent / "rendered.yaml")
     done = subprocess.run([*validator, "--strict", file], check=False, capture_output=True, text=True, timeout=120)
@@ -97,7 +95,7 @@ def by_name(documents: list[dict[str, Any]], kind: str, name: str) -> dict[str, 
         ("a name for all", 2, "EXTERNAL://kafka.example:30094"),
     ],
 )
-def test_each_pod_tells_an_address_that_a_service_leads_to(
+def test_each_pod_advertises_an_address_that_a_service_resolves(
     name: str, ordinal: int, advertised: str, helm: str, chart: Path, tmp_path: Path
 ) -> None:
     documents = rendered(helm, chart, VARIANTS[name])
@@ -143,7 +141,7 @@ def test_values_that_cannot_work_are_refused_with_a_sentence(
     assert words in done.stderr
 
 
-def test_the_check_lets_helm_judge_the_chart(
+def test_the_check_renders_the_chart_with_helm(
     helm: str, chart: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", f"{Path(helm).parent}:{os.environ['PATH']}")

@@ -4,10 +4,9 @@ import time
 
 import pytest
 from kafka.protocol.producer import InitProducerIdRequest
-
-from conformance.conftest import NewTopic
-from conformance.peer import Peer, produce_request
-from conformance.raw_batches import batch
+from tests.conformance.conftest import NewTopic
+from tests.conformance.peer import Peer, produce_request
+from tests.conformance.raw_batches import batch
 
 OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_RECORD = 45, 47, 87
 SEQUENCE_MAX = 2**31 - 1
@@ -85,7 +84,7 @@ def test_a_duplicate_of_the_sixth_last_batch_answers_45(producer: Producer) -> N
     assert producer.peer.end_offset(producer.topic) == 8
 
 
-def test_a_duplicate_tells_the_time_of_the_stored_batch(producer: Producer) -> None:
+def test_a_duplicate_returns_the_time_of_the_stored_batch(producer: Producer) -> None:
     producer.send(0)
     data = batch(producer_id=producer.producer_id, producer_epoch=0, base_sequence=0, timestamp=1)
     answer = producer.peer.produce(producer.topic, data)

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conformance.java_tools import JavaTools
+from tests.conformance.test_dump_log import FIRST, KAFKAS_OWN
 
-from conformance.java_tools import JavaTools
-from conformance.test_dump_log import FIRST, KAFKAS_OWN
-from ottla.operations.messages.decoding import Decoder
+from ottla.operations.messages.message_decoder import Decoder
 from ottla.protocol.batches import HEADER_BYTES, read_batch_header, read_records
 
 LINE = re.compile(r"^\| offset: (\d+) .*? key: (\{.*?\})(?: payload: (.*))?$")

@@ -5,13 +5,12 @@ import uuid
 from collections.abc import Callable
 
 import pytest
-
-from conformance.group_calls import GroupCalls
-from conformance.internal_records import Stored, partition_of, records_about
-from conformance.java_tools import JavaTools
-from conformance.peer import Peer
-from conformance.raw import array, compact_array, compact_string, i8, i16, i32, i64, string, uvarint
-from conformance.transaction_calls import Producer, TransactionCalls
+from tests.conformance.group_calls import GroupCalls
+from tests.conformance.internal_records import Stored, partition_of, records_about
+from tests.conformance.java_tools import JavaTools
+from tests.conformance.peer import Peer
+from tests.conformance.raw import array, compact_array, compact_string, i8, i16, i32, i64, string, uvarint
+from tests.conformance.transaction_calls import Producer, TransactionCalls
 
 pytestmark = pytest.mark.usefixtures("coordinator")
 
@@ -34,7 +33,7 @@ def three(peer: Peer, topic_name: str, broker: object) -> tuple[str, uuid.UUID]:
 
 
 def assert_written(found: list[Stored], expected: list[tuple[bytes, list[bytes] | None]]) -> None:
-    """Values are given in pieces: between two of them stands a time (or a hash) of eight bytes."""
+    """Values are given in pieces, with eight bytes of a time or a hash between two of them."""
     assert [record.key for record in found] == [key for key, _ in expected]
     for record, (key, pieces) in zip(found, expected, strict=True):
         if pieces is None or record.value is None:

@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
-from conformance.group_calls import GroupCalls
-from conformance.make_kafka_coordinators import TARGET
-from conformance.peer import Peer
-from conformance.raw_batches import CONTROL, LENGTH_COVERS_FROM, BatchHeader, read_batches
-from conformance.transaction_calls import Producer, TransactionCalls, fetch_committed, producers_of
-from conftest import Broker, ottla_command
+from tests.conformance.group_calls import GroupCalls
+from tests.conformance.make_kafka_coordinators import TARGET
+from tests.conformance.peer import Peer
+from tests.conformance.raw_batches import CONTROL, LENGTH_COVERS_FROM, BatchHeader, read_batches
+from tests.conformance.transaction_calls import Producer, TransactionCalls, fetch_committed, producers_of
+from tests.conftest import Broker, ottla_command
 
 pytestmark = pytest.mark.needs_ottla
 
@@ -118,7 +117,7 @@ def test_classic_groups_are_as_they_were(kafkas: Peer) -> None:
     assert group.heartbeat(member.member_id, 1, instance_id="one") == FENCED_INSTANCE
 
 
-def test_groups_of_the_new_protocol_go_on_where_they_were(kafkas: Peer) -> None:
+def test_groups_of_the_new_protocol_continue_at_their_offsets(kafkas: Peer) -> None:
     two = GroupCalls(kafkas, "new-two")
     row = two.consumer_describe()
     assert (row.state, row.epoch, row.assignment_epoch) == ("Reconciling", 3, 3)
@@ -178,7 +177,7 @@ def test_an_open_transaction_is_ended(unpacked: Path, tmp_path: Path) -> None:
         broker.discard()
 
 
-def test_what_kafka_had_only_prepared_is_carried_out(unpacked: Path, tmp_path: Path) -> None:
+def test_transactions_prepared_by_kafka_are_completed(unpacked: Path, tmp_path: Path) -> None:
     """As if Kafka had died between the decision and its markers."""
     cut_before(unpacked / "__transaction_state-0", lambda batch: batch.base_offset > PREPARE_OF_COMMITTED)
     for folder in ("orders-0", "__consumer_offsets-0"):

@@ -15,9 +15,8 @@ from kafka.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
-
-from conformance.conftest import NewTopic
-from conformance.waiting import eventually
+from tests.conformance.conftest import NewTopic
+from tests.conformance.waiting import eventually
 
 WAIT_SECONDS = 10
 

@@ -11,8 +11,7 @@ from aiokafka import AIOKafkaProducer
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from tests.certificates import Authority
-
-from conformance.kerberos_realm import (
+from tests.conformance.kerberos_realm import (
     LOGIN,
     SERVICE,
     Answer,
@@ -22,9 +21,10 @@ from conformance.kerberos_realm import (
     noted,
     settings,
 )
-from conformance.peer import Peer
-from ottla.client.opening import open_client
-from ottla.security.sasl.mechanism import LoginError
+from tests.conformance.peer import Peer
+
+from ottla.client.client import open_client
+from ottla.security.sasl.exchange import LoginError
 from ottla.testing.broker import Broker
 from ottla.testing.child import BrokerError
 from ottla.testing.kdc import Kdc, is_installed
@@ -166,7 +166,7 @@ def test_a_ticket_for_another_service(kdc: Kdc, broker: Broker) -> None:
     assert_refused(log_in(kdc, broker, service="http"), broker, *words)
 
 
-def test_a_key_that_was_changed_and_a_keytab_that_was_exported_anew() -> None:
+def test_a_changed_key_is_refused_until_the_keytab_is_exported_again() -> None:
     with Kdc() as own, Broker(settings(own), environment=own.environment) as broker:
         assert log_in(own, broker).error_code == 0
         own.change_key(SERVICE)
@@ -206,8 +206,8 @@ def test_tokens_that_are_none(broker: Broker, token: bytes) -> None:
         assert_refused(Answer(answer.error_code, answer.error_message), broker)
 
 
-def test_nobody_goes_on_after_half_a_login(kdc: Kdc, broker: Broker) -> None:
-    """The context alone, without the end of the exchange, is no login; nor is one with somebody else's last token."""
+def test_half_a_login_gives_no_access(kdc: Kdc, broker: Broker) -> None:
+    """The context alone, without the end of the exchange, is no login; nor is one with another client's last token."""
     exchange, other = client_exchange(kdc, "frank"), client_exchange(kdc, "alice")
     with Peer(broker.bootstrap_servers) as peer, Peer(broker.bootstrap_servers) as second:
         offers = []
@@ -219,21 +219,21 @@ def test_nobody_goes_on_after_half_a_login(kdc: Kdc, broker: Broker) -> None:
         assert_refused(Answer(answer.error_code, answer.error_message), broker)
 
 
-def test_without_a_kdc_old_logins_go_on() -> None:
+def test_sessions_continue_without_a_kdc() -> None:
     with Kdc() as own, Broker(settings(own), environment=own.environment) as broker, living_in(own):
         own.ticket("alice")
         producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers, **LOGIN)
         producer.send("orders", b"before").get(timeout=20)
         own.stop()
         producer.send("orders", b"after").get(timeout=20)
-        # Who has a ticket for this service logs in without asking anybody.
+        # A client with a ticket for this service logs in without another request to the KDC.
         KafkaProducer(bootstrap_servers=broker.bootstrap_servers, **LOGIN).close()
         with pytest.raises(LoginError, match="no KDC of the realm answers"):
             log_in(own, broker)
         producer.close()
 
 
-# ---- a broker that could never let anybody in does not start
+# ---- a broker that could accept no login does not start
 
 
 @pytest.mark.parametrize(

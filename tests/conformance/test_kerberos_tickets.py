@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.conformance.kerberos_realm import living_in
 
-from conformance.kerberos_realm import living_in
 from ottla.security.jaas import parse_value
-from ottla.security.kerberos import ClientTickets, KerberosError, Krb5Options, RenewalTimes
+from ottla.security.kerberos import KerberosError, Krb5Options, RenewalTimes, TicketCache
 from ottla.testing.kdc import Kdc, is_installed
 
 pytestmark = [pytest.mark.needs_ottla, pytest.mark.skipif(not is_installed(), reason="no krb5-kdc on this machine")]
@@ -36,12 +36,12 @@ def kdc(realm: Kdc) -> Kdc:
 
 
 def requests(kdc: Kdc, principal: str) -> int:
-    """How many tickets for tickets the KDC has issued to somebody."""
+    """The number of ticket-granting tickets that the KDC has issued to this user."""
     return sum("AS_REQ" in line and "ISSUE" in line and f"{principal}@" in line for line in kdc.logs.splitlines())
 
 
-def tickets(jaas: str, clock: Clock, times: RenewalTimes = EXACTLY, kinit: str = "/usr/bin/kinit") -> ClientTickets:
-    return ClientTickets(Krb5Options.of(parse_value(jaas)), times, kinit, clock)
+def tickets(jaas: str, clock: Clock, times: RenewalTimes = EXACTLY, kinit: str = "/usr/bin/kinit") -> TicketCache:
+    return TicketCache(Krb5Options.of(parse_value(jaas)), times, kinit, clock)
 
 
 def test_when_a_ticket_is_renewed() -> None:
@@ -70,7 +70,7 @@ def test_a_new_ticket_is_got_before_the_old_one_ends(kdc: Kdc) -> None:
     assert requests(kdc, "anna") == 2
 
 
-def test_while_the_kdc_is_away_the_old_ticket_is_used_as_long_as_it_lives(kdc: Kdc) -> None:
+def test_without_a_kdc_the_old_ticket_is_used_until_it_expires(kdc: Kdc) -> None:
     clock = Clock()
     ours = tickets(kdc.jaas("berta"), clock)
     first = ours.credentials()

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.conformance.kerberos_realm import SERVICE, living_in, noted, settings
 
-from conformance.kerberos_realm import SERVICE, living_in, noted, settings
-from ottla.operations.fetching import Range
-from ottla.pipelines.sinks.at_least_once import producer_settings, send_all
+from ottla.operations.range_fetcher import OffsetRange
+from ottla.pipelines.sinks.at_least_once import producer_settings, send_batches
 from ottla.pipelines.sinks.batch import SinkError
 from ottla.pipelines.sinks.topic import AtLeastOnceTopic, ExactlyOnceTopic
 from ottla.pipelines.source.options import read_options
-from ottla.pipelines.source.reading import read_range
+from ottla.pipelines.source.range_reader import read_range
 from ottla.testing.broker import Broker
 from ottla.testing.kdc import Kdc, is_installed
 
@@ -125,7 +125,7 @@ def test_a_login_in_the_properties(folder: Folder) -> None:
     noted(folder.broker, "<Identity User:quentin> has logged in")
 
 
-def test_what_kinit_has_got(folder: Folder) -> None:
+def test_the_ticket_cache_of_kinit_is_used(folder: Folder) -> None:
     """Without JAAS, as librdkafka does it, and with useTicketCache."""
     folder.kdc.ticket("rosa", folder.path / "cache")
     folder.good("produce", "cache", "socks")
@@ -138,7 +138,7 @@ def test_what_kinit_has_got(folder: Folder) -> None:
     noted(folder.broker, "<Identity User:sam> has logged in")
 
 
-def test_groups_remember_what_was_printed(folder: Folder) -> None:
+def test_groups_commit_the_printed_records(folder: Folder) -> None:
     folder.put_jaas("tina")
     folder.good("produce", "grouped", lines="one\ntwo\nthree\n")
     words = ("consume", "grouped", "--group", "readers", "--from-beginning")
@@ -155,7 +155,7 @@ def test_records_keep_all_their_parts(folder: Folder) -> None:
     assert json.loads(lines[0]).items() >= record.items()
 
 
-def test_what_pipelines_read_with(folder: Folder) -> None:
+def test_pipelines_read_with_kerberos(folder: Folder) -> None:
     """The reader of Spark's tasks, with the properties that a pipeline's file has under `client`."""
     folder.put_jaas("wim")
     folder.good("produce", "piped", lines="one\ntwo\nthree\n")
@@ -163,11 +163,11 @@ def test_what_pipelines_read_with(folder: Folder) -> None:
     login |= {"bootstrap.servers": folder.broker.bootstrap_servers, "sasl.kerberos.service.name": "kafka"}
     options = read_options({"subscribe": "piped", **{f"kafka.{name}": value for name, value in login.items()}})
     with living_in(folder.kdc):
-        batches = list(read_range(Range("piped", 0, 0, 3), options))
+        batches = list(read_range(OffsetRange("piped", 0, 0, 3), options))
     assert [value for batch in batches for value in batch.column("value").to_pylist()] == [b"one", b"two", b"three"]
 
 
-def test_what_pipelines_write_with(folder: Folder) -> None:
+def test_pipelines_write_with_kerberos(folder: Folder) -> None:
     """The writer of Spark's tasks, with the same properties: at least once, and nothing else."""
     folder.put_jaas("yann")
     folder.good("topics", "create", "written", "--partitions", "2")
@@ -181,11 +181,11 @@ def test_what_pipelines_write_with(folder: Folder) -> None:
         values = [b"%d" % number for number in range(1_000)]
         rows = pa.RecordBatch.from_pydict({"value": values, "key": values})
         headed = rows.append_column("timestamp_ms", pa.array([1_700_000_000_000] * 1_000, pa.int64()))
-        report = send_all(iter([rows, headed]), producer_settings(sink.client(), target), target)
+        report = send_batches(iter([rows, headed]), producer_settings(sink.client(), target), target)
         assert report == (2_000, 0)
         with pytest.raises(SinkError, match="delivery: at-least-once"):
             ExactlyOnceTopic("written", servers, login).target()
-        with pytest.raises(SinkError, match="topic nowhere cannot be looked at"):
+        with pytest.raises(SinkError, match="topic nowhere cannot be described"):
             AtLeastOnceTopic("nowhere", servers, login).target()
     lines = folder.good("consume", "written", "--from-beginning", "--until-end").splitlines()
     assert sorted(lines) == sorted(value.decode() for value in values * 2)
@@ -198,7 +198,7 @@ def test_the_doctor_logs_in_at_every_broker(folder: Folder) -> None:
     assert "1 broker" in done.stderr
 
 
-# ---- what is wrong is told in one line
+# ---- errors are reported in one line
 
 
 def test_records_that_are_not_stored(folder: Folder) -> None:

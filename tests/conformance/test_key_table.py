@@ -2,7 +2,7 @@
 
 The tables (kafka_keys/*.tsv) hold facts: name, type, default, for whom a running broker's value can be changed (all
 brokers, one, or one of its listeners), the broker key behind a topic key, the range. "-" is nothing, '""' an empty
-text. These tests pass against Apache Kafka too; what ottla does otherwise on purpose is listed here and told in
+text. These tests pass against Apache Kafka too; intended differences are listed here and described in
 docs/settings.md.
 """
 
@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from conformance.config_requests import (
+from tests.conformance.config_requests import (
     BROKER,
     DEFAULT,
     DELETE,
@@ -26,7 +25,7 @@ from conformance.config_requests import (
     synonyms_of,
     wait_for,
 )
-from conformance.peer import Peer
+from tests.conformance.peer import Peer
 
 TABLES = Path(__file__).parent / "kafka_keys"
 TYPES = ("", "boolean", "string", "int", "short", "long", "double", "list", "class", "password")
@@ -91,7 +90,7 @@ def test_a_topics_keys_have_kafkas_names_types_defaults_and_broker_keys(peer: Pe
 
 
 @pytest.mark.parametrize("name", ["1", ""])
-def test_what_cannot_be_changed_says_so_and_stays(peer: Peer, broker: object, name: str) -> None:
+def test_a_read_only_key_is_refused_and_keeps_its_value(peer: Peer, broker: object, name: str) -> None:
     for key in BROKER_KEYS:
         changed = expected_change(key, broker)
         if changed == NOTHING:
@@ -130,7 +129,7 @@ def test_every_changeable_key_takes_its_default(peer: Peer, broker: object) -> N
 
 
 @pytest.mark.parametrize("kind", ["broker", "topic"])
-def test_every_number_is_held_to_kafkas_range(peer: Peer, topic: str, broker: object, kind: str) -> None:
+def test_every_number_is_checked_against_kafkas_range(peer: Peer, topic: str, broker: object, kind: str) -> None:
     rows, resource, code = (BROKER_KEYS, (BROKER, "1"), 42) if kind == "broker" else (TOPIC_KEYS, (TOPIC, topic), 40)
     for key, row in rows.items():
         if row["type"] not in NUMBERS or (kind == "broker" and expected_change(key, broker) == NOTHING):

@@ -11,12 +11,11 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka import KafkaConsumer
 from kafka import TopicPartition as PythonTopicPartition
-
-from conftest import Broker, BrokerFactory
+from tests.conftest import Broker, BrokerFactory
 
 TOPIC = "far"
 BOUNDARY = 2**32
-BEFORE = 5  # of the ten that are written first, so many stand below the boundary
+BEFORE = 5  # so many of the first ten records are below the boundary
 FIRST = BOUNDARY - BEFORE
 FIRST_MS = 1_700_000_000_000
 
@@ -94,7 +93,7 @@ def librdkafka_consumer(broker: Broker) -> Consumer:
 
 
 def move(folder: Path, first: int) -> None:
-    """Let a log of one segment begin at another offset; what can be made anew is made anew."""
+    """Let a log of one segment begin at another offset; remove the files that can be rebuilt."""
     (segment,) = folder.glob("*.log")
     data = bytearray(segment.read_bytes())
     position = 0

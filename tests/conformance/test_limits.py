@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, Producer
 from kafka.protocol.metadata import MetadataRequest
-
-from conformance.peer import Peer
-from conformance.raw import Connection, ConnectionClosedError, i32, request_header
-from conformance.raw_batches import batch
+from tests.conformance.peer import Peer
+from tests.conformance.raw import Connection, ConnectionClosedError, i32, request_header
+from tests.conformance.raw_batches import batch
 
 BrokerFactory = Callable[..., Any]
 

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from kafka import KafkaAdminClient
 from kafka.protocol.admin.cluster import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
-
-from conformance.peer import Peer
-from conformance.raw_batches import batch
+from tests.conformance.peer import Peer
+from tests.conformance.raw_batches import batch
 
 NONE, UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC, INVALID_REPLICA_ASSIGNMENT, LOG_DIR_NOT_FOUND = 0, 3, 17, 39, 57
 NewTopic = Callable[..., str]
@@ -63,13 +62,13 @@ def test_sizes_are_those_of_the_log_files(new_topic: NewTopic, peer: Peer, versi
     assert all(row.offset_lag == 0 and not row.is_future_key for row in rows.values())
 
 
-def test_all_partitions_are_told_when_nobody_asks_for_some(new_topic: NewTopic, peer: Peer) -> None:
+def test_all_partitions_are_described_when_none_is_named(new_topic: NewTopic, peer: Peer) -> None:
     topic = new_topic(3)
     rows = [one for result in describe(peer, None) for one in result.topics if one.name == topic]
     assert sorted(row.partition_index for one in rows for row in one.partitions) == [0, 1, 2]
 
 
-def test_what_is_not_there_is_left_out(topic: str, topic_name: str, peer: Peer) -> None:
+def test_unknown_partitions_are_left_out(topic: str, topic_name: str, peer: Peer) -> None:
     rows = [one for result in describe(peer, {topic: [0, 9], topic_name: [0]}) for one in result.topics]
     assert [(one.name, [row.partition_index for row in one.partitions]) for one in rows] == [(topic, [0])]
     assert all(result.topics == [] for result in describe(peer, {}))

@@ -1,4 +1,4 @@
-"""Log files of a running broker: where they are, how they look, and that a full disk stops nobody."""
+"""Log files of a running broker: where they are, how they look, and that a full disk stops no client."""
 
 import json
 import os
@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from conformance.peer import Peer
-from conformance.raw import listening_pid
+from tests.conformance.peer import Peer
+from tests.conformance.raw import listening_pid
 
 pytestmark = pytest.mark.needs_ottla
 
@@ -50,7 +49,7 @@ def test_files_are_put_aside_by_size(broker_factory: Any, tmp_path: Path) -> Non
     assert all((tmp_path / "logs" / name).stat().st_size <= 1024 + 512 for name in names)
 
 
-def test_a_full_disk_under_the_log_stops_nobody(broker_factory: Any, tmp_path: Path) -> None:
+def test_a_full_disk_under_the_log_stops_no_client(broker_factory: Any, tmp_path: Path) -> None:
     folder = tmp_path / "logs"
     folder.mkdir()
     (folder / "server.log").symlink_to("/dev/full")  # every write to it fails: no space left on device
@@ -63,7 +62,7 @@ def test_a_full_disk_under_the_log_stops_nobody(broker_factory: Any, tmp_path: P
     assert "broker 1 has stopped" in broker.log_text, "standard error still has every line"
 
 
-def test_a_standard_error_that_nobody_reads_stops_nobody(broker_factory: Any) -> None:
+def test_an_unread_standard_error_stops_no_client(broker_factory: Any) -> None:
     """A pipe that is full would block a write for ever."""
     broker = broker_factory(start=False, ottla_log_level="DEBUG")
     config = broker.directory / "server.properties"

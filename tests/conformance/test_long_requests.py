@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator
 
 import pytest
+from tests.conformance.long_request_calls import longest_callback_ms, make_world, others_wait
+from tests.conftest import Broker
+from tests.long_requests import LongRequest, Naming, World, long_requests, served_apis, telling_versions
 
-from conformance.long_request_calls import longest_callback_ms, make_world, others_wait
-from conftest import Broker
-from long_requests import LongRequest, Naming, World, long_requests, served_apis, telling_versions
 from ottla.protocol.apis import Api
 
 pytestmark = pytest.mark.needs_ottla

@@ -10,10 +10,9 @@ import pytest
 from kafka.protocol.admin import DescribeClusterRequest, DescribeTopicPartitionsRequest
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 from kafka.protocol.producer import InitProducerIdRequest
-
-from conformance.conftest import NewTopic
-from conformance.peer import Peer
-from conformance.raw import Connection, api_versions_v0, array, compact_string, i8, string
+from tests.conformance.conftest import NewTopic
+from tests.conformance.peer import Peer
+from tests.conformance.raw import Connection, api_versions_v0, array, compact_string, i8, string
 
 Wanted = MetadataRequest.MetadataRequestTopic
 Described = DescribeTopicPartitionsRequest.TopicRequest
@@ -60,7 +59,7 @@ def describe(
 
 
 @pytest.mark.parametrize("version", range(14))
-def test_every_version_tells_brokers_and_partitions(
+def test_every_version_lists_brokers_and_partitions(
     peer: Peer, new_topic: NewTopic, bootstrap: str, version: int
 ) -> None:
     name = new_topic(3)
@@ -101,7 +100,7 @@ def test_unknown_and_bad_names(peer: Peer, topic: str, topic_name: str) -> None:
     assert (unknown.topic_id, unknown.partitions, unknown.is_internal) == (None, [], False)
 
 
-def test_a_topic_that_is_asked_for_twice_is_told_once(peer: Peer, topic: str) -> None:
+def test_a_topic_that_is_requested_twice_is_answered_once(peer: Peer, topic: str) -> None:
     assert [row.name for row in metadata(peer, topic, topic).topics] == [topic]
 
 
@@ -163,7 +162,7 @@ def test_internal_topics_are_marked(peer: Peer) -> None:
     assert row.is_internal
 
 
-def test_authorized_operations_are_told_on_demand(bootstrap: str, topic: str) -> None:
+def test_authorized_operations_are_sent_on_demand(bootstrap: str, topic: str) -> None:
     assert operations_v8(bootstrap, topic, is_asked=True) == (ALL_ON_A_TOPIC, ALL_ON_THE_CLUSTER)
     assert operations_v8(bootstrap, topic, is_asked=False) == (NOT_ASKED, NOT_ASKED)
 
@@ -264,7 +263,7 @@ def test_only_brokers_are_described_here(peer: Peer, endpoint_type: int, error: 
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_every_version_tells_the_same_apis(peer: Peer, bootstrap: str, version: int) -> None:
+def test_every_version_lists_the_same_apis(peer: Peer, bootstrap: str, version: int) -> None:
     answer = peer.ask(ApiVersionsRequest(client_software_name="conformance", client_software_version="1.0"), version)
     assert answer.error_code == 0
     told = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}

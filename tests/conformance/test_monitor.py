@@ -15,14 +15,14 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from prometheus_client.parser import text_string_to_metric_families
-
-from conformance.conftest import NewTopic
-from conformance.waiting import eventually
-from conftest import ottla_command
-from webhooks import Inbox
+from tests.conformance.conftest import NewTopic
+from tests.conformance.waiting import eventually
+from tests.conftest import ottla_command
+from tests.webhooks import Inbox
 
 ADDRESS = re.compile(r"monitor of default \(\S+\): (http://\S+)")
 SECONDS_MAX = 30.0
+ALERT_SECONDS_MAX = 120.0  # something must be left to read for more than a minute
 CONFIG = """
 intervals: 3
 min-distance: 0
@@ -79,7 +79,7 @@ def inbox() -> Iterator[Inbox]:
     made.close()
 
 
-def test_verdicts_of_a_real_group_change_and_are_told_once(
+def test_verdicts_of_a_real_group_change_and_are_reported_once(
     bootstrap: str, new_topic: NewTopic, coordinator: None, inbox: Inbox, tmp_path: Path
 ) -> None:
     topic = new_topic()
@@ -102,7 +102,7 @@ def test_verdicts_of_a_real_group_change_and_are_told_once(
     try:
 
         def partition_is(status: str, place: int | None = None) -> bool:
-            """While somebody commits `place` again and again, if one is given."""
+            """While a consumer commits `place` again and again, if one is given."""
             if place is not None:
                 commit(place)
             partitions = monitor.status(group).get("partitions")
@@ -114,11 +114,11 @@ def test_verdicts_of_a_real_group_change_and_are_told_once(
         assert eventually(lambda: monitor.status(group)["complete"] == 1.0 or bool(commit(10)), SECONDS_MAX)
         assert (monitor.status(group)["status"], monitor.status(group)["totallag"]) == ("OK", 0)
 
-        produce(5)  # nobody reads them, though somebody commits
+        produce(5)  # no consumer reads them, though one commits
         assert eventually(lambda: partition_is("STALL", 10), SECONDS_MAX)
         found = monitor.status(group)
         assert (found["status"], found["totallag"], found["maxlag"]["topic"]) == ("ERR", 5, topic)
-        assert eventually(lambda: partition_is("STOP"), SECONDS_MAX)  # nobody commits any more
+        assert eventually(lambda: partition_is("STOP"), SECONDS_MAX)  # the commits have ended
         metrics = {
             (sample.name, sample.labels.get("consumer_group") or sample.labels.get("group")): sample.value
             for family in text_string_to_metric_families(monitor.get("/metrics")[1])
@@ -126,7 +126,7 @@ def test_verdicts_of_a_real_group_change_and_are_told_once(
         }
         assert metrics["consumer_lag", group] == metrics["burrow_kafka_consumer_lag_total", group] == 5
         assert metrics["burrow_kafka_topic_partition_status", group] == 4
-        assert eventually(lambda: len(inbox.texts) == 1, SECONDS_MAX)
+        assert eventually(lambda: len(inbox.texts) == 1, ALERT_SECONDS_MAX)
         assert inbox.texts[0].startswith(f"OPEN stuck: group {group} (default): ERR")
 
         assert monitor.stop() == 0  # a restart tells nothing twice, and forgets nothing
@@ -190,7 +190,7 @@ def test_transactions_count_when_committed_and_what_is_deleted_goes(
         monitor.process.wait(timeout=30)
 
 
-def test_half_open_connections_keep_nobody_out(bootstrap: str, inbox: Inbox, tmp_path: Path) -> None:
+def test_half_open_connections_block_no_other_client(bootstrap: str, inbox: Inbox, tmp_path: Path) -> None:
     """More than the server takes at all, and none of them asks anything."""
     config = tmp_path / "monitor.yaml"
     port = inbox.port

@@ -9,8 +9,7 @@ from kafka.protocol.admin import (
     ElectLeadersRequest,
     ListPartitionReassignmentsRequest,
 )
-
-from conformance.peer import Peer
+from tests.conformance.peer import Peer
 
 PREFERRED, UNCLEAN, NONSENSE = 0, 1, 7
 UNKNOWN, INVALID_ASSIGNMENT, INVALID_REQUEST, NOT_NEEDED, NO_MOVE = 3, 39, 42, 84, 85
@@ -39,7 +38,7 @@ def elected(answer: Any) -> list[tuple[str, int, tuple[int, str | None]]]:
 
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("kind", [PREFERRED, UNCLEAN])
-def test_nobody_else_can_lead(peer: Peer, topic: str, version: int, kind: int) -> None:
+def test_no_other_replica_can_lead(peer: Peer, topic: str, version: int, kind: int) -> None:
     answer = elect(peer, kind, version, (topic, [9, 0, 0]), ("not-there", [0]))
     assert answer.error_code == 0
     assert elected(answer) == [
@@ -51,7 +50,7 @@ def test_nobody_else_can_lead(peer: Peer, topic: str, version: int, kind: int) -
     assert elect(peer, kind, version).replica_election_results == []
 
 
-def test_of_all_partitions_only_those_are_told_that_need_it(peer: Peer, topic: str) -> None:
+def test_an_election_of_all_partitions_reports_only_changed_ones(peer: Peer, topic: str) -> None:
     request = ElectLeadersRequest(election_type=PREFERRED, topic_partitions=None, timeout_ms=10_000)
     answer = peer.ask(request, 2)
     assert topic in [row.topic for row in answer.replica_election_results]

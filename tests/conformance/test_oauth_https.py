@@ -1,4 +1,4 @@
-"""Tokens of an identity provider over HTTPS, whose certificate only its own authority vouches for: real clients, a real
+"""Tokens of an identity provider over HTTPS, with a certificate of a private authority: real clients, a real
 broker, and what goes on while the provider is away."""
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from tests.certificates import Authority
+from tests.conformance.java_tools import JavaTools
+from tests.conformance.kerberos_realm import noted
+from tests.conformance.test_sasl import librdkafka_round_trip
+from tests.conftest import FOREIGN_BOOTSTRAP
 
-from conformance.java_tools import JavaTools
-from conformance.kerberos_realm import noted
-from conformance.test_sasl import librdkafka_round_trip
-from conftest import FOREIGN_BOOTSTRAP
 from ottla.client.client import Client
 from ottla.client.errors import ClientError
-from ottla.client.java_properties import translate
-from ottla.security.sasl.client_logins import client_login
+from ottla.client.librdkafka_properties import translate
+from ottla.security.sasl.client_authenticator import client_login
 from ottla.testing.broker import Broker
 
 pytestmark = pytest.mark.skipif(bool(FOREIGN_BOOTSTRAP), reason="its listeners are not ours to set")
@@ -38,7 +38,7 @@ WAIT_SECONDS_MAX = 20
 
 
 class Provider:
-    """Gives tokens to whoever knows the secret, and shows the key that they are signed with."""
+    """Issues tokens to clients that know the secret, and publishes the key that signs them."""
 
     def __init__(self, folder: Path) -> None:
         self.key = ec.generate_private_key(ec.SECP256R1())
@@ -123,7 +123,7 @@ class Place(NamedTuple):
         return Client(self.broker.bootstrap_servers, login=client_login(self.properties(**words)))
 
     def let_in_again(self) -> None:
-        """Returns when the broker has read the keys anew: after a failure it waits a little."""
+        """Returns when the broker has read the keys again: after a failure it waits a little."""
         deadline = time.monotonic() + WAIT_SECONDS_MAX
         while True:
             try:
@@ -181,7 +181,7 @@ def test_clients_get_their_tokens_and_brokers_the_keys(
     assert all(place.provider.asked.values())
 
 
-def test_without_the_provider_old_logins_go_on_and_tokens_that_are_there_let_in(place: Place) -> None:
+def test_without_the_provider_sessions_continue_and_issued_tokens_are_accepted(place: Place) -> None:
     login = client_login(place.properties())
     with Client(place.broker.bootstrap_servers, login=login) as client:
         assert client.cluster().brokers
@@ -190,7 +190,7 @@ def test_without_the_provider_old_logins_go_on_and_tokens_that_are_there_let_in(
         assert client.cluster().brokers, "an old login goes on"
         with Client(place.broker.bootstrap_servers, login=login) as other:
             assert other.cluster().brokers, "the token is still good, and so are the keys"
-        noted(place.broker, "the keys of the identity provider cannot be read")
+        noted(place.broker, "cannot read the keys of the identity provider")
         with (
             pytest.raises(ClientError, match=r"no token: .* cannot be read: Connection refused"),
             place.client() as new,
@@ -202,7 +202,7 @@ def test_without_the_provider_old_logins_go_on_and_tokens_that_are_there_let_in(
         assert place.provider.asked["/keys"] > asked["/keys"]
 
 
-def test_who_is_not_who_he_says_is_not_let_in(place: Place, tmp_path: Path) -> None:
+def test_an_untrusted_certificate_or_a_wrong_secret_gives_no_token(place: Place, tmp_path: Path) -> None:
     other = Authority().certificate_pem(tmp_path / "other.pem")
     with (
         pytest.raises(ClientError, match=r"no token: .* TLS: .*(not trusted|certificate)") as untrusted,

@@ -4,8 +4,7 @@ import time
 
 import pytest
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequest
-
-from conformance.peer import (
+from tests.conformance.peer import (
     EARLIEST,
     EARLIEST_LOCAL,
     LATEST,
@@ -14,7 +13,7 @@ from conformance.peer import (
     Peer,
     list_offsets_request,
 )
-from conformance.raw_batches import GZIP, batch, record
+from tests.conformance.raw_batches import GZIP, batch, record
 
 UNKNOWN_TOPIC_OR_PARTITION, UNSUPPORTED_VERSION, INVALID_REQUEST, UNKNOWN_LEADER_EPOCH = 3, 35, 42, 75
 EARLIEST_PENDING_UPLOAD = -6
@@ -115,7 +114,7 @@ def test_list_offsets_checks_the_leader_epoch(peer: Peer, topic: str, epoch: int
 
 
 @pytest.mark.parametrize("isolation_level", [0, 1])
-def test_both_isolation_levels_end_alike_without_transactions(
+def test_both_isolation_levels_have_the_same_end_without_transactions(
     peer: Peer, dated_topic: str, isolation_level: int
 ) -> None:
     answer = peer.ask(list_offsets_request(dated_topic, LATEST, isolation_level=isolation_level), 8)

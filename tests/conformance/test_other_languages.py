@@ -1,6 +1,6 @@
 """Clients that need node or go: `pytest -m other_languages` (a bare machine has neither).
 
-Each through two doors: that of everybody, and SASL_SSL with a login by SCRAM. Java's checks go through the second, too.
+Each over two listeners: PLAINTEXT, and SASL_SSL with a SCRAM login. The Java checks use the second one, too.
 """
 
 import json
@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests.conformance.registry_node import RegistryNode
+from tests.conformance.test_java import EXPECTED, run_checks
+from tests.conftest import FOREIGN_BOOTSTRAP
 
-from conformance.registry_node import RegistryNode
-from conformance.test_java import EXPECTED, run_checks
-from conftest import FOREIGN_BOOTSTRAP
-from ottla.client.opening import open_client
-from ottla.client.quotas import Upsertion, alter_scram
+from ottla.client.client import open_client
+from ottla.client.quotas import ScramUpsertion, alter_scram
 from ottla.security.secure_folder import ADMIN
 from ottla.testing.broker import Broker
 
@@ -27,23 +27,23 @@ HERE = Path(__file__).parent
 RUN_SECONDS_MAX = 300
 
 
-class Door(NamedTuple):
-    """Where clients connect, and what they need for it."""
+class Endpoint(NamedTuple):
+    """The address of a listener and the environment variables of its clients."""
 
     bootstrap: str
     environment: dict[str, str]
 
 
 @pytest.fixture(scope="session")
-def secured_door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+def secured_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
     with Broker(security="SASL_SSL") as broker:
         assert broker.security is not None
         password = broker.security.folder.password(ADMIN)
         with open_client(broker.bootstrap_servers, broker.security.properties) as client:
-            alter_scram(client, ADMIN, [Upsertion("SCRAM-SHA-512", 4096, password.encode())], [])
-        properties = tmp_path_factory.mktemp("door") / "client.properties"
+            alter_scram(client, ADMIN, [ScramUpsertion("SCRAM-SHA-512", 4096, password.encode())], [])
+        properties = tmp_path_factory.mktemp("endpoint") / "client.properties"
         properties.write_text("".join(f"{name}={value}\n" for name, value in broker.security.properties.items()))
-        yield Door(
+        yield Endpoint(
             broker.bootstrap_servers,
             {
                 "OTTLA_TEST_CA": str(broker.security.folder.authority_file),
@@ -55,18 +55,18 @@ def secured_door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
 
 
 @pytest.fixture(params=["PLAINTEXT", "SASL_SSL"])
-def door(request: pytest.FixtureRequest) -> Door:
+def endpoint(request: pytest.FixtureRequest) -> Endpoint:
     if request.param == "PLAINTEXT":
-        return Door(request.getfixturevalue("bootstrap"), {})
+        return Endpoint(request.getfixturevalue("bootstrap"), {})
     if FOREIGN_BOOTSTRAP:
         pytest.skip("its listeners are not ours to set")
-    found: Door = request.getfixturevalue("secured_door")
+    found: Endpoint = request.getfixturevalue("secured_endpoint")
     return found
 
 
-def run(command: list[str], folder: Path, door: Door | None = None) -> str:
+def run(command: list[str], folder: Path, endpoint: Endpoint | None = None) -> str:
     assert shutil.which(command[0]), f"{command[0]} is not installed"
-    environment = {**os.environ, **(door.environment if door is not None else {})}
+    environment = {**os.environ, **(endpoint.environment if endpoint is not None else {})}
     done = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, timeout=RUN_SECONDS_MAX, check=False, env=environment
     )
@@ -76,14 +76,16 @@ def run(command: list[str], folder: Path, door: Door | None = None) -> str:
 
 @pytest.fixture
 def workshop(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    """A copy of the sources: what npm and go download does not belong into the project."""
+    """A copy of the sources, so that npm and go download nothing into the project."""
     return Path(shutil.copytree(HERE / request.param, tmp_path / request.param))
 
 
 @pytest.mark.parametrize("workshop", ["kafkajs"], indirect=True)
-def test_kafkajs(workshop: Path, door: Door, topic_name: str) -> None:
+def test_kafkajs(workshop: Path, endpoint: Endpoint, topic_name: str) -> None:
     run(["npm", "install", "--no-audit", "--no-fund", "--silent"], workshop)
-    seen: dict[str, Any] = json.loads(run(["node", "round_trip.js", door.bootstrap, topic_name], workshop, door))
+    seen: dict[str, Any] = json.loads(
+        run(["node", "round_trip.js", endpoint.bootstrap, topic_name], workshop, endpoint)
+    )
     assert seen == {
         "created": True,
         "createdAgain": False,
@@ -92,7 +94,7 @@ def test_kafkajs(workshop: Path, door: Door, topic_name: str) -> None:
         "offsets": [[0, "0", "26"], [1, "0", "25"]],
         "later": [[0, "26"], [1, "25"]],
         "partitions": 2,
-        "brokers": [[1, door.bootstrap]],
+        "brokers": [[1, endpoint.bootstrap]],
         "controller": 1,
         "retention": ["777777"],
         "listed": True,
@@ -100,9 +102,9 @@ def test_kafkajs(workshop: Path, door: Door, topic_name: str) -> None:
 
 
 @pytest.mark.parametrize("workshop", ["kafkajs"], indirect=True)
-def test_kafkajs_in_groups_and_transactions(workshop: Path, door: Door, topic_name: str) -> None:
+def test_kafkajs_in_groups_and_transactions(workshop: Path, endpoint: Endpoint, topic_name: str) -> None:
     run(["npm", "install", "--no-audit", "--no-fund", "--silent"], workshop)
-    assert json.loads(run(["node", "groups.js", door.bootstrap, topic_name], workshop, door)) == {
+    assert json.loads(run(["node", "groups.js", endpoint.bootstrap, topic_name], workshop, endpoint)) == {
         "read": 100,
         "copied": 100,
         "aborted": True,
@@ -116,9 +118,9 @@ def test_kafkajs_in_groups_and_transactions(workshop: Path, door: Door, topic_na
 
 
 @pytest.mark.parametrize("workshop", ["franz_go"], indirect=True)
-def test_franz_go(workshop: Path, door: Door, topic_name: str) -> None:
+def test_franz_go(workshop: Path, endpoint: Endpoint, topic_name: str) -> None:
     run(["go", "mod", "tidy"], workshop)
-    seen: dict[str, Any] = json.loads(run(["go", "run", ".", door.bootstrap, topic_name], workshop, door))
+    seen: dict[str, Any] = json.loads(run(["go", "run", ".", endpoint.bootstrap, topic_name], workshop, endpoint))
     already_there = seen.pop("created again")
     assert already_there.startswith("TOPIC_ALREADY_EXISTS")
     assert seen == {
@@ -138,9 +140,9 @@ def test_franz_go(workshop: Path, door: Door, topic_name: str) -> None:
 
 
 @pytest.mark.parametrize("workshop", ["sarama"], indirect=True)
-def test_sarama(workshop: Path, door: Door, topic_name: str) -> None:
+def test_sarama(workshop: Path, endpoint: Endpoint, topic_name: str) -> None:
     run(["go", "mod", "tidy"], workshop)
-    assert json.loads(run(["go", "run", ".", door.bootstrap, topic_name], workshop, door)) == {
+    assert json.loads(run(["go", "run", ".", endpoint.bootstrap, topic_name], workshop, endpoint)) == {
         "read": 300,
         "copied": 300,
         "committed": 300,
@@ -150,9 +152,9 @@ def test_sarama(workshop: Path, door: Door, topic_name: str) -> None:
 
 
 @pytest.mark.skipif(bool(FOREIGN_BOOTSTRAP), reason="its listeners are not ours to set")
-def test_java_over_sasl_ssl(secured_door: Door, kafka_jars: Path, tmp_path: Path) -> None:
+def test_java_over_sasl_ssl(secured_endpoint: Endpoint, kafka_jars: Path, tmp_path: Path) -> None:
     """All of test_java.py once more."""
-    found = run_checks(secured_door.bootstrap, "secured", kafka_jars, tmp_path, secured_door.environment)
+    found = run_checks(secured_endpoint.bootstrap, "secured", kafka_jars, tmp_path, secured_endpoint.environment)
     failed = {name: line["error"] for name, line in found.items() if "error" in line}
     assert not failed
     assert {name: found[name]["result"] for name in EXPECTED} == EXPECTED

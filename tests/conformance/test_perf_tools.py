@@ -8,11 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from conformance.in_process import run_here
-from conformance.java_tools import JavaTools
-from conformance.peer import Peer
-from conformance.test_tools import Result, command_of, on_a_terminal, run
+from tests.conformance.in_process import run_here
+from tests.conformance.java_tools import JavaTools
+from tests.conformance.peer import Peer
+from tests.conformance.test_tools import Result, command_of, on_a_terminal, run
 
 PRODUCER_PERF = "kafka-producer-perf-test.sh"
 CONSUMER_PERF = "kafka-consumer-perf-test.sh"
@@ -184,7 +183,7 @@ def test_the_consumers_row_has_kafkas_form(java: JavaTools, bootstrap: str, load
     assert ROW.fullmatch(hidden[1])
 
 
-def test_too_few_records_are_told_after_the_time_out(bootstrap: str, loaded: str) -> None:
+def test_too_few_records_are_reported_after_the_timeout(bootstrap: str, loaded: str) -> None:
     found = consume_load(bootstrap, loaded, "--num-records", "5000", "--timeout", "300", "--hide-header")
     assert found.code == 0
     assert found.out.splitlines()[0] == (
@@ -242,7 +241,7 @@ def test_bad_command_lines_of_the_consumer_are_refused_in_kafkas_words(java: Jav
         ("ottla", "perf consume t --bootstrap-server 127.0.0.1:1"),
     ],
 )
-def test_what_cannot_run_ends_with_one_line(name: str, arguments: str) -> None:
+def test_impossible_runs_end_with_one_line(name: str, arguments: str) -> None:
     refused = run(name, *arguments.split())
     assert (refused.code, refused.err.count("\n")) == (1, 1)
 

@@ -6,10 +6,9 @@ import uuid
 import pytest
 from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.producer import ProduceRequest
-
-from conformance.conftest import NewTopic
-from conformance.peer import PRODUCE_BY_ID, PRODUCE_BY_NAME, Peer, produce_request
-from conformance.raw_batches import GZIP, LOG_APPEND_TIME, LZ4, NONE, SNAPPY, ZSTD, batch, record
+from tests.conformance.conftest import NewTopic
+from tests.conformance.peer import PRODUCE_BY_ID, PRODUCE_BY_NAME, Peer, produce_request
+from tests.conformance.raw_batches import GZIP, LOG_APPEND_TIME, LZ4, NONE, SNAPPY, ZSTD, batch, record
 
 UNKNOWN_TOPIC_OR_PARTITION, MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, UNKNOWN_TOPIC_ID = 3, 10, 32, 100
 ONE_HOUR_MS = 3_600_000

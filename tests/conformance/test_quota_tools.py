@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import pytest
 from confluent_kafka import Producer
+from tests.conformance.conftest import ALL_RIGHTS, broker_of_module
+from tests.conformance.java_tools import JavaTools
+from tests.conformance.waiting import eventually
+from tests.conftest import Broker
 
-from conformance.conftest import ALL_RIGHTS, broker_of_module
-from conformance.java_tools import JavaTools
-from conformance.waiting import eventually
-from conftest import Broker
 from ottla import testing
 from ottla.cli.kafka_scripts import run_script
 from ottla.cli.main import main
@@ -182,7 +182,7 @@ def test_ottla_quotas_sets_lists_and_removes(address: str) -> None:
     gone = ottla(address, "quotas", "remove", *entity)
     assert (gone.code, gone.err) == (
         1,
-        "ottla quotas: there is no limit of user ottla-u, each client: ottla quotas list\n",
+        "ottla quotas: user ottla-u, each client has no limit: ottla quotas list\n",
     )
     wrong = ottla(address, "quotas", "set", "--user", "u", "producer_byte_rat=1")
     assert (wrong.code, "did you mean producer_byte_rate?" in wrong.err) == (2, True)
@@ -219,7 +219,7 @@ def test_a_file_is_applied_compared_and_written_again(address: str, tmp_path: Pa
 
 
 @pytest.mark.needs_ottla
-def test_top_and_suggest_name_who_is_held_up_and_by_which_rule() -> None:
+def test_top_and_suggest_name_throttled_clients_and_their_rules() -> None:
     quotas = [{"client": "greedy", "producer_byte_rate": 1_000}]
     with testing.broker({"ottla.metrics.port": 0}, topics=["orders"], quotas=quotas) as kafka:
         (url,) = re.findall(r"http://[0-9.]+:[0-9]+", kafka.logs)
@@ -249,7 +249,7 @@ def test_top_and_suggest_name_who_is_held_up_and_by_which_rule() -> None:
 
 
 def without(text: str, words: str) -> str:
-    """Sections whose last entry is gone are still there, and empty."""
+    """A section stays, empty, after its last entry is deleted."""
     lines = [line for line in text.splitlines() if words not in line]
     following = [*lines[1:], ""]
     return "".join(

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka.protocol.admin import AlterClientQuotasRequest, DescribeClientQuotasRequest
-
-from conformance.config_requests import SET, TOPIC, change
-from conformance.conftest import NewTopic
-from conformance.peer import Peer
-from conformance.waiting import eventually
+from tests.conformance.config_requests import SET, TOPIC, change
+from tests.conformance.conftest import NewTopic
+from tests.conformance.peer import Peer
+from tests.conformance.waiting import eventually
 
 VERSIONS = (0, 1)
 SLOW = 20_000.0  # bytes a second: eleven seconds' worth is little
@@ -71,7 +70,7 @@ def test_rules_are_set_shown_and_taken_away(peer: Peer, version: int) -> None:
 
 
 class Greedy:
-    """Settings of a client that has a rule of its own, and what it is told."""
+    """Settings of a client with its own quota, and the throttle times that it gets."""
 
     def __init__(self, bootstrap: str, peer: Peer, key: str) -> None:
         self.name = f"greedy-{uuid.uuid4().hex[:8]}"
@@ -89,7 +88,7 @@ class Greedy:
         assert alter(self._peer, [("client-id", self.name)], {self._key: None}) == [(0, None)]
 
 
-def test_a_producer_is_held_up(bootstrap: str, peer: Peer, topic: str) -> None:
+def test_a_producer_is_throttled(bootstrap: str, peer: Peer, topic: str) -> None:
     greedy = Greedy(bootstrap, peer, "producer_byte_rate")
     producer = Producer({**greedy.settings, "linger.ms": 0, "batch.num.messages": 1})
     for _ in range(40):
@@ -100,8 +99,8 @@ def test_a_producer_is_held_up(bootstrap: str, peer: Peer, topic: str) -> None:
     assert producer.flush(60) == 0
 
 
-@pytest.mark.needs_ottla  # with Kafka, who is held up stays so for the time that he was told
-def test_a_consumer_is_held_up_and_goes_on_without_the_rule(bootstrap: str, peer: Peer, topic: str) -> None:
+@pytest.mark.needs_ottla  # Kafka keeps a throttled client muted for the whole announced time
+def test_a_consumer_is_throttled_until_the_rule_is_deleted(bootstrap: str, peer: Peer, topic: str) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "batch.num.messages": 1})
     for _ in range(40):
         producer.produce(topic, b"x" * MESSAGE_BYTES)
@@ -127,7 +126,7 @@ def test_a_consumer_is_held_up_and_goes_on_without_the_rule(bootstrap: str, peer
 
 
 @pytest.mark.needs_ottla
-def test_an_idempotent_producer_goes_on_after_a_topic_has_refused_its_records(
+def test_an_idempotent_producer_continues_after_a_topic_has_refused_its_records(
     bootstrap: str, peer: Peer, new_topic: NewTopic
 ) -> None:
     topic = new_topic()
@@ -158,7 +157,7 @@ def test_an_idempotent_producer_goes_on_after_a_topic_has_refused_its_records(
     assert stored == outcomes.count(None), (stored, refused)
 
 
-def test_topics_that_come_to_be_by_asking_count_for_who_asks(
+def test_auto_created_topics_count_for_the_client_that_requested_them(
     bootstrap: str, peer: Peer, topic_names: Callable[[], str]
 ) -> None:
     """Eleven seconds' worth of them at once, and then one a second, as Apache Kafka: the others stay unknown."""

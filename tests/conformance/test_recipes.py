@@ -31,10 +31,9 @@ from examples.consumers.positions import place_of
 from examples.consumers.prefetch import PrefetchQueue
 from examples.consumers.static_member import static_member
 from kafka import TopicPartition
-
-from conformance.conftest import NewTopic
-from conformance.peer import Peer
-from conformance.recipes import (
+from tests.conformance.conftest import NewTopic
+from tests.conformance.peer import Peer
+from tests.conformance.recipes import (
     WAIT_SECONDS,
     Crash,
     Failing,
@@ -54,7 +53,7 @@ from conformance.recipes import (
     shares,
     value_of,
 )
-from conformance.waiting import eventually
+from tests.conformance.waiting import eventually
 
 REFUSED = r"UNKNOWN_MEMBER|ILLEGAL_GENERATION|_STATE|MAX_POLL"
 IMPATIENT = {"session_timeout_ms": 1000, "max_poll_interval_ms": 1000, "heartbeat_interval_ms": 200}
@@ -66,7 +65,7 @@ pytestmark = pytest.mark.ottla(settings={"group.min.session.timeout.ms": 1000})
 
 @pytest.fixture(scope="module")
 def bootstrap(request: pytest.FixtureRequest) -> str:
-    """A broker whose groups begin without the initial delay; the topics of the tests are made there too."""
+    """A broker without the initial rebalance delay; the topics of the tests are created there too."""
     if FOREIGN_BOOTSTRAP:
         return FOREIGN_BOOTSTRAP
     return str(request.getfixturevalue("ottla_broker_module").bootstrap_servers)
@@ -211,9 +210,7 @@ def test_auto_commit_repeats_what_was_handled_when_the_crash_came_first(bootstra
 # ---- rebalances
 
 
-def test_what_was_handled_is_committed_just_before_a_partition_goes_to_another_member(
-    bootstrap: str, new_topic: NewTopic
-) -> None:
+def test_handled_records_are_committed_before_a_partition_is_reassigned(bootstrap: str, new_topic: NewTopic) -> None:
     topic = new_topic(4)
     group = settings(bootstrap)
     group_id = str(group["group.id"])
@@ -275,7 +272,7 @@ def test_a_paused_partition_waits_and_the_others_and_the_group_do_not(bootstrap:
         assert members(bootstrap, str(group["group.id"])) == joined
 
 
-def test_a_static_member_that_comes_back_finds_its_partitions_and_nobody_notices(
+def test_a_static_member_that_comes_back_keeps_its_partitions_without_rebalance(
     bootstrap: str, new_topic: NewTopic
 ) -> None:
     topic = new_topic(2)
@@ -300,7 +297,7 @@ def test_a_static_member_that_comes_back_finds_its_partitions_and_nobody_notices
 
 
 def test_a_member_that_works_too_long_loses_its_partition_and_its_commit(bootstrap: str, topic: str) -> None:
-    """A slow handler is no dead process, but the group cannot tell: it gives the partition to somebody who polls."""
+    """A slow handler is no dead process, but the group cannot tell: it assigns the partition to a member that polls."""
     send(bootstrap, topic, numbered(2))
     group = settings(bootstrap, **IMPATIENT)
     group |= delivery.BY_HAND
@@ -491,7 +488,7 @@ def test_events_that_were_sent_twice_are_handled_once(bootstrap: str, topic: str
     assert deduplicator.forget_old(round(time.time() * 1000) + 60_000) == 3
 
 
-# ---- who reads what
+# ---- assignment of partitions
 
 
 def test_a_group_shares_messages_and_every_subscriber_of_a_broadcast_gets_all(
@@ -499,13 +496,13 @@ def test_a_group_shares_messages_and_every_subscriber_of_a_broadcast_gets_all(
 ) -> None:
     topic = new_topic(2)
     send(bootstrap, topic, numbered(10))
-    everybody = {name: Seen() for name in ("ann", "bob")}
+    handlers = {name: Seen() for name in ("ann", "bob")}
     shared = Seen()
     work = str(settings(bootstrap)["group.id"])
 
     def run(stop: threading.Event, name: str) -> None:
         for message in broadcast.broadcast(bootstrap, topic, stop, f"{topic}-{name}"):
-            everybody[name](message)
+            handlers[name](message)
 
     def share_work(stop: threading.Event) -> None:
         for message in broadcast.work_queue(bootstrap, topic, stop, work):
@@ -518,11 +515,11 @@ def test_a_group_shares_messages_and_every_subscriber_of_a_broadcast_gets_all(
         Running(share_work),
     ):
         assert sorted(shared.wait(10), key=int) == numbered(10)
-        for seen in everybody.values():
+        for seen in handlers.values():
             assert sorted(seen.wait(10), key=int) == numbered(10)
 
 
-def test_push_mode_follows_the_newest_and_pull_mode_begins_where_it_is_told(bootstrap: str, topic: str) -> None:
+def test_push_mode_follows_new_records_and_pull_mode_starts_at_the_given_offset(bootstrap: str, topic: str) -> None:
     send(bootstrap, topic, numbered(5))
     seen = Seen()
     with Running(lambda stop: push_and_pull.follow_newest(bootstrap, topic, seen, stop)):

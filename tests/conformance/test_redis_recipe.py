@@ -7,11 +7,10 @@ import redis
 from confluent_kafka import Message
 from examples.consumers import push_and_pull
 from examples.consumers.redis_offsets import RedisConsumer
-
-from conformance.conftest import NewTopic
-from conformance.recipes import WAIT_SECONDS, Crash, Failing, Running, numbered, send, settings, value_of
-from conformance.redis_server import RedisServer
-from conformance.waiting import eventually
+from tests.conformance.conftest import NewTopic
+from tests.conformance.recipes import WAIT_SECONDS, Crash, Failing, Running, numbered, send, settings, value_of
+from tests.conformance.redis_server import RedisServer
+from tests.conformance.waiting import eventually
 
 
 def add(transaction: "redis.client.Pipeline", message: Message) -> None:
@@ -45,7 +44,7 @@ def test_redis_holds_every_result_once_whatever_crashes(
         execute = redis.client.Pipeline.execute
 
         def executed_and_lost(transaction: "redis.client.Pipeline", raise_on_error: bool = True) -> list[object]:
-            """Redis dies behind the first transaction: it was executed, and nobody is told."""
+            """Redis dies after the first transaction: it was executed, but no answer is sent."""
             execute(transaction, raise_on_error)
             monkeypatch.setattr(redis.client.Pipeline, "execute", execute)
             server.kill9()

@@ -1,4 +1,4 @@
-"""Somebody who may not: what producers' tools tell him, and what the doctor finds with his login (F11, F12)."""
+"""A user without rights: what the producer tools report, and what the doctor finds with the same login (F11, F12)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests.conformance.waiting import eventually
+from tests.conftest import FOREIGN_BOOTSTRAP, free_port, ottla_command
 
-from conformance.waiting import eventually
-from conftest import FOREIGN_BOOTSTRAP, free_port, ottla_command
 from ottla.testing.broker import Broker
 
 pytestmark = pytest.mark.skipif(bool(FOREIGN_BOOTSTRAP), reason="its listeners are not ours to set")
@@ -40,7 +40,7 @@ class Scene(NamedTuple):
     def findings(self, *words: str) -> list[Any]:
         found = json.loads(self.run("doctor", "--json", *words).stdout)["findings"]
         return [
-            (each["severity"], each["case"], each["what"]) for each in found if "may not look at" not in each["what"]
+            (each["severity"], each["case"], each["what"]) for each in found if "may not describe" not in each["what"]
         ]
 
 
@@ -70,7 +70,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
         yield Scene(broker, address, config)
 
 
-def test_who_may_not_is_told_what_and_the_doctor_why(scene: Scene) -> None:
+def test_producers_report_missing_rights_and_the_doctor_the_reason(scene: Scene) -> None:
     told = (
         "User:bob is not authorized to write to topic orders. "
         "Allow it with: ottla acls add --allow User:bob --producer --topic orders"

@@ -22,12 +22,11 @@ from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSe
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-
-from certificates import Authority
-from conformance.conftest import NewTopic
-from conformance.registry_node import SECONDS_MAX
-from conformance.registry_node import RegistryNode as Node
-from conftest import ottla_command
+from tests.certificates import Authority
+from tests.conformance.conftest import NewTopic
+from tests.conformance.registry_node import SECONDS_MAX
+from tests.conformance.registry_node import RegistryNode as Node
+from tests.conftest import ottla_command
 
 ORDER = '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}'
 STORED = '{"type":"record","name":"Order","fields":[{"name":"id","type":"long"}]}'
@@ -82,7 +81,7 @@ def test_serializers_of_three_formats(node: Node) -> None:
     assert AvroDeserializer(node.client)(data, heads) == "a text"
 
 
-def test_a_life_of_a_subject_and_what_stands_in_the_topic(bootstrap: str, topic_name: str) -> None:
+def test_a_subject_is_created_changed_and_deleted_and_the_topic_records_it(bootstrap: str, topic_name: str) -> None:
     node = Node(bootstrap, topic_name)
     client, subject = node.client, "orders-value"
     assert client.register_schema(subject, Schema(ORDER, "AVRO")) == 1
@@ -117,7 +116,7 @@ def test_a_life_of_a_subject_and_what_stands_in_the_topic(bootstrap: str, topic_
 
 
 def test_two_nodes_on_one_topic_never_give_an_id_twice(node: Node, bootstrap: str) -> None:
-    """One of them writes, and whoever was answered finds his schema on both."""
+    """One of them writes, and a registered schema is found on both."""
     other = Node(bootstrap, node.topic)
     ids: dict[str, int] = {}
 
@@ -147,7 +146,7 @@ def test_two_nodes_on_one_topic_never_give_an_id_twice(node: Node, bootstrap: st
 
 
 def test_logins_and_rights_over_tls(bootstrap: str, topic_name: str, tmp_path: Path) -> None:
-    """Two nodes, so that what one is told travels to the other with the login of who asked."""
+    """Two nodes, so that requests are forwarded with the login of the client."""
     authority = Authority()
     trusted = authority.certificate_pem(tmp_path / "trusted.pem")
     own = authority.issue("registry").pem(tmp_path / "own.pem")
@@ -208,7 +207,7 @@ def test_a_topic_that_would_lose_schemas_is_not_used(
     assert said in done.stderr
 
 
-def test_a_topic_that_was_made_anew_ends_the_node(bootstrap: str, new_topic: NewTopic) -> None:
+def test_a_recreated_topic_stops_the_node(bootstrap: str, new_topic: NewTopic) -> None:
     topic = new_topic(cleanup_policy="compact")
     made = Node(bootstrap, topic)
     made.client.register_schema("s", Schema('"int"', "AVRO"))
@@ -223,7 +222,7 @@ def test_a_topic_that_was_made_anew_ends_the_node(bootstrap: str, new_topic: New
     producer.flush()
     _, said = made.process.communicate(timeout=SECONDS_MAX)
     assert made.process.returncode == 1
-    assert "made anew" in said or "is not in the log" in said
+    assert "recreated" in said or "is not in the log" in said
 
 
 def test_the_http_side_under_attack(node: Node) -> None:

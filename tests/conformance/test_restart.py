@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from kafka.protocol.metadata import MetadataRequest
-
-from conformance.peer import Peer, list_offsets_request
-from conformance.raw_batches import batch, read_batches
-from conformance.test_offsets import end_of_epoch
+from tests.conformance.peer import Peer, list_offsets_request
+from tests.conformance.raw_batches import batch, read_batches
+from tests.conformance.test_offsets import end_of_epoch
 
 BrokerFactory = Callable[..., Any]
 

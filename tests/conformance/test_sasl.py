@@ -22,19 +22,19 @@ from confluent_kafka import Consumer, Producer
 from cryptography.hazmat.primitives.asymmetric import ec
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError
+from tests.conformance.java_tools import JavaTools
+from tests.conformance.queries import queried_values
+from tests.conftest import FOREIGN_BOOTSTRAP
 
-from conformance.java_tools import JavaTools
-from conformance.queries import queried_values
-from conftest import FOREIGN_BOOTSTRAP
 from ottla.base.properties import read_properties
 from ottla.client.client import Client
 from ottla.client.configs import Resource, describe_configs
 from ottla.client.errors import ClientError
-from ottla.client.quotas import Upsertion, alter_scram
-from ottla.pipelines.sinks.at_least_once import producer_settings, send_all
+from ottla.client.quotas import ScramUpsertion, alter_scram
+from ottla.pipelines.sinks.at_least_once import producer_settings, send_batches
 from ottla.pipelines.sinks.batch import SinkError
 from ottla.pipelines.sinks.topic import AtLeastOnceTopic, ExactlyOnceTopic
-from ottla.security.sasl.client_logins import client_login
+from ottla.security.sasl.client_authenticator import client_login
 from ottla.testing.broker import Broker
 
 pytestmark = pytest.mark.skipif(bool(FOREIGN_BOOTSTRAP), reason="its listeners are not ours to set")
@@ -88,7 +88,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         broker.settings |= {"listeners": listeners, "listener.security.protocol.map": protocols}
         with broker:
             with Client(broker.bootstrap_servers) as client:
-                alter_scram(client, "admin", [Upsertion(name, 4096, PASSWORD.encode()) for name in SCRAMS], [])
+                alter_scram(client, "admin", [ScramUpsertion(name, 4096, PASSWORD.encode()) for name in SCRAMS], [])
             yield Secured(broker, address, key)
             assert PASSWORD not in broker.logs
 
@@ -283,13 +283,13 @@ def test_our_tools_client_with_every_mechanism(secured: Secured, tmp_path: Path)
             assert client.cluster().brokers[0].port == int(secured.address.rpartition(":")[2])
 
 
-def test_a_query_reads_through_the_same_door(secured: Secured) -> None:
+def test_a_query_reads_with_the_same_login(secured: Secured) -> None:
     """The source of pipelines, without Spark around it: our own wire client logs in there too."""
     librdkafka_round_trip(secured.address, b"query", **login_of("PLAIN"))
     assert b"query" in queried_values(secured.address, "t", login_of("SCRAM-SHA-512"))
 
 
-def test_a_sink_writes_through_the_same_door(secured: Secured) -> None:
+def test_a_sink_writes_with_the_same_login(secured: Secured) -> None:
     """With Java's names for the login, as the source takes them."""
     login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-256"}
     login["sasl.jaas.config"] = f'{SCRAM} username="admin" password="{PASSWORD}";'
@@ -297,7 +297,7 @@ def test_a_sink_writes_through_the_same_door(secured: Secured) -> None:
     sink = AtLeastOnceTopic("t", secured.address, login)
     target = sink.target()
     rows = pa.RecordBatch.from_pydict({"value": [b"one", b"two"]})
-    assert send_all(iter([rows]), producer_settings(sink.client(), target), target) == (2, 0)
+    assert send_batches(iter([rows]), producer_settings(sink.client(), target), target) == (2, 0)
     assert ExactlyOnceTopic("t", secured.address, login).record_count() == before + 2
     with pytest.raises(SinkError, match=r"sasl\.jaas\.config"):
         AtLeastOnceTopic("t", secured.address, {**login, "sasl.jaas.config": "nonsense"}).client()
@@ -323,10 +323,12 @@ def test_tokens_that_are_not_for_us(secured: Secured, tmp_path: Path, claims: di
         (lambda secured: (secured.address, login_of("PLAIN", "falsch")), "Invalid username or password"),
         (lambda secured: (secured.address, login_of("SCRAM-SHA-512", "falsch")), "due to invalid credentials"),
         (lambda secured: (secured.address, {}), "it closed the connection"),
-        (lambda secured: (secured.broker.bootstrap_servers, login_of("PLAIN")), "asks for no login"),
+        (lambda secured: (secured.broker.bootstrap_servers, login_of("PLAIN")), "requires no login"),
     ],
 )
-def test_what_our_tools_say(secured: Secured, make: Callable[[Secured], tuple[str, dict[str, str]]], said: str) -> None:
+def test_our_tools_report_the_cause_of_a_failed_login(
+    secured: Secured, make: Callable[[Secured], tuple[str, dict[str, str]]], said: str
+) -> None:
     address, properties = make(secured)
     with Client(address, login=client_login(properties)) as client, pytest.raises(ClientError, match=said):
         client.cluster()
@@ -415,7 +417,7 @@ def test_users_are_made_listed_and_deleted_by_our_command(secured: Secured, tmp_
         client.cluster()
 
 
-def test_the_logins_of_a_listener_are_not_told(secured: Secured) -> None:
+def test_the_logins_of_a_listener_are_not_described(secured: Secured) -> None:
     with Client(secured.broker.bootstrap_servers) as client:
         found = describe_configs(client, Resource.BROKER, ["1"])["1"]
     assert PASSWORD not in str(found)

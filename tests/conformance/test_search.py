@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from tests.conformance.test_tools import Result
+from tests.conftest import Broker
 
-from conformance.test_tools import Result
-from conftest import Broker
 from ottla.cli.main import main
 
 NewTopic = Callable[..., str]
@@ -84,15 +84,15 @@ def test_windows_masks_and_counts(bootstrap: str, filled: str) -> None:
     assert '""name"": ""***""' in line[1]
 
 
-def test_bad_questions_are_told_in_a_line(bootstrap: str, topic: str) -> None:
+def test_invalid_queries_are_reported_in_one_line(bootstrap: str, topic: str) -> None:
     place = ("--bootstrap-server", bootstrap)
     for words, code, said in (
-        ((topic, "value.a ="), 2, "compared with"),
-        ((topic, "/(/"), 2, "no RE2 expression"),
-        ((topic, "--from", "yesterday"), 2, "no time"),
+        ((topic, "value.a ="), 2, "the value to compare"),
+        ((topic, "/(/"), 2, "not an RE2 expression"),
+        ((topic, "--from", "yesterday"), 2, "is not a time"),
         ((topic, "x", "--partition", "99"), 1, "has no partition 99"),
         (("no-such-topic", "x"), 1, "does not exist"),
-        ((topic, "--registry", "nonsense"), 2, "no address of a registry"),
+        ((topic, "--registry", "nonsense"), 2, "not the address of a registry"),
     ):
         result = run_here("search", *words, *place)
         assert (result.code, result.out) == (code, "")
@@ -101,7 +101,7 @@ def test_bad_questions_are_told_in_a_line(bootstrap: str, topic: str) -> None:
 
 
 @pytest.mark.needs_ottla
-def test_a_damaged_batch_is_told_and_the_rest_is_found(broker_factory: Callable[..., Broker]) -> None:
+def test_a_damaged_batch_is_reported_and_the_rest_is_found(broker_factory: Callable[..., Broker]) -> None:
     broker = broker_factory()
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(3):

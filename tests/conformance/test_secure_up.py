@@ -1,4 +1,4 @@
-"""`ottla up --secure`, `ottla users` and secured brokers of tests, as a person who has never seen them uses them."""
+"""`ottla up --secure`, `ottla users` and secured brokers of tests, used as a beginner would use them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
 from kafka import KafkaConsumer, KafkaProducer
+from tests.conformance.test_tools import SECONDS_MAX, command_of, run, start_and_wait
+from tests.conformance.waiting import first_error
 
-from conformance.test_tools import SECONDS_MAX, command_of, run, start_and_wait
-from conformance.waiting import first_error
 from ottla.testing import Broker, BrokerError
 
 pytestmark = pytest.mark.needs_ottla
@@ -45,7 +45,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     assert tool.stdout is not None
     banner = []
     while not (line := tool.stdout.readline()).startswith("  ottla acls add"):
-        assert line, "the banner ends with the rights of somebody else"
+        assert line, "the banner ends with the rights of another user"
         banner.append(line)
     yield Secured(tool.address, folder / "data", folder / "data" / "security", "".join(banner))  # type: ignore[attr-defined]
     tool.send_signal(signal.SIGINT)
@@ -117,7 +117,7 @@ def test_a_user_is_made_logs_in_and_may_do_what_it_was_given(secured: Secured) -
     assert run("ottla", "users", "remove", "alice", "--yes", *secured.admin).code == 1
 
 
-def test_who_has_no_password_or_trusts_nobody_does_not_get_in(secured: Secured) -> None:
+def test_a_client_without_password_or_trusted_certificate_is_refused(secured: Secured) -> None:
     library = {"bootstrap.servers": secured.address, "security.protocol": "SASL_SSL", "log_level": 0}
     login = {"sasl.mechanism": "PLAIN", "sasl.username": "admin", "sasl.password": "guess"}
     trust = {"ssl.ca.location": str(secured.folder / "ca.pem")}
@@ -127,7 +127,7 @@ def test_who_has_no_password_or_trusts_nobody_does_not_get_in(secured: Secured) 
     assert (plain.code, plain.err.count("\n")) == (1, 1)
 
 
-def test_what_was_secured_once_is_not_opened_to_everybody(secured: Secured) -> None:
+def test_a_secured_folder_is_not_opened_without_login(secured: Secured) -> None:
     refused = run("ottla", "up", "--port", "0", "--data", str(secured.data))
     assert (refused.code, refused.err.count("\n")) == (1, 1)
     assert "ottla up --secure" in refused.err
@@ -178,7 +178,7 @@ def test_a_broker_of_a_test_is_secured_with_one_word(protocol: str) -> None:
         consumer.close()
 
 
-def test_a_protocol_that_nobody_knows_is_refused() -> None:
+def test_an_unknown_protocol_is_refused() -> None:
     with pytest.raises(BrokerError, match="SASL_SSL"):
         Broker(security="TLS")
 
@@ -187,7 +187,7 @@ def test_a_protocol_that_nobody_knows_is_refused() -> None:
     ("before", "after", "told"),
     [
         ("security.protocol=SASL_SSL", "security.protocol=SASL_PLAINTEXT", "speaks TLS"),
-        ("security.protocol=SASL_SSL", "security.protocol=SSL", "asks for a login (PLAIN, "),
+        ("security.protocol=SASL_SSL", "security.protocol=SSL", "requires a login (PLAIN, "),
         ('username="admin"', 'username="eve"', "failed"),
         ("ssl.truststore.location", "unused", "certificate is refused"),
     ],

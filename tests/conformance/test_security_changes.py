@@ -18,12 +18,12 @@ from confluent_kafka.admin import (
     ConfigSource,
     ResourceType,
 )
+from tests.certificates import Authority
+from tests.conformance.waiting import eventually
+from tests.conftest import FOREIGN_BOOTSTRAP, free_port
 
-from certificates import Authority
-from conformance.waiting import eventually
-from conftest import FOREIGN_BOOTSTRAP, free_port
+from ottla.client.client import open_client
 from ottla.client.errors import ClientError
-from ottla.client.opening import open_client
 from ottla.testing.broker import Broker
 
 pytestmark = pytest.mark.skipif(bool(FOREIGN_BOOTSTRAP), reason="its listeners are not ours to set")
@@ -110,7 +110,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
             assert secret not in broker.logs
 
 
-def test_what_librdkafkas_own_suite_sets_is_taken_and_shown(scene: Scene) -> None:
+def test_settings_of_librdkafkas_test_suite_are_accepted_and_described(scene: Scene) -> None:
     assert scene.change(RELOGIN, "58000") is None
     assert eventually(lambda: scene.entries()[RELOGIN].value == "58000")
     assert scene.entries()[RELOGIN].source == ConfigSource.DYNAMIC_BROKER_CONFIG.value
@@ -141,11 +141,11 @@ def test_a_certificate_is_changed_under_way(scene: Scene) -> None:
     assert eventually(lambda: scene.shown_certificate() == before)
 
 
-def test_what_cannot_be_used_is_refused_with_its_reason(scene: Scene) -> None:
+def test_unusable_values_are_refused_with_the_reason(scene: Scene) -> None:
     before = scene.shown_certificate()
     broken = scene.folder / "broken.pem"
     broken.write_text("no certificate")
-    scene.authority.issue("somebody else").pem(scene.folder / "other.pem")
+    scene.authority.issue("another owner").pem(scene.folder / "other.pem")
     for name, value, words in (
         (KEYSTORE, str(broken), "Invalid dynamic configuration"),
         (KEYSTORE, str(scene.folder / "missing.pem"), "missing.pem"),

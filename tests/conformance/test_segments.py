@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-
-from conformance.peer import Peer
-from conformance.raw_batches import batch
+from tests.conformance.peer import Peer
+from tests.conformance.raw_batches import batch
 
 DUMP_TOOL = "org.apache.kafka.tools.DumpLogSegments"
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]

@@ -1,6 +1,6 @@
 """What settings do, as clients feel it: at the start, and changed while the broker runs.
 
-Limits of frames, messages and topics that are there from the start stand in test_limits.py.
+test_limits.py tests the limits of frames, messages and topics that exist from the start.
 """
 
 import time
@@ -13,12 +13,11 @@ import pytest
 from kafka import KafkaConsumer, TopicPartition
 from kafka.protocol.admin import CreateTopicsRequest
 from kafka.protocol.metadata import MetadataRequest
-
-from conformance.config_requests import BROKER, DELETE, OK, SET, TOPIC, change
-from conformance.peer import EARLIEST, FETCH_BY_NAME, Peer, fetch_partition, fetch_topic, fetch_topics_request
-from conformance.raw import Connection, ConnectionClosedError
-from conformance.raw_batches import CODEC_MASK, GZIP, LOG_APPEND_TIME, batch
-from conformance.waiting import eventually
+from tests.conformance.config_requests import BROKER, DELETE, OK, SET, TOPIC, change
+from tests.conformance.peer import EARLIEST, FETCH_BY_NAME, Peer, fetch_partition, fetch_topic, fetch_topics_request
+from tests.conformance.raw import Connection, ConnectionClosedError
+from tests.conformance.raw_batches import CODEC_MASK, GZIP, LOG_APPEND_TIME, batch
+from tests.conformance.waiting import eventually
 
 BrokerFactory = Callable[..., Any]
 
@@ -63,7 +62,7 @@ def test_the_largest_message(peer: Peer, topic: str, changed: Callable[..., None
     ("key", "moved_ms"),
     [("log.message.timestamp.before.max.ms", -60_000), ("log.message.timestamp.after.max.ms", 60_000)],
 )
-def test_how_old_and_how_new_a_message_may_be(
+def test_messages_outside_the_timestamp_limits_are_refused(
     peer: Peer, topic: str, changed: Callable[..., None], key: str, moved_ms: int
 ) -> None:
     moved = int(time.time() * 1000) + moved_ms
@@ -73,7 +72,7 @@ def test_how_old_and_how_new_a_message_may_be(
     produced(peer, topic, 0, batch([b"v"]))
 
 
-def test_whose_time_a_message_bears(peer: Peer, topic: str, changed: Callable[..., None]) -> None:
+def test_the_timestamp_type_decides_the_time_of_a_message(peer: Peer, topic: str, changed: Callable[..., None]) -> None:
     changed("log.message.timestamp.type", "LogAppendTime")
     assert eventually(lambda: last_batch(peer, topic, timestamp=5).max_timestamp > 5), "the broker's own time is stored"
     assert last_batch(peer, topic, timestamp=5).attributes & LOG_APPEND_TIME
@@ -102,7 +101,7 @@ def last_batch(peer: Peer, topic: str, timestamp: int | None = None) -> Any:
 @pytest.fixture(scope="module")
 def tidy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A broker that looks after its logs often."""
-    from conftest import FOREIGN_BOOTSTRAP, Broker  # noqa: PLC0415 (pytest's own module)
+    from tests.conftest import FOREIGN_BOOTSTRAP, Broker  # noqa: PLC0415 (pytest's own module)
 
     if FOREIGN_BOOTSTRAP:
         pytest.skip("looks at the files of the broker")
@@ -196,13 +195,13 @@ def is_served(connection: Connection) -> bool:
 
 
 @pytest.fixture(scope="module")
-def two_doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def two_listeners(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A broker with two listeners, and with limits that tests change."""
-    from conftest import FOREIGN_BOOTSTRAP, Broker, free_port  # noqa: PLC0415 (pytest's own module)
+    from tests.conftest import FOREIGN_BOOTSTRAP, Broker, free_port  # noqa: PLC0415 (pytest's own module)
 
     if FOREIGN_BOOTSTRAP:
         pytest.skip("needs two listeners")
-    broker = Broker(tmp_path_factory.mktemp("doors"), {})
+    broker = Broker(tmp_path_factory.mktemp("listeners"), {})
     broker.inner = f"127.0.0.1:{free_port()}"
     broker.settings["listeners"] = f"PLAINTEXT://{broker.bootstrap},INNER://{broker.inner}"
     broker.settings["listener.security.protocol.map"] = "PLAINTEXT:PLAINTEXT,INNER:PLAINTEXT"
@@ -216,15 +215,15 @@ def two_doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         broker.discard()
 
 
-def test_one_listeners_limit_leaves_the_other_alone(two_doors: Any) -> None:
+def test_the_limit_of_one_listener_does_not_affect_the_other(two_listeners: Any) -> None:
     with ExitStack() as stack:
-        inner = [stack.enter_context(Connection(two_doors.inner)) for _ in range(3)]
+        inner = [stack.enter_context(Connection(two_listeners.inner)) for _ in range(3)]
         assert all(is_served(connection) for connection in inner)
-        waiting = stack.enter_context(Connection(two_doors.inner, timeout_seconds=0.3))
+        waiting = stack.enter_context(Connection(two_listeners.inner, timeout_seconds=0.3))
         assert not is_served(waiting)
-        outer = [stack.enter_context(Connection(two_doors.bootstrap)) for _ in range(6)]
+        outer = [stack.enter_context(Connection(two_listeners.bootstrap)) for _ in range(6)]
         assert all(is_served(connection) for connection in outer)
-        set_on(two_doors, "listener.name.inner.max.connections", "4")
+        set_on(two_listeners, "listener.name.inner.max.connections", "4")
         waiting.timeout_seconds = 5
         assert waiting.read_frame()  # the answer to the first question
         assert is_served(waiting)
@@ -233,34 +232,34 @@ def test_one_listeners_limit_leaves_the_other_alone(two_doors: Any) -> None:
 @pytest.mark.parametrize(
     "key", ["max.connection.creation.rate", "listener.name.plaintext.max.connection.creation.rate"]
 )
-def test_new_connections_come_no_faster_than_allowed(two_doors: Any, key: str) -> None:
+def test_new_connections_come_no_faster_than_allowed(two_listeners: Any, key: str) -> None:
     try:
-        set_on(two_doors, key, "10")
+        set_on(two_listeners, key, "10")
         time.sleep(1.1)  # a second's worth is saved up
         started = time.monotonic()
         with ExitStack() as stack:
-            for connection in [stack.enter_context(Connection(two_doors.bootstrap)) for _ in range(18)]:
+            for connection in [stack.enter_context(Connection(two_listeners.bootstrap)) for _ in range(18)]:
                 assert is_served(connection)
         assert 0.5 < time.monotonic() - started < 5
     finally:
-        set_on(two_doors, key, "2147483647")
+        set_on(two_listeners, key, "2147483647")
 
 
-def test_one_address_may_have_a_limit_of_its_own(two_doors: Any) -> None:
+def test_one_address_may_have_a_limit_of_its_own(two_listeners: Any) -> None:
     try:
-        set_on(two_doors, "max.connections.per.ip.overrides", "127.0.0.1:3,10.0.0.1:1")
+        set_on(two_listeners, "max.connections.per.ip.overrides", "127.0.0.1:3,10.0.0.1:1")
         with ExitStack() as stack:
-            served = [stack.enter_context(Connection(two_doors.bootstrap)) for _ in range(3)]
+            served = [stack.enter_context(Connection(two_listeners.bootstrap)) for _ in range(3)]
             assert eventually(lambda: all(is_served(connection) for connection in served)), "three are served"
-            assert not is_served(stack.enter_context(Connection(two_doors.bootstrap)))
+            assert not is_served(stack.enter_context(Connection(two_listeners.bootstrap)))
     finally:
-        assert eventually(lambda: can_set(two_doors, "max.connections.per.ip.overrides", "")), "all have gone"
+        assert eventually(lambda: can_set(two_listeners, "max.connections.per.ip.overrides", "")), "all have gone"
 
 
-def test_clients_are_told_the_address_of_the_listener_that_they_came_by(two_doors: Any) -> None:
+def test_clients_get_the_address_of_their_listener(two_listeners: Any) -> None:
     for bootstrap, host, port in (
-        (two_doors.bootstrap, "outside.example", 9999),
-        (two_doors.inner, "inside.example", 8888),
+        (two_listeners.bootstrap, "outside.example", 9999),
+        (two_listeners.inner, "inside.example", 8888),
     ):
         with Peer(bootstrap) as peer:
             (node,) = peer.ask(MetadataRequest(topics=[], allow_auto_topic_creation=False), 12).brokers
@@ -281,7 +280,7 @@ def test_most_bytes_of_an_answer_to_a_fetch(broker_factory: BrokerFactory) -> No
         sizes = [len(bytes(topic.partitions[0].records or b"")) for topic in answer.responses]
         assert sizes[0] > 15_000
         assert sum(sizes) <= 20_000
-        # The one place for a fetch session is taken by whoever comes first.
+        # The first client takes the only place for a fetch session.
         sessions = [peer.ask(fetch_topics_request(rows, session_epoch=0), FETCH_BY_NAME).session_id for _ in range(2)]
         assert sessions[0] > 0
         assert sessions[1] == 0

@@ -14,8 +14,7 @@ from kafka.protocol.admin import (
     ListConfigResourcesRequest,
     UpdateFeaturesRequest,
 )
-
-from conformance.config_requests import (
+from tests.conformance.config_requests import (
     APPEND,
     BROKER,
     CLIENT_METRICS,
@@ -31,9 +30,9 @@ from conformance.config_requests import (
     synonyms_of,
     wait_for,
 )
-from conformance.peer import Peer
-from conformance.raw_batches import batch
-from conformance.waiting import eventually
+from tests.conformance.peer import Peer
+from tests.conformance.raw_batches import batch
+from tests.conformance.waiting import eventually
 
 FROM_CLIENT_METRICS, FROM_GROUP = 7, 8
 INVALID_REQUEST, INVALID_CONFIG, UNSUPPORTED_VERSION, INVALID_UPDATE_VERSION = 42, 40, 35, 95
@@ -149,7 +148,7 @@ def test_topics_and_brokers_are_listed(peer: Peer, topic: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [0, 99])
-def test_a_type_that_nobody_knows(peer: Peer, kind: int) -> None:
+def test_an_unknown_type_is_refused(peer: Peer, kind: int) -> None:
     assert peer.ask(ListConfigResourcesRequest(resource_types=[kind]), 1).error_code == UNSUPPORTED_VERSION
 
 
@@ -224,7 +223,7 @@ def test_no_other_topic_has_a_quorum(peer: Peer, asked: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_a_feature_that_nobody_has_cannot_be_set(peer: Peer, version: int) -> None:
+def test_an_unknown_feature_cannot_be_set(peer: Peer, version: int) -> None:
     update = UpdateFeaturesRequest.FeatureUpdateKey(
         feature="bogus.version", max_version_level=1, allow_downgrade=False, upgrade_type=1
     )

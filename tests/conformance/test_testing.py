@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from tests.conformance.waiting import eventually
 
-from conformance.waiting import eventually
 from ottla.testing import Broker, BrokerError, broker
 from ottla.testing.testcontainers import KafkaContainer
 
@@ -52,7 +52,7 @@ def test_a_broker_for_one_block_leaves_nothing_behind() -> None:
         address = kafka.bootstrap_servers
     assert not folder.parent.exists()
     assert not is_alive(pid)
-    assert repr(kafka) == f"<Broker {address} <Child {address} stopped>>"
+    assert repr(kafka) == f"<Broker {address} <BrokerProcess {address} stopped>>"
 
 
 def test_data_and_address_survive_a_restart_and_a_crash() -> None:
@@ -69,7 +69,7 @@ def test_data_and_address_survive_a_restart_and_a_crash() -> None:
         assert consume_all(address, "orders", 2) == [b"one", b"two"]
 
 
-def test_a_paused_broker_answers_nobody_until_it_is_resumed() -> None:
+def test_a_paused_broker_answers_no_client_until_it_is_resumed() -> None:
     with broker(topics=["orders"]) as kafka:
         producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
         produce(kafka.bootstrap_servers, "orders")
@@ -89,7 +89,7 @@ def test_async_code_has_an_async_context_manager() -> None:
     assert "ready on" in asyncio.run(use())
 
 
-def test_a_wrong_setting_is_told_in_the_brokers_own_words() -> None:
+def test_a_wrong_setting_is_reported_with_the_brokers_message() -> None:
     with (
         pytest.raises(BrokerError, match=r"(?s)ended with exit code 1 .*num\.partitions"),
         broker({"num.partitions": 0}),
@@ -111,7 +111,7 @@ def test_quotas_hold_from_the_first_record_on() -> None:
             kafka.set_quotas([{"client": "greedy", "consumer_byte_rat": 5}])
 
 
-def test_topics_can_be_deleted_and_refusals_are_told() -> None:
+def test_topics_can_be_deleted_and_refusals_are_raised() -> None:
     with broker(topics=["orders"]) as kafka:
         with pytest.raises(BrokerError, match="already exists"):
             kafka.create_topic("orders")
@@ -213,7 +213,7 @@ def test_the_scope_is_an_option(pytester: pytest.Pytester) -> None:
     assert len(ports) == 1
 
 
-def test_what_the_broker_said_is_shown_when_a_test_fails(pytester: pytest.Pytester) -> None:
+def test_the_brokers_log_is_shown_when_a_test_fails(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("""
         def test_that_fails(ottla_broker):
             assert ottla_broker.restart() is None

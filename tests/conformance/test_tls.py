@@ -1,6 +1,6 @@
 """Listeners over TLS as clients meet them: librdkafka, kafka-python, aiokafka, Apache Kafka's tools and ours.
 
-One broker has four listeners side by side: plain, TLS, TLS for those who show a certificate, TLS with a login.
+One broker has four listeners side by side: plain, TLS, TLS with client certificates, TLS with a login.
 """
 
 import contextlib
@@ -16,11 +16,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
 from kafka import KafkaConsumer, KafkaProducer
-
-from certificates import PASSWORD, Authority, Identity
-from conformance.java_tools import JavaTools
-from conformance.waiting import eventually, first_error
-from conftest import Broker, BrokerFactory, free_port
+from tests.certificates import PASSWORD, Authority, Identity
+from tests.conformance.java_tools import JavaTools
+from tests.conformance.waiting import eventually, first_error
+from tests.conftest import Broker, BrokerFactory, free_port
 
 pytestmark = pytest.mark.needs_ottla
 WAIT_SECONDS = 30
@@ -45,7 +44,7 @@ class Scene:
         return {
             "listeners": f"PLAINTEXT://{self.plain},SSL://{self.tls},MUTUAL://{self.mutual},SASL_SSL://{self.sasl}",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SSL:SSL,MUTUAL:SSL,SASL_SSL:SASL_SSL",
-            "ssl.client.auth": "requested",  # not on SASL_SSL, where a login says who it is
+            "ssl.client.auth": "requested",  # not on SASL_SSL, where the login names the principal
             "listener.name.sasl_ssl.sasl.enabled.mechanisms": "PLAIN",
             "listener.name.sasl_ssl.plain.sasl.jaas.config": f'{LOGIN_MODULE} required user_alice="secret of alice";',
             "ssl.keystore.location": self.server.pem(self.folder / "server.pem"),
@@ -294,7 +293,7 @@ def test_tls_1_1_is_refused(scene: Scene) -> None:
         ({"ssl_truststore_password": "wrong one"}, "the password is wrong, or the file is damaged"),
         ({"ssl_truststore_location": "/no/such/store"}, "cannot read /no/such/store: no such file or directory"),
         ({"ssl_keystore_password": "wrong one"}, "the password is wrong, or the file is damaged"),
-        ({"ssl_enabled_protocols": "TLSv1"}, "TLSv1 is not safe any more and not served"),
+        ({"ssl_enabled_protocols": "TLSv1"}, "TLSv1 is not safe and not supported"),
     ],
 )
 def test_properties_that_cannot_be(scene: Scene, properties: dict[str, str], said: str) -> None:

@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import IO
 
 import pytest
-
-from conformance.waiting import eventually
+from tests.conformance.waiting import eventually
 
 NewTopic = Callable[..., str]
 METRIC_NAMES_WARNING = (
@@ -69,7 +68,7 @@ Tool = Callable[..., Result]
 # ---- kafka-topics.sh
 
 
-def test_a_topic_lives_from_create_to_delete(topics: Tool, topic_name: str) -> None:
+def test_a_topic_is_created_listed_and_deleted(topics: Tool, topic_name: str) -> None:
     created = topics("--create", "--topic", topic_name, "--partitions", "2", "--replication-factor", "1")
     assert (created.code, created.out, created.err) == (0, f"Created topic {topic_name}.\n", "")
     assert topics("--list", "--topic", topic_name).out == f"{topic_name}\n"
@@ -115,14 +114,14 @@ def test_names_with_dots_or_underscores_are_warned_about(topics: Tool, topic_nam
     assert (created.code, created.out) == (0, f"{METRIC_NAMES_WARNING}Created topic {name}.\n")
 
 
-def test_an_existing_topic_is_an_error_unless_told(topics: Tool, topic: str) -> None:
+def test_an_existing_topic_is_an_error_without_the_flag(topics: Tool, topic: str) -> None:
     again = topics("--create", "--topic", topic)
     assert (again.code, again.out) == (1, f"Error while executing topic command : Topic '{topic}' already exists.\n")
     quiet = topics("--create", "--topic", topic, "--if-not-exists")
     assert (quiet.code, quiet.out) == (0, "")
 
 
-def test_a_missing_topic_is_an_error_unless_told(topics: Tool, topic_name: str) -> None:
+def test_a_missing_topic_is_an_error_without_the_flag(topics: Tool, topic_name: str) -> None:
     words = f"Error while executing topic command : Topic '{topic_name}' does not exist as expected\n"
     for action in (("--describe",), ("--delete",), ("--alter", "--partitions", "3")):
         missing = topics(*action, "--topic", topic_name)
@@ -151,7 +150,7 @@ def test_a_missing_topic_is_an_error_unless_told(topics: Tool, topic_name: str) 
         ),
     ],
 )
-def test_what_cannot_be_created_is_refused_in_kafkas_words(
+def test_invalid_topics_are_refused_with_kafkas_message(
     topics: Tool, topic_name: str, arguments: str, words: str
 ) -> None:
     refused = topics("--create", *arguments.replace("T", topic_name).split())
@@ -340,7 +339,7 @@ def test_without_a_broker_one_line_says_so_soon(name: str, arguments: tuple[str,
     assert time.monotonic() - started < 5
 
 
-def test_a_port_that_speaks_something_else_is_named() -> None:
+def test_a_port_with_another_protocol_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=answer_http, args=(listener,), daemon=True)
         thread.start()
@@ -384,11 +383,11 @@ def test_a_signal_ends_the_consumer_in_order(bootstrap: str, topic: str, number:
 
 
 def unread(pipe: IO[bytes]) -> int:
-    """How many bytes nobody has taken out of it yet."""
+    """The number of bytes in the pipe that are not read yet."""
     return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
-def test_what_was_typed_before_ctrl_c_is_stored(bootstrap: str, topic: str) -> None:
+def test_records_typed_before_ctrl_c_are_stored(bootstrap: str, topic: str) -> None:
     arguments = ("--bootstrap-server", bootstrap, "--topic", topic, "--command-property", "linger.ms=10000")
     with subprocess.Popen([*command_of(PRODUCER), *arguments], stdin=subprocess.PIPE, stderr=subprocess.PIPE) as tool:
         assert tool.stdin is not None
@@ -519,7 +518,7 @@ def test_ottla_up_serves_restarts_a_crashed_broker_and_stops_cleanly(tmp_path: P
     tool.send_signal(signal.SIGINT)
     _, err = tool.communicate(timeout=SECONDS_MAX)
     assert tool.returncode == 0
-    assert "The broker ended by signal 9: starting it again in 0.5 s." in err
+    assert "The broker ended by signal 9: restarting it in 0.5 s." in err
     assert "Stopping." in err
 
 

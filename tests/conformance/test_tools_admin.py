@@ -323,7 +323,7 @@ def shell_environment(folder: Path) -> dict[str, str]:
 
 
 class Shell:
-    """A shell at a terminal, and a person who types, Tab keys included."""
+    """A shell at a terminal, with typed input, Tab keys included."""
 
     def __init__(self, command: list[str], environment: dict[str, str]) -> None:
         self.pid, self.terminal = pty.fork()

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-
-from conformance.java_tools import JavaTools
+from tests.conformance.java_tools import JavaTools
 
 NewTopic = Callable[..., str]
 RUN_SECONDS_MAX = 40
@@ -49,7 +48,7 @@ SAME = [
     (CONFIGS, "--describe --entity-type users --entity-name u"),
     (CONFIGS, "--describe --user u"),
     (CONFIGS, "--describe --entity-type users"),
-    (CONFIGS, "--describe --user nobody"),
+    (CONFIGS, "--describe --user unknown"),
     (CONFIGS, "--alter --user u --delete-config SCRAM-SHA-512"),
     (CONFIGS, "--alter --user u --add-config SCRAM-SHA-256=[iterations=100,password=x]"),
     (CONFIGS, "--alter --user u --add-config SCRAM-SHA-1=[password=x]"),
@@ -176,7 +175,7 @@ def test_tools_with_commands_print_what_javas_print(
     assert ours(name, *arguments) == theirs(java, name, *arguments)
 
 
-def test_changes_are_told_alike(java: JavaTools, bootstrap: str, new_topic: NewTopic) -> None:
+def test_changes_are_printed_as_by_kafkas_tool(java: JavaTools, bootstrap: str, new_topic: NewTopic) -> None:
     """Each side changes a topic of its own and reads the one of the other."""
     mine, other = new_topic(), new_topic()
     server = ("--bootstrap-server", bootstrap)
@@ -195,7 +194,9 @@ def test_changes_are_told_alike(java: JavaTools, bootstrap: str, new_topic: NewT
         assert seen.out.replace(mine, other) == ours(CONFIGS, *server, "--describe", "--topic", other).out
 
 
-def test_records_are_deleted_alike(java: JavaTools, bootstrap: str, new_topic: NewTopic, tmp_path: Path) -> None:
+def test_records_are_deleted_as_by_kafkas_tool(
+    java: JavaTools, bootstrap: str, new_topic: NewTopic, tmp_path: Path
+) -> None:
     server = ("--bootstrap-server", bootstrap)
     told = []
     for run in (ours, lambda *words: theirs(java, *words)):

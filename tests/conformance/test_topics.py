@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from kafka.protocol.admin import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
 from kafka.protocol.metadata import MetadataRequest
-
-from conformance.conftest import NewTopic
-from conformance.peer import Peer
+from tests.conformance.conftest import NewTopic
+from tests.conformance.peer import Peer
 
 Topic = CreateTopicsRequest.CreatableTopic
 Assignment = Topic.CreatableReplicaAssignment
@@ -185,7 +184,7 @@ def test_names_that_differ_in_dot_and_underscore_collide(peer: Peer, topic_name:
     assert outcome(peer, wanted(second)) == (17, f"Topic '{second}' collides with existing topic: {first}")
 
 
-def test_nobody_creates_the_metadata_log(peer: Peer) -> None:
+def test_the_metadata_log_cannot_be_created(peer: Peer) -> None:
     message = "Creation of internal topic __cluster_metadata is prohibited."
     assert outcome(peer, wanted("__cluster_metadata")) == (42, message)
 
@@ -264,11 +263,11 @@ def test_bad_settings_are_refused(peer: Peer, topic_name: str, key: str, value: 
     assert outcome(peer, wanted(topic_name, **{key: value})) == (40, message)
 
 
-def test_of_two_mistakes_the_settings_are_told_first(peer: Peer, topic_name: str) -> None:
+def test_of_two_errors_the_settings_are_reported_first(peer: Peer, topic_name: str) -> None:
     assert outcome(peer, wanted(topic_name, 0, 0, foo="1")) == (40, "Unknown topic config name: foo")
 
 
-def test_a_name_that_comes_twice_is_refused_and_others_go_on(peer: Peer, topic_names: Callable[[], str]) -> None:
+def test_a_duplicate_name_is_refused_and_others_are_created(peer: Peer, topic_names: Callable[[], str]) -> None:
     twice, once = topic_names(), topic_names()
     rows = {row.name: row for row in create(peer, wanted(twice), wanted(twice), wanted(once))}
     assert (rows[twice].error_code, rows[twice].error_message) == (42, "Duplicate topic name.")

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
-
-from conformance.conftest import NewTopic, broker_of_module
-from conformance.group_calls import GroupCalls, find_coordinator
-from conformance.peer import COORDINATOR_LOAD_IN_PROGRESS, Peer
-from conformance.transaction_calls import TransactionCalls
-from conftest import FOREIGN_BOOTSTRAP, Broker
+from tests.conformance.conftest import NewTopic, broker_of_module
+from tests.conformance.group_calls import GroupCalls, find_coordinator
+from tests.conformance.peer import COORDINATOR_LOAD_IN_PROGRESS, Peer
+from tests.conformance.transaction_calls import TransactionCalls
+from tests.conftest import FOREIGN_BOOTSTRAP, Broker
 
 BrokerFactory = Callable[..., Any]
 
@@ -219,7 +218,7 @@ def test_groups_and_transactions_outlive_the_broker(broker_factory: BrokerFactor
         assert TransactionCalls(peer, "done").wait_for_state("CompleteCommit").producer_epoch == done.epoch + 1
 
 
-def test_while_a_coordinator_is_loading_nobody_is_told_anything_old(broker_factory: BrokerFactory) -> None:
+def test_a_loading_coordinator_answers_nothing_stale(broker_factory: BrokerFactory) -> None:
     broker = broker_factory(offsets_topic_num_partitions=1, log_cleaner_enable="false")
     with Peer(broker.bootstrap) as peer:
         find_coordinator(peer, "x")

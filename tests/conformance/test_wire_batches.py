@@ -1,6 +1,6 @@
 """Record batches that lie: refused with Apache Kafka's code, and nothing of them is stored.
 
-Where Apache Kafka 4.3.1 answers -1 (an exception nobody foresaw) a broker that names the fault is allowed, too.
+Where Apache Kafka 4.3.1 answers -1 (an unforeseen exception) a broker that names the fault is allowed, too.
 """
 
 import contextlib
@@ -8,11 +8,10 @@ import zlib
 
 import cramjam
 import pytest
-
-from conformance.conftest import NewTopic
-from conformance.peer import Peer, produce_request
-from conformance.raw import ConnectionClosedError, assert_others_are_served, i32, uvarint, varint
-from conformance.raw_batches import (
+from tests.conformance.conftest import NewTopic
+from tests.conformance.peer import Peer, produce_request
+from tests.conformance.raw import ConnectionClosedError, assert_others_are_served, i32, uvarint, varint
+from tests.conformance.raw_batches import (
     CONTROL,
     GZIP,
     LZ4,

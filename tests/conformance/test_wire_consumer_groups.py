@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
-from conformance.conftest import NewTopic
-from conformance.group_calls import Beat, GroupCalls
-from conformance.peer import Peer
+from tests.conformance.conftest import NewTopic
+from tests.conformance.group_calls import Beat, GroupCalls
+from tests.conformance.peer import Peer
 
 pytestmark = pytest.mark.usefixtures("broker_stays_healthy", "coordinator")
 
@@ -67,13 +66,13 @@ MALFORMED = {
 
 @pytest.mark.parametrize("version", [0, 1])
 @pytest.mark.parametrize("what", MALFORMED)
-def test_a_malformed_heartbeat_is_refused_and_nothing_is_kept(group: GroupCalls, what: str, version: int) -> None:
+def test_a_malformed_heartbeat_is_refused_and_changes_nothing(group: GroupCalls, what: str, version: int) -> None:
     member, epoch, options, message = MALFORMED[what]
     assert refusal(group.consumer_heartbeat(member, epoch, version, **options)) == (INVALID_REQUEST, message)
     assert group.listed() is None
 
 
-def test_who_joins_must_say_what_it_reads(group: GroupCalls) -> None:
+def test_a_joining_member_must_send_its_subscription(group: GroupCalls) -> None:
     beat = group.consumer_heartbeat("m", 0, rebalance_ms=1_000, owned={})
     assert refusal(beat)[0] == INVALID_REQUEST
 
@@ -172,7 +171,7 @@ def test_a_description(group: GroupCalls, three: tuple[str, uuid.UUID]) -> None:
     assert group.describe(5).group_state == "Dead"
 
 
-def test_only_the_epoch_that_the_coordinator_knows_counts(group: GroupCalls, three: tuple[str, uuid.UUID]) -> None:
+def test_only_the_current_member_epoch_is_accepted(group: GroupCalls, three: tuple[str, uuid.UUID]) -> None:
     group.consumer_join("A", [three[0]])
     must = "The member must abandon all its partitions and rejoin."
     known = f"than the one known by the group coordinator ({FIRST}). {must}"
@@ -189,20 +188,73 @@ def test_only_the_epoch_that_the_coordinator_knows_counts(group: GroupCalls, thr
 
 
 def test_a_regular_expression_finds_topics(group: GroupCalls, three: tuple[str, uuid.UUID]) -> None:
+    """Topics are looked for in the background: the first answer is of the epoch before, and has none."""
     topic, topic_id = three
     beat = group.consumer_join("A", None, regex=f"{topic[:-1]}.*{topic[-1]}")
+    assert (beat.error, beat.epoch, beat.assigned) == (0, FIRST - 1, {})
+    beat = until_assigned(group, "A", beat)
+    assert (beat.epoch, beat.assigned and beat.assigned[topic_id]) == (FIRST, [0, 1, 2])
+    described = group.consumer_describe()
+    assert (described.epoch, described.assignment_epoch) == (FIRST, FIRST)
+
+
+def until_assigned(group: GroupCalls, member: str, beat: Beat) -> Beat:
     deadline = time.monotonic() + CHANGES_SECONDS_MAX
-    while not beat.assigned:  # Apache Kafka looks for them in the background
+    while not beat.assigned:
         assert time.monotonic() < deadline
-        time.sleep(0.3)
-        beat = group.consumer_heartbeat("A", beat.epoch, owned={})
-    assert beat.assigned[topic_id] == [0, 1, 2]
+        time.sleep(0.1)
+        beat = group.consumer_heartbeat(member, beat.epoch, owned={})
+    return beat
+
+
+def test_a_regular_expression_that_matches_nothing_changes_no_epoch(group: GroupCalls) -> None:
+    beat = group.consumer_join("A", None, regex="nothing-.*")
+    assert (beat.error, beat.epoch, beat.assigned) == (0, FIRST - 1, {})
+    time.sleep(INTERVAL_SECONDS)
+    assert group.consumer_heartbeat("A", FIRST - 1) == Beat(0, None, "A", FIRST - 1, 5_000, None)
+    assert group.consumer_describe().state == "Stable"
+
+
+def test_names_are_assigned_at_once_beside_a_regular_expression(
+    group: GroupCalls, three: tuple[str, uuid.UUID]
+) -> None:
+    topic, topic_id = three
+    beat = group.consumer_join("A", [topic], regex="nothing-.*")
+    assert (beat.epoch, beat.assigned) == (FIRST, {topic_id: [0, 1, 2]})
+
+
+def test_a_known_regular_expression_raises_the_epoch_at_once(group: GroupCalls, three: tuple[str, uuid.UUID]) -> None:
+    topic, _ = three
+    until_assigned(group, "A", group.consumer_join("A", None, regex=topic))
+    time.sleep(INTERVAL_SECONDS)
+    joined = group.consumer_join("B", None, regex=topic)
+    assert (joined.epoch, joined.assigned) == (FIRST + 1, {})  # A has yet to give some up
+    other = group.consumer_join("C", None, regex=f"{topic}|other")
+    assert (other.epoch, other.assigned) == (FIRST + 1, {})  # ten seconds lie between two searches
+    assert group.consumer_describe().epoch == FIRST + 1
+
+
+def test_a_member_that_gives_its_regular_expression_up(group: GroupCalls, three: tuple[str, uuid.UUID]) -> None:
+    topic, topic_id = three
+    beat = until_assigned(group, "A", group.consumer_join("A", None, regex=topic))
+    time.sleep(INTERVAL_SECONDS)
+    held = {topic_id: [0, 1, 2]}
+    revoking = group.consumer_heartbeat("A", beat.epoch, rebalance_ms=30_000, regex=f"{topic}-other", owned=held)
+    assert (revoking.epoch, revoking.assigned) == (FIRST, {})
+    assert group.consumer_describe().epoch == FIRST
+    group.consumer_heartbeat("A", FIRST, owned={})
+    time.sleep(INTERVAL_SECONDS)
+    left = group.consumer_heartbeat("A", FIRST, rebalance_ms=30_000, regex="", owned={})
+    assert (left.error, left.assigned) == (0, {})
+    assert group.consumer_describe().epoch >= FIRST + 1
 
 
 # ---- offsets
 
 
-def test_who_may_commit_and_ask_for_offsets(group: GroupCalls, three: tuple[str, uuid.UUID], topic: str) -> None:
+def test_only_members_with_a_current_epoch_commit_and_fetch_offsets(
+    group: GroupCalls, three: tuple[str, uuid.UUID], topic: str
+) -> None:
     read, _ = three
     group.consumer_join("A", [read])
 
@@ -283,7 +335,7 @@ def test_a_group_gets_a_new_assignment_once_in_an_interval(group: GroupCalls, th
     assert group.consumer_heartbeat("A", 2, owned={topic_id: [0, 1, 2]}).assigned == {topic_id: [0, 1]}
 
 
-def test_what_is_not_subscribed_any_more_is_given_up_at_once(
+def test_unsubscribed_partitions_are_revoked_at_once(
     group: GroupCalls, three: tuple[str, uuid.UUID], new_topic: NewTopic
 ) -> None:
     topic, topic_id = three

@@ -1,4 +1,4 @@
-"""Peers that are slow, many or rude: everybody else is served within a second, and memory stays bounded."""
+"""Peers that are slow, many or abusive: all other clients are served within a second, and memory stays bounded."""
 
 import socket
 import time
@@ -7,9 +7,8 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 from kafka.protocol.metadata import MetadataRequest
-
-from conformance.peer import Peer, fetch_request, produce_request
-from conformance.raw import (
+from tests.conformance.peer import Peer, fetch_request, produce_request
+from tests.conformance.raw import (
     Connection,
     ConnectionClosedError,
     api_versions_v0,
@@ -20,8 +19,8 @@ from conformance.raw import (
     request_header,
     string,
 )
-from conformance.raw_batches import batch
-from conformance.waiting import eventually
+from tests.conformance.raw_batches import batch
+from tests.conformance.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("broker_stays_healthy")
 
@@ -83,7 +82,7 @@ def test_a_peer_that_fetches_without_reading_is_held_back(bootstrap: str, broker
         assert eventually(lambda: open_files(broker_pid) <= files_before), "the end of a peer is noticed"
 
 
-def test_300_peers_that_send_one_byte_at_a_time_disturb_nobody(bootstrap: str, topic: str) -> None:
+def test_300_peers_that_send_one_byte_at_a_time_disturb_no_other_client(bootstrap: str, topic: str) -> None:
     request = request_header(API_VERSIONS, 0, 1)
     frame = i32(len(request)) + request
     with many_connections(bootstrap, SLOW_PEERS) as slow, Peer(bootstrap) as peer:
@@ -116,7 +115,7 @@ def test_500_connections_at_once_are_all_served(bootstrap: str, broker_pid: int)
     assert eventually(lambda: open_files(broker_pid) <= files_before + 50), "closed connections keep their files open"
 
 
-def test_a_reset_in_the_middle_of_a_frame_disturbs_nobody(bootstrap: str) -> None:
+def test_a_reset_in_the_middle_of_a_frame_disturbs_no_other_client(bootstrap: str) -> None:
     request = request_header(METADATA, 1, 1) + i32(1) + string("nowhere")
     frame = i32(len(request)) + request
     for size in range(len(frame)):
@@ -126,7 +125,7 @@ def test_a_reset_in_the_middle_of_a_frame_disturbs_nobody(bootstrap: str) -> Non
     assert_others_are_served(bootstrap)
 
 
-def test_a_reset_while_an_answer_is_parked_disturbs_nobody(bootstrap: str, topic: str) -> None:
+def test_a_reset_while_an_answer_is_parked_disturbs_no_other_client(bootstrap: str, topic: str) -> None:
     for _ in range(20):
         waiting = Peer(bootstrap)
         waiting.send(fetch_request(topic, 0, max_wait_ms=500), 12)
@@ -154,7 +153,7 @@ def test_a_peer_that_leaves_while_its_requests_wait_costs_no_work(
     assert cpu_seconds(broker_pid) - before < 0.3
 
 
-def test_a_reset_while_a_large_answer_is_sent_disturbs_nobody(bootstrap: str, topic: str) -> None:
+def test_a_reset_while_a_large_answer_is_sent_disturbs_no_other_client(bootstrap: str, topic: str) -> None:
     with Peer(bootstrap) as peer:
         for _ in range(4):
             assert peer.produce(topic, batch([b"x" * 1_000_000])).error_code == 0

@@ -1,4 +1,4 @@
-"""Malformed frames, headers and bodies: one peer's nonsense is answered by closing, and nobody else notices.
+"""Malformed frames, headers and bodies: the broker closes that connection, and no other client is affected.
 
 Where the safe answer and Apache Kafka's differ (it reads a negative count as null, and repairs broken UTF-8), both are
 allowed; everything else is what Apache Kafka 4.3.1 does.
@@ -9,8 +9,7 @@ import random
 import struct
 
 import pytest
-
-from conformance.raw import (
+from tests.conformance.raw import (
     Connection,
     ConnectionClosedError,
     api_versions_v0,

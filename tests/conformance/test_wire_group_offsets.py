@@ -1,4 +1,4 @@
-"""Committed offsets on the wire: every version of OffsetCommit, OffsetFetch and OffsetDelete, and who may not."""
+"""Committed offsets on the wire: every version of OffsetCommit, OffsetFetch and OffsetDelete, and refused requests."""
 
 import time
 import uuid
@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 from kafka.protocol.consumer import OffsetFetchRequest
-
-from conformance.conftest import NewTopic
-from conformance.group_calls import GroupCalls, subscription
-from conformance.peer import Peer
+from tests.conformance.conftest import NewTopic
+from tests.conformance.group_calls import GroupCalls, subscription
+from tests.conformance.peer import Peer
 
 pytestmark = pytest.mark.usefixtures("broker_stays_healthy", "coordinator")
 
@@ -42,7 +41,7 @@ def offsets_of(answer: Any) -> dict[str, Rows]:
 
 
 @pytest.mark.parametrize("version", BY_NAME)
-def test_anybody_commits_to_a_group_without_members(group: GroupCalls, new_topic: NewTopic, version: int) -> None:
+def test_any_client_commits_to_a_group_without_members(group: GroupCalls, new_topic: NewTopic, version: int) -> None:
     topic = new_topic(partitions=3)
     assert group.commit({topic: {0: 5, 1: 6}}, version) == {topic: {0: 0, 1: 0}}
     assert group.commit({topic: {2: 7}}, version, metadata=None) == {topic: {2: 0}}
@@ -155,7 +154,7 @@ def test_several_groups_at_once(group: GroupCalls, topic: str) -> None:
 # ---- deleting
 
 
-def test_offsets_of_topics_that_nobody_reads_are_deleted(group: GroupCalls, new_topic: NewTopic) -> None:
+def test_offsets_of_topics_without_subscribers_are_deleted(group: GroupCalls, new_topic: NewTopic) -> None:
     read, other = new_topic(), new_topic()
     assert group.delete_offsets({other: [0]}) == (GROUP_NOT_FOUND, {})
     member, generation = group.stable_member(protocols={"range": subscription(read)})
@@ -169,9 +168,7 @@ def test_offsets_of_topics_that_nobody_reads_are_deleted(group: GroupCalls, new_
     assert offsets_of(group.fetch_offsets(None)) == {}
 
 
-def test_a_topic_that_is_made_anew_has_no_offsets_of_the_old_one(
-    peer: Peer, group: GroupCalls, topic_name: str
-) -> None:
+def test_a_recreated_topic_has_no_offsets_of_the_old_one(peer: Peer, group: GroupCalls, topic_name: str) -> None:
     """250 of them are forgotten in several steps; what is committed for the new topic is not."""
     count = 250
     peer.create_topic(topic_name, count)
@@ -183,7 +180,7 @@ def test_a_topic_that_is_made_anew_has_no_offsets_of_the_old_one(
     assert offsets_of(group.fetch_offsets(None)) == {topic_name: {3: (1, "", 0)}}
 
 
-def test_whose_members_tell_nothing_may_read_everything(group: GroupCalls, topic: str) -> None:
+def test_members_without_readable_metadata_count_as_subscribed_to_everything(group: GroupCalls, topic: str) -> None:
     group.stable_member(protocols={"range": b"?"})
     assert group.delete_offsets({topic: [0]}) == (0, {topic: {0: SUBSCRIBED}})
 

@@ -4,9 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
-from conformance.group_calls import GroupCalls, find_coordinator, subscription
-from conformance.peer import Peer
+from tests.conformance.group_calls import GroupCalls, find_coordinator, subscription
+from tests.conformance.peer import Peer
 
 pytestmark = pytest.mark.usefixtures("broker_stays_healthy", "coordinator")
 
@@ -35,7 +34,7 @@ def other(bootstrap: str, group: GroupCalls) -> Any:
 @pytest.mark.parametrize("version", range(7))
 @pytest.mark.parametrize("key_type", [0, 1], ids=["group", "transaction"])
 def test_every_version_finds_the_coordinator(peer: Peer, bootstrap: str, version: int, key_type: int) -> None:
-    found = find_coordinator(peer, "somebody", 0 if version == 0 else key_type, version)
+    found = find_coordinator(peer, "some-key", 0 if version == 0 else key_type, version)
     assert (found.error_code, f"{found.host}:{found.port}") == (0, bootstrap)
     if version >= 1:
         assert found.error_message == ("NONE" if version < 4 else "")
@@ -50,7 +49,7 @@ def test_any_name_has_a_coordinator(peer: Peer, key: str) -> None:
 @pytest.mark.parametrize("version", [1, 3, 4, 6])
 @pytest.mark.parametrize("key_type", [3, -1, 100])
 def test_an_unknown_kind_of_key_is_refused(peer: Peer, version: int, key_type: int) -> None:
-    found = find_coordinator(peer, "somebody", key_type, version)
+    found = find_coordinator(peer, "some-key", key_type, version)
     assert (found.error_code, found.node_id, found.host, found.port) == (INVALID_REQUEST, -1, "", -1)
     assert found.error_message.startswith(MALFORMED)
 
@@ -59,7 +58,7 @@ def test_an_unknown_kind_of_key_is_refused(peer: Peer, version: int, key_type: i
 
 
 @pytest.mark.parametrize("version", JOIN_VERSIONS)
-def test_a_member_lives_through_every_version(group: GroupCalls, version: int) -> None:
+def test_a_member_joins_syncs_and_leaves_in_every_version(group: GroupCalls, version: int) -> None:
     joined = group.enter(version)
     assert (joined.error_code, joined.generation_id, joined.protocol_name) == (0, 1, "range")
     assert joined.protocol_type == ("consumer" if version >= 7 else None)
@@ -141,7 +140,7 @@ def test_a_member_must_fit_to_the_others(group: GroupCalls, other: GroupCalls) -
 # ---- SyncGroup, Heartbeat
 
 
-def test_a_stranger_and_an_older_generation_are_refused(group: GroupCalls) -> None:
+def test_an_unknown_member_and_an_older_generation_are_refused(group: GroupCalls) -> None:
     member, generation = group.stable_member()
     assert group.sync(member, generation - 1).error_code == ILLEGAL_GENERATION
     assert group.sync("ghost", generation).error_code == UNKNOWN_MEMBER
@@ -164,7 +163,7 @@ def test_a_sync_must_name_the_protocol_that_was_chosen(
     assert refused.error_code == INCONSISTENT_PROTOCOL
 
 
-def test_nobody_is_a_member_of_a_group_that_does_not_exist(group: GroupCalls) -> None:
+def test_a_group_that_does_not_exist_has_no_members(group: GroupCalls) -> None:
     assert group.heartbeat("m", 1) == UNKNOWN_MEMBER
     assert group.sync("m", 1).error_code == UNKNOWN_MEMBER
     assert group.leave(("m", None), version=2).error_code == UNKNOWN_MEMBER
@@ -215,7 +214,7 @@ def test_a_static_member_comes_back_without_a_rebalance_and_fences_its_former_se
     assert bytes(other.sync(back.member_id, generation, instance_id="one").assignment) == b"all"
 
 
-def test_older_clients_are_told_another_leader_instead(group: GroupCalls, other: GroupCalls) -> None:
+def test_older_clients_get_another_leader_instead(group: GroupCalls, other: GroupCalls) -> None:
     """So that they do not assign again."""
     former, generation = group.stable_member(instance_id="one")
     back = other.join(version=8, instance_id="one")

@@ -5,14 +5,14 @@ import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
-
-from conformance.group_calls import GroupCalls, assignment, subscription
-from conformance.peer import Peer
+from tests.conformance.group_calls import GroupCalls, assignment, subscription
+from tests.conformance.peer import Peer
+from tests.conformance.transaction_calls import TransactionCalls
 
 pytestmark = pytest.mark.usefixtures("broker_stays_healthy", "coordinator")
 
 ILLEGAL_GENERATION, INCONSISTENT_PROTOCOL, UNKNOWN_MEMBER, REBALANCE_IN_PROGRESS, GROUP_NOT_FOUND = 22, 23, 25, 27, 69
-MEMBER_ID_REQUIRED, FENCED_INSTANCE = 79, 82
+MEMBER_ID_REQUIRED, FENCED_INSTANCE, INVALID_SESSION_TIMEOUT, UNKNOWN_SERVER_ERROR = 79, 82, 26, -1
 CLASSIC, NEW = 0, 1
 INTERVAL_SECONDS = 1.1
 
@@ -59,7 +59,7 @@ def start_classic(group: GroupCalls, topic: str) -> str:
     return member
 
 
-def test_a_classic_group_goes_on_when_the_first_new_member_joins(
+def test_a_classic_group_continues_when_the_first_new_member_joins(
     group: GroupCalls, new: GroupCalls, four: tuple[str, uuid.UUID]
 ) -> None:
     topic, topic_id = four
@@ -152,7 +152,109 @@ def test_a_static_classic_member_is_succeeded_and_fenced(
     assert refused.error_code == FENCED_INSTANCE
 
 
-def test_who_cannot_be_a_member(group: GroupCalls, new: GroupCalls, four: tuple[str, uuid.UUID]) -> None:
+def test_a_refused_join_names_no_member(group: GroupCalls, new: GroupCalls, four: tuple[str, uuid.UUID]) -> None:
+    topic, _ = four
+    new.consumer_join("A", [topic])
+    bad = {"range": b"?"}
+    for instance_id in (None, "one"):
+        for member_id in ("", "x"):
+            for options in ({"protocol_type": "connect"}, {"protocols": {}}):
+                refused = group.join(member_id, instance_id=instance_id, **options)
+                assert (refused.error_code, refused.member_id) == (INCONSISTENT_PROTOCOL, "")
+            short = group.join(member_id, instance_id=instance_id, session_ms=1)
+            assert (short.error_code, short.member_id) == (INVALID_SESSION_TIMEOUT, member_id)
+    assert group.join(protocols=bad).error_code == MEMBER_ID_REQUIRED
+    refused = [group.join("x", protocols=bad), group.join(protocols=bad, instance_id="one")]
+    refused.append(group.join("x", protocols=protocols(topic), instance_id="one"))
+    told = [(UNKNOWN_SERVER_ERROR, ""), (UNKNOWN_SERVER_ERROR, ""), (UNKNOWN_MEMBER, "")]
+    assert [(each.error_code, each.member_id) for each in refused] == told
+
+
+def test_each_classic_member_has_the_first_of_its_own_protocols(
+    group: GroupCalls, new: GroupCalls, four: tuple[str, uuid.UUID]
+) -> None:
+    topic, _ = four
+    new.consumer_join("A", [topic])
+    time.sleep(INTERVAL_SECONDS)
+    data = subscription(topic, version=3)
+    assert group.enter(protocols={"range": data}).protocol_name == "range"
+    other = new.enter(protocols={"sticky": data, "range": data})
+    assert other.protocol_name == "sticky"
+    assert new.sync(other.member_id, other.generation_id, protocol_name="sticky").protocol_name == "sticky"
+    mistaken = new.sync(other.member_id, other.generation_id, protocol_name="range")
+    assert mistaken.error_code == INCONSISTENT_PROTOCOL
+
+
+def test_a_member_is_not_asked_to_join_again_before_there_is_a_new_assignment(
+    group: GroupCalls, new: GroupCalls, four: tuple[str, uuid.UUID]
+) -> None:
+    topic, _ = four
+    new.consumer_join("A", [topic])
+    joined = group.enter(protocols=protocols(topic))  # too early for the next assignment
+    assert joined.generation_id == 2
+    assert group.sync(joined.member_id, 2).error_code == 0
+    assert group.heartbeat(joined.member_id, 2) == 0
+    time.sleep(INTERVAL_SECONDS)
+    assert group.heartbeat(joined.member_id, 2) == 0
+    new.consumer_heartbeat("A", 2)
+    assert group.heartbeat(joined.member_id, 2) == REBALANCE_IN_PROGRESS
+
+
+def test_a_classic_member_that_does_not_sync_in_time_is_out(
+    group: GroupCalls, new: GroupCalls, four: tuple[str, uuid.UUID]
+) -> None:
+    topic, _ = four
+    new.consumer_join("A", [topic])
+    time.sleep(INTERVAL_SECONDS)
+    synced = group.enter(protocols=protocols(topic), rebalance_ms=500)
+    group.sync(synced.member_id, synced.generation_id)
+    silent = group.enter(protocols=protocols(topic), rebalance_ms=500)
+    deadline = time.monotonic() + 10
+    while group.heartbeat(silent.member_id, silent.generation_id) != UNKNOWN_MEMBER:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert group.heartbeat(synced.member_id, synced.generation_id) == 0
+
+
+def test_a_late_commit_of_a_classic_member_counts_for_partitions_that_it_has_kept(
+    group: GroupCalls, new: GroupCalls, four: tuple[str, uuid.UUID]
+) -> None:
+    topic, _ = four
+    member = start_classic(group, topic)
+    new.consumer_join("A", [topic])
+    group.join(member, protocols=protocols(topic, [0, 1, 2, 3], 1))
+    assert group.join(member, protocols=protocols(topic, [0, 1], 1)).generation_id == 2
+    assert group.commit({topic: {1: 7}}, member_id=member, generation=1) == {topic: {1: 0}}
+    mixed = group.commit({topic: {1: 8, 3: 8}}, member_id=member, generation=1)
+    assert mixed == {topic: {1: ILLEGAL_GENERATION, 3: ILLEGAL_GENERATION}}
+    for generation in (0, 1, 3):
+        answer = group.fetch_offsets({topic: [1]}, member_id=member, member_epoch=generation)
+        assert answer.error_code == ILLEGAL_GENERATION
+    assert group.fetch_offsets({topic: [1]}, member_id=member, member_epoch=2).error_code == 0
+
+
+def test_a_transaction_of_another_epoch_gets_illegal_generation(
+    group: GroupCalls, new: GroupCalls, four: tuple[str, uuid.UUID]
+) -> None:
+    topic, _ = four
+    new.consumer_join("A", [topic])
+    time.sleep(INTERVAL_SECONDS)
+    classic = group.enter(protocols=protocols(topic))
+    transaction = TransactionCalls(group.peer, group.group)
+    who = transaction.start()
+
+    def commit(member_id: str, epoch: int) -> int:
+        return transaction.commit_offsets(who, group.group, {topic: {0: 1}}, 5, member_id=member_id, generation=epoch)[
+            topic
+        ][0]
+
+    assert [commit("A", epoch) for epoch in (2, 1, 3, -1)] == [0, *[ILLEGAL_GENERATION] * 3]
+    assert [commit(classic.member_id, epoch) for epoch in (3, 2, 4)] == [0, *[ILLEGAL_GENERATION] * 2]
+    assert commit("x", 2) == UNKNOWN_MEMBER
+    assert commit("", -1) == 0
+
+
+def test_incompatible_members_are_refused(group: GroupCalls, new: GroupCalls, four: tuple[str, uuid.UUID]) -> None:
     topic, _ = four
     new.consumer_join("A", [topic])
     assert group.join(protocol_type="connect").error_code == INCONSISTENT_PROTOCOL
@@ -180,3 +282,58 @@ def test_groups_that_cannot_change(
     sentence = f"Cannot upgrade classic group {group.group} to consumer group because {reason}."
     assert (refused.error, refused.message) == (GROUP_NOT_FOUND, sentence)
     assert group.heartbeat(member, generation) == 0
+
+
+def test_a_group_with_a_custom_assignor_cannot_change_its_protocol(
+    group: GroupCalls, new: GroupCalls, four: tuple[str, uuid.UUID]
+) -> None:
+    topic, topic_id = four
+    member = str(group.enter(protocols=protocols(topic)).member_id)
+    given = assignment({topic: [0, 1, 2, 3]}, 3)[:-4] + b"\0\0\0\4more"
+    assert group.sync(member, 1, {member: given}).error_code == 0
+    refused = new.consumer_join("A", [topic])
+    assert refused.error == GROUP_NOT_FOUND
+    assert "because an unsupported custom assignor is in use" in str(refused.message)
+    assert group.heartbeat(member, 1) == 0
+    group.leave((member, None))
+    assert new.consumer_join("A", [topic]).assigned == {topic_id: [0, 1, 2, 3]}
+
+
+# ---- a static member takes the group with it
+
+
+def test_the_group_is_classic_when_its_last_new_member_joins_again_the_classic_way(
+    group: GroupCalls, new: GroupCalls, four: tuple[str, uuid.UUID]
+) -> None:
+    topic, _ = four
+    new.consumer_join("A", [topic], instance_id="one")
+    time.sleep(INTERVAL_SECONDS)
+    assert new.consumer_heartbeat("A", -2, instance_id="one").error == 0
+    joined = group.join(protocols=protocols(topic), instance_id="one")
+    assert (joined.error_code, joined.generation_id, joined.leader) == (0, 2, "")
+    row = group.listed()
+    assert row is not None
+    assert (row.group_type, row.group_state) == ("classic", "Stable")
+    synced = group.sync(joined.member_id, 2, instance_id="one")
+    assert (synced.error_code, bytes(synced.assignment)) == (0, assignment({topic: [0, 1, 2, 3]}, 3))
+    assert group.heartbeat(joined.member_id, 2, instance_id="one") == 0
+    assert new.consumer_heartbeat("A", 2).message == f"Group {group.group} is not a consumer group."
+
+
+def test_members_of_a_group_without_a_current_assignment_are_assigned_again(
+    group: GroupCalls, new: GroupCalls, four: tuple[str, uuid.UUID]
+) -> None:
+    topic, _ = four
+    cooperative = {"cooperative-sticky": subscription(topic, version=3)}
+    new.consumer_join("A", [topic], instance_id="one")
+    new.consumer_join("B", [topic], instance_id="two")  # too early for the next assignment
+    one = group.join(protocols=cooperative, instance_id="one")
+    two = new.join(protocols=cooperative, instance_id="two")
+    assert (two.error_code, two.generation_id) == (0, 0)
+    row = group.listed()
+    assert row is not None
+    assert (row.group_type, row.group_state) == ("classic", "PreparingRebalance")
+    assert group.heartbeat(one.member_id, one.generation_id, instance_id="one") == ILLEGAL_GENERATION
+    group.peer.send(again := group.join_request(one.member_id, protocols=cooperative, instance_id="one"), 9)
+    back = new.join(two.member_id, protocols=cooperative, instance_id="two")
+    assert (back.error_code, group.peer.receive(again).error_code, back.generation_id) == (0, 0, 4)

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from kafka.protocol.admin import CreateTopicsRequest
 from kafka.protocol.metadata import MetadataRequest
-
-from conformance.peer import Peer
+from tests.conformance.peer import Peer
 
 pytestmark = pytest.mark.usefixtures("broker_stays_healthy")
 

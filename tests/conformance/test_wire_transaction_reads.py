@@ -4,12 +4,11 @@ import struct
 from collections.abc import Callable
 
 import pytest
-
-from conformance.conftest import NewTopic
-from conformance.group_calls import GroupCalls
-from conformance.peer import EARLIEST, LATEST, Peer, list_offsets_request
-from conformance.raw_batches import batch
-from conformance.transaction_calls import Producer, TransactionCalls, fetch_committed, producers_of, write_marker
+from tests.conformance.conftest import NewTopic
+from tests.conformance.group_calls import GroupCalls
+from tests.conformance.peer import EARLIEST, LATEST, Peer, list_offsets_request
+from tests.conformance.raw_batches import batch
+from tests.conformance.transaction_calls import Producer, TransactionCalls, fetch_committed, producers_of, write_marker
 
 pytestmark = pytest.mark.usefixtures("broker_stays_healthy", "coordinator")
 
@@ -193,11 +192,17 @@ def test_an_administrator_ends_a_transaction_in_one_partition(
     abort = {"commit": False, "version": version}
     assert write_marker(peer, who, "conformance-nowhere", **abort) == UNKNOWN_PARTITION
     assert write_marker(peer, who, topic, partition=7, **abort) == UNKNOWN_PARTITION
-    assert write_marker(peer, Producer(who.producer_id, who.epoch - 1), topic, **abort) == -1
+    assert write_marker(peer, Producer(who.producer_id, -1), topic, **abort) == -1
     assert fetch_committed(peer, topic).last_stable_offset == 0
     assert write_marker(peer, who, topic, coordinator_epoch=3, **abort) == 0
     assert fetch_committed(peer, topic).last_stable_offset == 2
     assert write_marker(peer, who, topic, coordinator_epoch=2, **abort) == COORDINATOR_FENCED
     assert write_marker(peer, who, topic, coordinator_epoch=3, **abort) == 0
+    assert write_marker(peer, Producer(who.producer_id, -1), topic, coordinator_epoch=3, **abort) == -1
+    assert write_marker(peer, Producer(-1, 0), topic, coordinator_epoch=3, **abort) == -1
     assert transaction.describe().transaction_state == "Ongoing"
     assert transaction.produce(who, topic, 1).error_code == 0
+    newer = Producer(who.producer_id, who.epoch + 1)
+    assert write_marker(peer, newer, topic, coordinator_epoch=3, **abort) == 0
+    assert write_marker(peer, who, topic, coordinator_epoch=3, **abort) == INVALID_EPOCH
+    assert write_marker(peer, who, topic, coordinator_epoch=2, **abort) == INVALID_EPOCH

@@ -3,10 +3,9 @@
 from collections.abc import Callable
 
 import pytest
-
-from conformance.conftest import NewTopic
-from conformance.peer import Peer
-from conformance.transaction_calls import NOBODY, Producer, TransactionCalls
+from tests.conformance.conftest import NewTopic
+from tests.conformance.peer import Peer
+from tests.conformance.transaction_calls import NO_PRODUCER, Producer, TransactionCalls
 
 pytestmark = pytest.mark.usefixtures("broker_stays_healthy", "coordinator")
 
@@ -18,7 +17,7 @@ CONTROL, TRANSACTIONAL = 0x20, 0x10
 
 @pytest.fixture
 def calls(peer: Peer, topic_names: Callable[[], str]) -> Callable[[], TransactionCalls]:
-    """`calls()` speaks for a transactional id that nobody has used."""
+    """`calls()` uses a new transactional id."""
     return lambda: TransactionCalls(peer, topic_names())
 
 
@@ -68,7 +67,9 @@ def test_names_of_transactions(peer: Peer, topic_name: str) -> None:
 
 
 @pytest.mark.parametrize("version", [3, 4, 5])
-def test_a_producer_that_says_who_it_was(transaction: TransactionCalls, version: int) -> None:
+def test_a_producer_with_a_known_id_gets_the_next_epoch_or_is_fenced(
+    transaction: TransactionCalls, version: int
+) -> None:
     fenced = FENCED if version >= 4 else INVALID_EPOCH
     assert transaction.init(version, known=Producer(5, -1)).error_code == INVALID_REQUEST
     assert transaction.init(version, known=Producer(-1, 5)).error_code == INVALID_REQUEST
@@ -128,7 +129,7 @@ def test_internal_topics_are_not_for_clients(transaction: TransactionCalls, name
     who = transaction.start()
     assert transaction.add(who, {name: [0]}) == {name: {0: AUTHORIZATION}}
     assert transaction.produce(who, name, 0).error_code == INVALID_TOPIC
-    assert transaction.produce(NOBODY, name, -1, attributes=0, named=None).error_code == INVALID_TOPIC
+    assert transaction.produce(NO_PRODUCER, name, -1, attributes=0, named=None).error_code == INVALID_TOPIC
 
 
 # ---- EndTxn
@@ -232,8 +233,8 @@ def test_batches_that_do_not_fit_to_their_request(
     assert produce(newer(who), 0) == INVALID_EPOCH
     assert produce(newer(who), 0, partition=1) == INVALID_EPOCH
     assert produce(who, 1, attributes=TRANSACTIONAL | CONTROL) == INVALID_RECORD
-    assert produce(NOBODY, -1, attributes=CONTROL, named=None) == INVALID_RECORD
-    assert produce(NOBODY, -1, attributes=0) == 0
+    assert produce(NO_PRODUCER, -1, attributes=CONTROL, named=None) == INVALID_RECORD
+    assert produce(NO_PRODUCER, -1, attributes=0) == 0
     assert transaction.produce(who, "conformance-nowhere", 0, version=version).error_code == UNKNOWN_PARTITION
 
 
@@ -271,7 +272,7 @@ def test_a_zombie_is_fenced_everywhere(bootstrap: str, transaction: TransactionC
 # ---- looking at transactions
 
 
-def test_a_transaction_that_nobody_knows(transaction: TransactionCalls) -> None:
+def test_an_unknown_transaction_is_reported_as_not_found(transaction: TransactionCalls) -> None:
     row = transaction.describe()
     assert (row.error_code, row.transaction_state, row.producer_id, row.topics) == (ID_NOT_FOUND, "", 0, [])
 

@@ -1,6 +1,6 @@
-"""Delegation tokens over the wire: who is answered what. The answers of Apache Kafka 4.3.1 stand in a file beside this.
+"""Delegation tokens over the wire: the answer for each user. delegation_tokens.json holds those of Apache Kafka 4.3.1.
 
-`python -m conformance.token_requests OPEN_ADDRESS LOGIN_ADDRESS delegation_tokens.json`, run in tests/, writes it anew.
+`python -m tests.conformance.token_requests OPEN_ADDRESS LOGIN_ADDRESS delegation_tokens.json`, rewrites it.
 The broker needs the users of USERS in PLAIN, `delegation.token.secret.key`, an authorizer with
 `super.users=User:admin;User:ANONYMOUS`, SCRAM on the listener for logins, and one that asks for no login.
 """
@@ -15,13 +15,12 @@ from typing import Any
 from ottla.base.errors import Error
 from ottla.base.security import Operation, PatternType, Permission, ResourceType
 from ottla.client.acls import create_acls, delete_acls
-from ottla.client.client import Client
+from ottla.client.client import Client, open_client
 from ottla.client.errors import ClientError
-from ottla.client.opening import open_client
 from ottla.client.tokens import describe_tokens
-from ottla.protocol.messages import delegation_tokens as wire
+from ottla.protocol.messages import credentials as wire
 from ottla.security.acls import AccessControlEntry, AclBinding, AclFilter, ResourcePattern
-from ottla.security.delegation_tokens import token_password
+from ottla.security.delegation_tokens import password_of_hmac
 
 USERS = ("admin", "alice", "bob", "carol")
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
@@ -46,15 +45,15 @@ def login_of(mechanism: str, module: str, name: str, password: str, more: str = 
 
 
 def token_login(token_id: str, hmac: bytes, mechanism: str = "SCRAM-SHA-512") -> dict[str, str]:
-    return login_of(mechanism, SCRAM, token_id, token_password(hmac), ' tokenauth="true"')
+    return login_of(mechanism, SCRAM, token_id, password_of_hmac(hmac), ' tokenauth="true"')
 
 
 class Scene:
-    """One broker, its users, and what they were told."""
+    """One broker, its users, and the answers they got."""
 
     def __init__(self, open_address: str, login_address: str) -> None:
         self.address = login_address
-        self.nobody = open_client(open_address, {})
+        self.anonymous = open_client(open_address, {})
         self.people = {name: self.log_in(login_of("PLAIN", PLAIN, name, password_of(name))) for name in USERS}
         self.told: dict[str, str] = {}
         self.made = 0
@@ -63,7 +62,7 @@ class Scene:
         return open_client(self.address, properties, timeout_ms=10_000)
 
     def close(self) -> None:
-        for client in (self.nobody, *self.people.values()):
+        for client in (self.anonymous, *self.people.values()):
             client.close()
 
     # ---- the four requests; a person is a name, or a client
@@ -99,9 +98,9 @@ class Scene:
         request = wire.ExpireDelegationTokenRequest(hmac=hmac, expiry_time_period_ms=period_ms)
         self.tell(title, self.client(person).call(request, wire.ExpireDelegationTokenResponse))
 
-    def describe(self, title: str, person: Any, *owners: str, nobodys: bool = False) -> None:
+    def describe(self, title: str, person: Any, *owners: str, is_ownerless: bool = False) -> None:
         named = [wire.TokenPrincipal(principal_type="User", principal_name=owner) for owner in owners]
-        request = wire.DescribeDelegationTokenRequest(owners=named if owners or nobodys else None)
+        request = wire.DescribeDelegationTokenRequest(owners=named if owners or is_ownerless else None)
         answer = self.client(person).call(request, wire.DescribeDelegationTokenResponse)
         rows = sorted(
             f"{each.principal_name} by {each.token_requester_principal_name} "
@@ -150,7 +149,7 @@ def eventually(is_so: Callable[[], bool]) -> None:
 
 
 def play(scene: Scene) -> dict[str, str]:
-    """Everything that is asked, in its order; what was told to each question."""
+    """All requests, in order, with the answer to each."""
     strangers(scene)
     token = making(scene)
     hmac = bytes(token.hmac)
@@ -168,10 +167,10 @@ def play(scene: Scene) -> dict[str, str]:
 
 
 def strangers(scene: Scene) -> None:
-    scene.create("create without a login", scene.nobody)
-    scene.renew("renew without a login", scene.nobody, b"x")
-    scene.expire("expire without a login", scene.nobody, b"x")
-    scene.describe("describe without a login", scene.nobody)
+    scene.create("create without a login", scene.anonymous)
+    scene.renew("renew without a login", scene.anonymous, b"x")
+    scene.expire("expire without a login", scene.anonymous, b"x")
+    scene.describe("describe without a login", scene.anonymous)
 
 
 def making(scene: Scene) -> Any:
@@ -181,16 +180,16 @@ def making(scene: Scene) -> Any:
     scene.create("create for ages", "alice", life_ms=2**62)
     scene.create("create with a group for a renewer", "alice", "Group:x")
     scene.create("create with a nameless renewer", "alice", "User:")
-    scene.create("create for somebody else", "alice", owner="User:bob")
+    scene.create("create for another owner", "alice", owner="User:bob")
     scene.create("create for myself by name", "alice", owner="User:alice")
-    scene.create("create for somebody else by a super user", "admin", owner="User:bob")
+    scene.create("create for another owner by a super user", "admin", owner="User:bob")
     scene.create("create for a group", "admin", owner="Group:x")
     return token
 
 
 def seeing(scene: Scene) -> None:
     scene.describe("describe all of alice", "alice")
-    scene.describe("describe nobody's", "alice", nobodys=True)
+    scene.describe("describe no owner's", "alice", is_ownerless=True)
     scene.describe("describe alice's to bob", "bob", "alice")
     scene.describe("describe all to bob", "bob")
     scene.describe("describe all to carol", "carol")
@@ -202,7 +201,7 @@ def seeing(scene: Scene) -> None:
         return scene.create("create for bob by carol, who may", "carol", owner="User:bob").error_code == 0
 
     scene.allow("carol", Operation.CREATE_TOKENS, user, "User:bob", may_make)
-    (made,) = [each for each in describe_tokens(scene.people["carol"]) if each.token.requester == "User:carol"]
+    (made,) = [each for each in describe_tokens(scene.people["carol"]) if each.token.token_requester == "User:carol"]
     scene.renew("renew by the requester", "carol", made.hmac)
     scene.expire("expire by the requester", "carol", made.hmac)
     scene.describe("describe bob's to the requester", "carol", "bob")
@@ -221,7 +220,7 @@ def from_token(scene: Scene, token: Any) -> None:
             scene.create("create from a token", client)
             scene.renew("renew from a token", client, hmac)
             scene.expire("expire from a token", client, hmac)
-    without_mark = login_of("SCRAM-SHA-512", SCRAM, token.token_id, token_password(hmac))
+    without_mark = login_of("SCRAM-SHA-512", SCRAM, token.token_id, password_of_hmac(hmac))
     for title, login in {
         "forged": token_login(token.token_id, b"forged"),
         "unknown": token_login("nonsense", hmac),

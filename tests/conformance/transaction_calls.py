@@ -13,9 +13,8 @@ from kafka.protocol.producer import (
     TxnOffsetCommitRequest,
     WriteTxnMarkersRequest,
 )
-
-from conformance.peer import Peer, fetch_request, produce_request
-from conformance.raw_batches import TRANSACTIONAL, batch
+from tests.conformance.peer import Peer, fetch_request, produce_request
+from tests.conformance.raw_batches import TRANSACTIONAL, batch
 
 BUSY = (14, 51)  # COORDINATOR_LOAD_IN_PROGRESS, CONCURRENT_TRANSACTIONS
 SETTLED_SECONDS_MAX = 10.0
@@ -28,7 +27,7 @@ class Producer(NamedTuple):
     epoch: int
 
 
-NOBODY = Producer(-1, -1)
+NO_PRODUCER = Producer(-1, -1)
 
 
 class TransactionCalls:
@@ -40,7 +39,7 @@ class TransactionCalls:
 
     # ---- steps
 
-    def init(self, version: int = 5, timeout_ms: int = 60_000, known: Producer = NOBODY) -> Any:
+    def init(self, version: int = 5, timeout_ms: int = 60_000, known: Producer = NO_PRODUCER) -> Any:
         request = InitProducerIdRequest(
             transactional_id=self.transactional_id,
             transaction_timeout_ms=timeout_ms,

@@ -21,7 +21,7 @@ def eventually(check: Callable[[], bool], seconds_max: float = EVENTUALLY_SECOND
 
 
 def first_error(settings: Mapping[str, Any]) -> KafkaError:
-    """What librdkafka tells when it does not get in: who asks it for something is told only when time is up."""
+    """The error of a failed login in librdkafka: its calls report it only after their timeout."""
     told: list[KafkaError] = []
     client = Producer({**settings, "error_cb": told.append, "log_level": 0})
     assert eventually(lambda: bool(client.poll(0.05) or told), ERROR_SECONDS_MAX), "it got in, or waits"

@@ -1,6 +1,6 @@
-"""Conversations with the coordinators, each in a text file below groups/, new_groups/ and transactions/.
+"""Dialogues with the coordinators: text files in classic_groups/, consumer_groups/ and transactions/.
 
-`OTTLA_WRITE_DIALOGUES=1 pytest tests/dialogues` writes down what was heard: read the difference before you keep it.
+`OTTLA_WRITE_DIALOGUES=1 pytest tests/dialogues` writes the actual output to the files: review the difference.
 """
 
 from __future__ import annotations
@@ -10,47 +10,51 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.dialogues.classic_stage import ClassicStage
-from tests.dialogues.new_stage import NewStage
-from tests.dialogues.stage import play
-from tests.dialogues.transaction_stage import TransactionStage
+from tests.dialogues.classic_dialogue import ClassicDialogue
+from tests.dialogues.consumer_dialogue import ConsumerDialogue
+from tests.dialogues.dialogue import play
+from tests.dialogues.transaction_dialogue import TransactionDialogue
 
 from ottla.groups.settings import GroupSettings
-from ottla.transactions.machine import TransactionSettings
+from ottla.transactions.transaction_coordinator import TransactionSettings
 
 HERE = Path(__file__).parent
 FILES = sorted(HERE.glob("*/*.txt"))
 
 
 @pytest.mark.parametrize("path", FILES, ids=[f"{path.parent.name}/{path.stem}" for path in FILES])
-def test_the_dialogue_is_as_it_was_written_down(path: Path) -> None:
+def test_dialogue_matches_its_file(path: Path) -> None:
     text = path.read_text()
-    heard = play(text, STAGES[path.parent.name](text))
+    heard = play(text, DIALOGUES[path.parent.name](text))
     if os.environ.get("OTTLA_WRITE_DIALOGUES"):
         path.write_text(heard)
     assert heard == text
 
 
-def classic_stage(text: str) -> Callable[[str], list[str]]:
+def classic_dialogue(text: str) -> Callable[[str], list[str]]:
     numbers, is_held = settings_of(text)
-    return ClassicStage(GroupSettings(**numbers), is_held).perform
+    return ClassicDialogue(GroupSettings(**numbers), is_held).perform
 
 
-def new_stage(text: str) -> Callable[[str], list[str]]:
+def consumer_dialogue(text: str) -> Callable[[str], list[str]]:
     numbers, is_held = settings_of(text)
-    return NewStage(GroupSettings(**numbers), is_held).perform
+    return ConsumerDialogue(GroupSettings(**numbers), is_held).perform
 
 
-def transaction_stage(text: str) -> Callable[[str], list[str]]:
+def transaction_dialogue(text: str) -> Callable[[str], list[str]]:
     numbers, is_held = settings_of(text)
-    return TransactionStage(TransactionSettings(**numbers), is_held).perform
+    return TransactionDialogue(TransactionSettings(**numbers), is_held).perform
 
 
-STAGES = {"groups": classic_stage, "new_groups": new_stage, "transactions": transaction_stage}
+DIALOGUES = {
+    "classic_groups": classic_dialogue,
+    "consumer_groups": consumer_dialogue,
+    "transactions": transaction_dialogue,
+}
 
 
 def settings_of(text: str) -> tuple[dict[str, int], bool]:
-    """The first lines may say: # settings: size_max=2 held"""
+    """Parse a line such as: # settings: size_max=2 held"""
     words = [word for line in text.splitlines() if line.startswith("# settings:") for word in line.split()[2:]]
     numbers = {name: int(value) for name, _, value in (word.partition("=") for word in words) if value}
     return numbers, "held" in words

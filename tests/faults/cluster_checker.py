@@ -1,8 +1,8 @@
 """A checker after the manner of Jepsen for whole clusters.
 
 Idempotent producers write rising numbers to all partitions with acks=all, a reader follows them, and a crew of workers
-runs transactions, exactly-once copies and a consumer group. Everything that anybody is told is written down. When the
-faults are over, a last read and the files of all replicas are held against it: the letters are those of `history.py`
+runs transactions, exactly-once copies and a consumer group. Every answer is recorded. When the
+faults are over, a last read and the files of all replicas are compared with it: the letters are those of `history.py`
 and `transaction_history.py`; L is the longest time without an acknowledgement, by partition.
 """
 
@@ -17,18 +17,17 @@ from typing import Any, ClassVar, Protocol, Self
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-
-from faults.cluster_replicas import compare_replicas, read_replica
-from faults.crew import Crew, group_places, wait_for_copies
-from faults.history import History, Place, violations
-from faults.loads import LIBRDKAFKA, ConfluentLoad, Reader, read_everything
-from faults.transaction_history import Logs, transaction_violations
-from faults.worker import INPUT, LEDGER, OUTPUT, READERS, security_of
-from faults.worker import PARTITIONS as WORKER_PARTITIONS
+from tests.faults.cluster_replicas import compare_replicas, read_replica
+from tests.faults.crew import Crew, group_places, wait_for_copies
+from tests.faults.history import History, Place, violations
+from tests.faults.loads import LIBRDKAFKA, ConfluentLoad, Reader, read_everything
+from tests.faults.transaction_history import Logs, transaction_violations
+from tests.faults.worker import INPUT, LEDGER, OUTPUT, READERS, security_of
+from tests.faults.worker import PARTITIONS as WORKER_PARTITIONS
 
 TOPIC = "checked"
 CREW = ("Follower-0", "TransactionalWriter-0", "Teller-0", "Copier-0", "GroupReader-0")
-ACKNOWLEDGE_SECONDS_MAX = 90.0  # a ceiling, not a promise: sessions may be lost and made anew meanwhile
+ACKNOWLEDGE_SECONDS_MAX = 90.0  # an upper bound, not a promise: sessions may be lost and replaced meanwhile
 READ_SECONDS_MAX = 120.0
 REPLICAS_SECONDS_MAX = 60.0
 
@@ -100,7 +99,7 @@ class Outcome:
 
 
 class Checker:
-    """Load from start() on until finish(), which tells what became of it. A context manager that leaves nobody."""
+    """Load from start() until finish(), which returns the outcome. A context manager that stops all workers."""
 
     def __init__(
         self,
@@ -163,7 +162,7 @@ class Checker:
                 time.sleep(0.01)
 
     def finish(self, cluster: Replicas | None = None) -> Outcome:
-        """Everybody comes to an end, everything is read, every promise is checked."""
+        """Stop all workers, read everything, check every promise."""
         longest_gap = self.history.gap()
         for load in self.loads:
             load.stop()
@@ -218,7 +217,7 @@ def make_topics(bootstrap: str, topics: dict[str, int], replicas: int, settings:
 
 
 def check_replicas(cluster: Replicas, places: Iterable[Place], seconds_max: float = REPLICAS_SECONDS_MAX) -> list[str]:
-    """The files of all replicas, once they stand still: followers may be a little behind."""
+    """The files of all replicas, once they no longer change: followers may be a little behind."""
     found: list[str] = []
     deadline = time.monotonic() + seconds_max
     for place in places:
@@ -236,7 +235,7 @@ def check_replicas(cluster: Replicas, places: Iterable[Place], seconds_max: floa
 
 
 def end_offset(bootstrap: str, place: Place) -> int:
-    """The high watermark, as a reader of everything is told."""
+    """The high watermark, as reported to a read_uncommitted reader."""
     settings: dict[str, Any] = {
         "bootstrap.servers": bootstrap,
         "group.id": "nobody",

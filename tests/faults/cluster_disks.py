@@ -1,12 +1,13 @@
-"""Clusters whose disks do what real ones do: fail, are slow, forget."""
+"""Clusters with faulty disks: writes fail, are slow or are lost."""
 
 import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
 
-from faults.disk_faults import WRAPPER as FAILING
-from faults.disk_faults import DiskFaults
+from tests.faults.disk_faults import WRAPPER as FAILING
+from tests.faults.disk_faults import DiskFaults
+
 from ottla.testing.cluster import Cluster, ClusterBroker
 
 FORGETFUL = Path(__file__).parent / "forgetful_disk"

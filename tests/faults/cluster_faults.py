@@ -10,10 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.cluster.broker_restarts import restart_command
+
 from ottla.cli.main import main
 from ottla.testing.cluster import Cluster, ClusterBroker
 from ottla.testing.links import ZOOKEEPER, Links
-from ottla.testing.restarts import restart_command
 
 PARTITIONS = 4
 
@@ -84,7 +85,7 @@ def kill_and_wipe_follower(scene: Scene) -> None:
     follower.start()
 
 
-def kill_everybody(scene: Scene) -> None:
+def kill_all(scene: Scene) -> None:
     brokers = scene.chance.sample(scene.cluster.brokers, len(scene.cluster.brokers))
     for broker in brokers:
         broker.kill()
@@ -149,7 +150,7 @@ def pause_controller(scene: Scene) -> None:
 
 
 def pause_briefly(scene: Scene) -> None:
-    """Shorter than a session: nobody should be given up."""
+    """Shorter than a session: no broker should lose its session."""
     broker = scene.some_broker()
     broker.pause()
     time.sleep(scene.session_seconds / 2)
@@ -181,7 +182,7 @@ def cut_controller_from_brokers(scene: Scene) -> None:
 
 
 def cut_one_off(scene: Scene) -> None:
-    """From everybody but the clients."""
+    """From all other brokers and ZooKeeper, but not from the clients."""
     links, lonely = scene.links, scene.some_broker()
     links.cut(lonely.id, ZOOKEEPER)
     scene.cut_off(lonely)
@@ -233,7 +234,7 @@ DEATHS: dict[str, Fault] = {
     "kill leader": kill_leader,
     "kill controller": kill_controller,
     "wipe follower": kill_and_wipe_follower,
-    "kill everybody": kill_everybody,
+    "kill all": kill_all,
     "kill two": kill_two,
     "restart one": restart_one,
 }

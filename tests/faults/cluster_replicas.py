@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from crc32c import crc32c
-
-from faults.history import Place
+from tests.faults.history import Place
 
 HEAD = struct.Struct(">qiibIh")  # base offset, length, leader epoch, magic, crc, attributes
 LAST_DELTA = struct.Struct(">i")

@@ -5,8 +5,9 @@ import random
 import time
 from pathlib import Path
 
-from faults.cluster_checker import TOPIC, Checker, Outcome
-from faults.cluster_faults import PARTITIONS, Fault, Scene
+from tests.faults.cluster_checker import TOPIC, Checker, Outcome
+from tests.faults.cluster_faults import PARTITIONS, Fault, Scene
+
 from ottla.testing.cluster import Cluster
 
 MEND_SECONDS_MAX = 90.0

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
-
-from faults.history import Place, Stored
-from faults.worker import INPUT, LEDGER, OUTPUT, PARTITIONS, SESSION_MS, group_settings
+from tests.faults.history import Place, Stored
+from tests.faults.worker import INPUT, LEDGER, OUTPUT, PARTITIONS, SESSION_MS, group_settings
 
 PROGRAM = Path(__file__).parent / "worker.py"
 PLACES: list[Place] = [(topic, partition) for topic in (INPUT, OUTPUT, LEDGER) for partition in range(PARTITIONS)]

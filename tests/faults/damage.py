@@ -38,7 +38,7 @@ def garbage_behind(data: bytearray, chance: random.Random) -> None:
 
 
 def repeated_tail(data: bytearray, chance: random.Random) -> None:
-    """Bytes, or whole batches, stand twice."""
+    """Bytes, or whole batches, are written twice."""
     starts = [position for position, _ in batches(bytes(data))]
     start = chance.choice(starts[-10:]) if starts and chance.random() < 0.7 else chance.randrange(len(data))
     data += data[start:]

@@ -1,4 +1,4 @@
-"""A broker whose disk fails when a test says so, through the seam ottla.storage.files (see failing_disk/)."""
+"""A broker whose disk fails on command: functions of ottla.storage.files are replaced (see failing_disk/)."""
 
 import os
 from collections.abc import Callable, Iterator

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from kafka.protocol.admin.cluster import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
 from kafka.protocol.metadata import MetadataRequest
-
-from conformance.peer import Peer
-from faults.disk_faults import DiskFaults, broker_with_faults
+from tests.conformance.peer import Peer
+from tests.faults.disk_faults import DiskFaults, broker_with_faults
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
 

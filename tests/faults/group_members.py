@@ -1,4 +1,4 @@
-"""Members of a consumer group as threads, who write down what they own and see, and which places they were told."""
+"""Members of a consumer group as threads that log their partitions, the records they see and the offsets they get."""
 
 import threading
 import time
@@ -6,14 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
-
-from faults.loads import LIBRDKAFKA
+from tests.faults.loads import LIBRDKAFKA
 
 TOPIC, GROUP = "shared", "workers"
 CLASSIC, CONSUMER = "classic", "consumer"
 
 
-class GroupStory:
+class GroupHistory:
     """What all members of the group have lived through."""
 
     def __init__(self, bootstrap: str, partitions: int, protocol: str, session_ms: int = 3000) -> None:
@@ -77,20 +76,20 @@ class GroupStory:
 class Member(threading.Thread):
     """Reads, writes down, commits; `stop()` leaves the group in an orderly way."""
 
-    def __init__(self, story: GroupStory, name: str, **settings: object) -> None:
+    def __init__(self, history: GroupHistory, name: str, **settings: object) -> None:
         super().__init__(name=name, daemon=True)
-        self.story = story
+        self.history = history
         self.assigned: set[int] = set()
         self.assignments = 0
         self.fatal: KafkaError | None = None
         self._stopping = threading.Event()
-        timeouts = {"session.timeout.ms": story.session_ms, "heartbeat.interval.ms": 300}
+        timeouts = {"session.timeout.ms": history.session_ms, "heartbeat.interval.ms": 300}
         self._consumer = Consumer(
             {
-                "bootstrap.servers": story.bootstrap,
+                "bootstrap.servers": history.bootstrap,
                 "group.id": GROUP,
-                "group.protocol": story.protocol,
-                **(timeouts if story.protocol == CLASSIC else {}),
+                "group.protocol": history.protocol,
+                **(timeouts if history.protocol == CLASSIC else {}),
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
                 "fetch.wait.max.ms": 50,
@@ -110,7 +109,7 @@ class Member(threading.Thread):
             if places:
                 self._commit(places)
         self._consumer.close()
-        self.story.disown(self.name, list(range(self.story.partitions)))
+        self.history.disown(self.name, list(range(self.history.partitions)))
 
     def _consume(self) -> list[Message]:
         try:
@@ -123,7 +122,7 @@ class Member(threading.Thread):
         error = message.error()
         if error is None:
             partition, offset = message.partition() or 0, message.offset() or 0
-            self.story.seen.add((partition, offset))
+            self.history.seen.add((partition, offset))
             places[partition] = offset + 1
         elif error.fatal() or error.code() in (KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID):
             self.fatal = error
@@ -138,28 +137,28 @@ class Member(threading.Thread):
             return
         for place in done:
             if place.error is None:
-                self.story.acknowledge(place.partition, place.offset)
+                self.history.acknowledge(place.partition, place.offset)
 
     def _assign(self, _: Consumer, places: list[TopicPartition]) -> None:
         self.assignments += 1
         partitions = [place.partition for place in places]
         self.assigned.update(partitions)  # what is added, with an incremental protocol
-        self.story.own(self.name, partitions)
+        self.history.own(self.name, partitions)
 
     def _revoke(self, _: Consumer, places: list[TopicPartition]) -> None:
         partitions = [place.partition for place in places]
         self.assigned.difference_update(partitions)
-        self.story.disown(self.name, partitions)
+        self.history.disown(self.name, partitions)
 
     def stop(self) -> None:
         self._stopping.set()
         self.join(60)
         if self.is_alive():
-            self.story.problems.append(f"{self.name} does not come to an end")
+            self.history.problems.append(f"{self.name} does not come to an end")
 
 
-def wait_until(check: Callable[[], Any], seconds_max: float, story: GroupStory) -> None:
+def wait_until(check: Callable[[], Any], seconds_max: float, history: GroupHistory) -> None:
     deadline = time.monotonic() + seconds_max
     while not check():
-        assert time.monotonic() < deadline, (story.owners, story.problems)
+        assert time.monotonic() < deadline, (history.owners, history.problems)
         time.sleep(0.02)

@@ -1,8 +1,8 @@
-"""What clients were told while things broke, and the promises that are checked against it afterwards.
+"""The answers that clients got during faults, and the promises that are checked against them afterwards.
 
 The letters are those of the reliability list: D acknowledged means stored, U nothing twice for an idempotent producer,
-O the order of each producer is kept in each partition, C one value per partition and offset whoever looks, M a reader
-that follows skips nothing and sees nothing that is gone later.
+O the order of each producer is kept in each partition, C one value per partition and offset for every reader, M a
+tailing reader skips nothing and sees nothing that is gone later.
 """
 
 import threading
@@ -20,7 +20,7 @@ class Sent:
     """Everything about one producer."""
 
     is_idempotent: bool
-    acknowledged: dict[Place, dict[bytes, int]] = field(default_factory=dict)  # value -> offset, -1 if not told
+    acknowledged: dict[Place, dict[bytes, int]] = field(default_factory=dict)  # value -> offset, -1 if unknown
     failures: dict[bytes, str] = field(default_factory=dict)  # value -> why the producer gave it up
 
     @property
@@ -34,7 +34,7 @@ class History:
     def __init__(self) -> None:
         self.producers: dict[str, Sent] = {}
         self.seen: Stored = {}  # by the reader that follows
-        self.problems: list[str] = []  # what nobody should ever be told
+        self.problems: list[str] = []  # answers that must never occur
         self._lock = threading.Lock()
 
     def add_producer(self, name: str, *, is_idempotent: bool) -> None:
@@ -85,7 +85,7 @@ def violations(history: History, stored: Stored) -> list[str]:
 
 
 def check_offsets(who: str, place: Place, records: list[tuple[int, bytes]]) -> list[str]:
-    """Offsets start at 0 and miss nothing: nobody deletes or compacts in these runs."""
+    """Offsets start at 0 and have no gaps: these runs delete and compact nothing."""
     for expected, (offset, _) in enumerate(records):
         if offset != expected:
             return [f"{who} {place} got offset {offset} where {expected} was due"]
@@ -129,7 +129,7 @@ def check_unique(name: str, stored: Stored) -> list[str]:
                 offsets.setdefault(value, []).append(offset)
         twice = [(value, places) for value, places in offsets.items() if len(places) > 1]
         if twice:
-            found.append(f"U: {len(twice)} values of {name} stand more than once in {place}: {shown(twice)}")
+            found.append(f"U: {len(twice)} values of {name} occur more than once in {place}: {shown(twice)}")
     return found
 
 

@@ -1,17 +1,17 @@
-"""One Apache Kafka 3.9 broker of ZooKeeper mode on folders and a ZooKeeper that belong to somebody else."""
+"""One Apache Kafka 3.9 broker of ZooKeeper mode on folders and a ZooKeeper that belong to another test object."""
 
 import subprocess
 import time
 from pathlib import Path
 
-from faults.zookeeper_kafka import LOGGING, SERVER_READY
+from tests.faults.zookeeper_kafka import LOGGING, SERVER_READY
 
 START_SECONDS_MAX = 90.0
 STOP_SECONDS_MAX = 90.0
 
 
 class Kafka39Broker:
-    """Started on the address that the broker had whose folder it is."""
+    """Started on the address of the broker that used the folder before."""
 
     def __init__(
         self, folder: Path, jars: Path, broker_id: int, address: str, data: Path, connect: str, java_option: str = ""

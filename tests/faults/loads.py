@@ -11,9 +11,8 @@ from typing import Any, ClassVar
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from kafka import KafkaProducer
-
-from faults.history import History, Place, Stored
-from faults.worker import security_of
+from tests.faults.history import History, Place, Stored
+from tests.faults.worker import security_of
 
 FLUSH_SECONDS_MAX = 60.0
 # A broker that is away is no news here: errors of single records and partitions are what counts.
@@ -98,7 +97,7 @@ class ConfluentLoad(Load):
         value = message.value()
         assert value is not None
         if error is None:
-            offset = message.offset()  # None if a later acknowledgement told librdkafka that this one was stored, too
+            offset = message.offset()  # None if a later acknowledgement proved to librdkafka that this one was stored
             place = (message.topic() or "", message.partition() or 0)
             self.history.acknowledge(place, value, -1 if offset is None else offset)
         else:

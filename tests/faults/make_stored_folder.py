@@ -1,4 +1,4 @@
-"""Makes tests/data/kafka-3.9 anew: `cd tests && python -m faults.make_stored_folder` (needs Java and Maven).
+"""Rewrites tests/data/kafka-3.9: `python -m tests.faults.make_stored_folder` (needs Java and Maven).
 
 What Apache Kafka 3.9 left on disk after an orderly stop, what its topic tool said, and what a consumer saw.
 """
@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from conformance.conftest import find_jars
-from faults.mixed_records import ReadPartition, read_all, write_all
-from faults.zookeeper_kafka import KAFKA_VERSION, ZooKeeperKafka
+from tests.conformance.conftest import find_jars
+from tests.faults.mixed_records import ReadPartition, read_all, write_all
+from tests.faults.zookeeper_kafka import KAFKA_VERSION, ZooKeeperKafka
 
 TARGET = Path(__file__).parent.parent / "data" / "kafka-3.9"
 RECORDS = 30

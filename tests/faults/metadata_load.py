@@ -13,12 +13,11 @@ from dataclasses import dataclass, replace
 
 from kafka.protocol.admin import CreatePartitionsRequest, CreateTopicsRequest
 from kafka.protocol.metadata import MetadataRequest
-
-from conformance.config_requests import FROM_TOPIC, SET, TOPIC, change, entries
-from conformance.peer import Peer
-from conformance.raw import ConnectionClosedError
-from conformance.raw_batches import batch
-from faults.history import History
+from tests.conformance.config_requests import FROM_TOPIC, SET, TOPIC, change, entries
+from tests.conformance.peer import Peer
+from tests.conformance.raw import ConnectionClosedError
+from tests.conformance.raw_batches import batch
+from tests.faults.history import History
 
 NAMES = [f"metadata-{number}" for number in range(12)]
 CONFIG = "retention.ms"
@@ -30,7 +29,7 @@ RECOVERY_SECONDS_MAX = 30.0
 
 @dataclass(frozen=True)
 class TopicState:
-    """What can be told about a topic."""
+    """What is known about a topic."""
 
     topic_id: uuid.UUID | None  # None: whatever the broker chose when its answer got lost
     partitions: int
@@ -49,7 +48,7 @@ class MetadataLoad(threading.Thread):
         self._history = history
         self._random = random.Random(f"metadata {seed}")
         self._stopping = threading.Event()
-        self._marked: dict[str, uuid.UUID] = {}  # incarnation whose record is certainly stored
+        self._marked: dict[str, uuid.UUID] = {}  # the incarnation with a record that is certainly stored
         self._peer: Peer | None = None
 
     def run(self) -> None:

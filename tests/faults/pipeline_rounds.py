@@ -26,12 +26,12 @@ from typing import Any, Literal, NamedTuple
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.pipelines.sink_helpers import committed
 
 from ottla.base.names import TopicPartition
 from ottla.client.client import Client
 from ottla.client.groups import committed_offsets
 from ottla.pipelines.spark.processes import children_of, command_of
-from pipelines.sink_helpers import committed
 
 START = 1_760_000_000
 USERS = 20
@@ -174,7 +174,7 @@ class PipelineRound:
         return self.folder / f"run-{self.starts}.err"
 
     def batches(self) -> int:
-        """How many the present run has told of."""
+        """The number that the present run has reported."""
         return self.out.read_bytes().count(b'"event": "batch"')
 
     def kill(self, process: subprocess.Popen[bytes], victim: Victim, batches: int, delay_s: float) -> bool:
@@ -188,7 +188,7 @@ class PipelineRound:
         if process.poll() is not None:
             return False
         if not strike(process, victim):
-            return True  # there was nobody to kill: no worker is at work
+            return True  # there was no process to kill: no worker is running
         self.deaths.append(victim)
         self.in_the_middle += self.has_open_batch()
         return True
@@ -301,7 +301,7 @@ class PipelineRound:
                 yield int(row["window_start"].timestamp()), row["country"], row["page"], row["clicks"]
 
     def _groups(self) -> dict[str, tuple[Counter[TopicPartition], Counter[TopicPartition]]]:
-        """Where the groups stand, and where the topics end."""
+        """The committed offsets of the groups, and the end offsets of the topics."""
         ends = Counter(TopicPartition(each.topic, each.partition) for each in self.records)
         clicks = Counter({place: end for place, end in ends.items() if place.topic.endswith("clicks")})
         found: dict[str, tuple[Counter[TopicPartition], Counter[TopicPartition]]] = {}

@@ -1,4 +1,4 @@
-"""A TCP proxy in front of a broker that loses answers: the request has arrived and was obeyed, nobody gets to know.
+"""A TCP proxy in front of a broker that loses answers: the broker executed the request, the client never learns of it.
 
 Frames are forwarded whole. Of the answers to Produce requests, or to others that a test names, a part is thrown away
 and the connection closed instead, as a network that breaks at the worst moment would do.

@@ -1,7 +1,7 @@
-"""LinkedIn's Burrow itself (Debian's package, 1.2.1) beside a broker of today, and what it needs to understand one.
+"""LinkedIn's Burrow itself (Debian's package, 1.2.1) with a current broker, and the translation that it needs.
 
 It asks for the ends of logs with ListOffsets v0 and reads commits up to version 3 of their records. Apache Kafka 4.3
-serves no v0 and writes version 4, as ottla does, so two things stand between: a door that says v1 instead, and a copy
+serves no v0 and writes version 4, as ottla does, so two helpers translate: a proxy that sends v1 instead, and a copy
 of the commits in version 3. Neither changes a number.
 """
 
@@ -13,10 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
+from tests.conftest import free_port
+from tests.faults.proxy import HEAD, LossyProxy, read_frame
 
-from conftest import free_port
-from faults.proxy import HEAD, LossyProxy, read_frame
-from ottla.monitor.group_changes import TOPIC, Committed, read_change
+from ottla.monitor.group_changes import TOPIC, CommittedOffset, read_change
 
 LIST_OFFSETS = 2
 VERSION_THAT_IT_READS = 3
@@ -78,11 +78,11 @@ class Burrow:
         return self._log.read_text(errors="replace")
 
     def close(self) -> None:
-        self._process.kill()  # an order to stop waits for whoever reads the offsets, sometimes for ever
+        self._process.kill()  # SIGTERM waits for the reader of the offsets, sometimes for ever
         self._process.wait(30)
 
 
-class Door(LossyProxy):
+class ListOffsetsProxy(LossyProxy):
     """Loses nothing; ListOffsets v0 becomes v1 on the way there and v0 again on the way back."""
 
     def __init__(self) -> None:
@@ -158,7 +158,7 @@ class CommitCopier:
             if record is None or record.error():
                 continue
             change = read_change(record.key(), record.value(), record.offset())
-            if isinstance(change, Committed) and change.commit is not None:
+            if isinstance(change, CommittedOffset) and change.commit is not None:
                 offset, timestamp_ms = change.commit.offset, change.commit.timestamp_ms
                 value = struct.pack(">hqihq", VERSION_THAT_IT_READS, offset, -1, 0, timestamp_ms)  # no epoch, no text
                 self._producer.produce(COPY, value, record.key())

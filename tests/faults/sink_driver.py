@@ -1,4 +1,4 @@
-"""A Spark driver that dies where it is told: a window count over a join, exactly once into a topic.
+"""A Spark driver that dies at a given step: a window count over a join, exactly once into a topic.
 
 `python sink_driver.py PLAN.json`. A death is `{"batch": 2, "point": "after staging"}`; each happens once, because it
 is noted in the folder before. Points:
@@ -29,9 +29,9 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from ottla.pipelines.sinks import staged_files, topic
+from ottla.pipelines.sinks import staging, topic
 from ottla.pipelines.sinks.batch import ForeachBatch
-from ottla.pipelines.sinks.publishing import Publisher, PublishFile
+from ottla.pipelines.sinks.file_publisher import PublishFile, TransactionalPublisher
 from ottla.pipelines.sinks.staging import LocalStaging
 from ottla.pipelines.sinks.topic import exactly_once_topic
 from ottla.pipelines.source import register
@@ -103,7 +103,7 @@ class DyingPublishFile(PublishFile):
     has_markers: bool
 
     def __call__(self, number: int, batches: Callable[[], Iterator[Any]]) -> Iterator[Any]:
-        batch = self.works[number].recorded.batch_id
+        batch = self.tasks[number].recorded.batch_id
         if not self.has_markers:
             forget_markers()
         zombie = self._late(batch) if number == 0 else None
@@ -159,7 +159,7 @@ def parent(process: int) -> int:
 
 def forget_markers() -> None:
     """What happens without them."""
-    Publisher._look = lambda self, settings, work: None  # type: ignore[method-assign]
+    TransactionalPublisher._read_marker = lambda self, settings, work: None  # type: ignore[method-assign]
 
 
 def plan_deaths(plan: dict[str, Any], processes: tuple[int, ...]) -> Deaths:
@@ -223,7 +223,7 @@ def main() -> None:
     die_in_driver(deaths)
     topic.PublishFile = lambda settings, works: DyingPublishFile(settings, works, deaths, plan["has_markers"])  # type: ignore[assignment,misc]
     if not plan.get("in_driver"):
-        staged_files.DRIVER_BYTES_MAX = -1  # these batches are small: tasks have to publish them all the same
+        staging.DRIVER_BYTES_MAX = -1  # these batches are small: tasks have to publish them all the same
     register(spark)
     folder = f"{plan['folder']}/pinned"
     options = {"transaction_timeout_seconds": 60.0}

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer
+from tests.pipelines.sink_helpers import committed, new_topic
 
 from ottla.pipelines.spark.gateway import NO_DRIVER_PYTHON
-from pipelines.sink_helpers import committed, new_topic
 
 PROGRAM = Path(__file__).parent / "sink_driver.py"
 START = 1_760_000_000

@@ -1,4 +1,4 @@
-"""Advice that takes a while to follow: brokers that compress anew, fetches, members, clients (see also conformance)."""
+"""Advice that is slow to test: brokers that recompress, fetches, members, clients (see also conformance)."""
 
 import re
 import threading
@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from tests.conformance.advised import Member, advise, beside, produce
+from tests.conformance.peer import Peer
+from tests.conformance.test_client_metrics import subscribe
+from tests.conformance.waiting import eventually
 
-from conformance.advised import Member, advise, beside, produce
-from conformance.peer import Peer
-from conformance.test_client_metrics import subscribe
-from conformance.waiting import eventually
 from ottla.operations.metric_readings import Rates, Reading, read_metrics
 
 pytestmark = pytest.mark.faults
@@ -75,11 +75,11 @@ def test_producers_that_compress_as_the_topic_does_take_work_from_the_broker(bro
         before = reading(broker)
         produce(broker.bootstrap, TOPIC, 60_000, {"compression.type": codec, "linger.ms": 50, "batch.size": batch_size})
         now = reading(broker)
-        spent = now.one("process_cpu_seconds_total") - before.one("process_cpu_seconds_total")
+        spent = now.value_or_zero("process_cpu_seconds_total") - before.value_or_zero("process_cpu_seconds_total")
         return spent * 1e6 / 60_000, said
 
     before, said = cost("none")
-    assert "gzip" in said["recompressed"]["seen"]
+    assert "gzip" in said["recompressed"]["observation"]
     after, nothing = cost("gzip")
     assert "recompressed" not in nothing
     least = said["recompressed"]["estimates"]["broker_us_per_record"]  # bytes that do not come cost nothing, either
@@ -95,7 +95,7 @@ def test_larger_answers_need_fewer_reads(broker: Any) -> None:
         settings = dict(re.findall(r"(fetch[a-z.]+)=(\d+)", said["change"]))
         with Member(broker.bootstrap, TOPIC, group_id="after", **{key: int(value) for key, value in settings.items()}):
             time.sleep(2.0)
-            rate = rates_of(broker).total(reads, topic=TOPIC)
+            rate = rates_of(broker).total_rate(reads, topic=TOPIC)
     assert rate is not None
     assert rate <= 1.2 * said["estimates"]["fetches_per_s"]
 
@@ -108,7 +108,7 @@ def test_longer_waits_need_fewer_reads_of_a_quiet_topic(broker: Any) -> None:
         said = advised(broker, "--topic", TOPIC)["empty-fetches"]
     with Member(broker.bootstrap, TOPIC, group_id="after"):
         time.sleep(2.0)
-        rate = rates_of(broker).total(reads, topic=TOPIC)
+        rate = rates_of(broker).total_rate(reads, topic=TOPIC)
     assert rate is not None
     assert rate <= 1.2 * said["estimates"]["fetches_per_s"]
 
@@ -158,7 +158,7 @@ def test_a_slow_member_is_named_and_replacing_it_drains_its_lag(broker: Any) -> 
 
             time.sleep(5.0)
             assert eventually(is_told, 60)
-            assert "sluggish" in found["slow-member"]["seen"]
+            assert "sluggish" in found["slow-member"]["observation"]
             behind = lag(broker)
         stack.enter_context(Member(broker.bootstrap, TOPIC, 0.001, client_id="replaced", **GROUP))
         assert eventually(lambda: lag(broker) < behind / 4, 30)
@@ -180,7 +180,7 @@ def test_one_producer_instead_of_many_opens_no_connections(broker: Any) -> None:
     with beside(each_anew):
         time.sleep(1.0)
         said = advised(broker, "--client", "app")["short-lives"]
-        before = rates_of(broker).total(opened) or 0.0
+        before = rates_of(broker).total_rate(opened) or 0.0
     assert said["estimates"]["new_clients_per_s"] == 0
     kept = Producer(settings)
 
@@ -192,13 +192,13 @@ def test_one_producer_instead_of_many_opens_no_connections(broker: Any) -> None:
 
     with beside(keep):
         time.sleep(3.0)
-        after = rates_of(broker).total(opened) or 0.0
+        after = rates_of(broker).total_rate(opened) or 0.0
         assert "short-lives" not in advised(broker, "--client", "app")
     assert before > 5
     assert after < 1
 
 
-def test_a_busy_application_is_told_apart_from_slow_fetches(broker: Any) -> None:
+def test_a_busy_application_is_distinguished_from_slow_fetches(broker: Any) -> None:
     create(broker, 4)
     subscribe(broker.bootstrap, "all", interval_ms="1000", metrics="*")
     produce(broker.bootstrap, TOPIC, 20_000, {"linger.ms": 50})

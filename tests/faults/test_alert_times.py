@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import threading
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from tests.browser.conftest import ConsoleProcess
+from tests.conftest import Broker, BrokerFactory
+from tests.webhooks import Inbox
 
-from browser.conftest import ConsoleProcess
-from conftest import Broker, BrokerFactory
 from ottla.client.admin import Admin
 from ottla.client.client import Client
 from ottla.client.groups import committed_offsets
-from webhooks import Inbox
 
 pytestmark = pytest.mark.faults
 TOLD_SECONDS_MAX = 15.0
@@ -44,9 +42,7 @@ def inbox() -> Iterator[Inbox]:
 
 
 def put(console: ConsoleProcess, path: str, body: object) -> None:
-    headers = {"Content-Type": "application/json"}
-    request = urllib.request.Request(f"{console.address}{path}", json.dumps(body).encode(), headers, method="PUT")
-    urllib.request.urlopen(request, timeout=30).close()
+    console.ask(path, body, "PUT")
 
 
 def seconds_until(inbox: Inbox, rule: str, told: list[str]) -> float:
@@ -77,7 +73,7 @@ class Traffic:
         self._producer.purge()
 
 
-def test_kills_are_told_within_fifteen_seconds(broker_factory: BrokerFactory, inbox: Inbox, tmp_path: Path) -> None:
+def test_kills_are_reported_within_fifteen_seconds(broker_factory: BrokerFactory, inbox: Inbox, tmp_path: Path) -> None:
     broker: Broker = broker_factory(group_initial_rebalance_delay_ms=0)
     with Client(broker.bootstrap) as client:
         Admin(client).create_topic("orders", partitions=2, replication_factor=1)

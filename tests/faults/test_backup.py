@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from tests.backup_records import commit, committed, copy, create, read, send, setting
+from tests.faults.cluster_replicas import compare_replicas, read_replica
 
-from backup_records import commit, committed, copy, create, read, send, setting
-from faults.cluster_replicas import compare_replicas, read_replica
 from ottla.testing.cluster import Cluster
 
 pytestmark = pytest.mark.faults
@@ -132,7 +132,7 @@ def put_back(cluster: Cluster, backup: Path) -> None:
 
 
 def differences(cluster: Cluster) -> list[str]:
-    """Of the replicas of all partitions, once nobody writes any more."""
+    """Of the replicas of all partitions, once all writers have stopped."""
     cluster.stop_brokers()
     found: list[str] = []
     for number in range(PARTITIONS):

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.faults.cluster_checker import TOPIC, Checker, check_replicas
+from tests.faults.cluster_replicas import StoredBatch, compare_replicas, read_replica, read_segment
+from tests.faults.history import Place
 
-from faults.cluster_checker import TOPIC, Checker, check_replicas
-from faults.cluster_replicas import StoredBatch, compare_replicas, read_replica, read_segment
-from faults.history import Place
 from ottla.protocol.batches import build_batch
 from ottla.protocol.records import Record
 
@@ -41,7 +41,7 @@ def test_equal_replicas_are_equal() -> None:
     assert problems(replicas()) == []
 
 
-def test_what_is_above_the_high_watermark_may_differ() -> None:
+def test_records_above_the_high_watermark_may_differ() -> None:
     stored = replicas()
     stored[2][-1] = batch(BATCHES - 1, epoch=2, value=b"other")
     stored[3].pop()
@@ -134,7 +134,7 @@ def exchanged(index: int) -> Callable[[list[StoredBatch]], list[StoredBatch]]:
 @pytest.mark.parametrize(
     ("change", "letters"), [(None, set()), (without, {"D", "M"}), (twice, {"U", "C"}), (exchanged, {"C", "M"})]
 )
-def test_what_is_planted_in_a_log_is_found(
+def test_errors_planted_in_a_log_are_found(
     broker_factory: Callable[..., Any], tmp_path: Path, change: Any, letters: set[str]
 ) -> None:
     broker = broker_factory()

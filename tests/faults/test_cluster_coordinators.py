@@ -1,7 +1,7 @@
 """X1-X3 and G2 in a cluster: a broker dies by its own hand at each step of a transaction, or while a group is written.
 
-Every broker has every partition, so a step is written by all of them: whoever is chosen to die at it dies, as the
-coordinator, as the leader of a partition that takes part, or as one of those who follow.
+Every broker has every partition, so a step is written by all of them: the broker that dies at it may be
+the coordinator, the leader of a partition that takes part, or a follower.
 """
 
 import random
@@ -15,18 +15,18 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from tests.conformance.group_calls import find_coordinator
+from tests.conformance.peer import Peer
+from tests.faults.broker_deaths import WRAPPER
+from tests.faults.cluster_checker import check_replicas
+from tests.faults.cluster_disks import python_path
+from tests.faults.cluster_rounds import check_logs, rounds
+from tests.faults.group_members import CLASSIC, CONSUMER, GROUP, TOPIC, GroupHistory, Member, wait_until
+from tests.faults.loads import LIBRDKAFKA
+from tests.faults.test_group_faults import DEATHS, Feed
+from tests.faults.test_transaction_steps import read_output
+from tests.faults.transaction_clients import OUTPUT, PARTITIONS, ConfluentTransactions, values_of
 
-from conformance.group_calls import find_coordinator
-from conformance.peer import Peer
-from faults.broker_deaths import WRAPPER
-from faults.cluster_checker import check_replicas
-from faults.cluster_disks import python_path
-from faults.cluster_rounds import check_logs, rounds
-from faults.group_members import CLASSIC, CONSUMER, GROUP, TOPIC, GroupStory, Member, wait_until
-from faults.loads import LIBRDKAFKA
-from faults.test_group_faults import DEATHS, Feed
-from faults.test_transaction_steps import read_output
-from faults.transaction_clients import OUTPUT, PARTITIONS, ConfluentTransactions, values_of
 from ottla.testing.cluster import Cluster, ClusterBroker
 
 pytestmark = pytest.mark.faults
@@ -50,7 +50,7 @@ SETTINGS = {
 
 
 class Mortals:
-    """A cluster whose brokers die when they are told to, and the orders."""
+    """A cluster whose brokers die on command, and the commands."""
 
     def __init__(self, factory: ClusterFactory, folder: Path) -> None:
         self._orders = {broker_id: folder / f"death-{broker_id}" for broker_id in (1, 2, 3)}
@@ -88,7 +88,7 @@ def coordinator_of(cluster: Cluster, key: str, key_type: int) -> ClusterBroker:
         time.sleep(0.1)
 
 
-def test_a_death_at_any_step_changes_no_ending(cluster_factory: ClusterFactory, tmp_path: Path) -> None:
+def test_a_death_at_any_step_changes_no_outcome(cluster_factory: ClusterFactory, tmp_path: Path) -> None:
     """X1 and X2."""
     mortals = Mortals(cluster_factory, tmp_path)
     cluster = mortals.cluster
@@ -101,7 +101,7 @@ def test_a_death_at_any_step_changes_no_ending(cluster_factory: ClusterFactory, 
     for turn in range(rounds(20)):
         for index, ((step, nth), is_commit) in enumerate(steps):
             number += 1
-            # In half of all cases the coordinator, else whoever it hits.
+            # In half of all cases the coordinator, else any broker.
             victim = coordinator_of(cluster, "mover", 1) if chance.random() < 0.5 else chance.choice(cluster.brokers)
             mortals.arm(victim, step, nth, WHENS[(turn + index) % len(WHENS)])
             with ThreadPoolExecutor(1) as executor:
@@ -133,7 +133,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_a_producer_that_was_killed_holds_nobody_up(cluster_factory: ClusterFactory) -> None:
+def test_a_killed_producer_blocks_no_reader(cluster_factory: ClusterFactory) -> None:
     """X3: also when the coordinator dies in between, readers of committed records go on after the time-out and 10 s."""
     cluster = cluster_factory(settings=SETTINGS)
     cluster.create_topic(OUTPUT, PARTITIONS)
@@ -161,36 +161,38 @@ def test_a_producer_that_was_killed_holds_nobody_up(cluster_factory: ClusterFact
 
 
 @pytest.mark.parametrize("protocol", [CLASSIC, CONSUMER])
-def test_a_dead_coordinator_forgets_no_place(cluster_factory: ClusterFactory, tmp_path: Path, protocol: str) -> None:
+def test_a_dead_coordinator_loses_no_committed_offset(
+    cluster_factory: ClusterFactory, tmp_path: Path, protocol: str
+) -> None:
     """G2."""
     mortals = Mortals(cluster_factory, tmp_path)
     cluster = mortals.cluster
     cluster.create_topic(TOPIC, 4)
     feed = Feed(cluster.bootstrap, 4)
     feed.start()
-    story = GroupStory(cluster.bootstrap, 4, protocol)
-    members = [Member(story, f"member-{number}") for number in range(3)]
+    history = GroupHistory(cluster.bootstrap, 4, protocol)
+    members = [Member(history, f"member-{number}") for number in range(3)]
     for member in members:
         member.start()
-    wait_until(lambda: story.acknowledged > 0, 30, story)
+    wait_until(lambda: history.acknowledged > 0, 30, history)
     for number in range(rounds(50)):
         victim = coordinator_of(cluster, GROUP, 0)
         mortals.arm(victim, *DEATHS[number % len(DEATHS)])
         leaver = threading.Thread(target=members.pop(0).stop)
         leaver.start()
-        members.append(Member(story, f"member-{number + 3}"))
+        members.append(Member(history, f"member-{number + 3}"))
         members[-1].start()
         mortals.start_again_after_death(victim)
         leaver.join(60)
         cluster.wait_until_whole()
-        story.check_places()
-        acknowledged = story.acknowledged
-        wait_until(lambda: story.acknowledged > acknowledged, 30, story)  # noqa: B023
-    wait_until(story.is_shared_out, 30, story)
+        history.check_places()
+        acknowledged = history.acknowledged
+        wait_until(lambda: history.acknowledged > acknowledged, 30, history)  # noqa: B023
+    wait_until(history.is_shared_out, 30, history)
     feed.stop()
     for member in members:
         member.stop()
-    story.check_places()
-    print(f"{mortals.deaths} deaths, {story.acknowledged} places acknowledged, problems {story.problems}")
-    assert not story.problems
+    history.check_places()
+    print(f"{mortals.deaths} deaths, {history.acknowledged} places acknowledged, problems {history.problems}")
+    assert not history.problems
     check_logs(cluster)

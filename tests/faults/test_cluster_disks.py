@@ -7,19 +7,18 @@ from pathlib import Path
 
 import confluent_kafka
 import pytest
+from tests.conformance.test_compaction import read_all
+from tests.faults.cluster_checker import TOPIC, Checker, Outcome
+from tests.faults.cluster_disks import cluster_with_faults, forgetful_cluster, lose_power
+from tests.faults.cluster_faults import Scene, kill_leader
+from tests.faults.cluster_replicas import read_replica
+from tests.faults.cluster_rounds import check_logs, rounds
+from tests.faults.damage import flipped_bit
+from tests.faults.loads import make_consumer
+from tests.faults.test_compaction_kills import KeyedLoad
 
-from conformance.test_compaction import read_all
-from faults.cluster_checker import TOPIC, Checker, Outcome
-from faults.cluster_disks import cluster_with_faults, forgetful_cluster, lose_power
-from faults.cluster_faults import Scene, kill_leader
-from faults.cluster_replicas import read_replica
-from faults.cluster_rounds import check_logs, rounds
-from faults.damage import flipped_bit
-from faults.loads import make_consumer
-from faults.test_compaction_kills import KeyedLoad
 from ottla.base.names import TopicPartition
-from ottla.client.elections import Election, elect_leaders
-from ottla.client.reassignments import alter_reassignments, list_reassignments
+from ottla.client.reassignments import Election, alter_reassignments, elect_leaders, list_reassignments
 from ottla.testing.cluster import Cluster, ClusterBroker
 
 pytestmark = pytest.mark.faults
@@ -37,7 +36,7 @@ def finish(checker: Checker, cluster: Cluster) -> Outcome:
 
 
 def test_a_full_disk_on_one_broker_loses_nothing(cluster_factory: ClusterFactory, tmp_path: Path) -> None:
-    """W2: it does not crash, the others go on, and it is back when there is room."""
+    """W2: it does not crash, the others go on, and it is back when there is space."""
     cluster, faults = cluster_with_faults(cluster_factory, tmp_path)
     chance = random.Random(2)
     with Checker(cluster.bootstrap, tmp_path / "logs") as checker:
@@ -51,8 +50,8 @@ def test_a_full_disk_on_one_broker_loses_nothing(cluster_factory: ClusterFactory
         finish(checker, cluster)
 
 
-def test_a_leader_without_room_lets_others_lead(cluster_factory: ClusterFactory, tmp_path: Path) -> None:
-    """W2: beside two replicas that have room nobody waits for a disk that has none; and it comes back by itself."""
+def test_a_leader_with_a_full_disk_hands_over_its_leadership(cluster_factory: ClusterFactory, tmp_path: Path) -> None:
+    """W2: a full disk beside two replicas with space delays no client, and its broker recovers by itself."""
     cluster, faults = cluster_with_faults(cluster_factory, tmp_path)
     chance = random.Random(2)
     with Checker(cluster.bootstrap, tmp_path / "logs") as checker:
@@ -121,7 +120,7 @@ def test_a_broker_with_a_slow_disk_says_so_and_gives_its_leaderships_away(
         finish(checker, cluster)
 
 
-def test_what_a_failed_folder_held_is_copied_anew_into_another_folder_of_its_broker(
+def test_replicas_of_a_failed_folder_are_copied_into_another_folder_of_the_broker(
     cluster_factory: ClusterFactory, tmp_path: Path
 ) -> None:
     """W3 with two folders: there is no fourth broker, and when the folder is back its old copies do no harm."""
@@ -341,7 +340,9 @@ def test_compaction_keeps_the_last_word_while_leaders_die(cluster_factory: Clust
     check_logs(cluster)
 
 
-def test_what_is_deleted_while_it_is_read_is_told_as_such(cluster_factory: ClusterFactory, tmp_path: Path) -> None:
+def test_data_that_is_deleted_while_it_is_read_is_reported_as_deleted(
+    cluster_factory: ClusterFactory, tmp_path: Path
+) -> None:
     """W13: readers get OFFSET_OUT_OF_RANGE or records, never others than were acknowledged there."""
     cluster = cluster_factory(settings={"log.retention.check.interval.ms": 200, "log.initial.task.delay.ms": 50})
     limits = {"internal.segment.bytes": "30000", "retention.bytes": "60000", "file.delete.delay.ms": "100"}

@@ -6,15 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.faults import cluster_faults as fault
+from tests.faults.cluster_checker import TOPIC, Checker
+from tests.faults.cluster_faults import Scene
+from tests.faults.cluster_rounds import check_logs, rounds
 
-from faults import cluster_faults as fault
-from faults.cluster_checker import TOPIC, Checker
-from faults.cluster_faults import Scene
-from faults.cluster_rounds import check_logs, rounds
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
-from ottla.client.elections import Election, elect_leaders
-from ottla.client.reassignments import alter_reassignments, list_reassignments
+from ottla.client.reassignments import Election, alter_reassignments, elect_leaders, list_reassignments
 from ottla.testing.cluster import Cluster
 
 pytestmark = pytest.mark.faults

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.faults.cluster_checker import TOPIC, Checker
+from tests.faults.cluster_disks import python_path
+from tests.faults.cluster_faults import Scene
 
-from faults.cluster_checker import TOPIC, Checker
-from faults.cluster_disks import python_path
-from faults.cluster_faults import Scene
 from ottla.testing.cluster import Cluster
 
 pytestmark = pytest.mark.faults

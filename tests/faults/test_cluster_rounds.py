@@ -1,6 +1,6 @@
 """R1-R7, R9-R12, R14, R19, R20 and I2 of the reliability list, with real processes.
 
-OTTLA_FAULTS_SCALE says how much of the full number of rounds is run: 0.2 unless told otherwise, 1 before a release.
+OTTLA_FAULTS_SCALE says how much of the full number of rounds is run: 0.2 by default, 1 before a release.
 """
 
 import random
@@ -12,12 +12,12 @@ from typing import Any, Self
 
 import pytest
 from confluent_kafka import KafkaException, Producer
+from tests.faults import cluster_faults as fault
+from tests.faults.cluster_checker import TOPIC, Checker, check_replicas
+from tests.faults.cluster_faults import PARTITIONS, Fault, Scene
+from tests.faults.cluster_rounds import check_logs, rounds, run_rounds
+from tests.faults.loads import LIBRDKAFKA, read_everything
 
-from faults import cluster_faults as fault
-from faults.cluster_checker import TOPIC, Checker, check_replicas
-from faults.cluster_faults import PARTITIONS, Fault, Scene
-from faults.cluster_rounds import check_logs, rounds, run_rounds
-from faults.loads import LIBRDKAFKA, read_everything
 from ottla.base.names import TopicPartition
 from ottla.client.errors import ClientError
 from ottla.client.reassignments import alter_reassignments, list_reassignments
@@ -33,7 +33,7 @@ ROUNDS: dict[str, tuple[Fault, int, float, bool]] = {
     "R1 kill leader": (fault.kill_leader, 100, SESSION_SECONDS + 3, False),
     "R2 kill controller": (fault.kill_controller, 50, SESSION_SECONDS + 3, False),
     "R3 wipe follower": (fault.kill_and_wipe_follower, 20, SESSION_SECONDS + 3, False),
-    "R4 kill everybody": (fault.kill_everybody, 30, 30.0, False),
+    "R4 kill all": (fault.kill_all, 30, 30.0, False),
     "kill two": (fault.kill_two, 20, 20.0, False),
     "restart one": (fault.restart_one, 20, 2.0 + 1.0, False),
     "R5 pause leader": (fault.pause_leader, 50, 2 * SESSION_SECONDS + 3, False),
@@ -146,15 +146,13 @@ def test_a_bad_network_loses_nothing(cluster_factory: ClusterFactory, tmp_path: 
     assert not outcome.given_up
 
 
-def test_rolling_restarts_hold_nobody_up(cluster_factory: ClusterFactory, tmp_path: Path) -> None:
+def test_rolling_restarts_delay_no_writer(cluster_factory: ClusterFactory, tmp_path: Path) -> None:
     """R14: with groups and transactions."""
     cluster = cluster_factory()
     run_rounds(cluster, tmp_path / "logs", [fault.roll] * rounds(20), gap_seconds_max=2.0 + 1.0, has_transactions=True)
 
 
-def test_deaths_hold_nobody_up_who_has_transactions_and_groups_beside(
-    cluster_factory: ClusterFactory, tmp_path: Path
-) -> None:
+def test_deaths_delay_no_client_beside_transactions_and_groups(cluster_factory: ClusterFactory, tmp_path: Path) -> None:
     faults = [fault.kill_leader, fault.kill_controller] * rounds(10)
     run_rounds(cluster_factory(), tmp_path / "logs", faults, gap_seconds_max=SESSION_SECONDS + 3, has_transactions=True)
 
@@ -198,7 +196,7 @@ def refuse_none(refused: dict[TopicPartition, Any]) -> None:
     assert not refused, refused
 
 
-def test_a_new_topic_has_nothing_of_an_old_one(cluster_factory: ClusterFactory) -> None:
+def test_a_new_topic_has_no_records_of_an_old_one(cluster_factory: ClusterFactory) -> None:
     """R20: deleted and made again under the same name while brokers die; writers never stop."""
     cluster = cluster_factory(settings={"auto.create.topics.enable": False})
     chance = random.Random(20)
@@ -215,7 +213,7 @@ def test_a_new_topic_has_nothing_of_an_old_one(cluster_factory: ClusterFactory) 
             killer.join()
         if chance.random() < 0.5:
             victim.start()
-        cluster.create_topic("phoenix", 2, replicas=2)  # whoever is there: the victim may be away
+        cluster.create_topic("phoenix", 2, replicas=2)  # on the brokers that are up: the victim may be down
         cluster.start_brokers()
         cluster.wait_until_whole()
         stored = read_everything(cluster.bootstrap, [("phoenix", 0), ("phoenix", 1)])
@@ -227,7 +225,7 @@ def test_a_new_topic_has_nothing_of_an_old_one(cluster_factory: ClusterFactory) 
 
 
 class LifeLoad:
-    """Writes to a topic until it is gone; who has known the topic by its old id must not write to a new one."""
+    """Writes to a topic until it is gone; a producer with the old topic id must not write to the new topic."""
 
     def __init__(self, cluster: Cluster, prefix: str) -> None:
         self.cluster = cluster

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.faults.cluster_checker import TOPIC, Checker
+from tests.faults.cluster_faults import CUTS, DEATHS, PARTITIONS, PAUSES, Fault, Scene
+from tests.faults.cluster_rounds import MEND_SECONDS_MAX, check_logs
 
-from faults.cluster_checker import TOPIC, Checker
-from faults.cluster_faults import CUTS, DEATHS, PARTITIONS, PAUSES, Fault, Scene
-from faults.cluster_rounds import MEND_SECONDS_MAX, check_logs
 from ottla.testing.cluster import Cluster
 
 pytestmark = pytest.mark.faults

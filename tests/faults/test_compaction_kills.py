@@ -14,11 +14,10 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Message, Producer
-
-from conformance.peer import Peer
-from conformance.test_compaction import cleaner_pids, read_all
-from conformance.waiting import eventually
-from faults.loads import LIBRDKAFKA
+from tests.conformance.peer import Peer
+from tests.conformance.test_compaction import cleaner_pids, read_all
+from tests.conformance.waiting import eventually
+from tests.faults.loads import LIBRDKAFKA
 
 TOPIC = "compacted"
 KEYS = 40
@@ -137,7 +136,7 @@ def run_rounds(broker: Any, rounds: int, seed: int) -> None:
     stored = read_all(broker.bootstrap, TOPIC)
     assert violations(stored, load.acknowledged) == []
     assert load.count > rounds * 20, "the load was not disturbed only, it was stopped"
-    # On a busy machine the cleaner, which is nice to everybody, may come last: but it comes.
+    # On a busy machine the cleaner, which has the lowest priority, runs late, but it runs.
     gets_on = eventually(lambda: broker.log_text.count("cleaned compacted-0") >= rounds // 3, seconds_max=30)
     assert gets_on, "the cleaner does not get on"
     assert "is not cleaned until" not in broker.log_text

@@ -5,7 +5,6 @@ What became of it is looked at with a client outside.
 
 from __future__ import annotations
 
-import json
 import time
 import urllib.error
 import urllib.request
@@ -18,12 +17,12 @@ import pytest
 from bench.kafka_cluster import KafkaCluster
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
+from tests.browser.conftest import ConsoleProcess
+from tests.conformance.conftest import find_jars
+from tests.conftest import free_port
+from tests.faults.kafka_39_broker import Kafka39Broker
+from tests.faults.zookeeper_kafka import KAFKA_VERSION, ZooKeeperKafka
 
-from browser.conftest import ConsoleProcess
-from conformance.conftest import find_jars
-from conftest import free_port
-from faults.kafka_39_broker import Kafka39Broker
-from faults.zookeeper_kafka import KAFKA_VERSION, ZooKeeperKafka
 from ottla.base.names import TopicPartition as Place
 from ottla.client.client import Client
 from ottla.client.reassignments import alter_reassignments
@@ -39,15 +38,10 @@ class Api:
     """The console's API, as a program uses it; answers that are no success raise."""
 
     def __init__(self, console: ConsoleProcess) -> None:
-        self.base = f"{console.address}/api/clusters/default"
+        self.console = console
 
     def __call__(self, method: str, path: str, body: object = None) -> Any:
-        data = None if body is None else json.dumps(body).encode()
-        headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(f"{self.base}{path}", data, headers, method=method)
-        with urllib.request.urlopen(request, timeout=SECONDS_MAX) as answer:
-            text = answer.read()
-        return json.loads(text) if text else None
+        return self.console.ask(f"/api/clusters/default{path}", body, method)
 
     def wait(self, path: str, is_there: Callable[[Any], object]) -> Any:
         deadline = time.monotonic() + SECONDS_MAX
@@ -168,7 +162,7 @@ def test_topics_settings_assignments_elections_and_groups_are_steered(api: Api, 
         left = config(admin, ConfigResource.Type.BROKER, broker)
         assert not any(left[key].value for key in BROKER_KEYS if key in left)
 
-    # An election: somebody else has changed who is preferred.
+    # An election: another client has changed the preferred leader.
     with Client(bootstrap_of_kafka) as client:
         alter_reassignments(client, {Place(TOPIC, 0): [2, 1]})
     api.wait("/elections", lambda answer: [row["partition"] for row in answer["partitions"]] == [0])

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import pytest
+from tests.faults.cluster_rounds import rounds
 
-from faults.cluster_rounds import rounds
 from ottla.base.errors import Error
+from ottla.client.admin import NewTopic, create_partitions, create_topics, delete_topics
 from ottla.client.client import Client
-from ottla.client.errors import RefusedError
-from ottla.client.many_topics import NewTopic, create_topics, delete_topics, grow_topics
+from ottla.client.errors import BrokerError
 from ottla.testing.cluster import Cluster
 
 pytestmark = pytest.mark.faults
@@ -24,7 +24,7 @@ PARTITIONS, GROWN = 3, 5
 
 @contextmanager
 def controllers_die(cluster: Cluster) -> Iterator[list[int]]:
-    """One after the other, as soon as the one before is back; yields who has died so far."""
+    """One after the other, as soon as the one before is back; yields the brokers that have died so far."""
     died: list[int] = []
     is_over = threading.Event()
 
@@ -46,7 +46,7 @@ def controllers_die(cluster: Cluster) -> Iterator[list[int]]:
         assert not thread.is_alive()
 
 
-def check(refused: Mapping[str, RefusedError], done_before: Error) -> None:
+def check(refused: Mapping[str, BrokerError], done_before: Error) -> None:
     """A broker that passes a request on asks the next controller if one dies, as Kafka's do: it may be done by then."""
     assert {problem.error for problem in refused.values()} <= {done_before}, refused
 
@@ -64,7 +64,7 @@ def test_thousands_of_changes_outlive_their_controllers(cluster_factory: Callabl
         for piece in pieces(names):
             check(create_topics(client, {name: NewTopic(PARTITIONS, 2, {}) for name in piece}), TOPIC_ALREADY_EXISTS)
         for piece in pieces(grown):
-            check(grow_topics(client, dict.fromkeys(piece, GROWN)), INVALID_PARTITIONS)
+            check(create_partitions(client, dict.fromkeys(piece, GROWN)), INVALID_PARTITIONS)
         for piece in pieces(deleted):
             check(delete_topics(client, piece), UNKNOWN_TOPIC_OR_PARTITION)
     assert len(died) >= 2, "too few for a test: more changes"

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from conformance.peer import Peer
-from conformance.raw_batches import batch, read_batches
+from tests.conformance.peer import Peer
+from tests.conformance.raw_batches import batch, read_batches
 
 TOPIC = "kept"
 SETTINGS = {"internal_segment_bytes": 8_000, "index_interval_bytes": 300}
@@ -30,7 +29,7 @@ BrokerFactory = Callable[..., Any]
 
 @dataclass
 class Written:
-    """What one partition was told and must know afterwards."""
+    """What one partition has acknowledged and must know afterwards."""
 
     producer_id: int
     timestamps: list[int] = field(default_factory=list)  # by offset: each batch holds one record

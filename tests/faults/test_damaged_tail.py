@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from conformance.peer import Peer
-from conformance.raw_batches import batch, read_batches
-from conformance.waiting import eventually
-from faults.damage import BLOCK_BYTES, TAIL_DAMAGES, batches, damage_file, intact_bytes
+from tests.conformance.peer import Peer
+from tests.conformance.raw_batches import batch, read_batches
+from tests.conformance.waiting import eventually
+from tests.faults.damage import BLOCK_BYTES, TAIL_DAMAGES, batches, damage_file, intact_bytes
 
 TOPIC = "damaged"
 SEEDS_AT_ONCE = 20
@@ -81,7 +80,7 @@ def fill_and_damage(broker: Any, seeds: range, end: Callable[[], None]) -> dict[
     for partition, seed in enumerate(seeds):
         damage = TAIL_DAMAGES[seed % len(TAIL_DAMAGES)]
         path = segment(broker, partition)
-        shutil.copy(path, broker.directory / f"{path.parent.name}.before")  # for who looks at a failure
+        shutil.copy(path, broker.directory / f"{path.parent.name}.before")  # for the analysis of a failure
         done[partition] = (*damage_file(path, damage, random.Random(-seed)), f"seed {seed}, {damage.__name__}")
     return done
 
@@ -100,7 +99,7 @@ def check_after_kill(broker: Any, seeds: range) -> None:
 
 
 def check_after_stop(broker: Any, seeds: range) -> None:
-    """Nobody expects damage after an orderly stop, so it may be found only when it is read: but then it is found."""
+    """Damage after an orderly stop is not looked for at the start, so it may be found only when it is read."""
     done = fill_and_damage(broker, seeds, broker.stop)
     broker.start()
     with Peer(broker.bootstrap) as peer:
@@ -114,7 +113,7 @@ def check_after_stop(broker: Any, seeds: range) -> None:
 
 
 def check_in_order(peer: Peer, partition: int, before: bytes, intact: int, what: str) -> None:
-    """Whoever reads from the beginning gets what was written, and then an error: never something else."""
+    """A reader from the beginning gets what was written, and then an error: never something else."""
     data, offset = b"", 0
     while (answer := peer.fetch(TOPIC, offset, partition, max_wait_ms=0)).error_code == 0 and answer.records:
         data += bytes(answer.records)
@@ -153,7 +152,7 @@ def test_tails_that_were_damaged_after_an_orderly_stop(broker_factory: BrokerFac
 
 
 @pytest.mark.faults
-def test_what_is_lost_is_told(broker_factory: BrokerFactory) -> None:
+def test_lost_records_are_reported(broker_factory: BrokerFactory) -> None:
     broker = broker_factory()
     with Peer(broker.bootstrap) as peer:
         peer.create_topic(TOPIC)

@@ -1,4 +1,4 @@
-"""W13: segments go while somebody reads them. He gets right data or OFFSET_OUT_OF_RANGE, never anything else."""
+"""W13: segments are deleted while clients read them. A client gets right data or OFFSET_OUT_OF_RANGE."""
 
 import random
 import threading
@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 from kafka.protocol.admin.topics import DeleteRecordsRequest
-
-from conformance.peer import EARLIEST, FETCH_BY_NAME, Peer, fetch_request
-from conformance.raw_batches import batch, read_batches
-from conformance.waiting import eventually
+from tests.conformance.peer import EARLIEST, FETCH_BY_NAME, Peer, fetch_request
+from tests.conformance.raw_batches import batch, read_batches
+from tests.conformance.waiting import eventually
 
 NONE, OFFSET_OUT_OF_RANGE = 0, 1
 ROUNDS = 20

@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-
-from conformance.peer import Peer
-from faults.crew import Crew, group_places, wait_for_copies
-from faults.transaction_history import Logs, transaction_violations
-from faults.worker import INPUT, LEDGER, OUTPUT, PARTITIONS, READERS
+from tests.conformance.peer import Peer
+from tests.faults.crew import Crew, group_places, wait_for_copies
+from tests.faults.transaction_history import Logs, transaction_violations
+from tests.faults.worker import INPUT, LEDGER, OUTPUT, PARTITIONS, READERS
 
 SETTINGS = {
     "offsets_topic_num_partitions": 3,

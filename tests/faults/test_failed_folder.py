@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 from kafka.protocol.admin.topics import DeleteRecordsRequest, DescribeTopicPartitionsRequest
-
-from conformance.peer import LATEST, Peer
-from conformance.raw_batches import batch
-from conformance.waiting import eventually
-from faults.disk_faults import broker_with_faults
-from faults.folders import (
+from tests.conformance.peer import LATEST, Peer
+from tests.conformance.raw_batches import batch
+from tests.conformance.waiting import eventually
+from tests.faults.disk_faults import broker_with_faults
+from tests.faults.folders import (
     Folders,
     broker_with_two_folders,
     create_in,
@@ -100,7 +99,7 @@ def eventually_without_leader(peer: Peer, topic: str) -> Any:
 
 @pytest.mark.parametrize(
     ("is_only", "reason"),
-    [(True, "all folders of log.dirs have failed"), (False, "which holds the metadata store, has failed")],
+    [(True, "all directories of log.dirs have failed"), (False, "which holds the metadata store, has failed")],
     ids=["only", "first"],
 )
 def test_a_broker_whose_only_or_first_folder_fails_ends_with_one_line(
@@ -167,7 +166,7 @@ def test_a_broker_without_any_usable_folder_does_not_start(
 def test_a_folder_that_vanishes_is_noticed_by_itself(
     broker_factory: BrokerFactory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Nobody writes: the checkpoint of the high watermarks finds out."""
+    """Without any write, the checkpoint of the high watermarks detects the failure."""
     broker, _, folders = broker_with_two_folders(
         broker_factory, monkeypatch, tmp_path, replica_high_watermark_checkpoint_interval_ms=50
     )

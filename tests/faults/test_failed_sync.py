@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from conformance.peer import Peer
-from conformance.raw_batches import batch
-from conformance.waiting import eventually
-from faults.folders import broker_with_two_folders, create_in
+from tests.conformance.peer import Peer
+from tests.conformance.raw_batches import batch
+from tests.conformance.waiting import eventually
+from tests.faults.folders import broker_with_two_folders, create_in
 
 KAFKA_STORAGE_ERROR = 56
 BrokerFactory = Callable[..., Any]
@@ -32,7 +31,7 @@ def test_no_acknowledgement_after_a_failed_sync(
             answer = peer.produce("sick", batch([b"unsafe"]))
             assert answer.error_code == KAFKA_STORAGE_ERROR
             assert peer.produce("well", batch([b"kept"])).base_offset == 0
-        # The disk answers again, but nobody knows what became of the pages that it refused: no second try.
+        # The disk answers again, but the state of the pages that it refused is unknown: no second try.
         assert peer.produce("sick", batch([b"unsafe too"])).error_code == KAFKA_STORAGE_ERROR
         assert peer.produce("sick", batch([b"unsafe too"]), acks=1).error_code == KAFKA_STORAGE_ERROR
         assert peer.fetch("sick", 0).error_code == KAFKA_STORAGE_ERROR

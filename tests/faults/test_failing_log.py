@@ -21,7 +21,8 @@ from ottla.protocol.batches import build_batch, read_batch_header
 from ottla.protocol.records import Record
 from ottla.storage import files
 from ottla.storage.descriptors import DescriptorPool
-from ottla.storage.log import Log, create_log
+from ottla.storage.log import Log
+from ottla.storage.log_dir import create_log
 from ottla.storage.recovery import open_log
 
 PARTITION = TopicPartition("topic", 0)
@@ -78,7 +79,7 @@ class Lives:
             producer_epoch=0,
             base_sequence=len(self.accepted),
         )
-        was_failed = self.log.failure is not None
+        was_failed = self.log.offline_reason is not None
         try:
             appended = self.log.append(memoryview(batch), 0, NOW_MS)
         except KafkaError as error:
@@ -108,7 +109,7 @@ class Lives:
 
     def start_again(self) -> None:
         """The process died; what it had written is in the page cache."""
-        self.log.abandon()
+        self.log.close_files()
         self.log = self._open()
         end_offset = self.log.end_offset
         assert end_offset >= len(self.accepted), "an accepted batch is lost"
@@ -158,10 +159,10 @@ def test_a_log_on_a_failing_disk_keeps_its_promises(
                 lives.flush()
         disk.rate = 0.0
         lives.check()
-        if error == errno.ENOSPC and lives.log.failure is None:
+        if error == errno.ENOSPC and lives.log.offline_reason is None:
             before = len(lives.accepted)
             lives.append()
-            assert len(lives.accepted) == before + 1, "there is room again, but the log does not take it"
+            assert len(lives.accepted) == before + 1, "there is space again, but the log is not written"
         lives.start_again()
         lives.check()
     assert disk.failures > 0

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from conformance.peer import Peer, fetch_partition, fetch_topic, fetch_topics_request
-from conformance.raw import assert_others_are_served
-from conformance.raw_batches import batch
-from conformance.waiting import eventually
+from tests.conformance.peer import Peer, fetch_partition, fetch_topic, fetch_topics_request
+from tests.conformance.raw import assert_others_are_served
+from tests.conformance.raw_batches import batch
+from tests.conformance.waiting import eventually
 
 FETCH_BY_NAME = 12
 OPEN_FILES_MAX = 256

@@ -1,7 +1,7 @@
 """W6 on one broker: a bit of a stored batch has changed. It is never served as if it were right.
 
 The checksum covers a batch from its attributes on. The fields before it (offset, length, leader epoch, magic) have to
-be judged by what stands around them; a wrong leader epoch in an old batch is the one thing that nobody can tell.
+be judged by their neighbours; only a wrong leader epoch in an old batch cannot be detected.
 """
 
 import random
@@ -9,10 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
-from conformance.peer import Peer
-from conformance.raw_batches import batch, read_batches
-from faults.damage import batches
+from tests.conformance.peer import Peer
+from tests.conformance.raw_batches import batch, read_batches
+from tests.faults.damage import batches
 
 TOPIC = "flipped"
 BATCHES = 40

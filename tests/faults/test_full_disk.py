@@ -1,4 +1,4 @@
-"""W2: the disk is full. Producers are told, readers go on, nothing acknowledged is lost, space brings it all back."""
+"""W2: the disk is full. Producers get an error, readers go on, nothing acknowledged is lost, free space ends it."""
 
 import os
 import random
@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from kafka.protocol.admin import CreateTopicsRequest
-
-from conformance.peer import Peer
-from conformance.raw import assert_others_are_served
-from conformance.raw_batches import batch, read_batches
-from conformance.waiting import eventually
-from faults.disk_faults import broker_with_faults
-from faults.history import History, violations
-from faults.loads import LIBRDKAFKA, read_everything
+from tests.conformance.peer import Peer
+from tests.conformance.raw import assert_others_are_served
+from tests.conformance.raw_batches import batch, read_batches
+from tests.conformance.waiting import eventually
+from tests.faults.disk_faults import broker_with_faults
+from tests.faults.history import History, violations
+from tests.faults.loads import LIBRDKAFKA, read_everything
 
 KAFKA_STORAGE_ERROR = 56
 UNKNOWN_SERVER_ERROR = -1
@@ -36,7 +35,7 @@ BrokerFactory = Callable[..., Any]
 
 @pytest.fixture
 def small_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
-    """A file system of a few megabytes, or with room for a few files; needs the right to mount."""
+    """A file system of a few megabytes, or with space for a few files; needs the right to mount."""
     folder = tmp_path / "small-disk"
     folder.mkdir()
     size = getattr(request, "param", f"size={DISK_BYTES}")
@@ -50,7 +49,7 @@ def small_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]
 
 
 class Filler:
-    """The file that takes the room away, or gives it back."""
+    """The file that fills the disk, or frees its space."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "filler"
@@ -144,7 +143,7 @@ def test_a_full_disk_is_survived(small_disk: Path, broker_factory: BrokerFactory
         writer.check(broker.bootstrap)
         assert_calm(broker)
         filler.remove()
-        assert eventually(lambda: not any(writer.write(peer, 20))), "writes must go on as soon as there is room"
+        assert eventually(lambda: not any(writer.write(peer, 20))), "writes must go on as soon as there is space"
         writer.check(broker.bootstrap)
         assert create_topic_error(peer, "new") == 0
         assert peer.produce("new", batch()).error_code == 0
@@ -157,7 +156,9 @@ def test_a_full_disk_is_survived(small_disk: Path, broker_factory: BrokerFactory
 @pytest.mark.parametrize("small_disk", ["nr_inodes=70"], indirect=True)
 @pytest.mark.parametrize("way", ["kill9", "stop"])
 @pytest.mark.parametrize("seed", range(3))
-def test_no_room_for_another_file(small_disk: Path, broker_factory: BrokerFactory, seed: int, way: str) -> None:
+def test_a_restart_after_running_out_of_inodes_loses_nothing(
+    small_disk: Path, broker_factory: BrokerFactory, seed: int, way: str
+) -> None:
     """Rolling fails half-way, small batches still fit into the old segment: a restart must not mix that up."""
     spares = [small_disk / f"spare-{number}" for number in range(20 + seed)]
     for spare in spares:
@@ -251,9 +252,9 @@ def test_a_broker_that_dies_on_a_full_disk_comes_back(
 def test_a_start_on_a_full_disk_heals_by_itself(
     small_disk: Path, broker_factory: BrokerFactory, tmp_path: Path, seed: int, way: str
 ) -> None:
-    """What could not be opened or made for want of room is, as soon as there is some: no second start is needed."""
+    """Partitions that could not be opened on a full disk are opened as soon as there is space, without a restart."""
     filler = Filler(small_disk)
-    metadata = tmp_path / "metadata"  # a store without room is another story
+    metadata = tmp_path / "metadata"  # a metadata store on a full disk is tested elsewhere
     log_dirs = f"{metadata},{small_disk / 'data'}"
     broker = broker_factory(log_dirs=log_dirs, cordoned_log_dirs=metadata, **CHORES)
     writer = Writer(seed)
@@ -261,14 +262,14 @@ def test_a_start_on_a_full_disk_heals_by_itself(
         peer.create_topic("full", len(PLACES), **SMALL_SEGMENTS)
         writer.write_until_full(peer)
     getattr(broker, way)()
-    for index in small_disk.glob("data/full-*/*index"):  # they have to be made anew, and there is no room for them
+    for index in small_disk.glob("data/full-*/*index"):  # they have to be rebuilt, and there is no space for them
         index.unlink()
     filler.fill_up()
     broker.start()
     with Peer(broker.bootstrap) as peer:
         assert set(writer.write(peer, 20)) <= {0, KAFKA_STORAGE_ERROR}
         filler.remove()
-        assert eventually(lambda: not any(writer.write(peer, 20)), 5), "writes must go on as soon as there is room"
+        assert eventually(lambda: not any(writer.write(peer, 20)), 5), "writes must go on as soon as there is space"
     writer.check(broker.bootstrap)
     broker.assert_no_traceback()
 
@@ -278,7 +279,7 @@ def test_a_start_on_a_full_disk_heals_by_itself(
 def test_a_topic_can_be_deleted_when_not_a_byte_is_left(
     small_disk: Path, broker_factory: BrokerFactory, way: str
 ) -> None:
-    """The way out: it needs a little room in the metadata store, which is kept for that. A start needs it as well."""
+    """Deletion frees space; the metadata store reserves the little space that this and a start need."""
     filler = Filler(small_disk)
     broker = broker_factory(log_dirs=small_disk / "data", **CHORES)
     writer = Writer(0)
@@ -298,8 +299,8 @@ def test_a_topic_can_be_deleted_when_not_a_byte_is_left(
         started = time.monotonic()
         assert peer.delete_topics(["full"]) == {"full": 0}
         assert time.monotonic() - started < 5
-        assert eventually(lambda: create_topic_error(peer, "after") in (0, 36)), "and then there is room"
-    assert broker.log_text.count("are refused until there is room") == 1
+        assert eventually(lambda: create_topic_error(peer, "after") in (0, 36)), "and then there is space"
+    assert broker.log_text.count("are refused until the disk has free space") == 1
     broker.assert_no_traceback()
 
 
@@ -307,7 +308,7 @@ def test_a_topic_can_be_deleted_when_not_a_byte_is_left(
 def test_a_partition_without_a_folder_comes_back(
     broker_factory: BrokerFactory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The metadata had room for a topic, its folder had not: half a folder must not be in the way later."""
+    """There was space for the metadata of a topic, but not for its folder: a partial folder must not block a retry."""
     broker, faults = broker_with_faults(broker_factory, monkeypatch, tmp_path)
     with Peer(broker.bootstrap) as peer:
         with faults.during("open_file", "ENOSPC", "/half-0/"):
@@ -350,7 +351,7 @@ def test_an_idempotent_producer_waits_for_room(small_disk: Path, broker_factory:
     broker.assert_no_traceback()
 
 
-def test_writes_go_on_by_themselves_when_there_is_room_again(
+def test_writes_continue_by_themselves_when_there_is_space_again(
     broker_factory: BrokerFactory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The short form, without a real small disk: every write of storage fails for a while."""

@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, Producer
-
-from conformance.peer import Peer
-from faults.broker_deaths import FEW_INTERNAL_PARTITIONS, mortal_broker
-from faults.group_members import CLASSIC, CONSUMER, TOPIC, GroupStory, Member, wait_until
-from faults.loads import LIBRDKAFKA
+from tests.conformance.peer import Peer
+from tests.faults.broker_deaths import FEW_INTERNAL_PARTITIONS, mortal_broker
+from tests.faults.group_members import CLASSIC, CONSUMER, TOPIC, GroupHistory, Member, wait_until
+from tests.faults.loads import LIBRDKAFKA
 
 SETTINGS = {
     "group_min_session_timeout_ms": 500,
@@ -26,7 +25,7 @@ SETTINGS = {
     "group_consumer_heartbeat_interval_ms": 300,
 }
 SESSION_SECONDS = 3.0
-STATIC_SESSION_MS = 30_000  # nobody waits for its end: a start of the broker must not take longer
+STATIC_SESSION_MS = 30_000  # no test waits for its end: a start of the broker must not take longer
 BrokerFactory = Callable[..., Any]
 
 
@@ -51,24 +50,24 @@ class Feed(threading.Thread):
         assert self._producer.flush(30) == 0
 
 
-def begin(broker: Any, partitions: int, protocol: str) -> tuple[GroupStory, Feed]:
+def begin(broker: Any, partitions: int, protocol: str) -> tuple[GroupHistory, Feed]:
     with Peer(broker.bootstrap) as peer:
         peer.create_topic(TOPIC, partitions)
     feed = Feed(broker.bootstrap, partitions)
     feed.start()
-    return GroupStory(broker.bootstrap, partitions, protocol), feed
+    return GroupHistory(broker.bootstrap, partitions, protocol), feed
 
 
-def finish(story: GroupStory, members: list[Member], feed: Feed, broker: Any) -> None:
+def finish(history: GroupHistory, members: list[Member], feed: Feed, broker: Any) -> None:
     feed.stop()
     for member in members:
         member.stop()
-    story.check_places()
+    history.check_places()
     print(
-        f"{story.protocol}: {story.rebalances} assignments, {story.acknowledged} places acknowledged, "
-        f"{len(story.seen)} records seen, problems {story.problems}"
+        f"{history.protocol}: {history.rebalances} assignments, {history.acknowledged} places acknowledged, "
+        f"{len(history.seen)} records seen, problems {history.problems}"
     )
-    assert not story.problems, story.problems
+    assert not history.problems, history.problems
     broker.assert_no_traceback()
 
 
@@ -78,22 +77,22 @@ def finish(story: GroupStory, members: list[Member], feed: Feed, broker: Any) ->
 def storm(broker: Any, protocol: str, size: int, seconds: float) -> None:
     """A member comes or goes every half a second."""
     chance = random.Random(size)
-    story, feed = begin(broker, 6, protocol)
-    members = [Member(story, f"member-{number}") for number in range(2)]
+    history, feed = begin(broker, 6, protocol)
+    members = [Member(history, f"member-{number}") for number in range(2)]
     for member in members:
         member.start()
     deadline = time.monotonic() + seconds
     number = len(members)
     while time.monotonic() < deadline:
         if len(members) < 2 or (len(members) < size and chance.random() < 0.5):
-            members.append(Member(story, f"member-{number}"))
+            members.append(Member(history, f"member-{number}"))
             members[-1].start()
             number += 1
         else:
             members.pop(chance.randrange(len(members))).stop()
         time.sleep(0.5)
-    wait_until(story.is_shared_out, 2 * SESSION_SECONDS, story)
-    finish(story, members, feed, broker)
+    wait_until(history.is_shared_out, 2 * SESSION_SECONDS, history)
+    finish(history, members, feed, broker)
 
 
 @pytest.mark.parametrize("protocol", [CLASSIC, pytest.param(CONSUMER, marks=pytest.mark.faults)])
@@ -124,28 +123,28 @@ def kill_coordinator(
 ) -> None:
     """Every round a member leaves and another joins, so that there is always something about the group to write."""
     mortal = mortal_broker(broker_factory, monkeypatch, folder, **SETTINGS)
-    story, feed = begin(mortal.broker, 4, protocol)
-    members = [Member(story, f"member-{number}") for number in range(3)]
+    history, feed = begin(mortal.broker, 4, protocol)
+    members = [Member(history, f"member-{number}") for number in range(3)]
     for member in members:
         member.start()
-    wait_until(lambda: story.acknowledged > 0, 20, story)
+    wait_until(lambda: history.acknowledged > 0, 20, history)
     for number in range(rounds):
         mortal.arm(*DEATHS[number % len(DEATHS)])
         leaver = threading.Thread(target=members.pop(0).stop)
         leaver.start()
-        members.append(Member(story, f"member-{number + 3}"))
+        members.append(Member(history, f"member-{number + 3}"))
         members[-1].start()
         mortal.start_again_after_death()
         leaver.join(60)
-        story.check_places()
-        acknowledged = story.acknowledged
-        wait_until(lambda: story.acknowledged > acknowledged, 30, story)  # noqa: B023
-    wait_until(story.is_shared_out, 30, story)
-    finish(story, members, feed, mortal.broker)
+        history.check_places()
+        acknowledged = history.acknowledged
+        wait_until(lambda: history.acknowledged > acknowledged, 30, history)  # noqa: B023
+    wait_until(history.is_shared_out, 30, history)
+    finish(history, members, feed, mortal.broker)
 
 
 @pytest.mark.parametrize("protocol", [CLASSIC, CONSUMER])
-def test_a_killed_coordinator_forgets_no_place(
+def test_a_killed_coordinator_loses_no_committed_offset(
     broker_factory: BrokerFactory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, protocol: str
 ) -> None:
     kill_coordinator(broker_factory, monkeypatch, tmp_path, protocol, 1)
@@ -153,7 +152,7 @@ def test_a_killed_coordinator_forgets_no_place(
 
 @pytest.mark.faults
 @pytest.mark.parametrize("protocol", [CLASSIC, CONSUMER])
-def test_a_coordinator_killed_fifty_times_forgets_no_place(
+def test_a_coordinator_killed_fifty_times_loses_no_committed_offset(
     broker_factory: BrokerFactory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, protocol: str
 ) -> None:
     kill_coordinator(broker_factory, monkeypatch, tmp_path, protocol, 50)
@@ -163,13 +162,13 @@ def test_a_coordinator_killed_fifty_times_forgets_no_place(
 
 
 def restart_static_members(broker: Any, protocol: str, rounds: int) -> None:
-    """A member with an instance id is back in time: nobody else notices, and it gets what it had."""
-    story, feed = begin(broker, 4, protocol)
-    story.session_ms = STATIC_SESSION_MS
-    members = {name: Member(story, name, **{"group.instance.id": name}) for name in ("first", "second")}
+    """A member with an instance id is back in time: no other member is affected, and it keeps its partitions."""
+    history, feed = begin(broker, 4, protocol)
+    history.session_ms = STATIC_SESSION_MS
+    members = {name: Member(history, name, **{"group.instance.id": name}) for name in ("first", "second")}
     for member in members.values():
         member.start()
-    wait_until(lambda: story.is_shared_out() and all(each.assigned for each in members.values()), 30, story)
+    wait_until(lambda: history.is_shared_out() and all(each.assigned for each in members.values()), 30, history)
     time.sleep(0.5)
     had, noticed = sorted(members["first"].assigned), members["second"].assignments
     for number in range(rounds):
@@ -177,22 +176,22 @@ def restart_static_members(broker: Any, protocol: str, rounds: int) -> None:
         if number % 2:
             broker.kill9()
             broker.start()
-        members["first"] = Member(story, "first", **{"group.instance.id": "first"})
+        members["first"] = Member(history, "first", **{"group.instance.id": "first"})
         members["first"].start()
-        wait_until(story.is_shared_out, 30, story)
+        wait_until(history.is_shared_out, 30, history)
         assert sorted(members["first"].assigned) == had, number
         assert members["second"].assignments == noticed, f"round {number}: the group was shared out again"
-    twin = Member(story, "twin", **{"group.instance.id": "first"})
+    twin = Member(history, "twin", **{"group.instance.id": "first"})
     if protocol == CLASSIC:
         twin.start()
-        wait_until(lambda: members["first"].fatal is not None, 20, story)
+        wait_until(lambda: members["first"].fatal is not None, 20, history)
         fatal = members["first"].fatal
         assert fatal is not None
         assert fatal.code() in (KafkaError.FENCED_INSTANCE_ID, KafkaError._FATAL), fatal
-        story.problems = [each for each in story.problems if "given to twin" not in each]
-        finish(story, [twin, members["second"]], feed, broker)
+        history.problems = [each for each in history.problems if "given to twin" not in each]
+        finish(history, [twin, members["second"]], feed, broker)
     else:
-        finish(story, list(members.values()), feed, broker)
+        finish(history, list(members.values()), feed, broker)
 
 
 @pytest.mark.parametrize("protocol", [CLASSIC, pytest.param(CONSUMER, marks=pytest.mark.faults)])

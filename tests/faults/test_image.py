@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from conftest import free_port
+from tests.conftest import free_port
 
 pytestmark = [
     pytest.mark.faults,

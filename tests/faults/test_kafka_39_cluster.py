@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from tests.conformance.conftest import find_jars
+from tests.faults.kafka_39_broker import Kafka39Broker
+from tests.faults.mixed_records import read_all, write_all
+from tests.faults.zookeeper_kafka import KAFKA_VERSION, ZooKeeperKafka
 
-from conformance.conftest import find_jars
-from faults.kafka_39_broker import Kafka39Broker
-from faults.mixed_records import read_all, write_all
-from faults.zookeeper_kafka import KAFKA_VERSION, ZooKeeperKafka
 from ottla.testing.broker import Broker
 from ottla.testing.cluster import Cluster
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.needs_ottla]
 RECORDS = 2000
 PARTITIONS = 4
 SECONDS_MAX = 60.0
-# Brokers that start and stop together complain about each other's absence there, whoever wrote the metadata.
+# Kafka brokers that start and stop together log each other's absence there, also without ottla's metadata.
 COMPLAINT = re.compile(r"^\[[^]]+\] (?:ERROR|FATAL) (?!.*state\.change\.logger).*$", re.MULTILINE)
 
 

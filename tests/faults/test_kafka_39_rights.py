@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.conformance.conftest import find_jars
+from tests.conftest import free_port
+from tests.faults.kafka_39_broker import Kafka39Broker
+from tests.faults.zookeeper_kafka import KAFKA_VERSION
 
-from conformance.conftest import find_jars
-from conftest import free_port
-from faults.kafka_39_broker import Kafka39Broker
-from faults.zookeeper_kafka import KAFKA_VERSION
 from ottla.controller.stores.zookeeper.store import ZooKeeperStore
 from ottla.security.zookeeper import tool_security
 from ottla.testing.broker import Broker

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+from tests.conformance.conftest import find_jars
+from tests.faults.zookeeper_kafka import KAFKA_VERSION, ZooKeeperKafka
 
-from conformance.conftest import find_jars
-from faults.zookeeper_kafka import KAFKA_VERSION, ZooKeeperKafka
 from ottla.controller.stores.zookeeper.store import ZooKeeperStore
 from ottla.testing.broker import Broker
 from ottla.testing.zookeeper import ZooKeeperProcess

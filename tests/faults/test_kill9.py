@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from conformance.peer import Peer
-from conformance.raw_batches import batch, read_batches
-from conformance.waiting import eventually
-from faults.history import History, Place, violations
-from faults.loads import AioKafkaLoad, ConfluentLoad, KafkaPythonLoad, Load, Reader, read_everything
-from faults.metadata_load import MetadataLoad
+from tests.conformance.peer import Peer
+from tests.conformance.raw_batches import batch, read_batches
+from tests.conformance.waiting import eventually
+from tests.faults.history import History, Place, violations
+from tests.faults.loads import AioKafkaLoad, ConfluentLoad, KafkaPythonLoad, Load, Reader, read_everything
+from tests.faults.metadata_load import MetadataLoad
 
 SEED = 3
 PLAIN, SYNCED, ROLLING = "plain", "synced", "rolling"
@@ -24,12 +23,12 @@ CHECKPOINTS = {
     # often, so that kills also fall between a flush, a checkpoint and the next roll
     "log_initial_task_delay_ms": 50,
     "log_flush_offset_checkpoint_interval_ms": 100,
-    "log_flush_scheduler_interval_ms": 50,  # also what flush.ms is where nobody says otherwise
+    "log_flush_scheduler_interval_ms": 50,  # also the default of flush.ms
 }
 
 
 def run_with_kills(broker: Any, kills: int, seed: int, loads: list[type[Load]]) -> tuple[History, MetadataLoad]:
-    """The whole story: everybody works, the broker dies again and again, everybody comes to an end."""
+    """The whole run: all clients work, the broker dies again and again, all clients stop."""
     chance = random.Random(seed)
     history = History()
     places: list[Place] = [(topic, partition) for topic in TOPICS for partition in range(PARTITIONS)]
@@ -136,7 +135,7 @@ def test_kills_of_a_broker_with_two_folders_lose_and_double_nothing(
 
 
 @pytest.mark.faults
-def test_what_was_rolled_is_not_read_again_after_a_kill(broker_factory: Callable[..., Any]) -> None:
+def test_rolled_segments_are_not_read_again_after_a_kill(broker_factory: Callable[..., Any]) -> None:
     """Also without any flush setting old segments reach the disk, and with them the recovery point moves on."""
     broker = broker_factory(log_initial_task_delay_ms=50, log_flush_offset_checkpoint_interval_ms=100)
     with Peer(broker.bootstrap) as peer:

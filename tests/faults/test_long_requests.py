@@ -1,10 +1,9 @@
 """The same with a million bytes or more in every array, in every version and under every name."""
 
 import pytest
-
-from conformance.long_request_calls import longest_callback_ms, make_world, others_wait
-from conftest import BrokerFactory
-from long_requests import long_requests, served_apis
+from tests.conformance.long_request_calls import longest_callback_ms, make_world, others_wait
+from tests.conftest import BrokerFactory
+from tests.long_requests import long_requests, served_apis
 
 pytestmark = pytest.mark.faults
 

@@ -1,4 +1,4 @@
-"""F15 and R12 on a real network that loses packets: what is sent arrives, pauses are short, and who suffers is named.
+"""F15 and R12 on a real network that loses packets: data arrives, pauses are short, affected brokers are named.
 
 Namespaces joined by TUN devices (ottla.testing.lossy_network): it needs root. Where that cannot be had, these tests
 fail with the reason.
@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from tests.cluster.lossy_cluster import lossy_cluster
 
 from ottla.cli.main import main as ottla
 from ottla.testing.broker import Broker
 from ottla.testing.cluster import Cluster
-from ottla.testing.lossy_cluster import lossy_cluster
 from ottla.testing.lossy_network import LossyNetwork
 
 BROKER, CLIENT = 1, 2
@@ -105,7 +105,7 @@ def test_records_arrive_over_a_bad_link_and_doctor_names_the_client_behind_it(
         broker.close()
 
 
-def test_a_client_whose_machine_is_gone_is_let_go_after_the_time_out(network: LossyNetwork) -> None:
+def test_a_client_with_a_dead_machine_is_disconnected_after_the_timeout(network: LossyNetwork) -> None:
     broker = start(network, {"ottla.socket.user.timeout.ms": 2000})
     try:
         traffic = Traffic(network, broker.bootstrap_servers)
@@ -175,7 +175,7 @@ def test_followers_stay_in_sync_while_one_packet_of_a_hundred_is_lost(
     )
     assert producer.flush(30) == 0
     assert not failed
-    assert sizes == {3}, "nobody has left the in-sync replicas"
+    assert sizes == {3}, "no replica has left the ISR"
 
 
 def until(seconds: float, work: Callable[[], None], look: Callable[[], None]) -> None:

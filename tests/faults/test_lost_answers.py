@@ -1,4 +1,4 @@
-"""I1, I2, I3: answers get lost after the append. An idempotent producer tries again and nothing stands there twice."""
+"""I1, I2, I3: answers get lost after the append. An idempotent producer retries and no record is stored twice."""
 
 import time
 from collections.abc import Callable
@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-
-from conformance.peer import Peer
-from conformance.raw_batches import batch
-from conformance.waiting import eventually
-from faults.history import History, violations
-from faults.loads import LIBRDKAFKA, read_everything
-from faults.proxy import LossyProxy
+from tests.conformance.peer import Peer
+from tests.conformance.raw_batches import batch
+from tests.conformance.waiting import eventually
+from tests.faults.history import History, violations
+from tests.faults.loads import LIBRDKAFKA, read_everything
+from tests.faults.proxy import LossyProxy
 
 OUT_OF_ORDER_SEQUENCE_NUMBER = 45
 PLACES = [("once", partition) for partition in range(3)]

@@ -5,13 +5,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
-from conformance.group_calls import find_coordinator
-from conformance.peer import Peer
-from faults.broker_deaths import FEW_INTERNAL_PARTITIONS
-from faults.proxy import LossyProxy
-from faults.test_transaction_steps import CLIENTS, group_offset, read_output
-from faults.transaction_clients import GROUP, OUTPUT, PARTITIONS, SOURCE, TransactionClient, values_of
+from tests.conformance.group_calls import find_coordinator
+from tests.conformance.peer import Peer
+from tests.faults.broker_deaths import FEW_INTERNAL_PARTITIONS
+from tests.faults.proxy import LossyProxy
+from tests.faults.test_transaction_steps import CLIENTS, group_offset, read_output
+from tests.faults.transaction_clients import GROUP, OUTPUT, PARTITIONS, SOURCE, TransactionClient, values_of
 
 # Produce, InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, TxnOffsetCommit
 STEPS = frozenset({0, 22, 24, 25, 26, 28})

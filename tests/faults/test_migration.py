@@ -6,12 +6,11 @@ import time
 from pathlib import Path
 
 import pytest
-
-from conformance.conftest import find_jars
-from conformance.peer import Peer
-from conftest import Broker, ottla_command
-from faults.mixed_records import TOPICS, producer, read_all, write_all
-from faults.zookeeper_kafka import KAFKA_VERSION, ZooKeeperKafka
+from tests.conformance.conftest import find_jars
+from tests.conformance.peer import Peer
+from tests.conftest import Broker, ottla_command
+from tests.faults.mixed_records import TOPICS, producer, read_all, write_all
+from tests.faults.zookeeper_kafka import KAFKA_VERSION, ZooKeeperKafka
 
 pytestmark = [pytest.mark.faults, pytest.mark.needs_ottla]
 

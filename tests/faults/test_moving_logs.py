@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 from kafka.protocol.admin.topics import DeleteRecordsRequest
-
-from conformance.peer import Peer
-from conformance.raw import ConnectionClosedError
-from conformance.raw_batches import batch
-from conformance.waiting import eventually
-from faults.folders import Folders, create_in, move, rows_of, where
+from tests.conformance.peer import Peer
+from tests.conformance.raw import ConnectionClosedError
+from tests.conformance.raw_batches import batch
+from tests.conformance.waiting import eventually
+from tests.faults.folders import Folders, create_in, move, rows_of, where
 
 NOT_THERE = (OSError, ConnectionClosedError)
 BrokerFactory = Callable[..., Any]
@@ -102,7 +101,7 @@ def test_a_partition_moves_to_and_fro_under_load(broker_factory: BrokerFactory, 
     assert_all_there(broker.bootstrap, load)
 
 
-def test_a_move_is_slowed_down_told_and_given_up(broker_factory: BrokerFactory, tmp_path: Path) -> None:
+def test_a_move_is_throttled_reported_and_cancelled(broker_factory: BrokerFactory, tmp_path: Path) -> None:
     """At 200 kB a second 1.5 MB take a while: DescribeLogDirs shows the copy; the way back ends the move."""
     folders = Folders(tmp_path)
     broker = broker_factory(
@@ -171,7 +170,7 @@ def test_a_topic_that_is_deleted_on_its_way_leaves_nothing(broker_factory: Broke
 
 
 @pytest.mark.faults
-def test_a_move_that_a_stop_interrupts_goes_on_after_the_start(broker_factory: BrokerFactory, tmp_path: Path) -> None:
+def test_a_move_interrupted_by_a_stop_continues_after_the_start(broker_factory: BrokerFactory, tmp_path: Path) -> None:
     folders = Folders(tmp_path)
     broker = broker_factory(log_dirs=folders.setting, replica_alter_log_dirs_io_max_bytes_per_second=200_000)
     with Peer(broker.bootstrap) as peer:

@@ -7,12 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
-from conformance.group_calls import GroupCalls, find_coordinator
-from conformance.peer import Peer
-from conformance.raw import ConnectionClosedError
-from conformance.transaction_calls import TransactionCalls
-from conformance.waiting import eventually
+from tests.conformance.group_calls import GroupCalls, find_coordinator
+from tests.conformance.peer import Peer
+from tests.conformance.raw import ConnectionClosedError
+from tests.conformance.transaction_calls import TransactionCalls
+from tests.conformance.waiting import eventually
 
 TOPIC = "read"
 PARTITIONS = 4

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.faults.pipeline_rounds import PipelineRound, Victim, strike
 
-from faults.pipeline_rounds import PipelineRound, Victim, strike
 from ottla.pipelines.spark.standalone import StandaloneCluster
 
 pytestmark = pytest.mark.faults

@@ -14,11 +14,10 @@ from typing import Any
 
 import cramjam
 import pytest
-
-from conformance.recipes import numbered, send
-from conformance.test_monitoring import Endpoint
-from conformance.waiting import eventually
-from conftest import free_port
+from tests.conformance.recipes import numbered, send
+from tests.conformance.test_monitoring import Endpoint
+from tests.conformance.waiting import eventually
+from tests.conftest import free_port
 
 pytestmark = [pytest.mark.faults, pytest.mark.needs_ottla]
 
@@ -44,7 +43,7 @@ class Receiver:
         self.headers: list[tuple[str, str | None, str | None]] = []
         received = self
 
-        class Door(BaseHTTPRequestHandler):
+        class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 version = self.headers.get("X-Prometheus-Remote-Write-Version")
@@ -57,7 +56,7 @@ class Receiver:
             def log_message(self, *_: Any) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Door)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}{PATH}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
@@ -124,7 +123,7 @@ def prometheus() -> str:
     return found
 
 
-def test_what_prometheus_scrapes_arrives_where_it_remote_writes(
+def test_scraped_metrics_arrive_at_the_remote_write_receiver(
     broker_factory: Any, prometheus: str, tmp_path: Path
 ) -> None:
     broker = broker_factory(ottla_metrics_port=0)

@@ -12,11 +12,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-
-from conformance.recipes import numbered, send
-from conformance.redis_server import RedisServer
-from conformance.waiting import eventually
-from faults.pipeline_rounds import PipelineRound, Victim, count_of, strike
+from tests.conformance.recipes import numbered, send
+from tests.conformance.redis_server import RedisServer
+from tests.conformance.waiting import eventually
+from tests.faults.pipeline_rounds import PipelineRound, Victim, count_of, strike
 
 pytestmark = pytest.mark.faults
 
@@ -63,7 +62,7 @@ def test_readers_and_redis_are_killed_and_every_result_is_there_once(
     assert found == expected  # one partition: in order, too
 
 
-def test_redis_forgets_result_and_position_together_and_the_reader_does_them_again(
+def test_redis_loses_result_and_offset_together_and_the_reader_repeats_them(
     bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
     """As after a power cut with `appendfsync everysec`: the end of its file is missing, within a transaction."""

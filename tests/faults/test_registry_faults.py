@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from tests.conformance.registry_node import RegistryNode
+from tests.conformance.waiting import eventually
+from tests.faults.cluster_rounds import rounds
 
-from conformance.registry_node import RegistryNode
-from conformance.waiting import eventually
-from faults.cluster_rounds import rounds
 from ottla.registry.election import SESSION_MS
 from ottla.testing.cluster import Cluster
 
@@ -62,7 +62,7 @@ class Scene:
             deadline = time.monotonic() + SECONDS_MAX
             while schema not in self.answered:
                 if time.monotonic() > deadline:
-                    self.complaints.append(f"nobody took {schema}")
+                    self.complaints.append(f"no node accepted {schema}")
                     return
                 node = chance.choice(self.nodes)
                 try:
@@ -71,12 +71,12 @@ class Scene:
                     status, answer = 0, None
                 if status == 200:
                     self.answered[schema] = answer["id"]
-                else:  # it does not know who leads
+                else:  # it does not know the leader
                     time.sleep(0.05)
             self._check_everywhere(schema, chance)
 
     def _check_everywhere(self, schema: str, chance: random.Random) -> None:
-        """Whoever was answered finds his schema on every node."""
+        """A registered schema is found on every node."""
         node = chance.choice(self.nodes)
         try:
             status, answer = node.ask("GET", f"/schemas/ids/{self.answered[schema]}")
@@ -88,7 +88,7 @@ class Scene:
     def wait_for_answers(self, count: int = CLIENTS) -> None:
         wanted = len(self.answered) + count
         assert eventually(lambda: len(self.answered) >= wanted or bool(self.complaints), SECONDS_MAX), (
-            "nobody registers"
+            "no schema is registered"
         )
 
     def check(self) -> None:

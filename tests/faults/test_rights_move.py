@@ -24,13 +24,13 @@ from confluent_kafka.admin import (
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
+from tests.conformance.conftest import KAFKA_VERSION as KRAFT_VERSION
+from tests.conformance.conftest import find_jars
+from tests.conftest import free_port, ottla_command
+from tests.faults.kafka_39_broker import Kafka39Broker
+from tests.faults.zookeeper_kafka import KAFKA_VERSION
 
-from conformance.conftest import KAFKA_VERSION as KRAFT_VERSION
-from conformance.conftest import find_jars
-from conftest import free_port, ottla_command
-from faults.kafka_39_broker import Kafka39Broker
-from faults.zookeeper_kafka import KAFKA_VERSION
-from ottla.client.opening import open_client
+from ottla.client.client import open_client
 from ottla.client.quotas import Alteration, Entity, alter_quotas, describe_quotas
 from ottla.testing.broker import Broker
 from ottla.testing.zookeeper import ZooKeeperProcess
@@ -90,7 +90,7 @@ def grant(bootstrap: str) -> None:
         alter_quotas(client, [Alteration(GONE, {}, ["producer_byte_rate"])])
     set_password(admin, "alice", ScramMechanism.SCRAM_SHA_256, b"word of alice")
     set_password(admin, "bob", ScramMechanism.SCRAM_SHA_512, b"word of bob")
-    set_password(admin, "gone", ScramMechanism.SCRAM_SHA_512, b"word of nobody")
+    set_password(admin, "gone", ScramMechanism.SCRAM_SHA_512, b"word of gone")
     wait(admin.alter_user_scram_credentials([UserScramCredentialDeletion("gone", ScramMechanism.SCRAM_SHA_512)]))
     only_more = AclBindingFilter(
         ResourceType.TOPIC, "later", PREFIXED, None, None, AclOperation.ANY, AclPermissionType.ANY
@@ -216,7 +216,7 @@ def test_rights_of_a_kraft_cluster_come_along(tmp_path: Path) -> None:
     command = [*ottla_command(), "migrate", "from-kafka", str(kafka.data), "--all", "--data", str(broker.data_folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "6 access rules, 3 SCRAM users and 8 quotas come along" in done.stderr
+    assert "6 access rules, 3 SCRAM users and 8 quotas are imported" in done.stderr
     with broker:
         check_everything(plain, sasl, RULES)
         assert told_users(plain)["first"] == [("SCRAM_SHA_512", 4096)]

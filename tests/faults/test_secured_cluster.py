@@ -9,14 +9,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from tests.faults import cluster_faults as fault
+from tests.faults.cluster_checker import TOPIC, Checker, Outcome
+from tests.faults.cluster_faults import Fault, Scene
+from tests.faults.cluster_rounds import check_logs, rounds, run_rounds
+from tests.faults.worker import SECURITY
 
-from faults import cluster_faults as fault
-from faults.cluster_checker import TOPIC, Checker, Outcome
-from faults.cluster_faults import Fault, Scene
-from faults.cluster_rounds import check_logs, rounds, run_rounds
-from faults.worker import SECURITY
-from ottla.security.certificate_authority import Issued, issue, write_secret
-from ottla.security.secure_folder import AUTHORITY_KEY
+from ottla.security.secure_folder import AUTHORITY_KEY, IssuedCertificate, issue_certificate, write_secret
 from ottla.testing.cluster import Cluster
 from ottla.testing.security import Security
 from ottla.testing.zookeeper import ZooKeeperProcess
@@ -38,7 +37,7 @@ ROUNDS: dict[str, tuple[Fault, int, float, bool]] = {
 
 @contextmanager
 def clients_of(bootstrap: str, security: Security) -> Iterator[None]:
-    """Whoever connects to these addresses logs in."""
+    """Clients of these addresses log in."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv(SECURITY, json.dumps({bootstrap: security.librdkafka}))
         yield
@@ -75,7 +74,7 @@ def test_certificates_are_renewed_under_load(cluster_factory: ClusterFactory, tm
     """Without a restart; a file that is only half there changes nothing."""
     cluster, security = secured_cluster(cluster_factory, tmp_path)
     folder = security.folder
-    authority = Issued(folder.authority_file.read_bytes(), (folder.path / AUTHORITY_KEY).read_bytes())
+    authority = IssuedCertificate(folder.authority_file.read_bytes(), (folder.path / AUTHORITY_KEY).read_bytes())
     files = {broker.id: folder.path / f"broker-{broker.id}.pem" for broker in cluster.brokers}
 
     def put(made: Callable[[int], bytes], said: str) -> None:
@@ -86,13 +85,13 @@ def test_certificates_are_renewed_under_load(cluster_factory: ClusterFactory, tm
             cluster.wait_for(lambda b=broker: said in b.logs_since(marks[b.id]), said)  # type: ignore[misc]
 
     def renewed(number: int) -> bytes:
-        issued = issue(authority, f"broker-{number}", ("127.0.0.1", "localhost"), datetime.now(UTC))
+        issued = issue_certificate(authority, f"broker-{number}", ("127.0.0.1", "localhost"), datetime.now(UTC))
         return issued.key + issued.certificate
 
     with clients_of(cluster.bootstrap, security), Checker(cluster.bootstrap, tmp_path / "logs") as checker:
-        put(renewed, "new certificates are in force")
+        put(renewed, "new certificates are in use")
         put(lambda number: renewed(number)[:300], "new certificates are not used")
-        put(renewed, "new certificates are in force")
+        put(renewed, "new certificates are in use")
         fault.roll(Scene(cluster, random.Random(2), TOPIC))
         check(checker.finish(cluster))
     check_logs(cluster)
@@ -120,7 +119,7 @@ class GrowingCluster:
     def roll(self, listeners: Callable[[int], str], settings: dict[str, str]) -> None:
         for broker in self.chance.sample(self.cluster.brokers, len(self.cluster.brokers)):
             broker.stop()
-            broker._child.config = self.security.broker_file(broker.id)
+            broker._process.config = self.security.broker_file(broker.id)
             for key in ("security.inter.broker.protocol", "authorizer.class.name"):
                 broker.settings.pop(key, None)
             broker.settings |= {"listeners": listeners(broker.id), **settings}
@@ -143,8 +142,8 @@ def test_from_plaintext_to_sasl_ssl_under_load(cluster_factory: ClusterFactory, 
         with Checker(secure, tmp_path / "secure", topic="secure", seed=1) as new:
             growing.roll(growing.both, {"security.inter.broker.protocol": "SASL_SSL", "authorizer.class.name": ""})
             check(old.finish(cluster))
-            for broker in cluster.brokers:  # from here on everybody comes through the other door
-                broker._child.address = growing.secure[broker.id]
+            for broker in cluster.brokers:  # from here on all clients use the other listener
+                broker._process.address = growing.secure[broker.id]
             cluster.security = growing.security
             growing.roll(growing.only_secure, {})
             check(new.finish(cluster))

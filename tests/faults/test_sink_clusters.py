@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.faults.sink_rounds import Round
+from tests.pipelines.processes import run_python
+from tests.pipelines.sink_helpers import committed, new_topic
 
-from faults.sink_rounds import Round
 from ottla.pipelines.spark.standalone import StandaloneCluster
-from pipelines.processes import run_python
-from pipelines.sink_helpers import committed, new_topic
 
 pytestmark = pytest.mark.faults
 

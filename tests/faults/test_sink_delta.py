@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from pipelines.processes import run_python
+from tests.pipelines.processes import run_python
 
 pytestmark = pytest.mark.faults
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from faults.sink_rounds import Round
+from tests.faults.sink_rounds import Round
 
 pytestmark = pytest.mark.faults
 
@@ -50,7 +49,7 @@ def test_a_worker_that_is_killed_is_replaced(bootstrap: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("point", ["zombie", "late zombie"])
-def test_a_zombie_that_wakes_up_after_its_replacement_does_no_harm(bootstrap: str, tmp_path: Path, point: str) -> None:
+def test_a_zombie_that_resumes_after_its_replacement_writes_nothing(bootstrap: str, tmp_path: Path, point: str) -> None:
     run = Round(bootstrap, tmp_path, batches=4)
     plan = run.plan([(2, point)])
     assert run.run(plan, starts_max=2) == 2

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from conformance.peer import Peer
-from conformance.raw_batches import batch
+from tests.conformance.peer import Peer
+from tests.conformance.raw_batches import batch
 
 METADATA = "ottla.metadata.db"
 VOLATILE = (".lock", f"{METADATA}-wal", f"{METADATA}-shm")  # of no meaning to the next start
@@ -83,7 +82,7 @@ def test_a_folder_of_another_broker(filled: Any) -> None:
 
 @pytest.mark.faults
 def test_a_folder_of_another_cluster(filled: Any, broker_factory: BrokerFactory) -> None:
-    """The second folder of log.dirs belongs to somebody else."""
+    """The second folder of log.dirs belongs to another cluster."""
     other = broker_factory()
     other.stop()
     before, others = tree(filled.data_directory), tree(other.data_directory)
@@ -150,7 +149,7 @@ def cut_in_half(path: Path) -> None:
 def replace_with_foreign_database(path: Path) -> None:
     path.unlink()
     with sqlite3.connect(path) as database:
-        database.execute("CREATE TABLE somebody_elses (thing TEXT)")
+        database.execute("CREATE TABLE other_table (thing TEXT)")
     database.close()
 
 
@@ -189,9 +188,9 @@ def test_a_metadata_store_that_is_gone(filled: Any) -> None:
 
 def test_a_port_in_use(filled: Any) -> None:
     before = tree(filled.data_directory)
-    with socket.socket() as somebody:
-        somebody.bind(("127.0.0.1", filled.port))
-        somebody.listen()
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", filled.port))
+        other.listen()
         line = refusal(filled)
     assert f"127.0.0.1:{filled.port}" in line
     assert "listeners" in line
@@ -278,11 +277,11 @@ def test_a_port_in_use_leaves_no_new_folder(broker_factory: BrokerFactory) -> No
 def test_a_congestion_control_that_the_kernel_lacks_leaves_no_new_folder(broker_factory: BrokerFactory) -> None:
     broker = broker_factory(start=False)
     broker.settings["ottla.socket.congestion.control"] = "cubik"
-    assert "ottla.socket.congestion.control=cubik is not what this kernel offers: " in refusal(broker)
+    assert "ottla.socket.congestion.control=cubik is not available in this kernel: " in refusal(broker)
     assert not broker.data_directory.exists()
 
 
-def test_a_log_folder_that_is_a_file_is_told_once(broker_factory: BrokerFactory, tmp_path: Path) -> None:
+def test_a_log_folder_that_is_a_file_is_reported_once(broker_factory: BrokerFactory, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     broker = broker_factory(start=False, log_dirs=file)

@@ -8,18 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from conformance.group_calls import find_coordinator
-from conformance.peer import Peer
-from conformance.transaction_calls import TransactionCalls
-from conformance.waiting import eventually
-from faults.broker_deaths import FEW_INTERNAL_PARTITIONS
-from faults.crew import Crew, read_committed
-from faults.test_exactly_once import SETTINGS, make_topics
-from faults.test_transaction_steps import QUICK_EXPIRY, read_output, stable_offset
-from faults.transaction_clients import OUTPUT, PARTITIONS
-from faults.transaction_history import Logs, check_endings
-from faults.worker import INPUT
+from tests.conformance.group_calls import find_coordinator
+from tests.conformance.peer import Peer
+from tests.conformance.transaction_calls import TransactionCalls
+from tests.conformance.waiting import eventually
+from tests.faults.broker_deaths import FEW_INTERNAL_PARTITIONS
+from tests.faults.crew import Crew, read_committed
+from tests.faults.test_exactly_once import SETTINGS, make_topics
+from tests.faults.test_transaction_steps import QUICK_EXPIRY, read_output, stable_offset
+from tests.faults.transaction_clients import OUTPUT, PARTITIONS
+from tests.faults.transaction_history import Logs, check_endings
+from tests.faults.worker import INPUT
 
 ZOMBIE, TWIN = "TransactionalWriter-0", "TransactionalWriter-0_twin"
 TIMEOUT_MS = 1000
@@ -53,12 +52,12 @@ def test_a_producer_that_is_gone_blocks_readers_no_longer_than_its_timeout(broke
 
 
 @pytest.mark.faults
-def test_thirty_producers_that_are_gone_block_nobody(broker_factory: BrokerFactory) -> None:
+def test_thirty_abandoned_producers_block_no_client(broker_factory: BrokerFactory) -> None:
     leave_open(broker_factory(**FEW_INTERNAL_PARTITIONS, **QUICK_EXPIRY), 30)
 
 
 def raise_zombies(broker: Any, folder: Path, rounds: int) -> None:
-    """A writer is held still, another with its transactional id takes over, then the first one goes on."""
+    """A writer is paused, another with its transactional id takes over, then the first one continues."""
     make_topics(broker)
     crew = Crew(broker.bootstrap, folder, 1)
     try:

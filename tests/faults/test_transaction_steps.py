@@ -11,14 +11,13 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-
-from conformance.group_calls import find_coordinator
-from conformance.peer import LATEST, Peer, list_offsets_request
-from conformance.raw import ConnectionClosedError
-from conformance.waiting import eventually
-from faults.broker_deaths import MortalBroker, mortal_broker
-from faults.loads import LIBRDKAFKA
-from faults.transaction_clients import (
+from tests.conformance.group_calls import find_coordinator
+from tests.conformance.peer import LATEST, Peer, list_offsets_request
+from tests.conformance.raw import ConnectionClosedError
+from tests.conformance.waiting import eventually
+from tests.faults.broker_deaths import MortalBroker, mortal_broker
+from tests.faults.loads import LIBRDKAFKA
+from tests.faults.transaction_clients import (
     GROUP,
     OUTPUT,
     PARTITIONS,
@@ -41,8 +40,8 @@ BrokerFactory = Callable[..., Any]
 Death = tuple[str, int, str]
 
 
-class Story:
-    """What was told about each transaction, and what must be there afterwards."""
+class TransactionRun:
+    """The answers about each transaction, and what must be stored afterwards."""
 
     def __init__(self, mortal: MortalBroker) -> None:
         self.mortal = mortal
@@ -51,7 +50,7 @@ class Story:
         with Peer(mortal.bootstrap) as peer:
             peer.create_topic(OUTPUT, PARTITIONS)
             peer.create_topic(SOURCE)
-            for key, key_type in ((GROUP, 0), ("mover", 1)):  # the internal topics are made for whoever asks first
+            for key, key_type in ((GROUP, 0), ("mover", 1)):  # the first request creates the internal topics
                 find_coordinator(peer, key, key_type)
 
     def live_through(self, client: TransactionClient, death: Death, *, is_commit: bool) -> None:
@@ -130,30 +129,30 @@ def read_output(bootstrap: str) -> dict[int, list[bytes]]:
 
 
 def run_all(mortal: MortalBroker, client_name: str, whens: list[str], rounds: int) -> None:
-    story = Story(mortal)
+    run = TransactionRun(mortal)
     client: TransactionClient = CLIENTS[client_name](mortal.bootstrap, "mover")
     client.run(0, is_commit=True)
-    story.committed.append(0)
+    run.committed.append(0)
     for number in range(rounds):
         for index, (step, nth) in enumerate(COMMIT):
-            story.live_through(client, (step, nth, whens[(number + index) % len(whens)]), is_commit=True)
+            run.live_through(client, (step, nth, whens[(number + index) % len(whens)]), is_commit=True)
         for index, (step, nth) in enumerate(ABORT):
-            story.live_through(client, (step, nth, whens[(number + index) % len(whens)]), is_commit=False)
+            run.live_through(client, (step, nth, whens[(number + index) % len(whens)]), is_commit=False)
     client.close()
-    story.check()
+    run.check()
 
 
 def abandon_all(mortal: MortalBroker, whens: list[str], rounds: int, endings: list[bool]) -> None:
-    story = Story(mortal)
+    run = TransactionRun(mortal)
     for number in range(rounds):
         for steps, is_commit in ((COMMIT if is_commit else ABORT, is_commit) for is_commit in endings):
             for index, (step, nth) in enumerate(steps):
                 name = f"mover-{number}-{is_commit}-{index}"
                 client = VersionTwoTransactions(mortal.bootstrap, name, timeout_ms=1000, is_stubborn=False)
                 death = (step, nth, whens[(number + index) % len(whens)])
-                story.be_abandoned(client, death, is_commit=is_commit)
+                run.be_abandoned(client, death, is_commit=is_commit)
                 client.close()
-    story.check()
+    run.check()
 
 
 @pytest.mark.parametrize("client_name", CLIENTS)

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.conftest import free_port
 
-from conftest import free_port
 from ottla import __version__
 
 pytestmark = [pytest.mark.faults, pytest.mark.needs_ottla]

@@ -8,19 +8,18 @@ from typing import Any, Protocol
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka import Producer as ConfluentProducer
-
-from conformance.peer import Peer
-from conformance.raw import ConnectionClosedError
-from conformance.transaction_calls import Producer, TransactionCalls
-from faults.loads import LIBRDKAFKA
-from faults.worker import within
+from tests.conformance.peer import Peer
+from tests.conformance.raw import ConnectionClosedError
+from tests.conformance.transaction_calls import Producer, TransactionCalls
+from tests.faults.loads import LIBRDKAFKA
+from tests.faults.worker import within
 
 OUTPUT, SOURCE, GROUP = "output", "source", "copiers"
 PARTITIONS = 3
 VALUES_EACH = 2
 PATIENCE_SECONDS = 60.0
 # When no broker is left, librdkafka forgets them all by default and then waits in send_offsets_to_transaction() for a
-# group coordinator that it will never ask again (its issue 5511): with a single broker it has to be told not to.
+# group coordinator that it will never ask again (its issue 5511): with a single broker this has to be switched off.
 LONE_BROKER = {**LIBRDKAFKA, "metadata.recovery.strategy": "none"}
 # COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, CONCURRENT_TRANSACTIONS,
 # UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS (a produce that finds no coordinator)

@@ -1,8 +1,8 @@
 """What workers (worker.py) have written into their logs, and the promises that are checked against it.
 
 The letters are those of the reliability list: A aborted records are never seen, T all of a transaction or nothing, U
-nothing twice, O order, E what was copied is what was there, G a group's place never passes what nobody has seen, M a
-reader skips nothing and sees nothing that is gone later.
+nothing twice, O order, E what was copied is what was there, G a group's offset never passes a record that no reader
+saw, M a reader skips nothing and sees nothing that is gone later.
 """
 
 import json
@@ -10,8 +10,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from faults.history import Place, Stored, shown
-from faults.worker import INPUT, LEDGER, OUTPUT, PARTITIONS
+from tests.faults.history import Place, Stored, shown
+from tests.faults.worker import INPUT, LEDGER, OUTPUT, PARTITIONS
 
 Event = list[Any]
 
@@ -65,7 +65,7 @@ def read_log(path: Path) -> list[Event]:
 
 
 def transaction_violations(logs: Logs, stored: Stored, places: dict[int, int]) -> list[str]:
-    """Every broken promise; `stored` is a final read of committed records, `places` where the readers' group stands."""
+    """Every broken promise; `stored` is a final read of committed records, `places` are the readers' offsets."""
     found = [f"{worker} was told {event[1]}" for worker, event in logs.of("problem") if worker.startswith("Follower")]
     found += check_endings(logs.transactions(), stored)
     found += check_copies(stored)
@@ -81,7 +81,7 @@ def check_endings(transactions: list[Transaction], stored: Stored) -> list[str]:
     for place, rows in stored.items():
         twice = [value for value, count in Counter(value for _, value in rows).items() if count > 1]
         if twice and place[0] != LEDGER:
-            found.append(f"U: {len(twice)} values stand more than once in {place}: {shown(twice)}")
+            found.append(f"U: {len(twice)} values occur more than once in {place}: {shown(twice)}")
     last: dict[tuple[str, Place], int] = {}
     for each in transactions:
         offsets = [(place, where.get((place, value), -1)) for place, value in each.records]
@@ -116,7 +116,7 @@ def check_copies(stored: Stored) -> list[str]:
 
 
 def check_readers(logs: Logs, stored: Stored) -> list[str]:
-    """Whoever reads committed records sees what is there in the end; a follower sees it from the start, in order."""
+    """A reader of committed records sees the final state; a tailing reader sees it from the start, in order."""
     found = []
     by_offset = {place: dict(rows) for place, rows in stored.items()}
     for worker, events in logs.events.items():
@@ -140,7 +140,7 @@ def check_group(logs: Logs, stored: Stored, places: dict[int, int]) -> list[str]
             offset for offset, _ in stored[INPUT, partition] if offset < place and (partition, offset) not in seen
         ]
         if unseen:
-            found.append(f"G: the group is at {place} of partition {partition}, nobody saw {shown(unseen)}")
+            found.append(f"G: the group is at {place} of partition {partition}, no reader saw {shown(unseen)}")
         told = max((event[2] for _, event in logs.of("place") if event[1] == partition), default=0)
         if told > place:
             found.append(f"G: place {told} of partition {partition} was acknowledged, now it is {place}")

@@ -1,6 +1,6 @@
 """A client in a process of its own, so that it can be killed: `python worker.py KIND BOOTSTRAP NAME LOG [PARTITION]`.
 
-What it does and what it is told goes to its log, one JSON list a line, each before the next step is taken: a worker
+Its actions and the answers go to its log, one JSON list a line, each before the next step is taken: a worker
 that was killed is known up to its last line. SIGTERM lets it finish what it has begun.
 """
 
@@ -19,7 +19,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from ottla.cli.librdkafka import has_no_place, join_again
+from ottla.cli.librdkafka import is_coordinator_error, rejoin_group
 
 INPUT, OUTPUT, LEDGER = "input", "output", "ledger"
 COPIERS, READERS = "copiers", "readers"
@@ -40,7 +40,7 @@ SECURITY = "OTTLA_FAULTS_SECURITY"  # the variable that tells how to log in, by 
 
 
 def security_of(bootstrap: str) -> dict[str, str]:
-    """What librdkafka must be told to get in there."""
+    """The settings of librdkafka for the login."""
     found: dict[str, str] = json.loads(os.environ.get(SECURITY, "{}")).get(bootstrap, {})
     return found
 
@@ -69,7 +69,7 @@ class Worker:
     # ---- transactions
 
     def new_producer(self) -> Producer:
-        """Started anew until it is ready: a predecessor's transaction is aborted first."""
+        """Restarted until it is ready: a predecessor's transaction is aborted first."""
         while True:
             producer = Producer(
                 {
@@ -215,7 +215,7 @@ class GroupReader(Worker):
         try:
             done = consumer.commit(offsets=offsets, asynchronous=False) or []
         except KafkaException:
-            return  # lost its partitions, or nobody is there: whoever is next reads from the last place
+            return  # lost its partitions, or no broker is up: the next owner reads from the last offset
         for place in done:
             if place.error is None:
                 self.note("place", place.partition, place.offset)
@@ -268,8 +268,8 @@ def group_settings(bootstrap: str, group: str) -> dict[str, Any]:
 def consume(consumer: Consumer, count: int, topic: str = INPUT) -> list[Message]:
     """The next records of a member of a group; what came when it had to join again is read again."""
     messages = consumer.consume(count, 0.1)
-    if any(has_no_place(error) for each in messages if (error := each.error()) is not None):
-        while not join_again(consumer, [topic]):
+    if any(is_coordinator_error(error) for each in messages if (error := each.error()) is not None):
+        while not rejoin_group(consumer, [topic]):
             time.sleep(0.05)
         return []
     return [each for each in messages if each.error() is None]

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import Self
 
-from conftest import free_port
+from tests.conftest import free_port
 
 KAFKA_VERSION = "3.9.1"
 START_SECONDS_MAX = 60.0

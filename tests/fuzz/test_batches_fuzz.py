@@ -17,7 +17,7 @@ from ottla.protocol.batches import (
     BatchHeader,
     build_batch,
     check_produced_batch,
-    crc_is_right,
+    is_crc_valid,
     read_batch_header,
     read_records,
     recompress,
@@ -107,7 +107,7 @@ def check(batch: bytearray) -> BatchHeader | None:
 def assert_sound(batch: bytearray, header: BatchHeader) -> None:
     """An accepted batch says the same in its header, its bytes and its records."""
     stored = read_batch_header(batch, 0)
-    assert crc_is_right(batch, 0, stored)
+    assert is_crc_valid(batch, 0, stored)
     assert stored.batch_bytes == len(batch) == header.batch_bytes
     assert (stored.crc, stored.attributes) == (header.crc, header.attributes)
     assert (stored.max_timestamp, stored.base_offset) == (header.max_timestamp, 0)

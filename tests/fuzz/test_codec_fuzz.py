@@ -21,12 +21,11 @@ from hypothesis import strategies as st
 from ottla.protocol.apis import ALL_APIS, APIS, Api
 from ottla.protocol.codec import ProtocolError, decode, decode_whole, encode
 from ottla.protocol.headers import decode_request_header
-from ottla.protocol.layout import Type, fields_in
 from ottla.protocol.primitives import ITEMS_MAX, uvarint
-from ottla.protocol.schema import layout_of
+from ottla.protocol.schema import Type, fields_in, layout_of
 
 MUTATIONS_PER_VERSION = 40
-# What lengths, counts, tags and varints look like when somebody means harm.
+# Hostile lengths, counts, tags and varints.
 SPITEFUL = [
     *(struct.pack(">i", value) for value in (2**31 - 1, -(2**31), -1, -2, 2**30, 100_000_000, 65_536)),
     *(struct.pack(">h", value) for value in (2**15 - 1, -(2**15), -1, -2, 255)),

@@ -1,4 +1,4 @@
-"""Schemas that somebody has damaged: each is read or refused in one line, and what was read stays the same."""
+"""Damaged schemas: each is read or refused in one line, and what was read stays the same."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from ottla.registry.formats import InvalidSchemaError, Parsed, parse
+from ottla.registry.formats import InvalidSchemaError, ParsedSchema, parse
 from ottla.registry.formats.compatibility import check
 
 SEEDS = {
@@ -78,7 +78,7 @@ def replaced(value: object, chance: random.Random) -> object:
     return [replaced(each, chance) for each in value] if isinstance(value, list) else value
 
 
-def is_told_well(kind: str, text: str, earlier: list[Parsed]) -> bool:
+def is_told_well(kind: str, text: str, earlier: list[ParsedSchema]) -> bool:
     try:
         schema = parse(kind, text, {})
     except InvalidSchemaError as refused:

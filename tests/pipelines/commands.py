@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.pipelines.running import LOOK_SECONDS
 
 from ottla.cli.main import main
 from ottla.cli.pipelines import run as pipeline_run
-from pipelines.running import LOOK_SECONDS
 
 
 class Done(NamedTuple):
@@ -26,7 +26,7 @@ class Done(NamedTuple):
 
     @property
     def steps(self) -> dict[str, dict[str, int]]:
-        """By stream and step."""
+        """Step counts by stream and step."""
         queries = self.events[-1]["queries"]
         return {f"{step['stream']} {step['step']}": step for query in queries for step in query["steps"]}
 

@@ -1,4 +1,4 @@
-"""Steps without a broker: rows as a Kafka source would give them, through steps, and what became of each."""
+"""Steps without a broker: rows as from a Kafka source, passed through steps, and the fate of each row."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from datetime import datetime
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from ottla.pipelines.model.fields import Problems, read_spec
+from ottla.pipelines.model.specs import Problems, read_spec
 from ottla.pipelines.steps.frame import FATE, REASON, Frame, source_frame
-from ottla.pipelines.steps.table import STEPS
+from ottla.pipelines.steps.step_table import STEPS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-NUMBERS = count()  # observations must not share a name, also when frames of several pipelines meet
+NUMBERS = count()  # observation names must be unique, even across pipelines
 SCHEMA = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
     "headers array<struct<key string, value binary>>"
@@ -24,7 +24,7 @@ SCHEMA = (
 
 @dataclass
 class Around:
-    """What steps ask of the pipeline around them."""
+    """The context that steps need."""
 
     spark: SparkSession
     folder: str = "."
@@ -71,7 +71,7 @@ def table(spark: SparkSession, rows: Iterable[tuple[Any, ...]], schema: str, fol
 
 
 def step(name: str, fields: object) -> Any:
-    """The step as a pipeline file describes it."""
+    """The step as in a pipeline file."""
     problems: Problems = []
     spec = read_spec(STEPS[name], fields, (name,), problems)
     assert spec is not None, [problem.text() for problem in problems]
@@ -79,7 +79,7 @@ def step(name: str, fields: object) -> Any:
 
 
 def problems_of(name: str, fields: object) -> list[str]:
-    """What is wrong with it, as the user reads it."""
+    """Its problems, as the user sees them."""
     problems: Problems = []
     read_spec(STEPS[name], fields, (), problems)
     return [problem.text() for problem in problems]
@@ -91,18 +91,18 @@ def through(frame: Frame, *steps: Mapping[str, object]) -> Frame:
         ((name, fields),) = each.items()
         spec = step(name, fields)
         if spec.KIND != "marks":
-            frame = frame.settle()
+            frame = frame.drop_marked()
         frame = spec.apply(frame.begin("main", number, name, spec.KIND))
     return frame
 
 
 def utc(*parts: int) -> datetime:
-    """As Spark hands out timestamps: without a zone, which is UTC in our sessions."""
+    """The form of Spark's timestamps: without a zone, which is UTC in our sessions."""
     return datetime(*parts)  # type: ignore[arg-type]  # noqa: DTZ001
 
 
 def living(frame: Frame) -> list[dict[str, Any]]:
-    """The rows that go on, visible columns only."""
+    """The remaining rows, visible columns only."""
     rows = frame.rows.filter(f"{FATE} = 0").select(*(f"`{name}`" for name in frame.columns)).collect()
     return [row.asDict(recursive=True) for row in rows]
 

@@ -1,4 +1,4 @@
-"""Python in a process of its own: a test that starts a Spark must not meet the one that all the others share."""
+"""Python in a separate process: a test that starts its own Spark must not meet the shared one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SECONDS_MAX = 600  # several JVMs start
 
 
 def run_python(source: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run it; what it prints on both streams comes back."""
+    """Run it; return its output on both streams."""
     return subprocess.run(
         [sys.executable, "-c", textwrap.dedent(source), *arguments],
         env=os.environ | environment,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -13,9 +14,10 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, To
 from ottla.operations.pipeline_runs.snapshots import StepCount
 from ottla.pipelines.model.document import parse_document
 from ottla.pipelines.model.pipeline import Pipeline, read_pipeline
+from ottla.pipelines.model.variables import substitute_variables
 from ottla.pipelines.running.builder import Choices
 from ottla.pipelines.running.runner import Runner, RunOptions
-from ottla.pipelines.steps.table import STEPS
+from ottla.pipelines.steps.step_table import STEPS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,11 +40,12 @@ class Message(NamedTuple):
 
 
 def pipeline_of(text: str, folder: Path | str = ".") -> Pipeline:
-    return read_pipeline(parse_document(text, "pipeline.yaml").values, STEPS, str(folder))
+    values = substitute_variables(parse_document(text, "pipeline.yaml").values, os.environ)
+    return read_pipeline(values, STEPS, str(folder))
 
 
 def run_once(spark: SparkSession, pipeline: Pipeline, folder: Path, **options: Any) -> list[StepCount]:
-    """Everything that is there now, then the counts of all steps; fails when a query fails."""
+    """Process all existing records, and return the counts of all steps; fails when a query fails."""
     return follow(Runner(pipeline, spark, RunOptions(str(folder), is_once=True, **options)))
 
 
@@ -76,14 +79,14 @@ def produce(bootstrap: str, topic: str, records: Iterable[tuple[Any, Any] | Any]
 
 
 def read_all(bootstrap: str, topic: str, is_committed: bool = True) -> list[Message]:
-    """Every record of a topic up to its end now; nothing if there is no such topic."""
+    """Every record of a topic up to its current end; empty if the topic does not exist."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": "tests",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
-            "fetch.wait.max.ms": 10,  # the end is told by an answer without records
+            "fetch.wait.max.ms": 10,  # an empty answer marks the end
             "isolation.level": "read_committed" if is_committed else "read_uncommitted",
         }
     )

@@ -1,4 +1,4 @@
-"""What the tests of sinks share: topics, records that a committed reader sees, and batches."""
+"""Common parts of sink tests: topics, records for a read_committed reader, and batches."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def new_topic(bootstrap: str, partitions: int = 2, **settings: str) -> str:
 
 
 def committed(bootstrap: str, topic: str, isolation: str = "read_committed") -> list[Message]:
-    """All records, partition by partition; only after every transaction in the topic is decided."""
+    """All records, partition by partition; call it after every transaction in the topic has ended."""
     settings = {"bootstrap.servers": bootstrap, "group.id": "reader", "enable.partition.eof": True}
     reader = Consumer({**settings, "isolation.level": isolation, "fetch.wait.max.ms": 10, "enable.auto.commit": False})
     ends = Consumer({**settings, "isolation.level": "read_uncommitted"})

@@ -24,7 +24,7 @@ ARROW = {
     "string": pa.string(), "double": pa.float64(), "bigint": pa.int64(), "int": pa.int32(), "binary": pa.binary(),
     "timestamp": pa.timestamp("us", tz="UTC"),
 }  # fmt: skip
-END = START + timedelta(days=365)  # the time of a row that lets the watermark pass everything before it
+END = START + timedelta(days=365)  # a row of this time moves the watermark past all others
 
 Rows = Sequence[tuple[Any, ...]]
 
@@ -35,7 +35,7 @@ def at(seconds: float) -> datetime:
 
 @dataclass
 class Ran:
-    """What a query gave."""
+    """The results of a query."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     progress: list[dict[str, Any]] = field(default_factory=list)
@@ -47,7 +47,7 @@ class Ran:
         found: dict[str, int] = {}
         before = 0
         for report in self.progress:
-            for late in late_rows(self.frame.passages, report, before):
+            for late in late_rows(self.frame.applied_steps, report, before):
                 assert late.is_exact
                 found[late.passage.step] = found.get(late.passage.step, 0) + late.rows
             before = watermark_ms(report)
@@ -79,10 +79,10 @@ def streaming(
 
 
 def run(frame: Frame, folder: Path, output: str = "append") -> Ran:
-    """To the end of what is there."""
-    frame = frame.settle()
+    """Until all existing records are processed."""
+    frame = frame.drop_marked()
     ran = Ran(frame=frame)
-    spark = frame.around.spark
+    spark = frame.context.spark
 
     def keep(rows: DataFrame, _: int) -> None:
         ran.rows += [row.asDict(recursive=True) for row in rows.collect()]

@@ -1,13 +1,14 @@
-"""The figures of a whole run are those that a person would count, and a run that only makes dead rows has failed."""
+"""The figures of a whole run are correct, and a run with only dead rows fails."""
 
 from __future__ import annotations
 
 import json
 
+from tests.pipelines.commands import Command, command  # noqa: F401 (a fixture)
+from tests.pipelines.running import produce, read_all
+
 from ottla.operations.pipeline_runs.progress_text import end_line, step_table
 from ottla.operations.pipeline_runs.snapshots import read_snapshot
-from pipelines.commands import Command, command  # noqa: F401 (a fixture)
-from pipelines.running import produce, read_all
 
 FILE = """\
 name: {name}

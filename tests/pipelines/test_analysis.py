@@ -12,8 +12,8 @@ import pytest
 from tests.pipelines.frames import living, problems_of, table, through
 from tests.pipelines.streams import END, START, at, run, streaming
 
+from ottla.pipelines.steps.associations import MiningLimits, mine_rules
 from ottla.pipelines.steps.forest import train_forest
-from ottla.pipelines.steps.itemsets import Limits, rules
 from ottla.pipelines.steps.step import StepError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def test_a_key_that_was_silent_for_long_starts_anew(spark: SparkSession) -> None
 
 
 def test_a_key_that_starts_anew_knows_no_season_of_before(spark: SparkSession, tmp_path: Path) -> None:
-    """Its next rows, and not other keys, let the watermark pass the time of silence."""
+    """Its next rows, and not other keys, move the watermark past the silence."""
     days = (*range(6), *range(20, 26))
     rows = [("a", START + timedelta(days=day, hours=hour), float(day % 3)) for day in days for hour in (0, 12)]
     fields = {"season": "hour of day", "warm_up": 3, "forget": "5 days"}
@@ -126,7 +126,7 @@ def test_hot_spots_by_sketch_are_those_by_count_while_the_keys_are_few(spark: Sp
 
 
 def test_associations_are_those_of_mllib(spark: SparkSession) -> None:
-    from pyspark.ml.fpm import FPGrowth  # noqa: PLC0415 (takes time)
+    from pyspark.ml.fpm import FPGrowth  # noqa: PLC0415 (slow import)
 
     rng = random.Random(8)
     baskets = [sorted({rng.choice("aaabbcdef") for _ in range(4)}) for _ in range(200)]
@@ -137,7 +137,7 @@ def test_associations_are_those_of_mllib(spark: SparkSession) -> None:
         (tuple(sorted(row.antecedent)), row.consequent[0]): (round(row.confidence, 9), round(row.lift, 9))
         for row in model.associationRules.collect()
     }
-    ours = rules(baskets, Limits(support=0.1, confidence=0.4, items_in_set_max=8))
+    ours = mine_rules(baskets, MiningLimits(support=0.1, confidence=0.4, items_in_set_max=8))
     assert {(tuple(rule.when), rule.then): (round(rule.confidence, 9), round(rule.lift, 9)) for rule in ours} == theirs
 
 
@@ -157,7 +157,7 @@ def test_what_makes_no_sense_is_found_before_anything_runs() -> None:
     assert "twice" in problems_of("top", {"of": ["count"], "size": "1 minute"})[0]
     assert "above 0" in problems_of("associations", {"basket": "a", "item": "b", "size": "1 minute", "support": 0.0})[0]
     assert "from 2 to history" in problems_of("anomalies", {"value": "a", "warm_up": 200})[0]
-    assert "one of three" in problems_of("window", {"by": ["a"]})[0]
+    assert "exactly one window type" in problems_of("window", {"by": ["a"]})[0]
     assert "twice" in problems_of("window", {"size": "1 minute", "by": ["count"]})[0]
-    assert "does not say which" in problems_of("window", {"size": "1 minute", "percentile": {"x": "a"}})[0]
+    assert "names no percentile" in problems_of("window", {"size": "1 minute", "percentile": {"x": "a"}})[0]
     assert "runs code" in problems_of("window", {"size": "1 minute", "aggregates": {"x": "reflect('a', 'b')"}})[0]

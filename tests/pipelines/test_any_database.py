@@ -1,4 +1,4 @@
-"""SQLAlchemy as the way into a real database: PostgreSQL, or what OTTLA_TEST_DATABASE names (mysql+pymysql://…)."""
+"""Databases through SQLAlchemy: PostgreSQL, or the one in OTTLA_TEST_DATABASE (mysql+pymysql://…)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import sqlalchemy as sa
+from tests.conformance.recipes import running_postgresql
+from tests.pipelines.running import pipeline_of, produce, run_once
+from tests.pipelines.sink_helpers import NOON, difficult
 
-from conformance.recipes import running_postgresql
 from ottla.pipelines.running.checkpoint import CheckpointError
-from ottla.pipelines.sinks.any_database import AnyDatabaseSession, SqlAlchemySink
 from ottla.pipelines.sinks.batch import Batch, SinkError
-from ottla.pipelines.sinks.tables import Table
-from pipelines.running import pipeline_of, produce, run_once
-from pipelines.sink_helpers import NOON, difficult
+from ottla.pipelines.sinks.sql_tables import Table
+from ottla.pipelines.sinks.sqlalchemy_database import SqlAlchemySession, SqlAlchemySink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,14 +55,14 @@ def test_rows_are_there_once_also_when_the_answer_to_a_commit_was_lost(
 ) -> None:
     table, query = f"t_{uuid.uuid4().hex[:8]}", f"q-{uuid.uuid4().hex[:8]}"
     sink = SqlAlchemySink(Table(table), url=url)
-    commit = AnyDatabaseSession.commit
+    commit = SqlAlchemySession.commit
 
-    def losing(session: AnyDatabaseSession) -> None:
+    def losing(session: SqlAlchemySession) -> None:
         commit(session)
-        monkeypatch.setattr(AnyDatabaseSession, "commit", commit)
-        raise session.LOST[0]("gone")
+        monkeypatch.setattr(SqlAlchemySession, "commit", commit)
+        raise session.RETRIABLE_ERRORS[0]("gone")
 
-    monkeypatch.setattr(AnyDatabaseSession, "commit", losing)
+    monkeypatch.setattr(SqlAlchemySession, "commit", losing)
     for batch_id in (0, 0):
         sink.write(difficult(spark), Batch(query, batch_id, str(tmp_path)))
     rows = {row[0]: row[1:] for row in rows_of(url, f"SELECT * FROM {table}")}

@@ -1,4 +1,4 @@
-"""Avro of an older writer: what the reader's schema adds, and what was counted in another unit."""
+"""Avro of an older writer: defaults of the reader's schema, and values in another unit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MOMENT = {"type": "long", "logicalType": "timestamp-millis"}
 SEEN = {"type": "record", "name": "Seen", "fields": [
-    {"name": "at", "type": MOMENT}, {"name": "by", "type": "string", "default": "nobody"},
+    {"name": "at", "type": MOMENT}, {"name": "by", "type": "string", "default": "unknown"},
 ]}  # fmt: skip
 ADDED: dict[str, tuple[Any, Any, Any]] = {
     "mark": ("bytes", "\u00ff\u0000", b"\xff\x00"),
@@ -33,7 +33,7 @@ ADDED: dict[str, tuple[Any, Any, Any]] = {
         "\u00ff\u00ff",
         Decimal("-0.1"),
     ),
-    "seen": (SEEN, {"at": 1000}, {"at": utc(1970, 1, 1, 0, 0, 1), "by": "nobody"}),
+    "seen": (SEEN, {"at": 1000}, {"at": utc(1970, 1, 1, 0, 0, 1), "by": "unknown"}),
     "days": ({"type": "array", "items": {"type": "int", "logicalType": "date"}}, [1], [date(1970, 1, 2)]),
     "moments": ({"type": "map", "values": MOMENT}, {"a": 1}, {"a": utc(1970, 1, 1, 0, 0, 0, 1000)}),
     "note": (["string", "null"], "none", "none"),

@@ -1,4 +1,4 @@
-"""Records and files that nobody wants: they are told, counted and put aside, and what is good goes on."""
+"""Invalid records and files: they are reported, counted and stored as dead letters, and valid ones are processed."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import sqlite3
 
 import pytest
 from confluent_kafka import Producer
+from tests.pipelines.commands import Command, command  # noqa: F401 (a fixture)
+from tests.pipelines.running import read_all
 
-from ottla.pipelines.steps.frame import HIDDEN
-from pipelines.commands import Command, command  # noqa: F401 (a fixture)
-from pipelines.running import read_all
+from ottla.pipelines.steps.frame import HIDDEN_COLUMNS
 
 FILE = """\
 name: {name}
@@ -116,7 +116,7 @@ def test_a_record_that_dies_in_a_stream_that_is_used_twice_is_one_letter(command
 
 
 def test_letters_of_many_steps_that_mark_are_sent_at_once(command: Command) -> None:  # noqa: F811
-    """What led to the last mark was written out by Spark, twice as long with each step: planning took minutes."""
+    """Spark expanded the expression of the last mark, doubling with each step: planning took minutes."""
     count = 12
     command.write(MANY.replace("{rules}", "\n".join(f"  - rule: {{not {n}: id <> {n}}}" for n in range(count))))
     topic = command.make_topic()
@@ -177,7 +177,7 @@ def test_a_row_goes_to_the_partition_that_it_names_or_to_none(command: Command, 
     assert (found[0], found[1], found[6]) == (0, 1, 1)
     letters = read_all(command.bootstrap, f"{command.name}-dead")
     assert sorted(letter.headers["ottla.reason"] for letter in letters) == [
-        f"partition {place} is none of topic {command.name}-out, which has 2" for place in (-1, 2, 3_000_000_000)
+        f"partition {place} does not exist in topic {command.name}-out, which has 2" for place in (-1, 2, 3_000_000_000)
     ]
 
     send(command.bootstrap, topic, [(None, values[4]), (None, values[0])])
@@ -185,7 +185,7 @@ def test_a_row_goes_to_the_partition_that_it_names_or_to_none(command: Command, 
     command.write(text.replace("LETTERS", "false").replace("KIND", "long"))
     send(command.bootstrap, topic, [(None, b'{"id": 8, "place": 3000000000}')])
     line = command.refused()
-    assert f"partition 3000000000 is none of topic {command.name}-out, which has 2: correct it" in line
+    assert f"partition 3000000000 does not exist in topic {command.name}-out, which has 2: correct it" in line
     assert len(read_all(command.bootstrap, f"{command.name}-out")) == 5
 
 
@@ -196,7 +196,7 @@ def test_a_partition_that_is_no_number_is_told(command: Command) -> None:  # noq
     assert command.run().code == 0
     assert [message.partition for message in read_all(command.bootstrap, f"{command.name}-out")] == [1]
     send(command.bootstrap, topic, [(None, b'{"id": 2, "place": "left"}')])
-    assert "column place: 'left' is no number of a partition" in command.refused()
+    assert "column place: 'left' is not a partition number" in command.refused()
 
 
 def raise_limit(bootstrap: str, topic: str) -> None:
@@ -320,6 +320,6 @@ def test_names_of_hidden_columns_belong_to_us(command: Command) -> None:  # noqa
     send(command.bootstrap, topic, [(None, b'{"id": 1, "_fate": -1, "_offset": 77}')])
     done = command.run()
     assert done.code in (0, 2)
-    assert {"_fate", "_offset"} <= set(HIDDEN)
+    assert {"_fate", "_offset"} <= set(HIDDEN_COLUMNS)
     if done.code == 0:
         assert done.steps["main filter"]["kept"] == 1

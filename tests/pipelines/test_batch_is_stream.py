@@ -20,7 +20,7 @@ from tests.pipelines.frames import living, table, through
 from tests.pipelines.streams import END, START, Rows, at, run, streaming
 
 from ottla.pipelines.steps.frame import Frame
-from ottla.pipelines.steps.table import STEPS
+from ottla.pipelines.steps.step_table import STEPS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -100,7 +100,7 @@ def totals() -> Iterator[tuple[Any, ...]]:
 
 
 def first_of_each() -> Iterator[tuple[Any, ...]]:
-    """Ids repeat within 15 seconds: id // 10 is the same for ten seconds."""
+    """Ids repeat within 15 seconds: id // 10 is constant for ten seconds."""
     return iter(sorted({(event[0] // 10,) for event in EVENTS}))
 
 

@@ -1,4 +1,4 @@
-"""A broker that is away for a while: what could not be sent is sent when it is back."""
+"""An unavailable broker: unsent data is sent when it is back."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from conftest import Broker, BrokerFactory
+from tests.conftest import Broker, BrokerFactory
+from tests.pipelines.running import pipeline_of, produce, read_all, wait_for
+
 from ottla.pipelines.model.pipeline import Pipeline, read_pipeline
 from ottla.pipelines.running.following import Following
 from ottla.pipelines.running.runner import Runner, RunOptions
 from ottla.pipelines.sql.catalog import Catalog
 from ottla.pipelines.sql.changes import ChangesQuery
 from ottla.pipelines.sql.documents import Head, document_of, starting_at, tables_in
-from ottla.pipelines.steps.table import STEPS
-from pipelines.running import pipeline_of, produce, read_all, wait_for
+from ottla.pipelines.steps.step_table import STEPS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.pipelines.frames import SCHEMA, Around, fates, living, through
+from tests.pipelines.running import pipeline_of, produce, read_all, run_batch, run_once
 from tests.pipelines.streams import END, at, run, streaming
 
 from ottla.pipelines.steps.frame import source_frame
 from ottla.pipelines.steps.step import StepError
-from pipelines.running import pipeline_of, produce, read_all, run_batch, run_once
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -159,7 +159,7 @@ SECONDS = [1, 2, 3, 4, 35, 5, 36, 19, 20, 37, 80, 9, 12, 30, 81, 9, 16, 19, 20, 
 def late_numbers(size: int) -> list[int]:
     """Of rows that count for so many seconds, up to a multiple of that; 0: up to their own time."""
     late: list[int] = []
-    newest, watermark = 0, 0  # Spark compares with the watermark that the batch before had
+    newest, watermark = 0, 0  # Spark compares with the watermark of the previous batch
     for first in range(0, len(SECONDS), 5):
         batch = range(first, first + 5)
         ends = {n: SECONDS[n] // size * size + size if size else SECONDS[n] for n in batch}
@@ -180,7 +180,7 @@ def test_rows_that_are_late_go_to_a_topic_once(spark: SparkSession, bootstrap: s
     assert told == expected
     both = {"window": len(late_numbers(10)), "join": 2 * len(late_numbers(0))}
     assert {step: late for step, late in counts.items() if late} == both
-    for each in ("windows", "pairs"):  # as if it had been killed before the letters were noted
+    for each in ("windows", "pairs"):  # simulates a kill before the dead letters were stored
         (note,) = (tmp_path / "state" / name / each).glob("query-*/late-swept")
         note.write_text("1")
     produce(bootstrap, name, [{"n": 99, "second": 1}], partition=0)
@@ -237,7 +237,7 @@ def test_a_row_meets_what_was_valid_at_its_time_in_batch_and_stream(
 ) -> None:
     batch, expected = changing(spark, tmp_path, False, kind)
     names = ("currency", "amount", "rate")
-    found = [tuple(row[name] for name in names) for row in living(batch.settle())]
+    found = [tuple(row[name] for name in names) for row in living(batch.drop_marked())]
     assert (set(found), len(found)) == (expected, len(expected))
     assert batch.columns == ["currency", "amount", "at", "since", "rate", "topic", "partition", "offset"]
     stream, _ = changing(spark, tmp_path, True, kind)

@@ -1,13 +1,13 @@
-"""A pipeline that was changed between two runs: what may change goes on, what may not is told before anything runs."""
+"""A pipeline that was changed between two runs: permitted changes continue, others are reported before anything
+runs."""
 
 from __future__ import annotations
 
 import sqlite3
 
 from confluent_kafka.admin import AdminClient, NewTopic
-
-from pipelines.commands import Command, command  # noqa: F401 (a fixture)
-from pipelines.running import produce
+from tests.pipelines.commands import Command, command  # noqa: F401 (a fixture)
+from tests.pipelines.running import produce
 
 FILE = """\
 name: {name}
@@ -79,7 +79,7 @@ def test_a_changed_pipeline_goes_on_or_is_told_what_must_stay(command: Command) 
 
     command.write(FILE.replace("user: long", "user: string"))
     line = command.refused(code=2)
-    assert f"topic {second} is not read any more" in line
+    assert f"topic {second} is no longer read" in line
     command.write(FILE.replace("user: long", "user: string").replace('["{name}-in"]', '["{name}-in", "{name}-more"]'))
     fill(command, first, 9)
     done = command.run()

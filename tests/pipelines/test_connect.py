@@ -1,10 +1,10 @@
-"""Spark Connect: the session is here, Spark is elsewhere."""
+"""Spark Connect: a local session on a remote Spark."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from pipelines.processes import run_python
+from tests.pipelines.processes import run_python
 
 JOB = """
 import sys, time
@@ -15,7 +15,7 @@ from ottla.pipelines.spark.session import start_session
 folder = Path(sys.argv[1])
 with ConnectServer(folder / "server") as server:
     spark = start_session("job", server.master, settings={"spark.driver.memory": "1g"})
-    from pyspark.sql import functions as F
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
     print("kind", type(spark).__module__, spark.conf.get("spark.sql.session.timeZone"))
     print("sum", spark.range(100).agg(F.sum("id")).first()[0])
     (folder / "in").mkdir()

@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.conformance.recipes import running_postgresql
 from tests.pipelines.frames import living, table, through
+from tests.pipelines.running import pipeline_of, produce, read_all, run_batch, run_once
 
-from conformance.recipes import running_postgresql
 from ottla.pipelines.model.problems import PipelineError
 from ottla.pipelines.running.builder import Builder
 from ottla.pipelines.running.dead_letters import CarriedLetters
 from ottla.pipelines.running.delivery import Delivery, Route
 from ottla.pipelines.sinks.batch import Batch, SinkError
-from ottla.pipelines.steps.frame import FATE, LETTER, REASON, Passage
+from ottla.pipelines.steps.frame import FATE, REASON, SOURCE_RECORD, AppliedStep
 from ottla.pipelines.steps.step import StepError
-from pipelines.running import pipeline_of, produce, read_all, run_batch, run_once
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -131,7 +131,7 @@ def test_a_web_service_is_asked_once_for_each_key_and_what_dies_is_a_letter(
     spark: SparkSession, bootstrap: str, server: Server, tmp_path: Path, run: Any
 ) -> None:
     name = f"enrich-{uuid.uuid4().hex[:8]}"
-    users = [*(f"u{n}" for n in range(10)), "nobody", None, "broken", "moved", "busy", "a/../u1"]
+    users = [*(f"u{n}" for n in range(10)), "unknown", None, "broken", "moved", "busy", "a/../u1"]
     server.refused = {"broken": 400, "moved": 302, "busy": 503}
     records = [{"n": n, "user": users[n % len(users)]} for n in range(96)]
     produce(bootstrap, name, records, partition=0)
@@ -146,7 +146,7 @@ def test_a_web_service_is_asked_once_for_each_key_and_what_dies_is_a_letter(
     found = letters_of(bootstrap, name)
     reasons = {
         "broken": "main 2 enrich: 400 no",
-        "moved": f"main 2 enrich: 302, it is elsewhere: write the URL {server.url}/users/u1",
+        "moved": f"main 2 enrich: 302, moved: use the URL {server.url}/users/u1",
         "u9": "main 3 rule: breaks the rule 'far'",
     }
     for each in records:
@@ -194,11 +194,11 @@ def test_what_dies_before_rows_are_merged_is_a_letter_once(
     text = MERGING.replace("{name}", name).replace("{bootstrap}", bootstrap)
     counts = run(spark, pipeline_of(text, tmp_path), tmp_path / "state")
     expected = dict.fromkeys(range(1, 60, 3), "main 3 rule: rule broken: near")
-    expected |= dict.fromkeys(range(2, 60, 3), "main 2 enrich: nothing is known of its user")
+    expected |= dict.fromkeys(range(2, 60, 3), "main 2 enrich: nothing is known about its user")
     assert rows_of(tmp_path / "out.db", "SELECT city, rows FROM cities") == [("here", 20)]
     assert letters_of(bootstrap, name) == expected
     assert [count.dead for count in counts] == [0, 20, 20, 0, 0]
-    if run is run_once:  # as if it had died before the last batch was committed
+    if run is run_once:  # simulates a crash before the last batch was committed
         commits = tmp_path / "state" / name / "main" / "checkpoint" / "commits"
         (commits / "1").unlink()
         (commits / ".1.crc").unlink()
@@ -241,7 +241,7 @@ def test_what_dies_on_either_side_of_a_union_is_a_letter(
     with sqlite3.connect(tmp_path / "users.db") as users:
         users.execute("CREATE TABLE users (name, city)")
         users.executemany("INSERT INTO users VALUES (?, ?)", [("near", "here"), ("far", "there")])
-    names = ["near", "far", "nobody"]
+    names = ["near", "far", "unknown"]
     for topic, first in ((name, 0), (f"{name}-more", 10)):
         produce(bootstrap, topic, [{"n": first + n, "user": names[n]} for n in range(3)], partition=0)
     text = UNION.replace("{name}", name).replace("{bootstrap}", bootstrap)
@@ -252,7 +252,7 @@ def test_what_dies_on_either_side_of_a_union_is_a_letter(
     expected = dict.fromkeys((1, 11), f"main {rule} rule: rule broken: near")
     for number, stream, step in zip((2, 12), ("main", "main" if asking == "behind" else "more"), steps, strict=True):
         if step is not None:
-            expected[number] = f"{stream} {step} enrich: nothing is known of its user"
+            expected[number] = f"{stream} {step} enrich: nothing is known about its user"
     assert letters_of(bootstrap, name) == expected
     written = {n for (n,) in rows_of(tmp_path / "out.db", "SELECT n FROM users")}
     assert written == {0, 1, 2, 10, 11, 12} - set(expected)
@@ -275,7 +275,7 @@ to: {{sqlite: out.db, table: users}}
 """
     counts = run_once(spark, pipeline_of(text, tmp_path), tmp_path / "state")
     assert [count.dead for count in counts] == [0, 0, 4]
-    assert letters_of(bootstrap, name) == dict.fromkeys((1, 2), "main 3 enrich: nothing is known of its user")
+    assert letters_of(bootstrap, name) == dict.fromkeys((1, 2), "main 3 enrich: nothing is known about its user")
     assert rows_of(tmp_path / "out.db", "SELECT n, user FROM users") == [(1, "u1")]
 
 
@@ -297,7 +297,7 @@ def test_a_service_that_is_away_ends_the_run_and_the_next_one_goes_on_there(
 
 @dataclass
 class Flaky:
-    """A place that fails when it is told to."""
+    """A connection that fails on request."""
 
     rows: list[list[int]] = field(default_factory=list)
     is_failing: bool = False
@@ -311,7 +311,7 @@ class Flaky:
 def test_a_batch_that_is_repeated_writes_what_was_answered_first(spark: SparkSession, tmp_path: Path) -> None:
     first, second, letters = Flaky(), Flaky(is_failing=True), Flaky()
     routes = tuple(Route(sink, None, None, (), (), False) for sink in (first, second))
-    step = Passage("main", 2, "enrich", 2, "asks")
+    step = AppliedStep("main", 2, "enrich", 2, "asks")
     delivery = Delivery("q", str(tmp_path), routes, "id", CarriedLetters(Kept(letters), "p", (step,)), pins=True)
     record = (
         "named_struct('_topic', 't', '_partition', 0, '_offset', n, '_timestamp', 1L, '_key', CAST(NULL AS BINARY), "
@@ -322,12 +322,16 @@ def test_a_batch_that_is_repeated_writes_what_was_answered_first(spark: SparkSes
 
     def answered(dead: int) -> DataFrame:
         fate = f"IF(n = {dead}, -2, 0) AS {FATE}"
-        return spark.range(3).selectExpr("id AS n").selectExpr("n", f"{record} AS {LETTER}", fate, f"'x' AS {REASON}")
+        return (
+            spark.range(3)
+            .selectExpr("id AS n")
+            .selectExpr("n", f"{record} AS {SOURCE_RECORD}", fate, f"'x' AS {REASON}")
+        )
 
     with pytest.raises(SinkError, match="not now"):
         delivery(answered(dead=1), 0)
     second.is_failing = False
-    delivery(answered(dead=2), 0)  # the same batch; the server says something else now
+    delivery(answered(dead=2), 0)  # the same batch; the server gives another answer now
     assert (first.rows, second.rows) == ([[0, 2], [0, 2]], [[0, 2]])
     assert letters.rows == [[1], [1]]
     delivery(answered(dead=0), 1)
@@ -353,7 +357,7 @@ def asked_for(spark: SparkSession, folder: Path, **place: object) -> list[tuple[
     rows = [(1, 1), (2, 2), (3, None), (4, 1), (5, 9)]
     query = "SELECT name, price, since FROM products WHERE id = :product"
     step = {"enrich": {"query": query, "schema": SCHEMA, "on_missing": None, **place}}
-    found = living(through(table(spark, rows, "n int, product int", folder), step).settle())
+    found = living(through(table(spark, rows, "n int, product int", folder), step).drop_marked())
     return sorted((row["n"], row["name"], str(row["price"]), str(row["since"])) for row in found)
 
 
@@ -394,7 +398,7 @@ def test_columns_that_cannot_be_are_refused(spark: SparkSession, tmp_path: Path)
     for fields, text in [
         ({"http": "http://h/{user}", "schema": {"city": "string"}}, "there is no column 'user'"),
         ({"http": "http://h/{n}", "schema": {"N": "string"}}, "there is a column 'n' already"),
-        ({"http": "http://h/{many}", "schema": {"city": "string"}}, "'many' is array<int>, and can be no key"),
+        ({"http": "http://h/{many}", "schema": {"city": "string"}}, "'many' is array<int>, and cannot be a key"),
     ]:
         with pytest.raises(StepError, match=text):
             through(rows, {"enrich": fields})
@@ -416,7 +420,7 @@ def test_what_comes_too_late_behind_a_question_is_sent_once_whatever_it_is_answe
     add(5, 38, 30, 39, 3, 21)
     assert sum(count.late for count in run_once(spark, pipeline, tmp_path / "state")) == 2
     (note,) = (tmp_path / "state" / name / "main").glob("query-*/late-swept")
-    note.write_text("1")  # as if nobody had looked for late rows since, and all would be in time by today's answers
+    note.write_text("1")  # simulates unprocessed late rows: all would be in time by today's answers
     server.users = {"u": {"address": {"zip": 100}}}
     assert run_once(spark, pipeline, tmp_path / "state")
     letters = read_all(bootstrap, f"{name}-late")

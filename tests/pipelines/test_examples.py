@@ -15,12 +15,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+from tests.conformance.recipes import running_postgresql
+from tests.pipelines.running import produce, read_all, run_batch
 
-from conformance.recipes import running_postgresql
 from ottla.operations.pipeline_runs.snapshots import StepCount
-from ottla.pipelines.demo.generating import Plan, Record, first
+from ottla.pipelines.demo.generator import GeneratorSettings, Record, first_records
 from ottla.pipelines.running.loading import load_pipeline
-from pipelines.running import produce, read_all, run_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,7 +67,7 @@ def run(spark: SparkSession, bootstrap: str, tmp_path: Path) -> Run:
         folder = tmp_path / name
         shutil.copytree(EXAMPLES / name, folder)
         generator = load(folder / "generate.py")
-        records = first(getattr(generator, make), count, Plan(rate=rate))
+        records = first_records(getattr(generator, make), count, GeneratorSettings(rate=rate))
         send(bootstrap, topic, records)
         pipeline = load_pipeline(folder / "pipeline.yaml", {"bootstrap_servers": bootstrap, **changes}).pipeline
         counts = run_batch(spark, pipeline, tmp_path / "state")
@@ -178,7 +178,7 @@ def test_words_are_counted_as_in_the_guide_of_spark(run: Run) -> None:
 
 def test_orders_find_their_customers(run: Run, bootstrap: str) -> None:
     orders = load(EXAMPLES / "orders-to-postgres" / "generate.py")
-    sent = first(orders.orders, 2_000, Plan(seed=2))
+    sent = first_records(orders.orders, 2_000, GeneratorSettings(seed=2))
     send(bootstrap, "orders", sent)
     ran = run("orders-with-customers", "customers", "customers", 300)
     found = ran.values("orders-with-customers")
@@ -190,7 +190,7 @@ def test_orders_find_their_customers(run: Run, bootstrap: str) -> None:
 @pytest.mark.ottla(topics=["money"])
 def test_a_notebook_needs_none_of_our_files(spark: SparkSession, bootstrap: str, tmp_path: Path) -> None:
     orders = load(EXAMPLES / "orders-to-postgres" / "generate.py")
-    sent = first(orders.orders, 3_000, Plan(seed=3, rate=10))
+    sent = first_records(orders.orders, 3_000, GeneratorSettings(seed=3, rate=10))
     send(bootstrap, "orders", sent)
     rows = load(EXAMPLES / "notebook.py").main(spark, bootstrap, str(tmp_path)).collect()
     wanted: dict[str, set[str]] = defaultdict(set)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.errors import PySparkException
+from tests.pipelines.running import produce
+from tests.pipelines.sink_helpers import committed, new_topic
 
 from ottla.pipelines.source import read_topic, read_topic_stream
-from pipelines.running import produce
-from pipelines.sink_helpers import committed, new_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,12 +53,12 @@ def test_a_stream_is_written_once_also_when_its_last_batch_is_repeated(
     )
     assert len(commits) >= 3
     for each in (commits[-1], commits[-1].with_name(f".{commits[-1].name}.crc")):
-        each.unlink(missing_ok=True)  # as if Spark had died before it noted that the batch is done
+        each.unlink(missing_ok=True)  # simulates a crash before Spark stored the commit
     produce(bootstrap, source, [(b"k", b"%d" % number) for number in range(RECORDS, 2 * RECORDS)])
     write_stream(spark, bootstrap, source, target, checkpoint)
     assert values(bootstrap, target) == list(range(2 * RECORDS))
     assert not (checkpoint / "ottla-sink" / "incoming").exists()
-    shutil.rmtree(checkpoint)  # on purpose: the query begins anew, as with every sink of Spark
+    shutil.rmtree(checkpoint)  # on purpose: the query starts anew, as with every Spark sink
     write_stream(spark, bootstrap, source, target, checkpoint, delivery="at-least-once")
     assert len(values(bootstrap, target)) == 4 * RECORDS
 

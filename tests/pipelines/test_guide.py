@@ -1,4 +1,4 @@
-"""Pipelines that stand in the README and on the page of examples as whole files: they run as they are written."""
+"""Complete pipelines of the README and of the page of examples run as written."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.pipelines.running import pipeline_of, produce, read_all, run_batch, run_once
 
-from ottla.pipelines.demo.generating import first
-from ottla.pipelines.demo.visitors import visits
+from ottla.pipelines.demo.generator import first_records
+from ottla.pipelines.demo.site import visits
 from ottla.pipelines.model.pipeline import Pipeline
-from pipelines.running import pipeline_of, produce, read_all, run_batch, run_once
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -100,7 +100,7 @@ def test_advertisements_find_their_clicks(spark: SparkSession, bootstrap: str, t
 def test_the_first_pipeline_of_the_readme_counts_what_was_sold(
     spark: SparkSession, bootstrap: str, tmp_path: Path
 ) -> None:
-    records = first(visits, 2_000)
+    records = first_records(visits, 2_000)
     produce(bootstrap, "site-activity", [(record.key, record.value) for record in records])
     counts = run_once(spark, written("sold", bootstrap, tmp_path), tmp_path / "state")
     sold: dict[str, str] = {}

@@ -143,7 +143,7 @@ def test_a_compacted_topic_is_a_table_of_its_newest_records(spark: SparkSession)
         table(spark, log, RECORDS), {"parse": {"format": "json", "schema": {"customer": "string", "city": "string"}}}
     )
     sales = table(spark, [("1", 10), ("2", 20), ("3", 30), ("4", 40)], "buyer string, total int")
-    sales.around.streams["customers"] = customers  # type: ignore[attr-defined]
+    sales.context.streams["customers"] = customers  # type: ignore[attr-defined]
     frame = through(sales, {"join": {"newest_of": "customers", "on": {"buyer": "customer"}, "kind": "left"}})
     assert sorted((row["buyer"], row["city"]) for row in living(frame)) == [
         ("1", "Bern"),
@@ -170,7 +170,7 @@ def test_what_does_not_fit_is_told(spark: SparkSession, tmp_path: Path) -> None:
     orders = table(spark, [("a", at(0), 1.0)], ORDERS, tmp_path)
     for fields, text in (
         ({"table": "gone.csv", "on": ["order"]}, "cannot read gone.csv"),
-        ({"table": "gone.txt", "on": ["order"]}, "is it CSV"),
+        ({"table": "gone.txt", "on": ["order"]}, "unknown file type"),
         ({"sqlite": "gone.db", "table": "x", "on": ["order"]}, "no database"),
         ({"newest_of": "gone", "on": ["order"]}, "no stream 'gone'"),
     ):
@@ -182,7 +182,7 @@ def test_what_does_not_fit_is_told(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_what_makes_no_sense_is_found_before_anything_runs() -> None:
-    assert "give one of with_stream" in problems_of("join", {"on": ["a"]})[0]
-    assert "bound in time" in problems_of("join", {"with_stream": "x", "on": ["a"]})[0]
+    assert "set one of with_stream" in problems_of("join", {"on": ["a"]})[0]
+    assert "time bound" in problems_of("join", {"with_stream": "x", "on": ["a"]})[0]
     assert "no time" in problems_of("join", {"table": "x.csv", "on": ["a"], "within": "1 hour"})[0]
     assert "never ends" in problems_of("join", {"table": "x.csv", "on": ["a"], "kind": "full"})[0]

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.pipelines.frames import living, table, through, utc
+from tests.pipelines.running import pipeline_of, produce, read_all, run_batch, run_once
 from tests.pipelines.streams import END, at, run, streaming
 
 from ottla.cli.main import main
 from ottla.pipelines.running.builder import Builder
 from ottla.pipelines.steps.frame import Frame
 from ottla.pipelines.steps.step import StepError
-from pipelines.running import pipeline_of, produce, read_all, run_batch, run_once
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -145,7 +145,7 @@ def test_what_dies_in_code_of_the_user_before_a_window_is_a_letter_once(
     produce(bootstrap, name, ROWS, partition=0)
     counts = runs(spark, pipeline, tmp_path / "state")
     assert [count.dead for count in counts] == [0, 0, 0, 2, 6, 0]
-    if runs is run_once:  # as if it had died before the batch was committed whose rows have died in their window
+    if runs is run_once:  # simulates a crash before the commit of a batch whose rows died in their window
         checkpoint = tmp_path / "state" / name / "main" / "checkpoint"
         last = max(int(each.name) for each in (checkpoint / "commits").glob("[0-9]*"))
         (checkpoint / "commits" / str(last)).unlink()
@@ -164,13 +164,13 @@ def test_what_dies_in_code_of_the_user_before_a_window_is_a_letter_once(
 def test_a_checkpoint_of_a_version_that_counted_elsewhere_goes_on(
     spark: SparkSession, bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is counted, and where letters leave, is no part of the state: another version may do it otherwise."""
+    """Counting and the place of dead letters are no part of the state: another version may differ."""
     name = f"older-{uuid.uuid4().hex[:8]}"
     (tmp_path / "sessions.py").write_text(CODE)
     pipeline = pipeline_of(MINUTES.replace("{name}", name).replace("{bootstrap}", bootstrap), tmp_path)
     produce(bootstrap, name, ROWS[:6], partition=0)
     with monkeypatch.context() as older:
-        older.setattr(Frame, "taking_part", lambda frame, known: replace(frame, rows=frame.rows.filter(known)))
+        older.setattr(Frame, "filter_counted", lambda frame, known: replace(frame, rows=frame.rows.filter(known)))
         older.setattr(Builder, "lay_aside", lambda _self, rows, _passages: rows)
         run_once(spark, pipeline, tmp_path / "state")
     produce(bootstrap, name, ROWS[6:], partition=0)
@@ -242,9 +242,9 @@ def test_code_that_does_not_fit_is_refused_before_anything_runs(spark: SparkSess
         "wrong:Nothing": "Nothing has no on_row",
         "wrong:Short": r"on_row does not take \(self, row, state\)",
         "wrong:Timer": r"on_timer does not take \(self, time, state\)",
-        "wrong:Needs": r"Needs\(\) cannot be made: ",
+        "wrong:Needs": r"Needs\(\) cannot be created: ",
         "wrong:later": "the function is asynchronous",
-        "wrong:Nobody": "wrong has no function 'Nobody'",
+        "wrong:Missing": "wrong has no function 'Missing'",
     }.items():
         frame = table(spark, [("ann", at(1))], "user string, at timestamp", tmp_path)
         step = {"stateful": {"code": code, "by": ["user"], "state": {"n": "int"}, "schema": {"m": "int"}}}

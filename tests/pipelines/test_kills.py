@@ -1,18 +1,17 @@
-"""Two kills of `ottla pipeline run`; twenty, and those of workers, brokers and clusters, are in tests/faults."""
+"""Two kills of `ottla pipeline run`; twenty more, and those of workers, brokers and clusters, are in tests/faults."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-
-from faults.pipeline_rounds import PipelineRound
+from tests.faults.pipeline_rounds import PipelineRound
 
 pytestmark = pytest.mark.faults  # four starts of Spark: a minute and more
 
 
 def test_a_killed_run_goes_on_without_loss_or_repetition(bootstrap: str, tmp_path: Path) -> None:
-    """The whole group at work on a batch, then the driver alone, right after it has told of one."""
+    """The whole process group during a batch, then the driver alone, right after its report of a batch."""
     run = PipelineRound(bootstrap, tmp_path, clicks=600, per_batch=150)
     run.feed(seconds=5)
     run.killed_run("group", batches=2, delay_s=0.3)

@@ -1,4 +1,4 @@
-"""P2: records and topics that are gone before they were read, partitions that come, checkpoints that do not fit."""
+"""P2: records and topics that disappear before they are read, new partitions, mismatching checkpoints."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
-
-from pipelines.commands import Command, command  # noqa: F401 (a fixture)
-from pipelines.running import produce, read_all
+from tests.pipelines.commands import Command, command  # noqa: F401 (a fixture)
+from tests.pipelines.running import produce, read_all
 
 FILE = """\
 name: {name}
@@ -91,7 +90,7 @@ def make_the_topic_anew_and_longer(command: Command) -> None:  # noqa: F811
         (lose_the_next_ten, "offset 10 is not in the log, which holds 20 to 25", range(20, 25)),
         (
             make_the_topic_anew_and_longer,
-            "was read up to offset 10, but its topic was deleted and made anew",
+            "was read up to offset 10, but its topic was deleted and recreated",
             range(100, 112),
         ),
         pytest.param(
@@ -189,7 +188,7 @@ def test_a_checkpoint_with_lost_parts_writes_nothing_twice(command: Command) -> 
     begin(command)
     fill(command, 10, 12)
     (command.checkpoint() / "metadata").unlink()
-    assert "metadata is gone" in command.refused()
+    assert "metadata is missing" in command.refused()
     assert numbers(command) == list(range(10))
     shutil.rmtree(command.checkpoint().parent)
     assert "has rows of an earlier query" in command.refused()

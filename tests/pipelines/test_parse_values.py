@@ -1,4 +1,4 @@
-"""`parse` gives the number that was written: where Spark's own readers wrap, shorten or guess, the record dies."""
+"""`parse` returns the number as written: where Spark's own readers wrap, truncate or guess, the record dies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ottla pipeline` as a user types it: a real broker, a real Spark, another terminal."""
+"""`ottla pipeline` as typed by a user: a real broker, a real Spark, a second terminal."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from tests.pipelines.running import read_all, wait_for
 
 from ottla.operations.pipeline_runs.snapshots import total_rows
 from ottla.operations.pipeline_runs.statuses import Status, read_status
 from ottla.pipelines.spark.processes import children_of, command_of
-from pipelines.running import read_all, wait_for
 
 WAIT_SECONDS_MAX = 180
 
@@ -195,4 +195,4 @@ def java_below(pid: int) -> list[int]:
 def test_another_beginning_needs_a_word_about_the_checkpoint(shell: Shell) -> None:
     done = shell.run("run", "p.yaml", "--from", "beginning")
     assert done.returncode == 2
-    assert "--fresh puts that aside" in done.stderr
+    assert "--fresh discards it" in done.stderr

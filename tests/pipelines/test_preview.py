@@ -1,4 +1,4 @@
-"""`ottla pipeline preview`, `check` and `infer`: a look at a real topic that leaves nothing behind."""
+"""`ottla pipeline preview`, `check` and `infer` read a real topic and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_what_the_file_does_not_declare_is_checked_by_spark(
     capsys.readouterr()
 
     assert main(["pipeline", "check", str(file)]) == 0
-    told = "Checked: the file, declared columns, topics. Not checked: columns behind step 1, sql, what only Spark knows"
+    told = "Checked: the file, declared columns, topics. Not checked: columns after step 1, sql, what only Spark knows"
     assert told in capsys.readouterr().out
     assert main(["pipeline", "check", str(file), "--spark"]) == 2
     assert "p.yaml:4: step 2, filter: there is no column 'word'" in capsys.readouterr().err

@@ -1,14 +1,15 @@
-"""One process publishes for months: brokers come and go meanwhile."""
+"""One process publishes for months while brokers come and go."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ottla.pipelines.sinks.ledger import Recorded
-from ottla.pipelines.sinks.markers import MarkerReader, marker_partition
-from ottla.pipelines.sinks.producing import Target
-from ottla.pipelines.sinks.publishing import Publisher, Settings, Work
-from pipelines.sink_helpers import committed, new_topic
+from tests.pipelines.sink_helpers import committed, new_topic
+
+from ottla.pipelines.sinks.batch_ledger import LastBatch
+from ottla.pipelines.sinks.batch_markers import MarkerReader, marker_partition
+from ottla.pipelines.sinks.file_publisher import PublisherSettings, PublishTask, TransactionalPublisher
+from ottla.pipelines.sinks.record_sender import Target
 
 
 def test_a_publisher_goes_on_after_a_broker_was_killed(broker_factory: Any) -> None:
@@ -17,12 +18,14 @@ def test_a_publisher_goes_on_after_a_broker_was_killed(broker_factory: Any) -> N
     topic = new_topic(broker.bootstrap, 1)
     client = {"bootstrap.servers": broker.bootstrap}
     reader = MarkerReader(client)
-    partition = marker_partition("query", 0, reader.topic_partitions())
+    partition = marker_partition("query", 0, reader.ensure_topic())
     reader.close()
-    settings = Settings(client, Target(topic, 1_000_000), 30.0, "query", needs_marker=False)
-    publisher = Publisher()
+    settings = PublisherSettings(client, Target(topic, 1_000_000), 30.0, "query", needs_marker=False)
+    publisher = TransactionalPublisher()
     for number in range(3):
-        work = Work(0, Recorded(number, f"rows {number}"), partition)  # no holder: it looks at the markers first
+        work = PublishTask(
+            0, LastBatch(number, f"rows {number}"), partition
+        )  # no holder: it looks at the markers first
         assert publisher.publish(settings, work, lambda: iter(())).what == "published"
         broker.kill9()
         broker.start()

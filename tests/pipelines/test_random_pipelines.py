@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.pipelines.random.cases import Case, Query, Round
+from tests.pipelines.random.killing import kill_and_compare
+from tests.pipelines.random.making import make_case
+from tests.pipelines.random.places import Table, World, producer_for
+from tests.pipelines.random.playing import Player, WrongError
+from tests.pipelines.random.records import Record
+from tests.pipelines.random.steps import Parse
 
 from ottla.cli.pipelines import run as pipeline_run
 from ottla.pipelines.sinks import database
-from pipelines.random.cases import Case, Query, Round
-from pipelines.random.killing import kill_and_compare
-from pipelines.random.making import make_case
-from pipelines.random.places import Table, World, producer_for
-from pipelines.random.playing import Player, WrongError
-from pipelines.random.records import Record
-from pipelines.random.steps import Parse
 
 FEW = (97, 179)
 MANY = 300
@@ -33,8 +33,8 @@ KILLED = range(10)
 
 @pytest.fixture(scope="module")
 def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """One that may be killed."""
-    from conftest import Broker  # noqa: PLC0415 (with importlib mode it is known when tests run)
+    """A broker that may be killed."""
+    from tests.conftest import Broker  # noqa: PLC0415 (with importlib mode it is known when tests run)
 
     broker = Broker(tmp_path_factory.mktemp("broker"), {"group.initial.rebalance.delay.ms": "0"}).start()
     yield broker
@@ -66,7 +66,7 @@ def test_the_same_seed_is_the_same_case(tmp_path: Path) -> None:
 
 
 def test_what_is_planted_is_found(own_broker: Any, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sink that does not ask whether it has a batch already."""
+    """A sink that does not check whether it has a batch already."""
     monkeypatch.setattr(database, "is_written", lambda *_: False)
     query = Query("main", [Parse(False, "die")], "append", [Table("main0", ["id", "k", "n"], True, None)])
     rounds = [Round([Record(0, "a", '{"id": 1}')], point="after: SQLite commits")]
@@ -76,7 +76,7 @@ def test_what_is_planted_is_found(own_broker: Any, spark: Any, tmp_path: Path, m
 
 @pytest.mark.faults
 def test_hundreds_of_random_pipelines() -> None:
-    """As many as there is time for, several at a time; all that went wrong is told."""
+    """As many as time permits, several in parallel; all failures are reported."""
     limits = ["--seconds", str(SECONDS_MAX), "--jobs", str(os.cpu_count() or 1)]
     command = [sys.executable, "-m", "tests.pipelines.random.play", "1000", str(MANY), *limits]
     done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)

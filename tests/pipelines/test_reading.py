@@ -1,4 +1,4 @@
-"""Reading ranges of a real broker, without Spark: faults in the middle, and what listeners ask for."""
+"""Reading ranges of a real broker, without Spark: faults during a read, and requests to each listener."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from tests.conftest import BrokerFactory
 
-from conftest import BrokerFactory
 from ottla.client.admin import Admin
 from ottla.client.client import Client
-from ottla.operations import fetching
-from ottla.operations.fetching import Range
-from ottla.pipelines.source.cluster import WireCluster, open_cluster
-from ottla.pipelines.source.losses import DataLossError, SourceError
+from ottla.operations import range_fetcher
+from ottla.operations.range_fetcher import OffsetRange
+from ottla.pipelines.source.cluster import KafkaCluster, open_cluster
+from ottla.pipelines.source.data_loss import DataLossError, SourceError
 from ottla.pipelines.source.options import Options, read_options
 from ottla.pipelines.source.planner import Planner
-from ottla.pipelines.source.reading import read_range
+from ottla.pipelines.source.range_reader import read_range
 from ottla.testing import Broker
 
 SMALL_FETCHES = {"kafka.max.partition.fetch.bytes": "65536"}
@@ -47,8 +47,8 @@ def options(bootstrap: str, topic: str, **more: str) -> Options:
     return read_options({"kafka.bootstrap.servers": bootstrap, "subscribe": topic, **more}, is_stream=False)
 
 
-def only_range(wanted: Options) -> Range:
-    cluster = WireCluster(wanted)
+def only_range(wanted: Options) -> OffsetRange:
+    cluster = KafkaCluster(wanted)
     (found,) = Planner(wanted, cluster).batch_ranges()
     cluster.close()
     return found
@@ -64,7 +64,7 @@ def test_what_was_written_is_read_whatever_the_listener_asks_for(security: str |
         given = {f"kafka.{name}": text for name, text in login.items()}
         wanted = options(broker.bootstrap_servers, "t", includeHeaders="true", **given)
         found = only_range(wanted)
-        assert found == Range("t", 0, 0, 3000)
+        assert found == OffsetRange("t", 0, 0, 3000)
         by_wire = pa.Table.from_batches(read_range(found._replace(start=17, end=2981), wanted))
         settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", **library}
         consumer = Consumer({**settings, "enable.auto.commit": False})
@@ -111,7 +111,7 @@ def test_a_broker_that_restarts_costs_time_but_no_record(broker_factory: BrokerF
 
 
 def test_a_topic_that_is_deleted_meanwhile_is_a_loss(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetching, "GONE_PATIENCE_S", 0.3)
+    monkeypatch.setattr(range_fetcher, "UNKNOWN_TOPIC_TIMEOUT_S", 0.3)
     topic = make_topic(bootstrap)
     produce(bootstrap, topic, 20_000, lambda number: b"v%d" % number, **SMALL_BATCHES)
     wanted = options(bootstrap, topic, **SMALL_FETCHES)
@@ -127,7 +127,7 @@ def test_a_topic_that_is_deleted_meanwhile_is_a_loss(bootstrap: str, monkeypatch
 def test_a_topic_made_anew_since_the_plan_is_not_taken_for_the_old_one(
     bootstrap: str, monkeypatch: pytest.MonkeyPatch, fails: str
 ) -> None:
-    monkeypatch.setattr(fetching, "GONE_PATIENCE_S", 0.3)
+    monkeypatch.setattr(range_fetcher, "UNKNOWN_TOPIC_TIMEOUT_S", 0.3)
     topic = make_topic(bootstrap)
     produce(bootstrap, topic, 100, lambda _: b"old")
     wanted = options(bootstrap, topic, failOnDataLoss=fails)
@@ -142,7 +142,7 @@ def test_a_topic_made_anew_since_the_plan_is_not_taken_for_the_old_one(
     if fails == "false":
         assert list(batches) == []
         return
-    with pytest.raises(DataLossError, match=f"{topic}-0 offsets 0 to 100: the topic was deleted and made anew"):
+    with pytest.raises(DataLossError, match=f"{topic}-0 offsets 0 to 100: the topic was deleted and recreated"):
         list(batches)
 
 
@@ -160,7 +160,7 @@ def test_what_was_on_its_way_when_the_topic_was_deleted_is_read_whole(bootstrap:
 def test_the_rest_of_a_deleted_topic_is_left_out_when_that_is_allowed(
     bootstrap: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetching, "GONE_PATIENCE_S", 0.3)
+    monkeypatch.setattr(range_fetcher, "UNKNOWN_TOPIC_TIMEOUT_S", 0.3)
     topic = make_topic(bootstrap)
     produce(bootstrap, topic, 100, lambda number: b"v%d" % number)
     wanted = options(bootstrap, topic, failOnDataLoss="false")
@@ -174,7 +174,7 @@ def test_a_range_beyond_the_end_of_the_log_is_a_loss(bootstrap: str) -> None:
     topic = make_topic(bootstrap)
     produce(bootstrap, topic, 10, lambda number: b"v%d" % number)
     wanted = options(bootstrap, topic, **{"kafkaConsumer.pollTimeoutMs": "700"})
-    with pytest.raises(DataLossError, match=r"nothing came from 10 on for 0\.7 s; the log ends at 10"):
-        list(read_range(Range(topic, 0, 5, 20), wanted))
+    with pytest.raises(DataLossError, match=r"no data from offset 10 for 0\.7 s; the log ends at 10"):
+        list(read_range(OffsetRange(topic, 0, 5, 20), wanted))
     with pytest.raises(DataLossError, match="offset 50 is not in the log, which holds 0 to 10"):
-        list(read_range(Range(topic, 0, 50, 60), wanted))
+        list(read_range(OffsetRange(topic, 0, 50, 60), wanted))

@@ -1,4 +1,4 @@
-"""Redis as a place for rows: what is stored, what is refused, who is first, and what a crash leaves."""
+"""Redis as a sink: stored values, refusals, concurrent writers, and crashes."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from tests.conformance.redis_server import RedisServer
+from tests.pipelines.running import pipeline_of, produce, run_once
+from tests.pipelines.sink_helpers import difficult
 
-from conformance.redis_server import RedisServer
 from ottla.pipelines.running.checkpoint import CheckpointError
-from ottla.pipelines.sinks import redis_session
-from ottla.pipelines.sinks.batch import Batch, LostError, SinkError
-from ottla.pipelines.sinks.ledger import Recorded
-from ottla.pipelines.sinks.redis_rows import Type
-from ottla.pipelines.sinks.redis_session import RedisSession, RedisSink
-from ottla.pipelines.sinks.tables import Table, TableColumn
-from pipelines.running import pipeline_of, produce, run_once
-from pipelines.sink_helpers import difficult
+from ottla.pipelines.sinks import redis_database
+from ottla.pipelines.sinks.batch import Batch, SinkError, TransactionLostError
+from ottla.pipelines.sinks.batch_ledger import LastBatch
+from ottla.pipelines.sinks.redis_database import RedisSession, RedisSink, Type
+from ottla.pipelines.sinks.sql_tables import Table, TableColumn
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,9 +61,9 @@ def write(url: str, table: Table, kind: Type, *batches: Rows) -> None:
     for number, rows in enumerate(batches):
         with RedisSession(url, kind) as session:
             session.prepare(table, COLUMNS)
-            session.recorded("q", table.name)
+            session.last_batch("q", table.name)
             assert session.insert(table, COLUMNS, iter([arrow(rows)])) == len(rows)
-            session.record("q", table.name, Recorded(number, "rows"))
+            session.store_batch("q", table.name, LastBatch(number, "rows"))
             session.commit()
 
 
@@ -102,11 +101,11 @@ def test_of_two_drivers_at_once_the_second_writes_nothing(server: RedisServer, n
     table = Table(name)
     with RedisSession(server.url) as slow, RedisSession(server.url) as fast:
         for session in (slow, fast):
-            assert session.recorded("q", name) is None
+            assert session.last_batch("q", name) is None
             session.insert(table, COLUMNS, iter([arrow([("a", 1, 1)])]))
-            session.record("q", name, Recorded(0, "rows"))
+            session.store_batch("q", name, LastBatch(0, "rows"))
         fast.commit()
-        with pytest.raises(LostError, match="another one wrote to this table at the same time"):
+        with pytest.raises(TransactionLostError, match="a concurrent transaction wrote to this table"):
             slow.commit()
     assert server.client().xlen(name) == 1
 
@@ -118,18 +117,18 @@ def test_rows_of_a_table_can_be_counted_and_cleared_without_those_of_another(ser
     with RedisSession(server.url, "hash") as session:
         assert [session.count(table) for table in tables] == [2, 2]
         session.clear(tables[0])
-        session.forget("q", tables[0].name)
+        session.delete_batch("q", tables[0].name)
         session.commit()
         assert [session.count(table) for table in tables] == [0, 2]
-        assert [len(session.remembered(table.name)) for table in tables] == [0, 1]
+        assert [len(session.last_batches(table.name)) for table in tables] == [0, 1]
 
 
 def test_what_redis_refuses_is_one_sentence_and_nothing_is_written(
     server: RedisServer, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = server.client()
-    client.rpush(name, "of somebody else")
-    client.set(f"{name}:b", "of somebody else")
+    client.rpush(name, "foreign")
+    client.set(f"{name}:b", "foreign")
     with pytest.raises(SinkError, match=f"has a list under the key '{name}', and not a stream: remove it"):
         write(server.url, Table(name), "stream", [("a", 1, 1)])
     with pytest.raises(SinkError, match=f"has a string under the key '{name}:b', and not a hash"):
@@ -137,8 +136,8 @@ def test_what_redis_refuses_is_one_sentence_and_nothing_is_written(
     with pytest.raises(SinkError, match=f"there is no stream {name}-s: make it, or let it be made"):
         write(server.url, Table(f"{name}-s", create=False), "stream", [("a", 1, 1)])
     assert not client.exists(f"{name}:a")
-    monkeypatch.setattr(redis_session, "TRANSACTION_BYTES_MAX", 1 << 20)
-    with pytest.raises(SinkError, match="more than 1 MiB, too much for one transaction of Redis: make batches smaller"):
+    monkeypatch.setattr(redis_database, "TRANSACTION_BYTES_MAX", 1 << 20)
+    with pytest.raises(SinkError, match="more than 1 MiB, too large for one Redis transaction: use smaller batches"):
         write(server.url, Table(f"{name}-s"), "stream", [("a" * 1000, 1, 1)] * 1100)
     monkeypatch.undo()
 
@@ -148,18 +147,18 @@ def test_what_redis_refuses_is_one_sentence_and_nothing_is_written(
         with pytest.raises(SinkError, match=r"^Redis refuses this user: invalid username-password pair"):
             write(small.url.replace("//", "//:wrong@"), Table("s"), "stream", [("a", 1, 1)])
         url = small.url.replace("//", "//:secret@")
-        with pytest.raises(SinkError, match=r"no memory left \(maxmemory\), and nothing of the batch is written"):
+        with pytest.raises(SinkError, match=r"out of memory \(maxmemory\); nothing of the batch was written"):
             write(url, Table("s"), "stream", [("a" * 100_000, 1, 1)] * 100)
         known = small.client(password="secret")
         assert known.dbsize() == 0
         known.config_set("maxmemory-policy", "allkeys-lru")
-        with pytest.raises(SinkError, match=r"may drop any key.*maxmemory-policy allkeys-lru"):
+        with pytest.raises(SinkError, match=r"may evict any key.*maxmemory-policy allkeys-lru"):
             write(url, Table("s"), "stream", [("a", 1, 1)])
         known.config_set("maxmemory-policy", "noeviction")
         known.replicaof("127.0.0.1", server.port)
-        with pytest.raises(SinkError, match="is a read-only replica: name the one that it copies"):
+        with pytest.raises(SinkError, match="is a read-only replica: use its primary"):
             write(url, Table("s"), "stream", [("a", 1, 1)])
-    with pytest.raises(LostError, match="Connection refused"):
+    with pytest.raises(TransactionLostError, match="Connection refused"):
         write(small.url, Table("s"), "stream", [("a", 1, 1)])
 
 
@@ -174,7 +173,7 @@ def test_rows_are_there_once_also_when_the_answer_to_a_commit_was_lost(
         monkeypatch.setattr(RedisSession, "commit", commit)
         server.kill9()
         server.start()
-        raise LostError("gone")
+        raise TransactionLostError("gone")
 
     monkeypatch.setattr(RedisSession, "commit", losing)
     for batch_id in (0, 0):

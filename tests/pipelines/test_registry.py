@@ -13,13 +13,13 @@ from confluent_kafka import Producer
 from confluent_kafka.schema_registry import Schema, header_schema_id_serializer
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
-from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
+from pyspark.sql import functions as F  # noqa: N812 (the usual alias)
+from tests.conformance.test_registry import SECONDS_MAX, Node
+from tests.pipelines.running import pipeline_of, read_all, run_once
+from tests.pipelines.sink_helpers import new_topic
 
-from conformance.test_registry import SECONDS_MAX, Node
 from ottla.operations.schema_registry.errors import SchemaError
 from ottla.pipelines import from_confluent, read_topic, to_confluent
-from pipelines.running import pipeline_of, read_all, run_once
-from pipelines.sink_helpers import new_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,4 +1,4 @@
-"""Folders on file systems that only Spark reaches: a view of a local folder stands for them."""
+"""Folders on file systems that only Spark reads, simulated by a view of a local folder."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def numbers(spark: SparkSession, place: str) -> list[tuple[int, int]]:
 
 def test_a_batch_is_there_once_and_a_new_query_overwrites_nothing(spark: SparkSession, view: str) -> None:
     sink = FilesSink(f"{view}/out")
-    assert sink.remembered() == {}
+    assert sink.last_batches() == {}
     for number in (0, 1, 1, 2):
         sink.write(spark.range(number + 1), batch("q", number))
     assert numbers(spark, sink.path) == [(0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2)]
-    assert {query: each.batch_id for query, each in sink.remembered().items()} == {"q": 2}
+    assert {query: each.batch_id for query, each in sink.last_batches().items()} == {"q": 2}
     with pytest.raises(SinkError, match="out belongs to query 'q': choose another folder"):
         sink.write(spark.range(9), batch("other", 0))
     with pytest.raises(SinkError, match="marker was lost"):
@@ -54,5 +54,5 @@ def test_what_was_cut_off_is_written_anew_and_what_others_wrote_stays(spark: Spa
     sink.write(spark.range(2), batch("q", 1))
     assert numbers(spark, sink.path) == [(0, 0), (0, 1), (1, 1)]
     spark.range(5).write.parquet(f"{view}/foreign/ottla_batch=0")
-    with pytest.raises(SinkError, match="foreign has batches of which nothing is remembered"):
+    with pytest.raises(SinkError, match="foreign has batches without a note"):
         FilesSink(f"{view}/foreign").write(spark.range(1), batch("q", 0))

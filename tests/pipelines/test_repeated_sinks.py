@@ -1,4 +1,4 @@
-"""Places that get rows at least once: a function of the user's, and a web server that is busy, then refuses."""
+"""At-least-once sinks: a user function, and a web server that is busy, then refuses."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.pipelines.running import pipeline_of, produce, run_once
 
 from ottla.pipelines import pipeline as written_pipeline
 from ottla.pipelines import topic
 from ottla.pipelines.sinks.batch import Batch, SinkError
 from ottla.pipelines.sinks.function import FunctionSink
-from ottla.pipelines.sinks.posting import HttpSink, Request
-from pipelines.running import pipeline_of, produce, run_once
+from ottla.pipelines.sinks.http_sink import HttpRequest, HttpSink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -124,5 +124,5 @@ def test_what_goes_wrong_is_told_in_a_line(spark: SparkSession, server: Server) 
         FunctionSink(fail).write(spark.range(3), Batch("q", 7, ""))
     server.answers = [(422, b"id is\nno number")]
     with pytest.raises(SinkError, match=f"{server.url}/ refuses rows: 422 .* id is no number"):
-        HttpSink(Request(f"{server.url}/?key=secret")).write(spark.range(3).coalesce(1), Batch("q", 0, ""))
+        HttpSink(HttpRequest(f"{server.url}/?key=secret")).write(spark.range(3).coalesce(1), Batch("q", 0, ""))
     assert server.taken == []

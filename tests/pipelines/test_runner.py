@@ -1,4 +1,4 @@
-"""A pipeline from topic to topic: every row is accounted for, dead ones are letters, progress is a consumer group."""
+"""A pipeline from topic to topic: every row is counted, dead rows become dead letters, progress is a consumer group."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
+from tests.pipelines.running import Message, pipeline_of, produce, read_all, run_batch, run_once
+from tests.pipelines.sink_helpers import committed, new_topic
 
 from ottla.base.names import TopicPartition
 from ottla.client.client import Client
 from ottla.client.groups import committed_offsets
 from ottla.pipelines.model.problems import PipelineError
 from ottla.pipelines.running.runner import Runner, RunOptions
-from pipelines.running import Message, pipeline_of, produce, read_all, run_batch, run_once
-from pipelines.sink_helpers import committed, new_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

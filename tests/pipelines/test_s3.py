@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import pyarrow.parquet as pq
 import pytest
+from tests.pipelines.running import produce, wait_for
 
 from ottla.pipelines.spark.java import find_java
 from ottla.pipelines.spark.places import cache_folder
-from pipelines.running import produce, wait_for
 
 pytestmark = pytest.mark.faults
 

@@ -1,4 +1,4 @@
-"""Savepoints: a pipeline goes on from one as if nothing had happened since, or is refused: no rows are there twice."""
+"""Savepoints: a pipeline continues from one, or is refused: no rows are duplicated."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.pipelines.commands import Command, command  # noqa: F401 (a fixture)
+from tests.pipelines.running import produce
 
 from ottla.cli.main import main
-from pipelines.commands import Command, command  # noqa: F401 (a fixture)
-from pipelines.running import produce
 
 STATE = """\
 name: {name}
@@ -81,7 +81,7 @@ def test_a_stopped_pipeline_goes_on_from_its_savepoint_with_its_state(
     saved = saved_after(command, STATE, TWICE[:150])
     shutil.copy(command.folder / "rows.db", command.folder / "rows.then")
     assert savepoint(command, "--to", str(saved)) == 1  # it is there already
-    assert "is there already" in capsys.readouterr().err
+    assert "exists already" in capsys.readouterr().err
     assert main(["pipeline", "savepoints", "--state", str(command.folder / "state"), "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert [each["folder"] for each in listed] == [str(saved)]
@@ -102,7 +102,7 @@ def test_a_stopped_pipeline_goes_on_from_its_savepoint_with_its_state(
     shutil.copy(command.folder / "rows.then", command.folder / "rows.db")  # a backup of that moment
     done = command.run("--from-savepoint", str(saved))
     assert done.code == 0
-    assert "goes on from" in done.errors[0]
+    assert "resumes from" in done.errors[0]
     assert done.events[-1]["queries"][0]["rows"] == 50  # what came since the savepoint, and no more
     assert in_table(command) == list(range(150))  # the state knew them
 
@@ -119,7 +119,7 @@ def test_folders_are_cut_back_only_if_asked(command: Command) -> None:  # noqa: 
 
     shutil.rmtree(command.folder / "state" / command.name / "main")  # a lost disk: the savepoint is what is left
     shutil.rmtree(command.folder / "rows")
-    assert "remembers no batch" in refused(command, saved, code=1)
+    assert "has no batch of this query" in refused(command, saved, code=1)
 
 
 def test_a_file_that_cannot_go_on_from_it_changes_nothing(command: Command) -> None:  # noqa: F811
@@ -130,7 +130,7 @@ def test_a_file_that_cannot_go_on_from_it_changes_nothing(command: Command) -> N
     command.write(FOLDER.replace("within: 1 hour", "within: 2 hours"))
     assert "the checkpoint was made with deduplicate" in refused(command, saved, "--truncate-sinks")
     command.write(FOLDER.replace('"{name}-in"', '"{name}-other"'))
-    assert "is not read any more" in refused(command, saved, "--truncate-sinks")
+    assert "is no longer read" in refused(command, saved, "--truncate-sinks")
 
     assert in_folder(command) == list(range(150))
     command.write(FOLDER)
@@ -164,7 +164,7 @@ def test_what_is_no_whole_savepoint_of_this_pipeline_is_refused_in_a_sentence(co
         shutil.rmtree(command.folder / "copy", ignore_errors=True)
         return Path(shutil.copytree(saved, command.folder / "copy"))
 
-    assert "is no savepoint" in refused(command, command.folder / "nowhere")
+    assert "is not a savepoint" in refused(command, command.folder / "nowhere")
     changed = copy()
     change(changed, savepoint=2)
     assert "is a savepoint of version 2" in refused(command, changed)
@@ -178,9 +178,9 @@ def test_what_is_no_whole_savepoint_of_this_pipeline_is_refused_in_a_sentence(co
     half = copy()
     gone = sorted(half.rglob("state/**/*.changelog"))[0]
     gone.unlink()
-    assert f"{gone} is gone" in refused(command, half)
+    assert f"{gone} is missing" in refused(command, half)
     damaged = sorted(copy().rglob("offsets/1"))[0]
     damaged.write_bytes(b"x" + damaged.read_bytes()[1:])
-    assert f"{damaged} is not what was saved" in refused(command, command.folder / "copy")
+    assert f"{damaged} has changed" in refused(command, command.folder / "copy")
     assert command.run().code == 0  # nothing has changed
     assert in_table(command) == list(range(150))

@@ -1,4 +1,4 @@
-"""Starting Spark for real: what it says, how it is set up, and how it fails."""
+"""Starting a real Spark: output, settings, and failures."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from tests.pipelines.processes import run_python
 
-from ottla.client.opening import open_client
+from ottla.client.client import open_client
 from ottla.client.tokens import create_token
 from ottla.pipelines.spark.places import SparkStartError
 from ottla.pipelines.spark.session import start_session
 from ottla.testing.broker import Broker
-from pipelines.processes import run_python
 
 START = """
 import json
 import sys
-from ottla.pipelines.source.notebooks import register
+from ottla.pipelines.source.dataframes import register
 from ottla.pipelines.spark.launch import default_log_file
 from ottla.pipelines.spark.session import start_session
 spark = start_session("check", "local[2]", *sys.argv[1:2], on_step=print)

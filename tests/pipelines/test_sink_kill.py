@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from faults.sink_rounds import Round
+from tests.faults.sink_rounds import Round
 
 
 @pytest.mark.faults

@@ -1,4 +1,4 @@
-"""SQLite and PostgreSQL as sinks of a real Spark: rows, and which batch they are, in one transaction."""
+"""SQLite and PostgreSQL as sinks of a real Spark: rows and batch number are written in one transaction."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pyarrow as pa
 import pytest
+from tests.conformance.recipes import running_postgresql
+from tests.pipelines.sink_helpers import NOON, difficult, new_topic
 
-from conformance.recipes import running_postgresql
 from ottla.pipelines.sinks.batch import Batch, ForeachBatch, SinkError
+from ottla.pipelines.sinks.batch_ledger import LastBatch
 from ottla.pipelines.sinks.database import DatabaseSink, PostgresSink, SqliteSink, sqlite_table
 from ottla.pipelines.sinks.external_offsets import kept_offsets, offsets_json
-from ottla.pipelines.sinks.forgetting import plan_removal
-from ottla.pipelines.sinks.ledger import Recorded
 from ottla.pipelines.sinks.postgresql import PostgresSession
-from ottla.pipelines.sinks.tables import Kind, Table, TableColumn
+from ottla.pipelines.sinks.removal import plan_removal
+from ottla.pipelines.sinks.sql_tables import ColumnKind, Table, TableColumn
 from ottla.pipelines.sinks.topic import AtLeastOnceTopic
 from ottla.pipelines.source import register
-from pipelines.sink_helpers import NOON, difficult, new_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -194,7 +194,7 @@ def test_newest_by_holds_within_a_batch_and_against_what_is_stored(
 )
 @pytest.mark.parametrize("made", ["", "TEXT"])
 def test_postgresql_compares_values_also_where_the_column_is_text(
-    postgresql: str, kind: Kind, older: object, newer: object, made: str
+    postgresql: str, kind: ColumnKind, older: object, newer: object, made: str
 ) -> None:
     name = f"t_{uuid.uuid4().hex[:8]}"
     table = Table(name, "upsert", ("page",), newest_by="at")
@@ -255,21 +255,21 @@ def test_offsets_are_kept_with_the_rows_and_a_new_checkpoint_goes_on_there(
 def test_a_table_is_forgotten_with_its_rows(database: Database, query: str) -> None:
     sink = database.sink(Table(f"t_{uuid.uuid4().hex[:8]}"))
     columns = [TableColumn("n", "integer")]
-    assert sink.remembered() == {}
+    assert sink.last_batches() == {}
     with sink.session() as session:
         assert session.count(sink.table) == 0
         session.prepare(sink.table, columns)
         session.insert(sink.table, columns, iter([pa.RecordBatch.from_pydict({"n": [1, 2, 3]})]))
-        session.record(query, sink.table.name, Recorded(4, "i"))
-        session.keep_offsets(query, {"site": {0: 3}})
+        session.store_batch(query, sink.table.name, LastBatch(4, "i"))
+        session.store_offsets(query, {"site": {0: 3}})
         session.commit()
-    assert sink.remembered() == {query: Recorded(4, "i")}
+    assert sink.last_batches() == {query: LastBatch(4, "i")}
     assert plan_removal(sink, lambda _: False).text == "has nothing of this pipeline"
     removal = plan_removal(sink, lambda name: name == query)
     assert removal.text.startswith("delete 3 rows")
     removal.remove()
-    assert (sink.remembered(), kept_offsets(sink, query)) == ({}, {})
-    assert sink.patiently(lambda session: session.count(sink.table)) == 0
+    assert (sink.last_batches(), kept_offsets(sink, query)) == ({}, {})
+    assert sink.with_retries(lambda session: session.count(sink.table)) == 0
 
 
 def test_a_table_for_foreach_batch(spark: SparkSession, query: str, tmp_path: Path) -> None:
@@ -285,4 +285,4 @@ def test_a_database_that_is_away_is_told_in_one_line(tmp_path: Path, monkeypatch
     monkeypatch.setattr("ottla.pipelines.sinks.database.WAIT_SECONDS", (0.0,) * 6)
     sink = PostgresSink(Table("rows"), connection=f"host={tmp_path} dbname=none")
     with pytest.raises(SinkError, match=r"^table rows: the database does not answer: [^\n\t]+$"):
-        sink.remembered()
+        sink.last_batches()

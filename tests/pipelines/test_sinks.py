@@ -1,4 +1,4 @@
-"""Sinks with a real Spark and a real broker: what is written is what was there, once."""
+"""Sinks with a real Spark and a real broker: every row is written exactly once."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F  # noqa: N812 (the usual alias)
 from pyspark.sql.types import StringType
+from tests.pipelines.sink_helpers import NOON, committed, difficult, new_topic, values
 
 from ottla.pipelines.sinks.batch import Batch, SinkError
 from ottla.pipelines.sinks.console import ConsoleSink
 from ottla.pipelines.sinks.encoding import Encoding
 from ottla.pipelines.sinks.files import FilesSink
 from ottla.pipelines.sinks.topic import AtLeastOnceTopic, ExactlyOnceTopic, exactly_once_topic
-from ottla.pipelines.steps.tables import file_table
-from pipelines.sink_helpers import NOON, committed, difficult, new_topic, values
+from ottla.pipelines.steps.join_tables import file_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -156,7 +156,7 @@ def test_what_an_earlier_query_has_released_is_not_taken_for_published(
     rows = spark.range(10).selectExpr("cast(id as string) as value")
     for _ in range(2):  # the second time the marker says that it is there
         ExactlyOnceTopic(topic, bootstrap).write(rows, Batch(query, 0, str(tmp_path)))
-    with pytest.raises(SinkError, match="batch 0 was published, and nothing is remembered of it there"):
+    with pytest.raises(SinkError, match="batch 0 was published, but the target has no entry for it"):
         ExactlyOnceTopic(topic, bootstrap).write(rows, Batch(f"{query}-new", 0, str(tmp_path)))
     assert len(committed(bootstrap, topic)) == 10
 
@@ -189,7 +189,7 @@ def test_rows_are_pinned_through_spark_where_the_folder_is_no_path(
 ) -> None:
     """As on hdfs: or s3a: only Spark's own reader and writer touch the folder."""
     monkeypatch.setattr("ottla.pipelines.sinks.staging.local_path", lambda folder: None)
-    monkeypatch.setattr("ottla.pipelines.sinks.staged_files.local_path", lambda folder: None)
+    monkeypatch.setattr("ottla.pipelines.sinks.staging.local_path", lambda folder: None)
     topic = new_topic(bootstrap)
     rows = spark.range(0, 1000, 1, 4).selectExpr("cast(id as string) as value")
     for batch_id, part in ((0, rows), (0, rows), (1, rows.filter("value < 0"))):
@@ -241,7 +241,7 @@ def test_a_text_that_means_no_value_in_a_folder_ends_the_batch(
     rows = spark.sql("SELECT * FROM VALUES (1, 'a'), (2, '__HIVE_DEFAULT_PARTITION__'), (3, NULL) AS t(id, kind)")
     sink = FilesSink(str(tmp_path / "out"), form, partition_by=("kind",))
 
-    with pytest.raises(Exception, match="column kind: '__HIVE_DEFAULT_PARTITION__' would be read as no value"):
+    with pytest.raises(Exception, match="column kind: '__HIVE_DEFAULT_PARTITION__' would be read as null"):
         sink.write(rows, Batch(query, 0, str(tmp_path / "p")))
 
     assert not (tmp_path / "out").exists()

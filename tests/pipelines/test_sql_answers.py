@@ -1,4 +1,4 @@
-"""What `ottla sql` answers is right, and told where it is not whole: cases that were once answered otherwise."""
+"""The answers of `ottla sql` are correct, and incomplete ones are marked: cases of earlier errors."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import time
 
 import pytest
 from tests.pipelines.running import produce
-
-from pipelines.test_sql_command import ORDERS, Prompt, prompt  # noqa: F401 (a fixture)
+from tests.pipelines.test_sql_command import ORDERS, Prompt, prompt  # noqa: F401 (a fixture)
 
 TABLES = (
     "CREATE TABLE o (id BIGINT, customer BIGINT, at TIMESTAMP) WITH (topic = 'orders$');"
@@ -25,7 +24,7 @@ def shop(prompt: Prompt) -> Prompt:  # noqa: F811
 
 
 def test_losses_are_told_whatever_spark_makes_of_the_query(shop: Prompt) -> None:
-    """Once with none of them, by the time a table was joined and rows were sorted; once for each part of the other."""
+    """Once none was reported, because a table was joined and rows were sorted; once one per part of the other table."""
     joined = shop.run(f"{TABLES} SELECT o.id, name FROM o LEFT JOIN p ON o.customer = p.id ORDER BY o.id")
     assert [row["name"] for row in joined.rows] == ["Ann", "Ann", None]
     first = f'{shop.topic("orders")}-0 at offset 3: not JSON: "oops"'
@@ -88,7 +87,7 @@ def test_columns_that_no_record_has_are_told(shop: Prompt) -> None:
 
 
 def test_what_comes_is_told_from_now_on(shop: Prompt) -> None:
-    """As it begins where nobody says otherwise: with nothing, and then with what comes."""
+    """The default start: with nothing, and then with new records."""
     ended = threading.Event()
 
     def write() -> None:

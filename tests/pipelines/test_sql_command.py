@@ -205,7 +205,7 @@ def test_joins_of_a_stream_and_a_table_of_newest_rows(prompt: Prompt) -> None:
     broken = prompt.run(table.replace("people$", "broken$") + "SELECT * FROM people")
     assert (broken.code, broken.rows) == (1, [{"id": 7, "name": "Ann"}])
     assert broken.errors[0].startswith("1 record could not be read and is in no row, the first: ")
-    assert "leave EMIT CHANGES out" in prompt.refused(f"{table} SELECT * FROM people EMIT CHANGES")
+    assert "omit EMIT CHANGES" in prompt.refused(f"{table} SELECT * FROM people EMIT CHANGES")
 
 
 def test_joins_of_two_streams(prompt: Prompt) -> None:
@@ -222,13 +222,16 @@ def test_joins_of_two_streams(prompt: Prompt) -> None:
 WRONG = [
     ("SELECT id\n, nope FROM orders$", "line 2, column 3: there is no column 'nope'; there are: "),
     ("SELECT id,, at FROM orders$", "line 1, column 11: Syntax error at or near ','"),
-    ("SHOW TOPICS; SELECT 1 FROM fish", "line 1, column 28: the statement reads fish, which is no table"),
+    (
+        "SHOW TOPICS; SELECT 1 FROM fish",
+        "line 1, column 28: the statement reads fish, which is neither a table nor a topic",
+    ),
     ("SELECT * FROM csv.`/etc/passwd`", "line 1, column 15: the statement reads csv.`/etc/passwd`, but only"),
     (
         "SELECT java_method('a', 'b') FROM orders$",
         "line 1, column 8: the statement calls java_method(), which runs",
     ),
-    ("SELECT * FROM empty$", "whose topic is empty: nothing tells its columns"),
+    ("SELECT * FROM empty$", "whose topic is empty, so its columns are unknown"),
     ("CREATE TABLE x (a INT) WITH (topic = 'fish')", "the topic 'fish', which does not exist"),
     ("SELECT a.id, b.id FROM orders$ a JOIN orders$ b ON a.id = b.id", "two columns are called 'id'"),
     ("SELECT array(struct(id AS x, at AS x)) AS a FROM orders$", "column 'a' has a struct with two fields 'x'"),
@@ -256,7 +259,7 @@ def test_what_is_wrong_is_one_sentence_with_its_place(prompt: Prompt) -> None:
 
 
 def test_the_first_that_ends_a_script_says_how_it_ends(prompt: Prompt) -> None:
-    """What was lost before does not end it."""
+    """Earlier losses do not end it."""
     prompt.write("orders", [*ORDERS, b"oops"], 1)
     table = "CREATE TABLE o (id BIGINT, amount DOUBLE) WITH (topic = 'orders$'); "
     lost = "SELECT count(*) AS n FROM o; "

@@ -1,10 +1,9 @@
-"""What a refusal says to write instead works: each is refused first, and then its words are tried."""
+"""Hints of refusals work: each statement is refused first, and then its hint is tried."""
 
 from __future__ import annotations
 
 import pytest
-
-from pipelines.test_sql_command import Prompt, prompt  # noqa: F401 (a fixture)
+from tests.pipelines.test_sql_command import Prompt, prompt  # noqa: F401 (a fixture)
 
 EVENTS = [
     {
@@ -60,7 +59,7 @@ def events(prompt: Prompt) -> Prompt:  # noqa: F811
 
 
 def changes(prompt: Prompt, text: str, count: int) -> list[dict[str, object]]:  # noqa: F811
-    """Over what comes, and over what is there: the same rows."""
+    """Over new records, and over existing ones: the same rows."""
     kept = prompt.rows(text)
     found = prompt.rows(f"{text} EMIT CHANGES LIMIT {count}", "--from", "earliest")
     assert sorted(map(str, found)) == sorted(map(str, kept))[:count] or all(row in kept for row in found)

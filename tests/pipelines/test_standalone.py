@@ -7,8 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-
-from pipelines.processes import run_python
+from tests.pipelines.processes import run_python
 
 JOB = """
 import os, sys, threading, time

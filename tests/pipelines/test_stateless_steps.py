@@ -1,4 +1,4 @@
-"""Steps without state on a real Spark: what they make of rows, which rows they mark, and with what reason."""
+"""Steps without state on a real Spark: their results, the rows that they mark, and the reasons."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark.errors import ParseException, PySparkException
 from pyspark.ml import Pipeline
 from pyspark.ml.classification import LogisticRegression
 from pyspark.ml.feature import StringIndexer, VectorAssembler
-from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
+from pyspark.sql import functions as F  # noqa: N812 (the usual alias)
 from tests.pipelines.frames import Around, fates, living, records, table, through, utc
 from tests.unit.pipelines.steps.test_sql_safety import GOOD_EXPRESSIONS
 
@@ -102,7 +102,7 @@ def test_masks(people: Frame, monkeypatch: pytest.MonkeyPatch) -> None:
     assert {(row["age"], row["score"]) for row in rows} == {(None, "***")}
     assert len({row["name"] for row in rows}) == 3
     assert all(len(row["name"]) == 64 for row in rows)
-    with pytest.raises(StepError, match="holds no salt"):
+    with pytest.raises(StepError, match="has no salt"):
         through(people, {"mask": {"columns": {"name": "hash"}, "salt_env": "P_NOT_THERE"}})
 
 
@@ -124,7 +124,7 @@ def test_structs_are_flattened_and_lists_exploded(spark: SparkSession) -> None:
     ]
     entries = through(frame, {"select": ["id", "tags"]}, {"explode": {"column": "tags", "keep_empty": True}})
     assert living(entries) == [{"id": 1, "key": "k", "tags": 1}, {"id": 2, "key": None, "tags": None}]
-    with pytest.raises(StepError, match="no list or map"):
+    with pytest.raises(StepError, match="not a list or map"):
         through(frame, {"explode": "id"})
 
 
@@ -145,8 +145,8 @@ def test_exploded_rows_know_where_they_came_from(spark: SparkSession) -> None:
 def test_a_union_has_the_rows_and_columns_of_both(spark: SparkSession) -> None:
     left = through(records(spark, [b'{"a":1}', b"?"]), {"parse": {"format": "json", "schema": "a int"}})
     right = through(records(spark, [b'{"a":2,"b":"x"}']), {"parse": {"format": "json", "schema": "a int, b string"}})
-    left.around.streams["other"] = right  # type: ignore[attr-defined]
-    both = through(left.settle(), {"union": "other"})
+    left.context.streams["other"] = right  # type: ignore[attr-defined]
+    both = through(left.drop_marked(), {"union": "other"})
     assert living(both) == [{"a": 1, "b": None}, {"a": 2, "b": "x"}]
     assert "_offset" in both.rows.columns
 
@@ -154,9 +154,9 @@ def test_a_union_has_the_rows_and_columns_of_both(spark: SparkSession) -> None:
 def test_a_union_of_decimals_that_spark_would_round_is_refused(spark: SparkSession) -> None:
     left = through(records(spark, [b'{"a":1}']), {"parse": {"format": "json", "schema": "a decimal(38,0)"}})
     right = through(records(spark, [b'{"a":1.5}']), {"parse": {"format": "json", "schema": "a decimal(38,18)"}})
-    left.around.streams["other"] = right  # type: ignore[attr-defined]
+    left.context.streams["other"] = right  # type: ignore[attr-defined]
     with pytest.raises(StepError, match=r"a is decimal\(38,0\), and in stream other decimal\(38,18\)"):
-        through(left.settle(), {"union": "other"})
+        through(left.drop_marked(), {"union": "other"})
 
 
 def test_a_sample_is_always_the_same_one(spark: SparkSession) -> None:
@@ -174,7 +174,7 @@ def test_a_sample_is_always_the_same_one(spark: SparkSession) -> None:
 def test_sql_filters_aggregates_and_joins(spark: SparkSession, people: Frame, tmp_path: Path) -> None:
     (tmp_path / "cities.csv").write_text("who,city\nann,Oslo\nbob,Bern\n")
     frame = table(spark, PEOPLE, SCHEMA, tmp_path)
-    frame.around.streams["grown"] = people.settle()  # type: ignore[attr-defined]
+    frame.context.streams["grown"] = people.drop_marked()  # type: ignore[attr-defined]
     query = """
         SELECT c.city, count(*) AS n, max(stream.age) AS oldest   -- one line for each city
         FROM stream JOIN cities c ON stream.name = c.who JOIN others o ON o.name = c.who
@@ -198,7 +198,7 @@ def test_the_same_sql_runs_on_a_stream(spark: SparkSession, tmp_path: Path) -> N
         {"sql": "SELECT name, age + 1 AS next, '{}' AS braces FROM stream"},
         {"rule": {"known": "next > 0"}},
     )
-    writer = made.settle().rows.select("name", "next").writeStream.format("memory").queryName("p_sql_stream")
+    writer = made.drop_marked().rows.select("name", "next").writeStream.format("memory").queryName("p_sql_stream")
     query = writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
     query.awaitTermination()
     assert [tuple(row) for row in spark.table("p_sql_stream").collect()] == [("ann", 32)]
@@ -223,7 +223,7 @@ def test_strings_with_backslashes_end_where_spark_ends_them(spark: SparkSession)
 
 
 def test_what_we_refuse_would_have_worked_in_spark(spark: SparkSession, tmp_path: Path) -> None:
-    """The reason for all the strictness: these are real."""
+    """The reason for the strict checks: these attacks are real."""
     (tmp_path / "secret").write_text("s3cret\n")
     assert spark.sql(f"SELECT * FROM text.`{tmp_path}/secret`").collect()[0][0] == "s3cret"
     assert spark.sql("SELECT reflect('java.lang.Integer', 'toString', 5)").collect()[0][0] == "5"
@@ -245,7 +245,7 @@ def test_a_function_for_rows_kills_the_row_that_it_cannot_take(people: Frame, tm
         "        return None\n"
         "    return {'name': row['name'], 'twice': FACTOR * row['age']}\n"
     )
-    frame = Frame(people.rows, Around(people.around.spark, str(tmp_path)))
+    frame = Frame(people.rows, Around(people.context.spark, str(tmp_path)))
     made = through(frame, {"python": {"function": "mine:double", "each": "row", "schema": "name string, twice int"}})
     assert fates(made) == [
         (0, None),
@@ -264,10 +264,10 @@ def test_what_does_not_fit_the_schema_kills_the_row_too(people: Frame) -> None:
     wrong: dict[str, Any] = {"ann": {"n": 1, "s": {"x": 1}}, "bob": {"n": 1.5, "s": None}, "cat": {"n": 2.0, "s": (1,)}}
     schema = "n int, s struct<x:int>"
     made = through(people, {"python": {"function": lambda row: wrong[row["name"]], "each": "row", "schema": schema}})
-    assert fates(made)[:2] == [(0, None), (-1, "column 'n': 1.5 is no int32")]
-    assert fates(made)[2][1] == "column 's': (1,) is no struct<x: int32>"
+    assert fates(made)[:2] == [(0, None), (-1, "column 'n': 1.5 does not fit int32")]
+    assert fates(made)[2][1] == "column 's': (1,) does not fit struct<x: int32>"
     partial = through(people, {"python": {"function": lambda row: {"name": row["name"]}, "each": "row"}})
-    assert {reason for _, reason in fates(partial)} == {"the function left out the column 'age'"}
+    assert {reason for _, reason in fates(partial)} == {"the function did not return the column 'age'"}
 
 
 def test_functions_for_batches_and_frames(people: Frame) -> None:
@@ -285,7 +285,7 @@ def test_a_function_that_fails_is_named_with_step_file_and_line(people: Frame, t
     (tmp_path / "mine.py").write_text(
         "def f(rows):\n    return helper(rows)\ndef helper(rows):\n    raise KeyError('x')\n"
     )
-    frame = Frame(people.rows, Around(people.around.spark, str(tmp_path)))
+    frame = Frame(people.rows, Around(people.context.spark, str(tmp_path)))
     with pytest.raises(StepError, match=r"^mine\.py:4: KeyError: 'x'$"):
         through(frame, {"python": {"function": "mine:f"}})
     with pytest.raises(PySparkException) as caught:
@@ -293,13 +293,13 @@ def test_a_function_that_fails_is_named_with_step_file_and_line(people: Frame, t
     assert first_cause(str(caught.value)) == "main, step 1, python: mine.py:4: KeyError: 'x'"
     with pytest.raises(PySparkException) as caught:
         living(through(frame, {"python": {"function": lambda rows: rows[["name"]], "each": "batch"}}))
-    assert first_cause(str(caught.value)) == "main, step 1, python: the function left out the column 'age'"
+    assert first_cause(str(caught.value)) == "main, step 1, python: the function did not return the column 'age'"
 
 
 def test_a_function_that_cannot_be_had_is_told(people: Frame, tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("def f(:")
     (tmp_path / "failing.py").write_text("x = 1\nx / 0\n")
-    frame = Frame(people.rows, Around(people.around.spark, str(tmp_path)))
+    frame = Frame(people.rows, Around(people.context.spark, str(tmp_path)))
     for function, said in (
         ("nope:f", "there is no nope.py"),
         ("broken:f", "SyntaxError"),
@@ -334,7 +334,7 @@ def test_a_model_of_scikit_learn_keeps_its_class(spark: SparkSession, tmp_path: 
         with pytest.raises(StepError, match=said):
             through(frame, {"filter": {"classifier": {**chosen, **wrong}}})
     (tmp_path / "other.joblib").write_bytes(pickle.dumps({"no": "model"}))
-    with pytest.raises(StepError, match="cannot predict"):
+    with pytest.raises(StepError, match="has no predict"):
         through(frame, {"filter": {"classifier": {**chosen, "model": "other.joblib"}}})
 
 

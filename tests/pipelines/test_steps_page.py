@@ -1,4 +1,4 @@
-"""The examples of docs/pipeline-steps.md do what the page says."""
+"""The examples of docs/pipeline-steps.md give the documented results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.pipelines.frames import problems_of, records, through
 
 from ottla.pipelines.model.document import parse_document
 from ottla.pipelines.steps.frame import FATE, REASON
-from ottla.pipelines.steps.table import STEPS
+from ottla.pipelines.steps.step_table import STEPS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

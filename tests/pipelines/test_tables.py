@@ -1,4 +1,4 @@
-"""Tables beside a stream have the values that were written, and keys match where they are the same."""
+"""Tables beside a stream have the stored values, and equal keys match."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.pipelines.frames import Around, living, table, through
 
+from ottla.pipelines.steps.join_tables import _to_dataframe, file_table
 from ottla.pipelines.steps.step import StepError
-from ottla.pipelines.steps.tables import _made, file_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -121,7 +121,7 @@ def test_a_text_matches_a_number_of_a_database_and_a_text_that_is_none_ends_noth
     ],
 )
 def test_numbers_of_a_database_keep_all_their_digits(spark: SparkSession, values: list[Any], kind: str) -> None:
-    rows = _made(spark, ["n"], [(value,) for value in values], "numbers")
+    rows = _to_dataframe(spark, ["n"], [(value,) for value in values], "numbers")
     assert rows.dtypes == [("n", kind)]
     wanted = ['{"a": 1}'] if values == [{"a": 1}] else [str(each) for each in values] if kind == "string" else values
     assert [row["n"] for row in rows.collect()] == wanted
@@ -136,6 +136,6 @@ def test_text_and_numbers_of_two_streams_are_not_mixed(spark: SparkSession, step
     numbers = table(spark, [], "id long, at timestamp")
     around.streams["other"] = through(numbers, watermark)
     texts = table(spark, [], "id string, at timestamp")
-    texts.around.streams["other"] = around.streams["other"]  # type: ignore[attr-defined]
+    texts.context.streams["other"] = around.streams["other"]  # type: ignore[attr-defined]
     with pytest.raises(StepError, match=r"id is string, and .*bigint"):
         through(texts, watermark, step)

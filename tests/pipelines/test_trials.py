@@ -16,7 +16,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "pipeline-testing.md"
 PIPELINE, CASES, *_ = re.findall(r"^```yaml\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
 EXAMPLE = Path(__file__).parents[2] / "examples" / "pipelines" / "orders-with-customers"
 WRONG = """
-  nobody counts so:
+  a wrong count:
     given: {site-events: [{user: ann, page: /a, at: 2026-01-01T10:00:01Z}, hello]}
     watermark: end
     expect: {latest: [{page: /a, views: 2, window_end: 2026-01-01T10:01:00Z}]}
@@ -43,7 +43,7 @@ def test_cases_are_tried_and_a_difference_is_told(folder: Path, capsys: pytest.C
         ("views are counted by the minute", True, []),
         ("what comes too late is not counted", True, []),
         (
-            "nobody counts so",
+            "a wrong count",
             False,
             [
                 "latest: 0 of 1 row came as expected, 1 row came in all",
@@ -62,13 +62,13 @@ def test_cases_are_tried_and_a_difference_is_told(folder: Path, capsys: pytest.C
 def test_pytest_collects_cases_beside_pipelines_only(
     folder: Path, pytester: pytest.Pytester, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (folder / "somebody.test.yaml").write_text("- not: ours\n")
+    (folder / "other.test.yaml").write_text("- not: ours\n")
 
-    chosen = "nobody or country"
+    chosen = "wrong or country"
     outcome = pytester.runpytest_inprocess("-p", "no:cacheprovider", str(folder), str(EXAMPLE), "-k", chosen)
 
     outcome.assert_outcomes(passed=1, failed=1, deselected=4)
-    outcome.stdout.fnmatch_lines(["*nobody counts so*", "*views: expected 2, got 1"])
+    outcome.stdout.fnmatch_lines(["*a wrong count*", "*views: expected 2, got 1"])
     assert "Traceback" not in outcome.stdout.str() + capsys.readouterr().err
 
 

@@ -1,4 +1,4 @@
-"""Which of several rows with the same key an upsert keeps, with a real Spark."""
+"""The row that an upsert keeps of several with the same key, with a real Spark."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
+from pyspark.sql import functions as F  # noqa: N812 (the usual alias)
 from tests.pipelines.frames import Around, records, through
+from tests.pipelines.running import pipeline_of, produce, run_batch, run_once
 from tests.pipelines.streams import START, streaming
 
 from ottla.cli.main import main
 from ottla.pipelines.model.pipeline import read_pipeline
-from ottla.pipelines.model.row_order import INSTANT, order_of
-from ottla.pipelines.sinks.newest import newest_rows
-from ottla.pipelines.sinks.tables import Table
-from ottla.pipelines.steps.table import STEPS
-from pipelines.running import pipeline_of, produce, run_batch, run_once
+from ottla.pipelines.model.row_order import TIME_MICROS, row_order_after
+from ottla.pipelines.sinks.database import newest_rows
+from ottla.pipelines.sinks.sql_tables import Table
+from ottla.pipelines.steps.step_table import STEPS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,8 +104,8 @@ def test_the_place_of_a_row_goes_through_every_step_that_keeps_it(spark: SparkSe
     for name, (steps, expected) in CASES.items():
         document = {"name": "x", "from": {"topic": "x"}, "steps": steps, "to": "console"}
         streams = read_pipeline(document, STEPS).streams
-        order = order_of(streams, streams["main"]).columns
-        frame = through(records(spark, RECORDS, tmp_path), *steps).settle()
+        order = row_order_after(streams, streams["main"]).columns
+        frame = through(records(spark, RECORDS, tmp_path), *steps).drop_marked()
         anywhere = frame.rows.select("id", "n", *order).repartition(4, F.xxhash64("n"))
         table = Table("t", "upsert", ("id",), order=order)
         found = newest_rows(anywhere, table, table.columns(anywhere.schema)).collect()
@@ -119,8 +119,8 @@ def test_a_streams_rows_are_in_the_order_of_their_time_behind_order(spark: Spark
         (name,) = step
         frame = streaming(spark, tmp_path / name, "n bigint, at timestamp", [[(1, START)]], around)
         timed = through(frame, {"watermark": {"time": "at", "delay": "1 second"}}, step)  # type: ignore[arg-type]
-        assert INSTANT in timed.rows.columns
-        assert INSTANT not in timed.columns
+        assert TIME_MICROS in timed.rows.columns
+        assert TIME_MICROS not in timed.columns
 
 
 def test_an_upsert_without_order_is_refused_before_anything_starts(
@@ -135,5 +135,5 @@ def test_an_upsert_without_order_is_refused_before_anything_starts(
         (line,) = errors.splitlines()
         assert line.startswith(f"{file}:13: orders, to, 1: which of several rows with the same order is the newest is")
         assert line.endswith(
-            "known after step 2, join, of stream orders; name the column that tells it (newest_by: COLUMN)"
+            "known after step 2, join, of stream orders; name the column that determines it (newest_by: COLUMN)"
         )

@@ -139,9 +139,9 @@ def _window(rows: Iterable[tuple[Any, ...]], spark: SparkSession, **fields: obje
 
 def test_what_is_no_number_spoils_no_window(spark: SparkSession) -> None:
     forms = {name: {f"the_{name}": "ms"} for name in ("sum", "avg", "min", "max", "first", "last")}
-    old, nobody, a, b = _window(ODD, spark, **forms, percentile={"p50": "ms"}, count="n", deviation={"spread": "ms"})
+    old, no_user, a, b = _window(ODD, spark, **forms, percentile={"p50": "ms"}, count="n", deviation={"spread": "ms"})
     assert (old["user"], old["n"], old["the_sum"]) == (None, 1, 5.0)
-    assert (nobody["user"], nobody["n"], nobody["the_sum"]) == (None, 1, 2.0)
+    assert (no_user["user"], no_user["n"], no_user["the_sum"]) == (None, 1, 2.0)
     assert (a["n"], a["the_sum"], a["the_avg"], a["the_min"], a["the_max"], a["p50"]) == (6, 4.0, 2.0, 1.0, 3.0, 1.0)
     assert (a["the_first"], a["the_last"]) == (1.0, 3.0)
     assert a["spread"] == pytest.approx(math.sqrt(2))
@@ -170,8 +170,8 @@ def test_rows_from_before_1970_die_instead_of_being_late(spark: SparkSession, tm
     frame = through(streaming(spark, tmp_path / "in", SCHEMA, [old, [("u1", at(0), 1.0)]]), WATERMARK)
     ran = run(through(frame, {"window": {"size": "1 minute", "count": "n"}}), tmp_path)
     assert ran.late() == {}
-    assert frame.passages[0].observation
-    assert ran.observed(frame.passages[0].observation, "dead_1") == len(old)
+    assert frame.applied_steps[0].observation
+    assert ran.observed(frame.applied_steps[0].observation, "dead_1") == len(old)
 
 
 def test_windows_may_start_at_other_times_than_the_full_hour(spark: SparkSession) -> None:

@@ -1,4 +1,4 @@
-"""The fork server: processes that it splits off are what a new Python would have been, and end with whoever asked."""
+"""The fork server: forked processes equal new Pythons, and end with their clients."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.pipelines.running import wait_for
 
 from ottla.pipelines.spark.processes import command_of
 from ottla.pipelines.spark.workers.client import ADDRESS
 from ottla.pipelines.spark.workers.starting import ForkServer
-from pipelines.running import wait_for
 
 PROBE = """
 import json, os, sys
@@ -70,7 +70,7 @@ def test_a_process_is_what_a_new_python_would_be(server: ForkServer, tmp_path: P
 
 
 def test_what_cannot_be_copied_is_started_as_usual(server: ForkServer, tmp_path: Path) -> None:
-    for environment in ({"PYTHONHASHSEED": "1"}, {"OMP_NUM_THREADS": "3"}, {ADDRESS: str(tmp_path / "nobody")}):
+    for environment in ({"PYTHONHASHSEED": "1"}, {"OMP_NUM_THREADS": "3"}, {ADDRESS: str(tmp_path / "missing")}):
         found = told(server, tmp_path, **environment)
         assert (found["imported"], found["arguments"]) == (False, ["one", "two words"])
         assert found["parent"] != server.process.pid

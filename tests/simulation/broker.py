@@ -9,19 +9,19 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from tests.dialogues.stage import with_error
+from tests.dialogues.dialogue import check_metadata_count, with_error
 from tests.simulation.world import SimulatedPartition, World
 
 from ottla.base.errors import Error, KafkaError
-from ottla.broker.coordinators.markers import append_marker
-from ottla.coordination.machine import Decision, Reply, Stamp
-from ottla.coordination.shard import Shard
-from ottla.groups.catalog import TopicFacts
-from ottla.groups.machine import GroupMachine
+from ottla.broker.coordinator_service.transaction_markers import append_marker
+from ottla.coordination.machine import Decision, Reply, TransactionalProducer
+from ottla.coordination.shard import CoordinatorContext
+from ottla.groups.consumer_group import TopicInfo
+from ottla.groups.group_coordinator import GroupCoordinator
 from ottla.groups.settings import GroupSettings
-from ottla.storage.producers import Producers
-from ottla.transactions.machine import SendMarkers, TransactionMachine, TransactionSettings
-from ottla.transactions.transaction import Identity
+from ottla.storage.producer_state import ProducerStates
+from ottla.transactions.transaction import ProducerIdAndEpoch
+from ottla.transactions.transaction_coordinator import TransactionCoordinator, TransactionMarkers, TransactionSettings
 
 OFFSETS = "__consumer_offsets"
 TRANSACTIONS = "__transaction_state"
@@ -33,17 +33,14 @@ class Catalog:
     """One topic that may get more partitions."""
 
     def __init__(self, partition_count: int) -> None:
-        self.generation = 1
-        self.facts = TopicFacts("in", UUID(int=1), partition_count)
+        self.generation = self.new_topics_generation = 1
+        self.facts = TopicInfo("in", UUID(int=1), partition_count)
 
-    def topic(self, name: str) -> TopicFacts | None:
+    def topic(self, name: str) -> TopicInfo | None:
         return self.facts if name == self.facts.name else None
 
-    def topic_by_id(self, topic_id: UUID) -> TopicFacts | None:
+    def topic_by_id(self, topic_id: UUID) -> TopicInfo | None:
         return self.facts if topic_id == self.facts.topic_id else None
-
-    def names(self) -> list[str]:
-        return [self.facts.name]
 
 
 class DataPartition:
@@ -51,10 +48,10 @@ class DataPartition:
 
     def __init__(self) -> None:
         self.entries: list[tuple[int, Any]] = []  # (producer id, value), or (producer id, True/False) for markers
-        self.producers = Producers(10**12)
+        self.producers = ProducerStates(10**12)
         self.sequences: dict[tuple[int, int], int] = {}
 
-    def append(self, who: Identity, sequence: int, value: object) -> None:
+    def append(self, who: ProducerIdAndEpoch, sequence: int, value: object) -> None:
         """Raises KafkaError for an old epoch or a gap; a duplicate is taken for written."""
         if self.producers.find_duplicate(who.producer_id, who.epoch, sequence, sequence) is not None:
             return
@@ -63,15 +60,13 @@ class DataPartition:
         self.producers.append(who.producer_id, who.epoch, sequence, sequence, offset, offset, 0, True)
         self.entries.append((who.producer_id, value))
 
-    def mark(self, order: SendMarkers) -> None:
+    def mark(self, order: TransactionMarkers) -> None:
         self.entries.append((order.producer_id, order.is_commit))
-        self.producers.end_transaction(order.producer_id, order.epoch, 0, 0)
+        self.producers.end_transaction(order.producer_id, order.producer_epoch, 0, 0)
 
-    def has_open_transaction(self, who: Identity) -> bool:
+    def has_open_transaction(self, who: ProducerIdAndEpoch) -> bool:
         producer = self.producers.by_id.get(who.producer_id)
-        return (
-            producer is not None and producer.epoch == who.epoch and who.producer_id in self.producers.open_transactions
-        )
+        return producer is not None and producer.epoch == who.epoch and who.producer_id in self.producers.ongoing_txns
 
     def committed(self) -> list[Any]:
         """What a read_committed consumer sees, in order."""
@@ -109,19 +104,23 @@ class SimulatedBroker:
     def _start(self) -> None:
         """As after a real start: machines are built from what the logs hold."""
         world = self.world
-        self.groups = GroupMachine(
-            self._group_settings, lambda pattern, catalog: frozenset({"in"}), lambda: self.catalog
-        )
-        self.transactions = TransactionMachine(self._timeouts)
+        self.groups = GroupCoordinator(self._group_settings, lambda _: None, lambda: self.catalog)
+        self.transactions = TransactionCoordinator(self._timeouts)
         for machine, log in ((self.groups, self.offsets_log), (self.transactions, self.transactions_log)):
             for header, record in log.records():
-                stamp = Stamp(header.producer_id, header.producer_epoch) if header.is_transactional else None
+                stamp = (
+                    TransactionalProducer(header.producer_id, header.producer_epoch)
+                    if header.is_transactional
+                    else None
+                )
                 if header.is_control and stamp is not None:
-                    machine.apply_marker(stamp, record.key[3] == 1)
+                    machine.replay_end_transaction_marker(stamp, record.key[3] == 1)
                 elif record.key is not None:
-                    machine.apply(record.key, record.value, stamp)
-        self.group_shard = Shard(self.offsets_log, self.groups, with_error, lambda: world.now_ms, lambda _: None)  # type: ignore[arg-type]
-        self.transaction_shard = Shard(
+                    machine.replay(record.key, record.value, stamp)
+        self.group_shard = CoordinatorContext(
+            self.offsets_log, self.groups, with_error, lambda: world.now_ms, lambda _: None
+        )  # type: ignore[arg-type]
+        self.transaction_shard = CoordinatorContext(
             self.transactions_log,  # type: ignore[arg-type]
             self.transactions,
             with_error,
@@ -129,8 +128,8 @@ class SimulatedBroker:
             self._take_orders,
         )
         for shard in (self.group_shard, self.transaction_shard):
-            for decision in shard.machine.loaded(world.now_ms):
-                shard.run(decision)
+            for decision in shard.machine.on_loaded(world.now_ms):
+                shard.execute(decision)
         self._take_orders(self.transaction_shard)
 
     def crash(self) -> None:
@@ -146,9 +145,10 @@ class SimulatedBroker:
         self.transactions_log.refuse(for_ms)
 
     def _tick(self) -> None:
+        check_metadata_count(self.groups)
         for shard in (self.group_shard, self.transaction_shard):
             for decision in shard.sweep() or ():
-                shard.run(decision)
+                shard.execute(decision)
             shard.tick()
         self.world.after(TICK_MS, self._tick)
 
@@ -158,20 +158,22 @@ class SimulatedBroker:
 
     # ---- requests: each answers through `answer`, at once or later, or never if the broker dies first
 
-    def ask_groups(self, decide: Callable[[GroupMachine, Any, int], Decision], answer: Callable[[Any], None]) -> None:
-        self.group_shard.run(decide(self.groups, self._of_this_life(answer), self.world.now_ms))
+    def ask_groups(
+        self, decide: Callable[[GroupCoordinator, Any, int], Decision], answer: Callable[[Any], None]
+    ) -> None:
+        self.group_shard.execute(decide(self.groups, self._of_this_life(answer), self.world.now_ms))
 
     def ask_transactions(
-        self, decide: Callable[[TransactionMachine, Any, int], Decision], answer: Callable[[Any], None]
+        self, decide: Callable[[TransactionCoordinator, Any, int], Decision], answer: Callable[[Any], None]
     ) -> None:
-        self.transaction_shard.run(decide(self.transactions, self._of_this_life(answer), self.world.now_ms))
+        self.transaction_shard.execute(decide(self.transactions, self._of_this_life(answer), self.world.now_ms))
 
     def _of_this_life(self, answer: Callable[[Any], None]) -> Callable[[Any], None]:
         life = self._life
         return lambda response: answer(response) if life == self._life else None
 
     def take_part(
-        self, transactional_id: str, who: Identity, place: tuple[str, int], answer: Callable[[Error], None]
+        self, transactional_id: str, who: ProducerIdAndEpoch, place: tuple[str, int], answer: Callable[[Error], None]
     ) -> None:
         """The rule of the produce path: a partition takes part in the transaction before its first batch."""
         if place in self.outputs and self.outputs[place].has_open_transaction(who):
@@ -187,7 +189,7 @@ class SimulatedBroker:
     def produce(
         self,
         transactional_id: str,
-        who: Identity,
+        who: ProducerIdAndEpoch,
         place: tuple[str, int],
         sequence: int,
         value: object,
@@ -211,41 +213,43 @@ class SimulatedBroker:
             commit = machine.offsets.get(group, "in", 0)
             value = commit.offset if commit is not None else 0
         decision = Decision(replies=[Reply(self._of_this_life(answer), value)], is_read=True)
-        self.group_shard.run(decision)
+        self.group_shard.execute(decision)
 
     # ---- markers
 
-    def _take_orders(self, shard: Shard[TransactionMachine]) -> None:
-        orders, shard.machine.to_send = shard.machine.to_send, []
+    def _take_orders(self, shard: CoordinatorContext[TransactionCoordinator]) -> None:
+        orders, shard.machine.pending_markers = shard.machine.pending_markers, []
         for order in orders:
             places = sorted(order.partitions)
             self.world.random.shuffle(places)
             self._send_later(order, places, self._life)
 
-    def _send_later(self, order: SendMarkers, left: list[tuple[str, int]], life: int) -> None:
+    def _send_later(self, order: TransactionMarkers, left: list[tuple[str, int]], life: int) -> None:
         self.world.after(self.world.random.randint(0, 60), lambda: self._send(order, left, life))
 
-    def _send(self, order: SendMarkers, left: list[tuple[str, int]], life: int) -> None:
+    def _send(self, order: TransactionMarkers, left: list[tuple[str, int]], life: int) -> None:
         """One marker after the other, each some time later; the next life sends them all again."""
         if life != self._life:
             return
         if not left:
-            decision = self.transactions.markers_written(
-                order.transactional_id, order.producer_id, order.epoch, self.world.now_ms
+            decision = self.transactions.complete_transaction(
+                order.transactional_id, order.producer_id, order.producer_epoch, self.world.now_ms
             )
-            self.transaction_shard.run(decision)
+            self.transaction_shard.execute(decision)
             return
         place, *rest = left
         self._mark(order, place)
         self._send_later(order, rest, life)
 
-    def _mark(self, order: SendMarkers, place: tuple[str, int]) -> None:
+    def _mark(self, order: TransactionMarkers, place: tuple[str, int]) -> None:
         self.world.tell(
-            f"marker {'commit' if order.is_commit else 'abort'} {order.producer_id}/{order.epoch} in {place}"
+            f"marker {'commit' if order.is_commit else 'abort'} {order.producer_id}/{order.producer_epoch} in {place}"
         )
         if place == GROUP_PLACE:
             append_marker(self.offsets_log, order, 0, self.world.now_ms)  # type: ignore[arg-type]
             self.offsets_log.replicate()  # a marker counts when it is replicated, and this one is waited for
-            self.groups.apply_marker(Stamp(order.producer_id, order.epoch), order.is_commit)
+            self.groups.replay_end_transaction_marker(
+                TransactionalProducer(order.producer_id, order.producer_epoch), order.is_commit
+            )
         else:
             self.outputs[place].mark(order)

@@ -13,7 +13,7 @@ from tests.simulation.members import GROUP, PARTITIONS, Ledger, Member, meddle_w
 from tests.simulation.world import Network, World
 
 from ottla.base.errors import Error
-from ottla.groups.classic_answers import Client
+from ottla.groups.classic_group import RequestClient
 from ottla.groups.settings import GroupSettings
 from ottla.protocol.messages.groups import (
     HeartbeatRequest,
@@ -24,7 +24,7 @@ from ottla.protocol.messages.groups import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,
 )
-from ottla.transactions.machine import TransactionSettings
+from ottla.transactions.transaction_coordinator import TransactionSettings
 
 SESSION_MS = 1_000
 JOIN_TIMEOUT_MS = 4_000
@@ -57,7 +57,7 @@ class ClassicMember(Member):
             fresh_id = f"{self.name}{ClassicMember._fresh}"
             self.broker.ask_groups(
                 lambda machine, reply_to, now_ms: machine.join(
-                    request, Client(self.name, "/"), fresh_id, reply_to, now_ms
+                    request, RequestClient(self.name, "/"), fresh_id, reply_to, now_ms
                 ),
                 answer,
             )

@@ -9,5 +9,5 @@ import pytest
 
 @pytest.fixture(autouse=True, scope="module")
 def nothing_of_others() -> None:
-    """Requests that earlier tests left unanswered complain when they are freed: not in the middle of a story."""
+    """Free unanswered requests of earlier tests now: freed in the middle of a run they would log errors there."""
     gc.collect()

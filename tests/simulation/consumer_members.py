@@ -1,7 +1,7 @@
 """Members of a group of the new protocol that come, go, stall and die, while the broker crashes and the topic grows.
 
 Promises: no two members that the coordinator takes for current hold the same partition; an acknowledged commit never
-goes back; no record below the committed offset was passed over; and in the end everything is given to somebody.
+goes back; no record below the committed offset was passed over; and in the end every partition is assigned.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from tests.simulation.members import GROUP, PARTITIONS, Ledger, Member, meddle_w
 from tests.simulation.world import Network, World
 
 from ottla.base.errors import Error
-from ottla.groups.classic_answers import Client
-from ottla.groups.settings import ConsumerTimes, GroupSettings
+from ottla.groups.classic_group import RequestClient
+from ottla.groups.settings import ConsumerGroupTimes, GroupSettings
 from ottla.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest, HeartbeatTopicPartitions
-from ottla.transactions.machine import TransactionSettings
+from ottla.transactions.transaction_coordinator import TransactionSettings
 
 TOPIC_ID = UUID(int=1)
 LEAVING = -1
@@ -52,7 +52,7 @@ class ConsumerMember(Member):
             )
             self.broker.ask_groups(
                 lambda machine, reply_to, now_ms: machine.consumer_heartbeat(
-                    request, Client(self.name, "/"), self.broker.catalog, reply_to, now_ms
+                    request, RequestClient(self.name, "/"), self.broker.catalog, reply_to, now_ms
                 ),
                 answer,
             )
@@ -111,18 +111,18 @@ def check_owners(world: World, broker: SimulatedBroker, members: list[ConsumerMe
     owner_of: dict[int, str] = {}
     for member in members:
         known = group.members.get(member.member_id) if group is not None else None
-        if member.is_dead or known is None or known.epoch != member.epoch:
+        if member.is_dead or known is None or known.member_epoch != member.epoch:
             continue
         for partition in member.owned:
             other = owner_of.setdefault(partition, member.member_id)
             problem = f"{other} and {member.member_id} both hold partition {partition}"
-            assert other == member.member_id, f"{problem}\n{world.story()}"
+            assert other == member.member_id, f"{problem}\n{world.report()}"
 
 
 def simulate(seed: int, duration_ms: int = 10_000) -> World:
     world = World(seed)
     network = Network(world, loss=0.04)
-    times = ConsumerTimes(session_timeout_ms=1_000, assignment_interval_ms=world.random.choice((0, 300)))
+    times = ConsumerGroupTimes(session_timeout_ms=1_000, assignment_interval_ms=world.random.choice((0, 300)))
     settings = GroupSettings(consumer_times=times)
     broker = SimulatedBroker(world, settings, TransactionSettings())
     broker.catalog.facts = broker.catalog.facts._replace(partition_count=PARTITIONS - 1)
@@ -153,6 +153,6 @@ def simulate(seed: int, duration_ms: int = 10_000) -> World:
     if survivors:
         held = sorted(index for member in survivors for index in member.owned)
         count = broker.catalog.facts.partition_count
-        assert held == list(range(count)), f"in the end {held} of {count} are held\n{world.story()}"
+        assert held == list(range(count)), f"in the end {held} of {count} are held\n{world.report()}"
     ledger.check_end(broker)
     return world

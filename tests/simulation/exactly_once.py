@@ -15,13 +15,13 @@ from tests.simulation.world import Network, World
 
 from ottla.base.errors import Error
 from ottla.groups.settings import GroupSettings
-from ottla.protocol.messages.transaction_steps import (
+from ottla.protocol.messages.transactions import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from ottla.transactions.machine import TransactionSettings
-from ottla.transactions.transaction import Identity
+from ottla.transactions.transaction import ProducerIdAndEpoch
+from ottla.transactions.transaction_coordinator import TransactionSettings
 
 ID = "t"
 GROUP = "g"
@@ -37,7 +37,7 @@ class Process:
         self.world = world
         self._network = network
         self._broker = broker
-        self.who: Identity | None = None
+        self.who: ProducerIdAndEpoch | None = None
         self.is_dead = False
         self._sequences: dict[tuple[str, int], int] = {}
         self._call = 0
@@ -86,14 +86,15 @@ class Process:
     def _init(self, answer: Callable[[Any], None]) -> None:
         fresh_id = self._broker.new_id()
         self._broker.ask_transactions(
-            lambda machine, reply_to, now_ms: machine.init_producer(ID, 2_000, None, fresh_id, reply_to, now_ms), answer
+            lambda machine, reply_to, now_ms: machine.init_producer_id(ID, 2_000, None, fresh_id, reply_to, now_ms),
+            answer,
         )
 
     def _on_init(self, response: Any) -> None:
         if response.error is not Error.NONE:
             self.world.after(30, self.live)
             return
-        self.who = Identity(response.producer_id, response.epoch)
+        self.who = ProducerIdAndEpoch(response.producer_id, response.epoch)
         self._sequences = {}
         self.world.tell(f"{self.name} is {self.who.producer_id}/{self.who.epoch}")
         self._ask(self._fetch_offset, self._on_offset)
@@ -132,7 +133,7 @@ class Process:
 
         self._ask(request, on_answer)
 
-    def _commit_offset(self, who: Identity, offset: int, answer: Callable[[Any], None]) -> None:
+    def _commit_offset(self, who: ProducerIdAndEpoch, offset: int, answer: Callable[[Any], None]) -> None:
         row = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
         request = TxnOffsetCommitRequest(
             transactional_id=ID,
@@ -147,16 +148,18 @@ class Process:
                 answer(error)
                 return
             self._broker.ask_groups(
-                lambda machine, reply_to, now_ms: machine.commit_in_transaction(request, {}, reply_to, now_ms),
+                lambda machine, reply_to, now_ms: machine.offset_manager.commit_transactional(
+                    request, {}, reply_to, now_ms
+                ),
                 lambda response: answer(Error(response.topics[0].partitions[0].error_code)),
             )
 
         self._broker.take_part(ID, who, GROUP_PLACE, commit)
 
-    def _ask_for_offset(self, who: Identity, end: int) -> None:
+    def _ask_for_offset(self, who: ProducerIdAndEpoch, end: int) -> None:
         self._ask(lambda answer: self._commit_offset(who, end, answer), lambda error: self._on_written(error, who, end))
 
-    def _on_written(self, error: Error, who: Identity, end: int) -> None:
+    def _on_written(self, error: Error, who: ProducerIdAndEpoch, end: int) -> None:
         if error is Error.CONCURRENT_TRANSACTIONS:
             self.world.after(20, lambda: self._ask_for_offset(who, end))
         elif error is not Error.NONE:
@@ -164,28 +167,29 @@ class Process:
         else:
             self._ask_for_end(who, self.world.chance(0.8))
 
-    def _ask_for_end(self, who: Identity, is_commit: bool) -> None:
+    def _ask_for_end(self, who: ProducerIdAndEpoch, is_commit: bool) -> None:
         self._ask(lambda answer: self._end(who, is_commit, answer), lambda ended: self._on_end(ended, who, is_commit))
 
-    def _end(self, who: Identity, is_commit: bool, answer: Callable[[Any], None]) -> None:
+    def _end(self, who: ProducerIdAndEpoch, is_commit: bool, answer: Callable[[Any], None]) -> None:
         self._broker.ask_transactions(
-            lambda machine, reply_to, now_ms: machine.end(ID, who, is_commit, 2, 0, reply_to, now_ms), answer
+            lambda machine, reply_to, now_ms: machine.end_transaction(ID, who, is_commit, 2, 0, reply_to, now_ms),
+            answer,
         )
 
-    def _on_end(self, ended: Any, who: Identity, is_commit: bool) -> None:
+    def _on_end(self, ended: Any, who: ProducerIdAndEpoch, is_commit: bool) -> None:
         if ended.error is Error.CONCURRENT_TRANSACTIONS:
             self.world.after(20, lambda: self._ask_for_end(who, is_commit))
         elif ended.error is not Error.NONE:
             self._start_over()
         else:
             self.world.tell(f"{self.name} {'committed' if is_commit else 'aborted'}")
-            self.who = Identity(ended.producer_id, ended.epoch)
+            self.who = ProducerIdAndEpoch(ended.producer_id, ended.epoch)
             self._sequences = {}
             self._ask(self._fetch_offset, self._on_offset)
 
 
 def simulate(seed: int, duration_ms: int = 12_000) -> World:
-    """Play one seed; raises AssertionError with the story when a promise is broken."""
+    """Play one seed; raises AssertionError with the report when a promise is broken."""
     world = World(seed)
     network = Network(world)
     broker = SimulatedBroker(world, GroupSettings(), TransactionSettings(abort_interval_ms=500))
@@ -223,12 +227,12 @@ def heal(world: World, network: Network, broker: SimulatedBroker, processes: lis
 
 
 def check(world: World, broker: SimulatedBroker) -> None:
-    story = world.story()
+    report = world.report()
     for place, partition in broker.outputs.items():
-        stuck = partition.producers.open_transactions
-        assert not stuck, f"{place} has a transaction that never ends: {stuck}\n{story}"
-    assert not broker.groups.offsets.is_pending(GROUP, "in", 0), f"an offset is pending for ever\n{story}"
+        stuck = partition.producers.ongoing_txns
+        assert not stuck, f"{place} has a transaction that never ends: {stuck}\n{report}"
+    assert not broker.groups.offsets.is_pending(GROUP, "in", 0), f"an offset is pending for ever\n{report}"
     commit = broker.groups.offsets.get(GROUP, "in", 0)
     taken = commit.offset if commit is not None else 0
     seen = sorted(value for partition in broker.outputs.values() for value in partition.committed())
-    assert seen == list(range(taken)), f"committed {taken}, but readers see {seen}\n{story}"
+    assert seen == list(range(taken)), f"committed {taken}, but readers see {seen}\n{report}"

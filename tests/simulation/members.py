@@ -27,7 +27,7 @@ class Ledger:
     def __init__(self, world: World) -> None:
         self._world = world
         self.seen: dict[int, set[int]] = {index: set() for index in range(PARTITIONS)}
-        self.acknowledged = dict.fromkeys(range(PARTITIONS), 0)  # by commits, and by answers to those who asked
+        self.acknowledged = dict.fromkeys(range(PARTITIONS), 0)  # by commits, and by answers to offset fetches
         self.given: dict[tuple[int, int], str] = {}  # (generation, partition) -> member
 
     def acknowledge(self, partition: int, offset: int) -> None:
@@ -35,12 +35,12 @@ class Ledger:
 
     def check_fetched(self, partition: int, offset: int, floor: int) -> None:
         problem = f"partition {partition} is committed up to {offset}, but {floor} was acknowledged before"
-        assert offset >= floor, f"{problem}\n{self._world.story()}"
+        assert offset >= floor, f"{problem}\n{self._world.report()}"
 
     def give(self, generation: int, partition: int, member_id: str) -> None:
         owner = self.given.setdefault((generation, partition), member_id)
         problem = f"generation {generation} gave partition {partition} to {owner} and to {member_id}"
-        assert owner == member_id, f"{problem}\n{self._world.story()}"
+        assert owner == member_id, f"{problem}\n{self._world.report()}"
 
     def check_end(self, broker: SimulatedBroker) -> None:
         for partition, acknowledged in self.acknowledged.items():
@@ -48,7 +48,7 @@ class Ledger:
             offset = commit.offset if commit is not None else 0
             self.check_fetched(partition, offset, acknowledged)
             unseen = [each for each in range(offset) if each not in self.seen[partition]]
-            assert not unseen, f"partition {partition}: {unseen} were passed over\n{self._world.story()}"
+            assert not unseen, f"partition {partition}: {unseen} were passed over\n{self._world.report()}"
 
 
 def meddle_with_group(
@@ -59,7 +59,7 @@ def meddle_with_group(
     end_ms: int,
     also: Callable[[float], None] = lambda _: None,
 ) -> None:
-    """Crashes of the broker, members that come and that die, again and again; `also` is told what else was drawn."""
+    """Crashes of the broker, members that join and die, again and again; `also` gets the other random choices."""
     if world.now_ms >= end_ms:
         return
     choice = world.random.random()
@@ -130,7 +130,7 @@ class Member:
         def request(answer: Callable[[Any], None]) -> None:
             commit = self.broker.groups.offsets.get(GROUP, "in", partition)
             value = commit.offset if commit is not None else 0
-            self.broker.group_shard.run(Decision(replies=[Reply(answer, value)], is_read=True))
+            self.broker.group_shard.execute(Decision(replies=[Reply(answer, value)], is_read=True))
 
         def checked(offset: int) -> None:
             self.ledger.check_fetched(partition, offset, floor)
@@ -156,7 +156,7 @@ class Member:
 
         self.ask(
             lambda answer: self.broker.ask_groups(
-                lambda machine, reply_to, now_ms: machine.commit(request, reply_to, now_ms), answer
+                lambda machine, reply_to, now_ms: machine.offset_manager.commit(request, reply_to, now_ms), answer
             ),
             answered,
             # A connection keeps its order: an old commit of a member does not come after its next one.

@@ -1,9 +1,9 @@
 """Greedy clients of a whole broker, in virtual time, under rules that come, change and go. A seed chooses everything.
 
 What must hold:
-1. Whoever shares a rule gets no more of it in any ten windows than 1.1 of what it says, and one request.
-2. Nobody is held up for ever: whoever sends is answered, however many share his rule.
-3. When all rules are gone everybody is answered at once.
+1. The clients of one rule use at most 1.1 times its rate in any ten windows, plus one request.
+2. No client is throttled for ever: each request is answered, however many clients share its rule.
+3. When all rules are gone every request is answered at once.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from tests.unit.broker.quota_stand import Asker, set_quotas
+from tests.unit.broker.whole_broker import WholeBroker, with_whole_broker
+
 from ottla.broker.handlers.table import APIS
 from ottla.quotas.entities import Entity
 from ottla.quotas.rules import levels
-from unit.broker.quota_stand import Asker, set_quotas
-from unit.broker.whole_broker import WholeBroker, with_whole_broker
 
 BYTES: Final = "producer_byte_rate"
 RATES: Final = (2_000.0, 10_000.0, 30_000.0)
@@ -83,7 +84,7 @@ class World:
             client.answers += 1
             client.answered_at = self._loop.time()
             is_limited = self._note(client)
-            await asyncio.sleep(0.01 if is_limited else 0.25)  # who has no rule would never end
+            await asyncio.sleep(0.01 if is_limited else 0.25)  # a client without a rule would never end
 
     def _note(self, client: Greedy) -> bool:
         """Whether some rule is about this client, which must have kept to it."""

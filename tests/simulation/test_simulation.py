@@ -29,7 +29,7 @@ def test_no_seed_of_many_breaks_a_promise(scenario: str) -> None:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_a_seed_tells_the_same_story_twice(scenario: str) -> None:
+def test_a_seed_gives_the_same_trace_twice(scenario: str) -> None:
     module = import_module(f"tests.simulation.{scenario}")
     assert module.simulate(7).hash == module.simulate(7).hash
     assert module.simulate(7).hash != module.simulate(8).hash

@@ -1,6 +1,6 @@
 """A world for coordinators: one thread of events, a clock that jumps, a log that can lose its tail, a bad network.
 
-Everything random comes from one generator that the seed makes, so a seed is a story that can be told again: `trace`
+Everything random comes from one generator that the seed makes, so a seed reproduces a run exactly: `trace`
 keeps its last lines, and its hash is the same in every run.
 """
 
@@ -57,14 +57,14 @@ class World:
             at_ms, _, event = heapq.heappop(self._queue)
             self.now_ms = max(self.now_ms, at_ms)
             event()
-            assert counts.failed == self._failed_before, "somebody failed at what it was told: the log says who"
+            assert counts.failed == self._failed_before, "a listener failed: the log says which one"
         self.now_ms = max(self.now_ms, end_ms)
 
     @property
     def hash(self) -> str:
         return self._digest.hexdigest()
 
-    def story(self) -> str:
+    def report(self) -> str:
         return "\n".join([f"seed {self.seed}", *self.trace])
 
 
@@ -101,22 +101,22 @@ class SimulatedPartition:
         self.log = SimpleNamespace(settings=TopicSettings())
         self.is_leader = True
         self._refuses_until_ms = 0
-        self.leader_epoch = self.leading_since = 0
+        self.leader_epoch = self.leader_since_epoch = 0
         self.batches: list[bytes] = []
         self.end_offset = 0
         self.high_watermark = 0
         self._waiting: list[tuple[int, Any]] = []
 
     @property
-    def has_too_few_in_sync(self) -> bool:
+    def is_under_min_isr(self) -> bool:
         return self._world.now_ms < self._refuses_until_ms
 
     def refuse(self, for_ms: int) -> None:
         self._refuses_until_ms = self._world.now_ms + for_ms
 
-    def append_own(self, batch: bytearray, _: int) -> int:
-        if self.has_too_few_in_sync:
-            raise KafkaError(Error.COORDINATOR_NOT_AVAILABLE)  # as clients are told
+    def append_as_coordinator(self, batch: bytearray, _: int) -> int:
+        if self.is_under_min_isr:
+            raise KafkaError(Error.COORDINATOR_NOT_AVAILABLE)  # as reported to clients
         self.batches.append(bytes(batch))
         self.end_offset += read_batch_header(batch, 0).record_count
         if self._world.chance(0.5):
@@ -134,7 +134,7 @@ class SimulatedPartition:
         self.high_watermark = self.end_offset
         waiting, self._waiting = self._waiting, []
         for _, each in waiting:
-            each.note()
+            each.complete_partition()
 
     def is_replicated(self, offset: int) -> bool:
         return self.high_watermark > offset
@@ -146,7 +146,7 @@ class SimulatedPartition:
         """What was not replicated is lost or not, from some batch on."""
         self._waiting = []
         self.leader_epoch += 1
-        self.leading_since = self.leader_epoch
+        self.leader_since_epoch = self.leader_epoch
         kept, count = [], 0
         for batch in self.batches:
             records = read_batch_header(batch, 0).record_count

@@ -1,4 +1,4 @@
-"""The documentation is true: what it names exists."""
+"""The links, files, tests, targets and examples that the documentation names exist."""
 
 import re
 import subprocess
@@ -11,8 +11,8 @@ from ottla.broker.handlers.table import APIS as TABLE
 from ottla.protocol.apis import APIS
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
-ROOMS = sorted(path.name for path in (ROOT / "src" / "ottla").iterdir() if path.is_dir() and path.name != "__pycache__")
+PAGES = sorted([ROOT / "README.md", ROOT / "README.zh-CN.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+PACKAGES = sorted(path.parent.name for path in (ROOT / "src" / "ottla").glob("*/__init__.py"))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
@@ -24,7 +24,7 @@ def test_every_link_leads_somewhere(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 def test_every_source_file_that_is_named_exists(page):
-    for name in re.findall(rf"(?<![\w/])(?:{'|'.join(ROOMS)})/[a-z0-9_/]+\.py\b", page.read_text()):
+    for name in re.findall(rf"(?<![\w/])(?:{'|'.join(PACKAGES)})/[a-z0-9_/]+\.py\b", page.read_text()):
         assert (ROOT / "src" / "ottla" / name).exists() or (ROOT / name).exists(), name
 
 
@@ -52,6 +52,26 @@ def test_every_python_example_imports_what_it_uses(page):
         assert found.returncode == 0, found.stdout + found.stderr
 
 
+@pytest.mark.parametrize(
+    ("english", "chinese"), [("README.md", "README.zh-CN.md"), ("docs/get-started.md", "docs/zh/get-started.md")]
+)
+def test_both_languages_have_the_same_commands(english, chinese):
+    blocks = [
+        re.findall(r"^```.*?^```", (ROOT / name).read_text(), re.DOTALL | re.MULTILINE) for name in (english, chinese)
+    ]
+    assert blocks[0] == blocks[1] != []
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 130
+
+
+def test_every_page_is_in_the_index():
+    index = (ROOT / "docs" / "README.md").read_text()
+    pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")} - {"README.md"}
+    assert pages <= set(re.findall(r"\]\(([^)#]+)", index))
+
+
 def test_every_row_of_the_feature_list_is_on_its_page():
     rows = re.findall(r"^\| (F?\d+) \|", (ROOT / "docs" / "features.md").read_text(), re.MULTILINE)
     assert rows == [*map(str, range(1, 121)), *(f"F{number}" for number in range(1, 21))]
@@ -59,5 +79,5 @@ def test_every_row_of_the_feature_list_is_on_its_page():
 
 def test_every_api_that_is_served_is_in_the_changelog():
     changelog = (ROOT / "CHANGELOG.md").read_text()
-    for key in (row.key for row in TABLE if not row.is_between_brokers):
+    for key in (row.key for row in TABLE if not row.is_inter_broker):
         assert APIS[key].name in changelog

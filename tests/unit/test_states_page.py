@@ -1,6 +1,6 @@
-"""The page about states is drawn from the tables that the code asserts.
+"""The page about states is generated from the tables that the code asserts.
 
-`OTTLA_WRITE_STATES=1 pytest tests/unit/test_states_page.py` draws it anew.
+`OTTLA_WRITE_STATES=1 pytest tests/unit/test_states_page.py` rewrites it.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from pathlib import Path
 import pytest
 
 from ottla.groups import classic_group, consumer_group
-from ottla.network import peer_state
+from ottla.network import peer
 from ottla.transactions import transaction
 
 PAGE = Path(__file__).parents[2] / "docs" / "states.md"
 HEAD = """# States
 
-What the pure machines and the outgoing connections go through, drawn from the tables in the code
-(tests/unit/test_states_page.py); an arrow that is missing here is refused there, with an assertion.
+This page shows the state machines of the code, generated from its tables (tests/unit/test_states_page.py). A transition
+that is missing here fails an assertion.
 """
 CLASSIC = """
 ## Classic groups
 
-`groups/classic_group.py`. In memory only: the log keeps what a generation has agreed on.
+`groups/classic_group.py`. In memory only: the log keeps the result of a generation.
 """
 MEMBERS = """
 ## Members of new groups
 
-`groups/consumer_group.py` (KIP-848). Any state may follow any, because a new target may ask anything of anybody. What
-differs is the epoch: whoever has to give something up keeps the one that it has until that is done.
+`groups/consumer_group.py` (KIP-848). Every transition is possible, because a new target may require any change. The
+states differ in the epoch: a member that must give up partitions keeps its epoch until then.
 
 | State | Epoch |
 |---|---|
@@ -39,29 +39,29 @@ differs is the epoch: whoever has to give something up keeps the one that it has
 TRANSACTIONS = """
 ## Transactions
 
-`transactions/transaction.py`. Every arrow is a record in `__transaction_state`. Two more states exist in Kafka's memory
-only and are never written.
+`transactions/transaction.py`. Every transition is a record in `__transaction_state`. Two more states exist only in
+Kafka's memory and are never written.
 """
 PEERS = """
 ## Connections to other brokers
 
-`network/peer_state.py`. A lost connection is idle again, and made anew with the next call.
+`network/peer.py`. A lost connection becomes idle, and is opened again by the next call.
 """
 Table = Mapping[Enum, set[Enum]]
 
 
-def test_the_page_is_drawn_from_the_tables() -> None:
+def test_the_page_matches_the_tables() -> None:
     page = "".join(
         [
             HEAD,
             CLASSIC,
-            drawn(classic_group.LEADS_TO, classic_group.State.EMPTY),
+            drawn(classic_group.VALID_TRANSITIONS, classic_group.ClassicGroupState.EMPTY),
             MEMBERS,
             *(f"| {state.name} | {epoch(state)} |\n" for state in consumer_group.MemberState),
             TRANSACTIONS,
-            drawn(transaction.LEADS_TO, transaction.State.EMPTY),
+            drawn(transaction.VALID_TRANSITIONS, transaction.TransactionState.EMPTY),
             PEERS,
-            drawn(peer_state.LEADS_TO, peer_state.PeerState.IDLE),
+            drawn(peer.TRANSITIONS, peer.PeerState.IDLE),
         ]
     )
     if os.environ.get("OTTLA_WRITE_STATES"):
@@ -69,9 +69,12 @@ def test_the_page_is_drawn_from_the_tables() -> None:
     assert PAGE.read_text() == page
 
 
-@pytest.mark.parametrize("module", [classic_group, transaction, peer_state], ids=lambda module: module.__name__)
-def test_tables_are_whole_and_nobody_is_out_of_reach(module: object) -> None:
-    table: Table = module.LEADS_TO  # type: ignore[attr-defined]
+@pytest.mark.parametrize(
+    "table",
+    [classic_group.VALID_TRANSITIONS, transaction.VALID_TRANSITIONS, peer.TRANSITIONS],
+    ids=["classic_group", "transaction", "peer"],
+)
+def test_tables_are_complete_and_every_state_is_reachable(table: Table) -> None:
     first = next(iter(table))
     assert set(table) == set(type(first))
     reached, queue = {first}, [first]
@@ -89,4 +92,4 @@ def drawn(table: Table, first: Enum) -> str:
 
 
 def epoch(state: consumer_group.MemberState) -> str:
-    return "that of the target" if state in consumer_group.HAS_TARGET_EPOCH else "the one that it had"
+    return "that of the target" if state in consumer_group.STATES_AT_TARGET_EPOCH else "the previous one"

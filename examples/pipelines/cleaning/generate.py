@@ -1,4 +1,4 @@
-"""Sign-ups as three older programs write them: CSV, with spaces, odd spellings, and fields that cannot be right.
+"""Sign-ups as three older programs write them: CSV, with spaces, odd spellings, and invalid fields.
 
 python generate.py --count 5000        # to the topic sign-ups-raw
 python generate.py --expect            # what must come out
@@ -11,15 +11,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ottla.pipelines.demo.generating import Plan, Record, run_generator
+from ottla.pipelines.demo.generator import GeneratorSettings, Record, run_generator
 
 COUNTRIES = ("DE", "FR", "US", "JP")
 AGE_MAX = 130
 
 
-def sign_ups(plan: Plan) -> Iterator[Record]:
+def sign_ups(plan: GeneratorSettings) -> Iterator[Record]:
     """id, mail, country, age"""
-    chance = plan.chance()
+    chance = plan.random_generator()
     number = 0
     while True:
         number += 1
@@ -35,7 +35,7 @@ def sign_ups(plan: Plan) -> Iterator[Record]:
 
 
 def expected(records: Iterable[Record]) -> dict[str, Any]:
-    """Sign-ups by country, lines that cannot be read, and those that break a rule."""
+    """Sign-ups by country, unreadable lines, and lines that break a rule."""
     countries: Counter[str] = Counter()
     unreadable = broken = 0
     for record in records:

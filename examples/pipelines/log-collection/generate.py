@@ -14,16 +14,16 @@ from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
-from ottla.pipelines.demo.generating import Plan, Record, run_generator
+from ottla.pipelines.demo.generator import GeneratorSettings, Record, run_generator
 
 PATHS = ("/", "/index.html", "/news", "/images/logo.png", "/api/orders?page=2", "/search?q=tea+pot", "/old-page")
 BROWSERS = ("Mozilla/5.0 (X11; Linux x86_64)", "curl/8.5.0", "Mozilla/5.0 (iPhone; CPU iPhone OS 18_0 like Mac OS X)")
 LINE = re.compile(r'(\S+) \S+ (\S+) \[([^\]]+)\] "([A-Z]+) (\S+) HTTP/[\d.]+" (\d{3}) (\d+|-) "([^"]*)" "([^"]*)"')
 
 
-def lines(plan: Plan) -> Iterator[Record]:
-    """One request after the other; from the third minute on the server has a bad minute now and then."""
-    chance = plan.chance()
+def lines(plan: GeneratorSettings) -> Iterator[Record]:
+    """One request after the other; from the third minute on the server has a bad minute from time to time."""
+    chance = plan.random_generator()
     now_ms = float(plan.start_ms)
     while True:
         now_ms += chance.expovariate(plan.rate / 1000)

@@ -1,4 +1,4 @@
-"""Orders of a shop whose program sends again whatever was not confirmed: the same order comes once, twice or thrice.
+"""Orders of a shop whose producer repeats unconfirmed orders: the same order arrives once, twice or three times.
 
 python generate.py --count 5000        # to the topic orders
 python generate.py --expect            # what must be in the table
@@ -14,12 +14,12 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from ottla.pipelines.demo.generating import Plan, Record, run_generator
+from ottla.pipelines.demo.generator import GeneratorSettings, Record, run_generator
 
 
-def orders(plan: Plan) -> Iterator[Record]:
+def orders(plan: GeneratorSettings) -> Iterator[Record]:
     """Every tenth order is sent again within ten seconds."""
-    chance = plan.chance()
+    chance = plan.random_generator()
     waiting: list[tuple[int, int, Record]] = []
     now_ms = float(plan.start_ms)
     number = 0
@@ -42,7 +42,7 @@ def orders(plan: Plan) -> Iterator[Record]:
 
 
 def expected(records: Iterable[Record]) -> dict[str, Any]:
-    """Each order once, whatever came how often."""
+    """Each order once, regardless of repetitions."""
     found = {}
     count = 0
     for record in records:

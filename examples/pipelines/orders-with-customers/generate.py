@@ -1,4 +1,4 @@
-"""Customers, most of whom move to another country some day: the newest record of each says where they are.
+"""Customers, most of whom move to another country later: the newest record of each has the current one.
 
 python generate.py --count 200                     # to the topic customers
 python ../orders-to-postgres/generate.py           # their orders
@@ -12,15 +12,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ottla.pipelines.demo.generating import Plan, Record, run_generator
+from ottla.pipelines.demo.generator import GeneratorSettings, Record, run_generator
 
 COUNTRIES = ("DE", "FR", "US", "JP")
-CUSTOMERS = 70  # ten more have orders: nobody knows them
+CUSTOMERS = 70  # ten more have orders, but no customer record
 
 
-def customers(plan: Plan) -> Iterator[Record]:
-    """Everybody once, then moves."""
-    chance = plan.chance()
+def customers(plan: GeneratorSettings) -> Iterator[Record]:
+    """Every customer once, then moves."""
+    chance = plan.random_generator()
     number = 0
     while True:
         number += 1
@@ -30,7 +30,7 @@ def customers(plan: Plan) -> Iterator[Record]:
 
 
 def expected(records: Iterable[Record]) -> dict[str, Any]:
-    """Where they are now."""
+    """The current countries."""
     newest = {}
     for record in records:
         customer = json.loads(record.value or b"{}")

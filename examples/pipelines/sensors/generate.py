@@ -13,17 +13,17 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from ottla.pipelines.demo.generating import Plan, Record, run_generator
+from ottla.pipelines.demo.generator import GeneratorSettings, Record, run_generator
 
 SENSORS = tuple(f"sensor-{number:02d}" for number in range(1, 11))
 SPIKE_SHARE = 1 / 500
 SPIKE = 15.0  # degrees, where noise is 0.2
-QUIET_READINGS = 50  # of each sensor, before its first fault: whoever looks for faults must know what is usual
+QUIET_READINGS = 50  # of each sensor, before its first fault: anomaly detection needs a baseline
 
 
-def readings(plan: Plan) -> Iterator[Record]:
-    """Sensors in turn; about one reading in 500 is a spike, one in 200 is no number."""
-    chance = plan.chance()
+def readings(plan: GeneratorSettings) -> Iterator[Record]:
+    """Sensors in turn; about one reading in 500 is a spike, one in 200 is not a number."""
+    chance = plan.random_generator()
     base = {sensor: chance.uniform(18, 24) for sensor in SENSORS}
     number = 0
     while True:

@@ -1,10 +1,10 @@
-"""What people do on a web site, as events: the data of `ottla demo`, to send yourself.
+"""Visitor activity of a web site as events: the data of `ottla demo`, to send yourself.
 
     python generate.py --count 20000       # to the topic site-activity, as fast as possible, the same each time
     python generate.py --rate 100          # live, until Ctrl-C
     python generate.py --expect            # what the pipeline must find in the first 20,000
 
-The events themselves are made by ottla.pipelines.demo.visitors; here is the same analysis without Spark.
+The events themselves are made by ottla.pipelines.demo.site; here is the same analysis without Spark.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from datetime import UTC, datetime
 from itertools import permutations
 from typing import Any
 
-from ottla.pipelines.demo.generating import Record, run_generator
-from ottla.pipelines.demo.visitors import visits
+from ottla.pipelines.demo.generator import Record, run_generator
+from ottla.pipelines.demo.site import visits
 
 REQUIRED = {"id": str, "at": str, "user": str, "page": str, "ms": (int, float)}
 HOT = 5
@@ -27,7 +27,7 @@ CONFIDENCE = 0.6  # share of the baskets with the first thing that hold the seco
 
 
 def expected(records: Iterable[Record]) -> dict[str, Any]:
-    """All numbers that the pipeline must give, in plain Python."""
+    """All figures that the pipeline must produce, in plain Python."""
     count = readable = 0
     events: dict[str, dict[str, Any]] = {}
     for record in records:
@@ -68,7 +68,7 @@ def hottest(viewed: list[dict[str, Any]]) -> list[tuple[str, int]]:
 
 
 def rules(bought: list[dict[str, Any]]) -> list[list[object]]:
-    """Who buys the first also buys the second: in how many baskets, and in what share of those with the first."""
+    """Baskets with the first item that also contain the second: their number, and their share."""
     by_session: dict[str, set[str]] = {}
     for event in bought:
         by_session.setdefault(event["session"], set()).add(event["item"])

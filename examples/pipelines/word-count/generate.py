@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import Any
 
-from ottla.pipelines.demo.generating import Plan, Record, run_generator
+from ottla.pipelines.demo.generator import GeneratorSettings, Record, run_generator
 
 WORDS = (
     "the",
@@ -33,9 +33,9 @@ WORDS = (
 WEIGHTS = list(accumulate(1 / rank for rank in range(1, len(WORDS) + 1)))
 
 
-def lines(plan: Plan) -> Iterator[Record]:
+def lines(plan: GeneratorSettings) -> Iterator[Record]:
     """A few words each, some of them often."""
-    chance = plan.chance()
+    chance = plan.random_generator()
     number = 0
     while True:
         number += 1

@@ -1,4 +1,4 @@
-"""Words of the audit trail: what it tells of, and how a list of that is read. Pure."""
+"""Event names of the audit trail, and the parser for lists of event patterns. Pure."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ DENIED: Final = "denied"
 LOST: Final = "audit.lost"  # events that could not be written
 
 EVENTS: Final = {
-    LOGIN: "somebody has logged in, with SASL or a certificate",
+    LOGIN: "a client has logged in, with SASL or a certificate",
     LOGIN_FAILED: "a login with SASL, or a handshake of TLS, has failed",
     DENIED: "an access rule, or the lack of one, has refused something",
-    "topic.create": "a topic was created, also because somebody asked for its metadata",
+    "topic.create": "a topic was created, also automatically by a metadata request",
     "topic.delete": "a topic was deleted",
     "topic.partitions": "a topic got more partitions",
     "records.delete": "records below an offset were deleted",
@@ -30,27 +30,27 @@ EVENTS: Final = {
     "token.renew": "a delegation token was renewed",
     "token.expire": "a delegation token was ended, or its end was moved",
     "reassignment.alter": "replicas were moved to other brokers, or such a move was cancelled",
-    "leader.elect": "partitions got another leader because somebody asked for it",
+    "leader.elect": "partitions got another leader on request",
     "log.dir.alter": "replicas were moved to another folder of their broker",
     "group.delete": "a consumer group was deleted",
-    "group.offsets.alter": "offsets of a consumer group were set by somebody who is no member of it",
+    "group.offsets.alter": "offsets of a consumer group were set by a client that is not a member",
     "group.offsets.delete": "offsets of a consumer group were deleted",
     "transaction.abort": "an administrator has ended a transaction that hung",
     "feature.update": "a feature of the cluster got another level",
-    "broker.unregister": "somebody wanted a broker to be forgotten",
+    "broker.unregister": "a broker was unregistered on request",
     LOST: "events that could not be written: how many",
 }
 
 
-def chosen(patterns: Iterable[str]) -> frozenset[str]:
-    """The events that a list of names and patterns (`topic.*`) stands for."""
+def select_events(patterns: Iterable[str]) -> frozenset[str]:
+    """The events that a list of names and patterns (`topic.*`) matches."""
     wanted = tuple(patterns)
     return frozenset(event for event in EVENTS if any(fnmatchcase(event, pattern) for pattern in wanted))
 
 
 def unknown_event(patterns: Iterable[str]) -> str | None:
-    """The first pattern that stands for nothing."""
-    return next((pattern for pattern in patterns if not chosen([pattern])), None)
+    """The first pattern that matches no event, or None."""
+    return next((pattern for pattern in patterns if not select_events([pattern])), None)
 
 
 def events_problem(name: str, value: object) -> str | None:

@@ -1,11 +1,11 @@
-"""Which broker is meant where nobody names one: that of the environment, else the one that `ottla up` starts."""
+"""The default bootstrap server: the one in the environment, else the broker that `ottla up` starts."""
 
 from __future__ import annotations
 
 import os
 from typing import Final
 
-BOOTSTRAP_VARIABLE: Final = "OTTLA_BOOTSTRAP_SERVER"  # for those who do not want to write it each time
+BOOTSTRAP_VARIABLE: Final = "OTTLA_BOOTSTRAP_SERVER"  # the default of --bootstrap-server
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 
 

@@ -1,6 +1,6 @@
-"""What broker settings must be among themselves, after each of them is right alone. Kafka's sentences where it has one.
+"""Checks across broker settings, after each value is valid by itself. The messages are Kafka's where Kafka has one.
 
-Each check returns what is wrong, or None; the first that finds something stops the start or the change.
+Each check returns a problem or None. The first problem stops the start or the change.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from ottla.base.listener_keys import acts_on_listener, split_listener_key, without_mechanism
-from ottla.base.listeners import LOOPBACK, Listener
+from ottla.base.listeners import LOOPBACK, Listener, is_listener_key, split_listener_key, without_mechanism
 from ottla.base.setting_types import BadValueError, parse_int
 
 if TYPE_CHECKING:
@@ -20,14 +19,14 @@ CLEANER_BUFFER_BYTES_MIN: Final = 1024 * 1024
 ALL_FOLDERS: Final = "*"  # in cordoned.log.dirs
 COMPRESSION_CODECS: Final = range(5)
 _HOST: Final = r"[0-9a-zA-Z\-%._:]+"
-CLUSTER_CURE: Final = (
+CLUSTER_ADVICE: Final = (
     "a cluster needs ZooKeeper: leave out process.roles and controller.quorum.*, and set zookeeper.connect; "
     "to run one broker name this node alone"
 )
 
 
 class RequirementError(BadValueError):
-    """Settings that do not go together; Kafka puts "requirement failed" before the sentence."""
+    """Settings that conflict; Kafka puts "requirement failed" before the message."""
 
 
 def check_broker_settings(settings: BrokerSettings) -> None:
@@ -37,7 +36,7 @@ def check_broker_settings(settings: BrokerSettings) -> None:
 
 
 def broker_problems(settings: BrokerSettings) -> list[str]:
-    """Values that do not go together, or are missing; each once, though several checks may be hindered by it."""
+    """Values that conflict or are missing. Each is listed once, even if several checks fail because of it."""
     return list(dict.fromkeys(map(str, _problems(settings))))
 
 
@@ -53,7 +52,7 @@ def _problems(settings: BrokerSettings) -> Iterator[BadValueError]:
     ):
         try:
             problem = find_problem(settings)
-        except BadValueError as bad:  # a value that is wrong alone: Kafka says so without more words
+        except BadValueError as bad:  # the value is invalid by itself: Kafka reports only that
             yield bad
         else:
             if problem is not None:
@@ -61,14 +60,14 @@ def _problems(settings: BrokerSettings) -> Iterator[BadValueError]:
 
 
 def broker_warnings(settings: BrokerSettings) -> list[str]:
-    """What is allowed but doubtful."""
+    """Settings that are allowed but risky."""
     found = [type(settings).advertised_listeners.host_warning(settings)]
-    unguarded = [listener for listener in settings.listeners if not _asks_who(settings, listener)]
+    unguarded = [listener for listener in settings.listeners if not _requires_authentication(settings, listener)]
     open_to_all = [str(listener) for listener in unguarded if not is_loopback(listener.host)]
     if open_to_all:
         found.append(
-            f"{', '.join(open_to_all)}: everybody who can reach this machine can read and write, without a password; "
-            f"listen on {LOOPBACK} to keep it to this machine"
+            f"{', '.join(open_to_all)}: every client with access to this machine can read and write, without a "
+            f"password; listen on {LOOPBACK} to keep it to this machine"
         )
     found.extend(_login_warnings(settings))
     found.extend(_listener_key_warnings(settings))
@@ -96,13 +95,13 @@ def _listener_key_warnings(settings: BrokerSettings) -> Iterator[str]:
             continue
         if key.listener not in names:
             yield f"{name}: has no effect: no listener is called {key.listener} (written small)"
-        elif not acts_on_listener(key.base):
+        elif not is_listener_key(key.base):
             declared = settings.keys.get(without_mechanism(key.base))
-            reason = declared.unused if declared is not None else None
+            reason = declared.unused_reason if declared is not None else None
             yield f"{name}: has no effect, because {reason or 'all listeners share this setting'}"
 
 
-def _asks_who(settings: BrokerSettings, listener: Listener) -> bool:
+def _requires_authentication(settings: BrokerSettings, listener: Listener) -> bool:
     if listener.protocol == "SSL":
         return bool(settings.of_listener(listener.name, "ssl.client.auth") == "required")
     return listener.protocol.startswith("SASL_")
@@ -113,7 +112,7 @@ def is_loopback(host: str) -> bool:
 
 
 def parse_connection_overrides(text: str) -> dict[str, int]:
-    """`max.connections.per.ip.overrides`: hosts to numbers of connections."""
+    """`max.connections.per.ip.overrides`: connection limits by host."""
     overrides: dict[str, int] = {}
     for item in filter(None, (item.strip() for item in text.split(","))):
         host, separator, number = item.rpartition(":")
@@ -155,9 +154,9 @@ def _role_problem(settings: BrokerSettings) -> str | None:
             "that shares it: set only one of them"
         )
     if roles and "broker" not in roles:
-        return f"process.roles=controller asks for a node that only controls, and {CLUSTER_CURE}"
+        return f"process.roles=controller asks for a node that only controls, and {CLUSTER_ADVICE}"
     if len(settings.controller_quorum_voters) > 1 or len(settings.controller_quorum_bootstrap_servers) > 1:
-        return f"controller.quorum.* names several nodes, and {CLUSTER_CURE}"
+        return f"controller.quorum.* names several nodes, and {CLUSTER_ADVICE}"
     for voter in settings.controller_quorum_voters:
         voter_id, at, address = voter.partition("@")
         if not at or not voter_id.strip().isdecimal() or not address.rpartition(":")[2].isdecimal():
@@ -166,7 +165,7 @@ def _role_problem(settings: BrokerSettings) -> str | None:
                 "Each entry should be in the form `{id}@{host}:{port}`."
             )
         if int(voter_id) != settings.node_id:
-            return f"controller.quorum.voters={voter} is another node than {settings.node_id}, and {CLUSTER_CURE}"
+            return f"controller.quorum.voters={voter} is another node than {settings.node_id}, and {CLUSTER_ADVICE}"
     return None
 
 

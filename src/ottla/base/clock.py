@@ -1,4 +1,4 @@
-"""Time as an argument: everything that needs the time is handed a Clock, so that tests can hold it still."""
+"""The Clock interface: code that needs the time takes a Clock, so that tests can control it."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Environment variables as settings, by the rules of Kafka's container images.
 
 KAFKA_LOG_RETENTION_HOURS is log.retention.hours: one underscore is a dot, two are an underscore, three are a hyphen
-(apache/kafka). KAFKA_CFG_LOG_RETENTION_HOURS is the same key (Bitnami) and wins over the former.
+(apache/kafka). KAFKA_CFG_LOG_RETENTION_HOURS is the same key (Bitnami) and takes precedence.
 
-Rule 1: only a name that is a key becomes one. KAFKA_HOME and its like are everywhere; they change nothing.
+Rule 1: only a name that is a key is used. Variables such as KAFKA_HOME are common and have no effect.
 Rule 2: an empty variable counts as not set, as `${VARIABLE:-}` in a compose file means it.
 """
 
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 PREFIX: Final = "KAFKA_"
 LONGER_PREFIX: Final = "KAFKA_CFG_"
-# What Kafka's start scripts and images read for themselves; nothing of it is a setting of the broker.
+# Variables of Kafka's start scripts and images that are no broker settings.
 NOT_SETTINGS: Final = frozenset(
     {
         "KAFKA_CFG_CLUSTER_ID",
@@ -40,22 +40,22 @@ NOT_SETTINGS: Final = frozenset(
         "KAFKA_VERSION",
     }
 )
-# Kubernetes gives these to every container beside a service that is called kafka.
+# Kubernetes sets these in every container when a service is called kafka.
 KUBERNETES_PREFIXES: Final = ("KAFKA_SERVICE_", "KAFKA_PORT_")
 KUBERNETES_ADDRESS: Final = "tcp://"
-# Variables with names of their own; of two for the same key the later one wins. Kafka's start script reads the first.
+# Variables with names of their own; the last one of a key wins. Kafka's start script reads the first.
 SCRIPT_ALIASES: Final = {"JMX_PORT": "ottla.metrics.port"}
 IMAGE_ALIASES: Final = {
     **SCRIPT_ALIASES,
     "KAFKA_JMX_PORT": "ottla.metrics.port",
     "KAFKA_LOG4J_ROOT_LOGLEVEL": "ottla.log.level",
 }
-# Bitnami's rule has no way to write an underscore, and these two names need one.
+# Bitnami's rule cannot express an underscore, and these two names need one.
 UNDERSCORED: Final = {"sasl.ssl": "sasl_ssl", "sasl.plaintext": "sasl_plaintext"}
 
 
 class EnvironmentSetting(NamedTuple):
-    """A key with the value and the name of the variable that it came from."""
+    """A key with its value and the variable that it came from."""
 
     name: str
     value: str
@@ -63,7 +63,7 @@ class EnvironmentSetting(NamedTuple):
 
 
 def settings_of_container(environment: Mapping[str, str]) -> list[EnvironmentSetting]:
-    """Every variable that has the form of a setting; a later one of the same key wins."""
+    """Every variable that has the form of a setting; the last one of a key wins."""
     found = [
         EnvironmentSetting(key_of_variable(variable), value, variable)
         for variable, value in environment.items()
@@ -74,7 +74,7 @@ def settings_of_container(environment: Mapping[str, str]) -> list[EnvironmentSet
 
 
 def settings_of_script(environment: Mapping[str, str]) -> list[EnvironmentSetting]:
-    """What Kafka's own start script takes from the environment, outside of any container."""
+    """The variables that Kafka's start script reads, outside of containers."""
     return _aliased(environment, SCRIPT_ALIASES)
 
 
@@ -87,9 +87,9 @@ def _aliased(environment: Mapping[str, str], aliases: Mapping[str, str]) -> list
 
 
 def key_of_variable(variable: str) -> str:
-    """The key that a variable stands for."""
+    """The key that a variable sets."""
     prefix = LONGER_PREFIX if variable.startswith(LONGER_PREFIX) else PREFIX
-    # The order matters: three dots are a hyphen before two of them are an underscore.
+    # The order matters: replace three dots by a hyphen before two dots by an underscore.
     key = variable[len(prefix) :].lower().replace("_", ".").replace("...", "-").replace("..", "_")
     if prefix == LONGER_PREFIX and key.startswith("listener.name."):
         for dotted, underscored in UNDERSCORED.items():

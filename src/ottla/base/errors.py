@@ -1,4 +1,4 @@
-"""Kafka's error codes, and the one exception that carries them through the broker."""
+"""Kafka's error codes, and the exception that carries them through the broker."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Error(IntEnum):
-    """Every error code a Kafka client knows, under the name that Kafka gives it."""
+    """Every error code that a Kafka client knows, by Kafka's name."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -146,7 +146,7 @@ class Error(IntEnum):
 
 
 class KafkaError(Exception):
-    """What a client did wrong, or what we cannot do for it, as a code on the wire and a sentence for a person."""
+    """An error of a client or of the broker: an error code for the wire and a message."""
 
     def __init__(self, error: Error, message: str | None = None) -> None:
         super().__init__(message or error.name)

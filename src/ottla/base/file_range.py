@@ -1,4 +1,4 @@
-"""A piece of a file on its way to a socket, or anywhere else that reads it later."""
+"""A range of a file that is sent to a socket, or read later by other code."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class RangeOwner(Protocol):
-    """What a range borrows its file descriptor from; it may not close the file while ranges are out."""
+    """The owner of a range's file descriptor; it must not close the file while ranges are in use."""
 
     def release_range(self) -> None: ...
 
@@ -14,8 +14,8 @@ class RangeOwner(Protocol):
 class FileRange:
     """`length` bytes of `descriptor` from `position` on.
 
-    Holds one counted reference to its owner, so that closing and deleting the file wait for it.
-    Whoever takes the range must call release() exactly once.
+    A range holds one counted reference to its owner, so that closing and deleting the file wait for it. The consumer of
+    the range must call release() exactly once.
     """
 
     __slots__ = ("cut_bytes", "descriptor", "length", "owner", "position")
@@ -25,7 +25,7 @@ class FileRange:
         self.descriptor = descriptor
         self.position = position
         self.length = length
-        self.cut_bytes = 0  # that are there and were wanted, too, but are only a piece of something
+        self.cut_bytes = 0  # bytes that were requested and exist, but would cut a batch: they are left out
 
     def __len__(self) -> int:
         return self.length

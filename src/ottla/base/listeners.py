@@ -1,6 +1,12 @@
-"""Listeners: the texts of `listeners`, `advertised.listeners` and the protocol map, under Kafka's rules.
+"""Parsing of `listeners`, `advertised.listeners` and the protocol map, by Kafka's rules.
 
-Pure but for own_host_name(). What is wrong raises BadValueError with Kafka's sentence.
+Pure but for own_host_name(). Errors raise BadValueError with Kafka's message.
+
+Settings of single listeners: `listener.name.internal.max.connections=50`.
+
+The listener's name is in lower case. SASL keys may also have a mechanism prefix, in lower case:
+`listener.name.internal.plain.sasl.jaas.config`. All can be changed while the broker runs; SASL and TLS keys only per
+broker.
 """
 
 from __future__ import annotations
@@ -22,7 +28,7 @@ _ENDPOINT: Final = r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)"
 
 
 class Listener(NamedTuple):
-    """One address of the broker; an empty host stands for all of the machine's interfaces."""
+    """One address of the broker; an empty host means all of the machine's interfaces."""
 
     name: str
     host: str
@@ -35,7 +41,7 @@ class Listener(NamedTuple):
 
 
 def parse_protocol_map(text: str) -> dict[str, str]:
-    """`listener.security.protocol.map`: listener names to security protocols."""
+    """`listener.security.protocol.map`: security protocols by listener name."""
     protocols: dict[str, str] = {}
     for item in filter(None, map(trim, text.split(","))):
         name, separator, protocol = item.rpartition(":")
@@ -67,7 +73,7 @@ def parse_listeners(
 
 
 def advertised_problem(advertised: Iterable[Listener], bound: Iterable[Listener]) -> str | None:
-    """What Kafka says about listeners that clients could not use."""
+    """Kafka's message about listeners that clients could not connect to, or None."""
     names = [listener.name for listener in bound]
     for listener in advertised:
         if listener.host == ALL_INTERFACES:
@@ -86,7 +92,7 @@ def advertised_problem(advertised: Iterable[Listener], bound: Iterable[Listener]
 
 @cache
 def own_host_name() -> tuple[str, str | None]:
-    """The name that clients can find this machine by, and a warning if it has none that resolves."""
+    """The host name by which clients can reach this machine, and a warning if none resolves."""
     import socket  # noqa: PLC0415 - settings must load without the network modules
 
     name = socket.gethostname()
@@ -94,7 +100,7 @@ def own_host_name() -> tuple[str, str | None]:
         addresses = socket.getaddrinfo(name, None, flags=socket.AI_CANONNAME)
     except OSError:
         return LOOPBACK, (
-            f"this machine's host name {name!r} does not resolve: clients are told {LOOPBACK}; "
+            f"this machine's host name {name!r} does not resolve: clients get {LOOPBACK}; "
             "set advertised.listeners to be reached from other machines"
         )
     return addresses[0][3] or name, None
@@ -121,7 +127,7 @@ def _name_problem(found: list[Listener], items: Collection[str]) -> str | None:
 
 
 def _port_problem(found: list[Listener], items: Collection[str]) -> str | None:
-    """Ports differ, except that one port may be opened for IPv4 and for IPv6."""
+    """Ports must differ, except that IPv4 and IPv6 may share one."""
     shared = [
         port for port, count in Counter(listener.port for listener in found if listener.port).items() if count > 1
     ]
@@ -158,3 +164,73 @@ def _while_creating(items: Collection[str], problem: str) -> str:
 
 def _in_brackets(items: Collection[str]) -> str:
     return f"[{', '.join(items)}]"
+
+
+PREFIX: Final = "listener.name."
+CHANGEABLE: Final = frozenset({"max.connection.creation.rate", "max.connections", "num.network.threads"})
+
+SASL_KEYS: Final = frozenset(
+    {
+        "connections.max.reauth.ms",
+        "sasl.enabled.mechanisms",
+        "sasl.jaas.config",
+        "sasl.kerberos.kinit.cmd",
+        "sasl.kerberos.min.time.before.relogin",
+        "sasl.kerberos.principal.to.local.rules",
+        "sasl.kerberos.service.name",
+        "sasl.kerberos.ticket.renew.jitter",
+        "sasl.kerberos.ticket.renew.window.factor",
+        "sasl.server.max.receive.size",
+    }
+)
+TLS_KEYS: Final = frozenset(
+    {
+        "ssl.allow.dn.changes",
+        "ssl.allow.san.changes",
+        "ssl.cipher.suites",
+        "ssl.client.auth",
+        "ssl.enabled.protocols",
+        "ssl.endpoint.identification.algorithm",
+        "ssl.key.password",
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.key",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+        "ssl.principal.mapping.rules",
+        "ssl.protocol",
+        "ssl.truststore.certificates",
+        "ssl.truststore.location",
+        "ssl.truststore.password",
+    }
+)
+MECHANISMS: Final = frozenset({"gssapi", "oauthbearer", "plain", "scram-sha-256", "scram-sha-512"})
+
+
+class ListenerKey(NamedTuple):
+    """The parts of a listener key."""
+
+    listener: str
+    base: str
+
+
+def split_listener_key(name: str) -> ListenerKey | None:
+    """`listener.name.internal.max.connections` as ("internal", "max.connections"); None for any other key."""
+    if not name.startswith(PREFIX):
+        return None
+    listener, dot, base = name.removeprefix(PREFIX).partition(".")
+    return ListenerKey(listener, base) if dot and base else None
+
+
+def without_mechanism(base: str) -> str:
+    """`plain.sasl.jaas.config` as `sasl.jaas.config`."""
+    mechanism, _, rest = base.partition(".")
+    return rest if mechanism in MECHANISMS else base
+
+
+def is_listener_key(base: str) -> bool:
+    """Whether a key has an effect for a single listener."""
+    return base in CHANGEABLE or without_mechanism(base) in SASL_KEYS or base in TLS_KEYS
+
+
+def listener_key(listener: str, base: str) -> str:
+    return f"{PREFIX}{listener.lower()}.{base}"

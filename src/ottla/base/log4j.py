@@ -1,8 +1,8 @@
-"""What Kafka's own logging settings say, as far as it can be followed: levels of loggers and the folder of log files.
+"""Kafka's own logging settings, as far as they are supported: levels of loggers and the folder of log files.
 
 Kafka's scripts pass them as Java options: KAFKA_LOG4J_OPTS="-Dlog4j2.configurationFile=/etc/kafka/log4j2.yaml
--Dkafka.logs.dir=/var/log/kafka". Read are log4j.properties (both generations) and log4j2.yaml; appenders, patterns and
-filters are not followed. Pure but for read_log4j().
+-Dkafka.logs.dir=/var/log/kafka". Supported files are log4j.properties (both generations) and log4j2.yaml. Appenders,
+patterns and filters are ignored. Pure but for read_log4j().
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import shlex
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from ottla.base.log_formats import LEVELS
+from ottla.base.logs import LEVELS
 from ottla.base.properties import PropertiesError, read_properties
 
 VARIABLE: Final = "KAFKA_LOG4J_OPTS"
 FILE_BYTES_MAX: Final = 1024 * 1024
 FOLDER_OPTION: Final = "kafka.logs.dir"
 FILE_OPTIONS: Final = ("log4j2.configurationFile", "log4j.configurationFile", "log4j.configuration")
-# Kafka's loggers and ours; the longest name that fits counts.
+# Kafka's loggers and ours; the longest matching name wins.
 LOGGERS: Final = {
     "kafka": "ottla",
     "org.apache.kafka": "ottla",
@@ -30,36 +30,36 @@ LOGGERS: Final = {
     "kafka.network": "ottla.network",
     "kafka.log": "ottla.storage",
     "org.apache.kafka.storage.internals.log": "ottla.storage",
-    "kafka.log.LogCleaner": "ottla.storage.cleaning.log",
-    "org.apache.kafka.storage.internals.log.LogCleaner": "ottla.storage.cleaning.log",
+    "kafka.log.LogCleaner": "ottla.broker.log_manager.log_cleaner",
+    "org.apache.kafka.storage.internals.log.LogCleaner": "ottla.broker.log_manager.log_cleaner",
     "kafka.server": "ottla.broker",
     "kafka.coordinator.group": "ottla.groups",
 }
 
 
-class Log4jWishes(NamedTuple):
-    """What could be followed, and what a person should know about the rest."""
+class Log4jConfig(NamedTuple):
+    """The supported settings, and messages about the others."""
 
     root_level: str | None = None
-    levels: Mapping[str, str] = {}  # by our own loggers
+    levels: Mapping[str, str] = {}  # by ottla's loggers
     folder: str | None = None
     warnings: tuple[str, ...] = ()
 
 
-def read_log4j(environment: Mapping[str, str]) -> Log4jWishes:
-    """From KAFKA_LOG4J_OPTS and the file that it names."""
+def read_log4j(environment: Mapping[str, str]) -> Log4jConfig:
+    """Read KAFKA_LOG4J_OPTS and the file that it names."""
     options = java_options(environment.get(VARIABLE, ""))
     folder = options.get(FOLDER_OPTION)
     path = next((options[name] for name in FILE_OPTIONS if name in options), None)
     if path is None:
-        return Log4jWishes(folder=folder)
+        return Log4jConfig(folder=folder)
     path = path.removeprefix("file://").removeprefix("file:")
     try:
         with open(path, "rb") as file:
             text = file.read(FILE_BYTES_MAX).decode("utf-8", "replace")
         wishes = parse_log4j(text, os.path.splitext(path)[1].lower())
     except (OSError, PropertiesError, ValueError) as problem:
-        return Log4jWishes(folder=folder, warnings=(f"{VARIABLE}: {path} is not followed: {problem}",))
+        return Log4jConfig(folder=folder, warnings=(f"{VARIABLE}: {path} is not followed: {problem}",))
     return wishes._replace(folder=folder)
 
 
@@ -73,8 +73,8 @@ def java_options(text: str) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def parse_log4j(text: str, suffix: str) -> Log4jWishes:
-    """The levels that a file asks for. Raises ValueError for a kind of file that is not understood."""
+def parse_log4j(text: str, suffix: str) -> Log4jConfig:
+    """The levels that a file sets. Raises ValueError for an unknown kind of file."""
     if suffix == ".properties":
         found = _from_properties(read_properties(text))
     elif suffix in (".yaml", ".yml"):
@@ -93,7 +93,7 @@ def parse_log4j(text: str, suffix: str) -> Log4jWishes:
     if "ottla" in levels:
         root_level = levels.pop("ottla")
     warnings = (f"log4j: no logger here for {', '.join(sorted(unknown))}",) if unknown else ()
-    return Log4jWishes(root_level, levels, warnings=warnings)
+    return Log4jConfig(root_level, levels, warnings=warnings)
 
 
 def _from_properties(texts: Mapping[str, str]) -> dict[str, str]:
@@ -113,7 +113,7 @@ def _from_properties(texts: Mapping[str, str]) -> dict[str, str]:
 
 
 def _from_yaml(text: str) -> dict[str, str]:
-    """The `name:` and `level:` under Loggers; a whole YAML parser would be a dependency for two words."""
+    """The `name:` and `level:` under Loggers; two keys do not justify a dependency on a YAML parser."""
     found: dict[str, str] = {}
     name, is_inside = "", False
     for line in text.splitlines():

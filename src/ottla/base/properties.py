@@ -1,9 +1,9 @@
-r"""Java's .properties text: keys and values with their line numbers.
+r"""Parser for Java's .properties text: keys and values with their line numbers.
 
-The rules are those of java.util.Properties: `#` and `!` start a comment line; a key ends at the first `=`, `:` or
-blank that has no backslash before it; a line that ends in an odd number of backslashes goes on in the next one,
-whose leading blanks do not count; `\t \n \r \f \uXXXX` are escapes and a backslash before anything else is dropped;
-blanks at the end of a value stay. A key that comes twice has its last value.
+The rules are those of java.util.Properties: `#` and `!` start a comment line; a key ends at the first `=`, `:` or blank
+that has no backslash before it; a line that ends in an odd number of backslashes continues on the next one, whose
+leading blanks are ignored; `\t \n \r \f \uXXXX` are escapes and a backslash before any other character is dropped;
+blanks at the end of a value stay. The last value of a repeated key wins.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _HEX = frozenset("0123456789abcdefABCDEF")
 
 
 class PropertiesError(ValueError):
-    """Text that is no .properties text, with the line where that shows."""
+    """Invalid .properties text, with the line of the error."""
 
     def __init__(self, line: int, cause: str) -> None:
         super().__init__(cause)
@@ -34,7 +34,7 @@ class Property(NamedTuple):
 
 
 def read_properties(text: str) -> dict[str, str]:
-    """The keys and values of a text; the last of several equal keys counts."""
+    """The keys and values of a text; the last of several equal keys wins."""
     return {item.name: item.value for item in parse_properties(text)}
 
 
@@ -46,7 +46,7 @@ def parse_properties(text: str) -> Iterator[Property]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Natural lines joined over their trailing backslashes, without blank and comment lines."""
+    """Lines joined at trailing backslashes, without blank and comment lines."""
     parts: list[str] = []
     start = 0
     for number, natural in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), 1):
@@ -55,7 +55,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
             if not content or content[0] in "#!":
                 continue
             start = number
-        if _goes_on(content):
+        if _is_continued(content):
             parts.append(content[:-1])
             continue
         yield start, "".join((*parts, content))
@@ -64,7 +64,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
         yield start, "".join(parts)
 
 
-def _goes_on(content: str) -> bool:
+def _is_continued(content: str) -> bool:
     return (len(content) - len(content.rstrip("\\"))) % 2 == 1
 
 
@@ -101,7 +101,7 @@ def _unescape(text: str, line: int) -> str:
             escaped = text[position + 1 : position + 2]
             parts.append(_ESCAPES.get(escaped, escaped))
             position += 2
-    # Two escapes may be the halves of one character; a half that stands alone cannot be written to a file.
+    # Two escapes may be a surrogate pair; a lone surrogate cannot be encoded.
     return "".join(parts).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 

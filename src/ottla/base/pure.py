@@ -1,4 +1,4 @@
-"""Runs ottla as plain Python even where compiled files lie beside the source: OTTLA_PURE=1."""
+"""Runs ottla as plain Python although compiled files exist: OTTLA_PURE=1."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import ModuleType
 
 
 class SourceFinder(MetaPathFinder):
-    """Finds the .py files of this package and nothing else."""
+    """Finds only the .py files of this package."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

@@ -1,14 +1,23 @@
-"""Keys of the two smaller things that have settings: groups, and subscriptions to client metrics.
+"""Keys of two smaller resources: groups and client metrics subscriptions.
 
-Those of groups are kept and shown, and take effect with the groups themselves.
+Settings of groups are stored and shown; they take effect with the groups themselves.
+
+Checks of the settings of groups and client metrics subscriptions. Pure; codes and messages are Kafka's. Matching of
+clients to client metrics subscriptions (KIP-714).
+
+A matcher is a list of `name=pattern`. All patterns must match, each the whole text. An empty list matches every client.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
-from ottla.base.broker_keys.words import NO_SHARE_GROUPS, NO_STREAMS_GROUPS
-from ottla.base.setting_types import invalid_value, one_of
+from ottla.base.broker_keys.unused import NO_SHARE_GROUPS, NO_STREAMS_GROUPS
+from ottla.base.broker_settings import BrokerSettings
+from ottla.base.errors import Error, KafkaError
+from ottla.base.regular_expressions import compile_pattern
+from ottla.base.setting_types import BadValueError, invalid_value, one_of, trim
 from ottla.base.settings import Boolean, Int, Items, Settings, Text
 
 INTERVAL_MS: Final = 300_000
@@ -28,13 +37,13 @@ def offset_reset(name: str, value: object) -> str | None:
 
 
 class GroupResourceKeys(Settings):
-    """What a group may set; a key that the broker has under "group." falls back to it."""
+    """The settings of a group; a key that the broker has under "group." falls back to it."""
 
     consumer_assignment_interval_ms = Int(
         1000, at_least=0, note="Shortest time between two assignments of this consumer group."
     )
     consumer_heartbeat_interval_ms = Int(
-        5000, at_least=1, note="Heartbeat interval that members of this consumer group are told."
+        5000, at_least=1, note="Heartbeat interval for members of this consumer group."
     )
     consumer_session_timeout_ms = Int(
         45_000,
@@ -54,7 +63,7 @@ class GroupResourceKeys(Settings):
         5, at_least=2, unused=NO_SHARE_GROUPS, note="Times a record is handed out before it counts as undeliverable."
     )
     share_heartbeat_interval_ms = Int(
-        5000, at_least=1, unused=NO_SHARE_GROUPS, note="Heartbeat interval that members of this share group are told."
+        5000, at_least=1, unused=NO_SHARE_GROUPS, note="Heartbeat interval for members of this share group."
     )
     share_isolation_level = Text(
         "read_uncommitted",
@@ -87,7 +96,7 @@ class GroupResourceKeys(Settings):
         5000,
         at_least=1,
         unused=NO_STREAMS_GROUPS,
-        note="Heartbeat interval that members of this streams group are told.",
+        note="Heartbeat interval for members of this streams group.",
     )
     streams_initial_rebalance_delay_ms = Int(
         3000,
@@ -107,8 +116,109 @@ class GroupResourceKeys(Settings):
 
 
 class ClientMetricsKeys(Settings):
-    """What a subscription to client metrics may set."""
+    """The settings of a client metrics subscription."""
 
     interval_ms = Int(INTERVAL_MS, note="Time between two pushes of metrics by a client.")
     match = Items(note="Which clients the subscription is for, as name=pattern.")
     metrics = Items(note="Prefixes of the names of the metrics that are wanted; * is all.")
+
+
+TEXT_LENGTH_MAX: Final = 1_024  # what is longer matches no pattern: a client chooses its text, and others wait
+MATCH_NAMES: Final = frozenset(
+    {
+        "client_instance_id",
+        "client_id",
+        "client_software_name",
+        "client_software_version",
+        "client_source_address",
+        "client_source_port",
+    }
+)
+
+Matcher = Mapping[str, Any]
+
+
+def parse_matcher(items: Sequence[str]) -> Matcher:
+    """Patterns by name; the last one of a name wins. Raises BadValueError with Kafka's message."""
+    patterns = {}
+    for item in items:
+        name, is_pair, pattern = item.partition("=")
+        try:
+            if not is_pair or trim(name) not in MATCH_NAMES:
+                raise ValueError(name)
+            patterns[trim(name)] = compile_pattern(trim(pattern))
+        except ValueError:  # PatternError is one, too
+            raise BadValueError(f"Illegal client matching pattern: {item}") from None
+    return patterns
+
+
+def matches(matcher: Matcher, client: Mapping[str, str]) -> bool:
+    return all(
+        len(text := client.get(name, "")) <= TEXT_LENGTH_MAX and pattern.fullmatch(text)
+        for name, pattern in matcher.items()
+    )
+
+
+KINDS_OF_GROUPS = ("consumer", "share", "streams")
+# The broker key with the bounds has the group key's name, except for this one.
+BOUNDED_BY = {"streams.num.standby.replicas": "standby.replicas"}
+
+
+def check_client_metrics(name: str, new: Mapping[str, str]) -> None:
+    """Check the complete new settings of one subscription. Raises KafkaError."""
+    if not name:
+        raise KafkaError(Error.INVALID_REQUEST, "Subscription name can't be empty")
+    for key in new:
+        if key not in ClientMetricsKeys.keys:
+            raise KafkaError(Error.INVALID_REQUEST, f"Unknown client metrics configuration: {key}")
+    try:
+        values = {key: ClientMetricsKeys.keys[key].value(text) for key, text in new.items()}
+        parse_matcher(values.get("match", ()))
+    except BadValueError as bad:
+        raise KafkaError(Error.INVALID_CONFIG, str(bad)) from None
+    interval_ms = values.get("interval.ms", INTERVAL_MS_MAX)
+    if not INTERVAL_MS_MIN <= interval_ms <= INTERVAL_MS_MAX:
+        raise KafkaError(
+            Error.INVALID_REQUEST,
+            f"Invalid value {interval_ms} for interval.ms, interval must be between {INTERVAL_MS_MIN} and "
+            f"{INTERVAL_MS_MAX} (1 hour)",
+        )
+
+
+def check_group(name: str, new: Mapping[str, str], settings: BrokerSettings) -> None:
+    """Check the complete new settings of one group against the broker's bounds. Raises KafkaError."""
+    if not name:
+        raise KafkaError(Error.INVALID_REQUEST, "Default group resources are not allowed.")
+    for key in new:
+        if key not in GroupResourceKeys.keys:
+            raise KafkaError(Error.INVALID_CONFIG, f"Unknown group config name: {key}")
+    try:
+        own = {key: GroupResourceKeys.keys[key].value(text) for key, text in new.items()}
+    except BadValueError as bad:
+        raise KafkaError(Error.INVALID_CONFIG, str(bad)) from None
+    values = {key: own.get(key, inherited_by_groups(key, settings)) for key in GroupResourceKeys.keys}
+    for key, value in values.items():
+        _check_bounds(key, value, settings)
+    for kind in KINDS_OF_GROUPS:
+        if values[f"{kind}.session.timeout.ms"] <= values[f"{kind}.heartbeat.interval.ms"]:
+            _refuse(f"{kind}.session.timeout.ms must be greater than {kind}.heartbeat.interval.ms")
+
+
+def inherited_by_groups(key: str, settings: BrokerSettings) -> Any:
+    """The value of a group that does not set the key itself."""
+    of_broker = settings.keys.get(f"group.{key}")
+    return getattr(settings, of_broker.attribute) if of_broker else GroupResourceKeys.keys[key].default
+
+
+def _check_bounds(key: str, value: Any, settings: BrokerSettings) -> None:
+    kind, _, rest = key.partition(".")
+    rest = BOUNDED_BY.get(key, rest)
+    least, most = (settings.keys.get(f"group.{kind}.{bound}.{rest}") for bound in ("min", "max"))
+    if least is not None and value < getattr(settings, least.attribute):
+        _refuse(f"{key} must be greater than or equal to {least.name}")
+    if most is not None and value > getattr(settings, most.attribute):
+        _refuse(f"{key} must be less than or equal to {most.name}")
+
+
+def _refuse(sentence: str) -> None:
+    raise KafkaError(Error.INVALID_CONFIG, sentence)

@@ -1,4 +1,4 @@
-"""Words of authorisation: what somebody may do, and to what. The numbers are those of the wire protocol."""
+"""Operations, resources and permissions of access rules (ACLs). The numbers are those of the wire protocol."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Operation(IntEnum):
 
 
 class ResourceType(IntEnum):
-    """What an access rule is about."""
+    """The type of resource of an access rule."""
 
     UNKNOWN = 0
     ANY = 1
@@ -39,8 +39,8 @@ class ResourceType(IntEnum):
     USER = 7
 
 
-# What can be done to what: the operations that a rule about such a resource can be about, besides ALL.
-OPERATIONS_OF = {
+# The operations, besides ALL, that a rule about such a resource can name.
+SUPPORTED_OPERATIONS = {
     ResourceType.TOPIC: (
         Operation.READ,
         Operation.WRITE,
@@ -76,7 +76,7 @@ ANONYMOUS = "User:ANONYMOUS"
 
 
 class PatternType(IntEnum):
-    """How the name of an access rule's resource is to be read; only the last two are no filters."""
+    """How the name in an access rule is matched; only the last two are valid outside of filters."""
 
     UNKNOWN = 0
     ANY = 1
@@ -86,7 +86,7 @@ class PatternType(IntEnum):
 
 
 class Permission(IntEnum):
-    """What an access rule says."""
+    """The effect of an access rule."""
 
     UNKNOWN = 0
     ANY = 1
@@ -94,17 +94,17 @@ class Permission(IntEnum):
     ALLOW = 3
 
 
-WILDCARD = "*"  # as a literal name, and as a host: any
-ANYBODY = "User:*"
+WILDCARD = "*"  # matches any name (literal) or host
+WILDCARD_PRINCIPAL = "User:*"
 SEPARATOR = ":"  # between the type and the name of a principal
 
 
-def word_of(member: IntEnum) -> str:
+def pascal_name(member: IntEnum) -> str:
     """The name as Kafka writes it in files and on command lines: TransactionalId, DescribeConfigs, Allow."""
     return "".join(part.capitalize() for part in member.name.split("_"))
 
 
-OPERATIONS_BY_WORD = {word_of(member): member for member in Operation}
-RESOURCE_TYPES_BY_WORD = {word_of(member): member for member in ResourceType}
-PERMISSIONS_BY_WORD = {word_of(member): member for member in Permission}
-PATTERN_TYPES_BY_WORD = {word_of(member): member for member in PatternType}
+OPERATIONS_BY_NAME = {pascal_name(member): member for member in Operation}
+RESOURCE_TYPES_BY_NAME = {pascal_name(member): member for member in ResourceType}
+PERMISSIONS_BY_NAME = {pascal_name(member): member for member in Permission}
+PATTERN_TYPES_BY_NAME = {pascal_name(member): member for member in PatternType}

@@ -1,7 +1,7 @@
-"""Texts to values and back, as Kafka reads and shows them: its types, its checks and its sentences about bad values.
+"""Parsing and formatting of setting values: Kafka's types, checks and error messages.
 
-Everything here is pure. Parsers raise BadValueError with the reason ("Not a number of type INT"); a check gets the
-key's name and the parsed value and returns Kafka's whole sentence about what is wrong, or None.
+Everything here is pure. Parsers raise BadValueError with the reason ("Not a number of type INT"). A check takes the
+key's name and the parsed value, and returns Kafka's message about the problem, or None.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ SHORT_MAX: Final = 2**15 - 1
 DOUBLE_MAX: Final = 1.7976931348623157e308
 NUMBER_LENGTH_MAX: Final = 64
 
-# Plain texts: `re` compiles each at its first use, which keeps the broker's start short.
+# Plain strings: `re` compiles each at its first use, which shortens the broker's start.
 _WHOLE_NUMBER: Final = r"[+-]?[0-9]+"
 _FRACTION: Final = r"[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[dDfF]?)"
 _COMMA: Final = r"\s*,\s*"
 _THROTTLED_REPLICAS: Final = r"([0-9]+:[0-9]+)?(,[0-9]+:[0-9]+)*"
-# What Java's String.trim() takes away: everything up to the blank.
+# The characters that Java's String.trim() removes: all up to the blank.
 _BLANKS = "".join(map(chr, range(0x21)))
 
 Check = Callable[[str, object], "str | None"]
@@ -45,11 +45,11 @@ class ConfigType(IntEnum):
 
 
 class BadValueError(ValueError):
-    """Why a text is no value of its type, in Kafka's words."""
+    """Why a text is not a value of its type, in Kafka's words."""
 
 
 def invalid_value(name: str, value: object, reason: str) -> str:
-    """Kafka's sentence about a value that it does not take."""
+    """Kafka's message about an invalid value."""
     return f"Invalid value {_in_java(value)} for configuration {name}: {reason}"
 
 
@@ -116,7 +116,7 @@ def format_value(value: object) -> str | None:
 
 
 def format_double(number: float) -> str:
-    """A fraction as Java writes it: 0.5, 1.0E-5, 1.7976931348623157E308."""
+    """A double as Java writes it: 0.5, 1.0E-5, 1.7976931348623157E308."""
     if math.isnan(number):
         return "NaN"
     if math.isinf(number):
@@ -129,7 +129,7 @@ def format_double(number: float) -> str:
 
 
 def between(smallest: float, largest: float | None = None) -> Check:
-    """A number in this range, ends included."""
+    """A number in this range, both ends included."""
 
     def check(name: str, value: object) -> str | None:
         assert isinstance(value, int | float)
@@ -143,7 +143,7 @@ def between(smallest: float, largest: float | None = None) -> Check:
 
 
 def one_of(*allowed: str) -> Check:
-    """A text, or every item of a list, that is one of these."""
+    """A text, or a list of texts, out of these."""
 
     def check(name: str, value: object) -> str | None:
         for item in value if isinstance(value, tuple) else (value,):
@@ -157,7 +157,7 @@ def one_of(*allowed: str) -> Check:
 
 
 def one_of_any_case(*allowed: str) -> Check:
-    """A text that is one of these in small or large letters."""
+    """As one_of(), ignoring case."""
 
     def check(name: str, value: object) -> str | None:
         if str(value).upper() in allowed:
@@ -190,7 +190,7 @@ def throttled_replicas(name: str, value: object) -> str | None:
 
 
 def list_problem(name: str, items: tuple[str, ...], may_be_empty: bool) -> str | None:
-    """What Kafka says about a list that is empty or has empty items."""
+    """Kafka's message about a list that is empty or has empty items."""
     if not items and not may_be_empty:
         return f"Configuration '{name}' must not be empty. Valid values include: any non-empty value"
     if "" in items:

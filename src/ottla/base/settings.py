@@ -1,4 +1,4 @@
-"""How settings are declared and read: a class lists its keys as attributes, an object of it holds the texts.
+"""Declaration and reading of settings: a class declares its keys as attributes, an instance holds the texts.
 
     class Example(Settings):
         num_partitions = Int(1, at_least=1, note="Partitions of a topic that is created without a number.")
@@ -7,16 +7,16 @@
 
 Rules:
 1. The attribute's name is the key's name with "_" for ".". There is no second list of names.
-2. A value is parsed at its first use and then kept, so that building an object costs next to nothing.
-3. Objects never change. What a file or an administrator changes makes a new object.
-4. Every key says what it does (`note`); a key that nothing reads says why (`unused`).
+2. A value is parsed at its first use and then cached, so that creating an instance is cheap.
+3. Instances are immutable. A changed file or an administrator's change creates a new instance.
+4. Every key describes itself (`note`); a key that has no effect gives the reason (`unused`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from enum import Enum
-from typing import Any, ClassVar, Generic, NoReturn, Self, TypeVar, overload
+from typing import Any, ClassVar, Final, Generic, NoReturn, Self, TypeVar, overload
 
 from ottla.base.setting_types import (
     PARSERS,
@@ -33,7 +33,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class SettingsError(Exception):
-    """Settings that the broker cannot start with: of each one line that names the place, the cause and the cure."""
+    """Settings that the broker cannot start with: one line for each, with the place, the cause and the cure."""
 
     def __init__(self, *problems: str) -> None:
         super().__init__("\n".join(problems))
@@ -41,7 +41,7 @@ class SettingsError(Exception):
 
 
 class Importance(Enum):
-    """How much a person should care about a key."""
+    """The importance of a key for operators."""
 
     HIGH = "high"
     MEDIUM = "medium"
@@ -49,16 +49,23 @@ class Importance(Enum):
 
 
 class Mode(Enum):
-    """Whether a running broker's value may be changed over the wire."""
+    """Whether a key can be changed at run time."""
 
     READ_ONLY = "read-only"
-    PER_LISTENER = "per-listener"  # for one broker, and only with the name of a listener before it
+    PER_LISTENER = "per-listener"  # for one broker, and only with a listener prefix
     PER_BROKER = "per-broker"
     CLUSTER_WIDE = "cluster-wide"
 
 
+HIGH: Final = Importance.HIGH
+LOW: Final = Importance.LOW
+CLUSTER_WIDE: Final = Mode.CLUSTER_WIDE
+PER_BROKER: Final = Mode.PER_BROKER
+PER_LISTENER: Final = Mode.PER_LISTENER
+
+
 class Setting(Generic[T_co]):
-    """One key: its type, default and checks. As an attribute of a Settings object it is the key's value."""
+    """One key: its type, default and checks. On an instance of Settings the attribute is the key's value."""
 
     kind: ClassVar[ConfigType]
 
@@ -82,7 +89,7 @@ class Setting(Generic[T_co]):
         self.check = between(at_least, at_most) if at_least is not None else check
         self.importance = importance
         self.mode = mode
-        self.unused = unused
+        self.unused_reason = unused
         self.fallback = fallback
         self.is_internal = is_internal
 
@@ -98,7 +105,7 @@ class Setting(Generic[T_co]):
         if instance is None:
             return self
         value: T_co = self.effective(instance)
-        instance.__dict__[self.attribute] = value  # found before this descriptor from now on
+        instance.__dict__[self.attribute] = value  # later reads find the cached value before this descriptor
         return value
 
     @property
@@ -106,7 +113,7 @@ class Setting(Generic[T_co]):
         return self.kind is ConfigType.PASSWORD
 
     def effective(self, settings: Settings) -> Any:
-        """The value that counts: the key's own text, else that of a coarser key (hours for ms), else the default."""
+        """The effective value: the key's own text, else that of a coarser key (hours for ms), else the default."""
         for name, factor in ((self.name, 1), *self.fallback):
             text = settings.texts.get(name)
             if text is not None:
@@ -118,21 +125,21 @@ class Setting(Generic[T_co]):
         return self.default
 
     def value(self, text: str) -> Any:
-        """The text as a value; raises BadValueError with Kafka's whole sentence."""
+        """The text as a value; raises BadValueError with Kafka's message."""
         try:
             value = PARSERS[self.kind](text)
         except BadValueError as bad:
             raise BadValueError(invalid_value(self.name, text, str(bad))) from None
-        problem = self.problem(value)
+        problem = self.validation_error(value)
         if problem is not None:
             raise BadValueError(problem)
         return value
 
-    def problem(self, value: object) -> str | None:
+    def validation_error(self, value: object) -> str | None:
         return self.check(self.name, value) if self.check is not None else None
 
-    def shown(self, text: str | None) -> str | None:
-        """The text as DescribeConfigs shows it, parsed and written again; the default for None; never a secret."""
+    def display_value(self, text: str | None) -> str | None:
+        """The text as DescribeConfigs shows it, in canonical form; the default for None; never a secret."""
         if self.is_sensitive:
             return None
         return format_value(self.default if text is None else self.value(text))
@@ -174,13 +181,13 @@ class OptionalText(Setting["str | None"]):
 
 
 class ClassName(Setting["str | None"]):
-    """A key that names a Java class for Kafka."""
+    """A key whose value is a Java class in Kafka."""
 
     kind = ConfigType.CLASS
 
 
 class Password(Setting["str | None"]):
-    """A secret: never shown."""
+    """A secret, which is never shown."""
 
     kind = ConfigType.PASSWORD
 
@@ -197,14 +204,14 @@ class Items(Setting["tuple[str, ...]"]):
     def effective(self, settings: Settings) -> tuple[str, ...]:
         return super().effective(settings) or ()
 
-    def problem(self, value: Any) -> str | None:
+    def validation_error(self, value: Any) -> str | None:
         if not value and not self.may_be_empty:
             return list_problem(self.name, value, self.may_be_empty)
-        return super().problem(value) or list_problem(self.name, value, self.may_be_empty)
+        return super().validation_error(value) or list_problem(self.name, value, self.may_be_empty)
 
 
 class Settings:
-    """Texts under their keys; a subclass declares the keys."""
+    """Texts by key; a subclass declares the keys."""
 
     keys: ClassVar[dict[str, Setting[Any]]] = {}
     texts: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""Writes docs/settings.md from the keys themselves: `python -m ottla.base.settings_page > docs/settings.md`."""
+"""Generates docs/settings.md from the keys: `python -m ottla.base.settings_page > docs/settings.md`."""
 
 from __future__ import annotations
 
@@ -27,16 +27,18 @@ are those of Apache Kafka 4.3. This page is made from the code (`python -m ottla
 * "Change" says whether a running broker takes a new value: for all brokers or for one (`all`), for one only
   (`one`), for one listener of a broker (`listener`: `listener.name.NAME.ssl.keystore.location`), or not (empty:
   change the file and start again).
-* A key that nobody knows is ignored with a warning that names the nearest known one.
+* An unknown key is ignored with a warning that names the nearest known one.
 * A bad value stops the start with one line: file, line, cause.
 """
 
 DIFFERENCES: Final = """\
 ## What differs from Apache Kafka
 
-* Over the wire only keys of the tables below with an entry under "Change" can be changed. Kafka also takes keys that it
-  does not know, and `listeners`, `listener.security.protocol.map`, `metric.reporters` and `config.providers`. So a
-  typing error is refused and not stored.
+* Of the keys of the tables below only those with an entry under "Change" can be changed over the wire. Kafka also
+  takes `listeners`, `listener.security.protocol.map`, `metric.reporters` and `config.providers`. A name that is not
+  known is stored for a broker or for all, as by Kafka, and has no effect: the log warns, and `ottla doctor` lists it.
+* A password that is changed over the wire is [encrypted](security.md#passwords-in-the-metadata) with
+  `password.encoder.secret`, as by Kafka 3.9; Kafka 4 stores it as it is.
 * A change that names a file or a command (`ssl.keystore.location`, `ssl.truststore.location`,
   `sasl.kerberos.kinit.cmd`, a `keyTab` in `sasl.jaas.config`) is refused unless the file lies in a folder of
   `ottla.dynamic.config.allowed.paths`; one that names another class is always refused.
@@ -51,7 +53,7 @@ DIFFERENCES: Final = """\
   `reserved.broker.max.id`, which is kept in `meta.properties`.
 * The keys of ZooKeeper are those of Kafka 3.9, and are shown only where they are set. `zookeeper.session.timeout.ms` is
   6000, not 18000: a broker that stands still is replaced after that time, a dead one at once.
-* Key stores are JKS, PKCS12 or PEM, whatever `ssl.keystore.type` says: the first bytes of a file tell. Files that
+* Key stores are JKS, PKCS12 or PEM, whatever `ssl.keystore.type` says: the first bytes of a file decide. Files that
   change are read anew within seconds; TLS 1.1 and older is not served.
 * A host name that does not resolve does not stop the start: 127.0.0.1 is advertised then, with a warning.
 * `min.insync.replicas` in the file counts when a cluster is new: from then on all brokers have one value, which is
@@ -62,27 +64,24 @@ DIFFERENCES: Final = """\
 """
 
 _HEADINGS: Final = {
-    "network": "Network",
-    "cluster": "Node and cluster",
-    "topics": "Making topics",
-    "log": "Logs",
-    "cleaner": "Compaction",
-    "replication": "Replication",
-    "healing": "Healing",
-    "balancing": "Balancing",
-    "groups": "Consumer groups",
-    "share_groups": "Share groups",
-    "streams_groups": "Streams groups",
-    "transactions": "Producer ids and transactions",
-    "tiered": "Remote storage",
-    "tls": "TLS",
-    "security": "SASL and access rights",
-    "oauth": "OAuth",
-    "measurement": "Quotas and metrics",
-    "own": "Keys of ottla alone",
-    "audit": "The audit trail",
-    "maintenance": "Maintenance and slow brokers",
-    "zookeeper": "ZooKeeper",
+    "NetworkKeys": "Network",
+    "ClusterKeys": "Node and cluster",
+    "TopicDefaultKeys": "Making topics",
+    "LogKeys": "Logs",
+    "CleanerKeys": "Compaction",
+    "ReplicationKeys": "Replication",
+    "HealingKeys": "Healing",
+    "BalancingKeys": "Balancing",
+    "GroupKeys": "Consumer groups",
+    "TransactionKeys": "Producer ids and transactions",
+    "TlsKeys": "TLS",
+    "SecurityKeys": "SASL and access rights",
+    "OAuthKeys": "OAuth",
+    "MeasurementKeys": "Quotas and metrics",
+    "ExtensionKeys": "Keys of ottla alone",
+    "AuditKeys": "The audit trail",
+    "MaintenanceKeys": "Maintenance and slow brokers",
+    "ZooKeeperKeys": "ZooKeeper",
 }
 _RESOURCES: Final[tuple[tuple[str, type[Settings]], ...]] = (
     ("Group settings", GroupResourceKeys),
@@ -105,7 +104,7 @@ def settings_page() -> str:
             "## Topic settings\n",
             *_topic_table(),
             "\n## Broker settings that take effect\n",
-            *_acting_tables(),
+            *_effective_tables(),
             *_resource_tables(),
             "\n## Accepted, no effect, because ...\n",
             "These keys are read, checked and shown, so that files and tools for Kafka work; nothing acts on them.\n",
@@ -121,17 +120,17 @@ def _topic_table() -> Iterator[str]:
     yield "| Key | Type | Default | Broker key | What it does |"
     yield "|---|---|---|---|---|"
     for key in TopicKeys.keys.values():
-        if key.unused is None:
+        if key.unused_reason is None:
             broker_key = BROKER_SYNONYMS[key.name][0][0] if key.name in BROKER_SYNONYMS else ""
             yield f"| `{key.name}` | {_kind(key)} | {_default(key)} | {_code(broker_key)} | {key.note} |"
 
 
-def _acting_tables() -> Iterator[str]:
+def _effective_tables() -> Iterator[str]:
     for family in BrokerSettings.__bases__:
-        keys = [key for key in _declared(family) if key.unused is None]
+        keys = [key for key in _declared(family) if key.unused_reason is None]
         if not keys:
             continue
-        yield f"\n### {_HEADINGS[family.__module__.rpartition('.')[2]]}\n"
+        yield f"\n### {_HEADINGS[family.__name__]}\n"
         yield "| Key | Type | Default | Change | What it does |"
         yield "|---|---|---|---|---|"
         for key in keys:
@@ -139,9 +138,9 @@ def _acting_tables() -> Iterator[str]:
 
 
 def _resource_tables() -> Iterator[str]:
-    """What groups and subscriptions to client metrics may have of their own, as far as it takes effect."""
+    """The settings of groups and client metrics subscriptions that take effect."""
     for heading, table in _RESOURCES:
-        keys = [key for key in table.keys.values() if key.unused is None]
+        keys = [key for key in table.keys.values() if key.unused_reason is None]
         if keys:
             yield f"\n## {heading}\n"
             yield "| Key | Type | Default | What it does |"
@@ -157,7 +156,7 @@ def _unused_lists() -> Iterator[str]:
         ("group key ", GroupResourceKeys),
         ("client metrics key ", ClientMetricsKeys),
     )
-    rows = [(key.unused, f"{what}`{key.name}`", key) for what, table in tables for key in _unused(table)]
+    rows = [(key.unused_reason, f"{what}`{key.name}`", key) for what, table in tables for key in _unused(table)]
     for reason, group in groupby(sorted(rows, key=lambda row: (row[0], row[1])), key=lambda row: row[0]):
         yield f"\n### ... {reason}\n"
         yield "| Key | Type | Default | What it is for |"
@@ -185,7 +184,7 @@ def _declared(family: type[Settings]) -> Iterator[Setting[Any]]:
 
 
 def _unused(table: type[Settings]) -> Iterable[Setting[Any]]:
-    return (key for key in table.keys.values() if key.unused is not None)
+    return (key for key in table.keys.values() if key.unused_reason is not None)
 
 
 def _kind(key: Setting[Any]) -> str:
@@ -193,7 +192,7 @@ def _kind(key: Setting[Any]) -> str:
 
 
 def _default(key: Setting[Any]) -> str:
-    return _code(key.shown(None) or "")
+    return _code(key.display_value(None) or "")
 
 
 def _code(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Telling systemd, or whoever stands in for it, how a process is doing: the protocol of sd_notify."""
+"""Notifications to systemd, or to a compatible supervisor, by the sd_notify protocol."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ IN_SYNC: Final = "X_OTTLA_IN_SYNC"
 SECONDS_MAX: Final = 0.5
 
 
-def is_listening() -> bool:
-    """Whether anybody wants to be told."""
+def has_notify_socket() -> bool:
+    """Whether a supervisor listens for notifications."""
     return bool(os.environ.get(VARIABLE))
 
 
-def tell_systemd(state: str) -> bool:
-    """For units of Type=notify; without systemd this does nothing. Whether it was taken."""
+def notify_systemd(state: str) -> bool:
+    """Send a state to systemd (units of Type=notify); does nothing without systemd. Returns whether it was sent."""
     address = os.environ.get(VARIABLE, "")
     if not address:
         return False
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifier:
-            notifier.settimeout(SECONDS_MAX)  # whoever listens may stand still
+            notifier.settimeout(SECONDS_MAX)  # the supervisor may not be reading
             notifier.sendto(state.encode(), f"\0{address[1:]}" if address.startswith("@") else address)
     except OSError as error:
-        logger.warning("cannot tell systemd %s: %s", state, error.strerror or error)
+        logger.warning("cannot notify systemd of %s: %s", state, error.strerror or error)
         return False
     return True

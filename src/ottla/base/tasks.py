@@ -1,16 +1,16 @@
-"""The one way to start a task: nothing that runs beside the loop's callbacks dies in silence.
+"""The only functions that start tasks, so that no failure of a background task is lost.
 
 Rules:
-1. `keep_running` is for loops that must not end while their owner lives. One that fails is logged, counted and begun
-   anew after a pause that grows while it keeps failing.
-2. `start` is for work that nobody awaits. If it fails, that is logged and counted, and `on_failure` closes whatever
-   depends on it: the connection whose request it was to answer, for instance.
-3. `ask` is for work whose result its owner awaits, beside other things: what goes wrong is the owner's to deal with. An
-   owner that was cancelled meanwhile leaves no complaint behind.
-4. asyncio forgets tasks that nobody holds; here they are held until they are done.
-5. Nobody else calls create_task or ensure_future (tools/check_house.py).
-6. Whoever tells others that something has happened does so with `tell`: what they make of it cannot hurt him, nor those
-   whom he tells next.
+1. `spawn_restarting` is for loops that run as long as their owner. A loop that fails is logged, counted and restarted
+   after a pause that grows while it keeps failing.
+2. `spawn` is for work that is not awaited. A failure is logged and counted, and `on_failure` closes what depends on the
+   work: for instance the connection whose request it was to answer.
+3. `spawn_awaited` is for work whose result its owner awaits, beside other work: the owner handles the errors. If the
+   owner was cancelled meanwhile, asyncio reports nothing.
+4. asyncio keeps only weak references to tasks; here they are held until they are done.
+5. No other module calls create_task or ensure_future (tools/check_rules.py).
+6. `notify_safely` calls a listener and logs its exception, so that a failing listener affects neither the caller nor
+   the listeners after it.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ T = TypeVar("T")
 
 PAUSE_SECONDS_MIN: Final = 0.1
 PAUSE_SECONDS_MAX: Final = 10.0
-STEADY_SECONDS: Final = 60.0  # whoever ran so long has recovered: its next failure begins with the shortest pause
+STABLE_SECONDS: Final = 60.0  # after so long the task has recovered: its next failure begins with the shortest pause
 
 
 class TaskCounts:
-    """What became of the tasks of this process; metrics show it."""
+    """Counts of failed tasks and restarted loops of this process, for the metrics."""
 
     def __init__(self) -> None:
-        self.failed = 0  # one-off tasks, and listeners, that ended with an error
-        self.restarted = 0  # loops that were begun anew after an error
+        self.failed = 0  # one-off tasks and listeners that ended with an error
+        self.restarted = 0  # loops that were restarted after an error
 
     def __repr__(self) -> str:
         return f"<TaskCounts {self.failed} failed, {self.restarted} restarted>"
@@ -44,43 +44,43 @@ counts: Final = TaskCounts()
 _running: Final[set[asyncio.Task[Any]]] = set()
 
 
-def keep_running(begin: Callable[[], Coroutine[Any, Any, None]], name: str) -> asyncio.Task[None]:
-    """Run a loop until it returns or is cancelled; `begin` makes it, and makes it anew after a failure."""
-    return _hold(_restart(begin, name), name)
+def spawn_restarting(begin: Callable[[], Coroutine[Any, Any, None]], name: str) -> asyncio.Task[None]:
+    """Run a loop until it returns or is cancelled; `begin` creates it, and creates it again after a failure."""
+    return _keep_reference(_restart(begin, name), name)
 
 
-def start(
+def spawn(
     work: Coroutine[Any, Any, object], name: str, on_failure: Callable[[], None] | None = None
 ) -> asyncio.Task[None]:
-    """Run work that nobody awaits."""
-    return _hold(_guard(work, name, on_failure), name)
+    """Run work that is not awaited."""
+    return _keep_reference(_guard(work, name, on_failure), name)
 
 
-def ask(work: Awaitable[T], name: str) -> asyncio.Task[T]:
-    """Run work whose result somebody awaits."""
-    task = _hold(_await(work), name)
-    task.add_done_callback(_look_at_failure)
+def spawn_awaited(work: Awaitable[T], name: str) -> asyncio.Task[T]:
+    """Run work whose result its owner awaits."""
+    task = _keep_reference(_await(work), name)
+    task.add_done_callback(_record_failure)
     return task
 
 
-def tell(listener: Callable[..., object], *news: object) -> None:
-    """Call somebody who waits for news."""
+def notify_safely(listener: Callable[..., object], *news: object) -> None:
+    """Call a listener; its exceptions are logged and counted."""
     try:
         listener(*news)
     except Exception:
         counts.failed += 1
-        logger.exception("%r failed when it was told %r", listener, news)
+        logger.exception("listener %r failed for %r", listener, news)
 
 
-def _hold(work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
+def _keep_reference(work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
     task = asyncio.get_running_loop().create_task(work, name=name)
     _running.add(task)
     task.add_done_callback(_running.discard)
     return task
 
 
-def _look_at_failure(task: asyncio.Task[Any]) -> None:
-    """So that asyncio does not call it forgotten when its owner was cancelled."""
+def _record_failure(task: asyncio.Task[Any]) -> None:
+    """Retrieves the exception, so that asyncio does not report it when the owner was cancelled."""
     if not task.cancelled():
         task.exception()
 
@@ -108,7 +108,7 @@ async def _restart(begin: Callable[[], Coroutine[Any, Any, None]], name: str) ->
             await begin()
         except Exception:
             counts.restarted += 1
-            if loop.time() - began >= STEADY_SECONDS:
+            if loop.time() - began >= STABLE_SECONDS:
                 pause_seconds = PAUSE_SECONDS_MIN
             logger.exception("%s failed; it begins anew in %.1f s", name, pause_seconds)
         else:

@@ -1,23 +1,23 @@
-"""What is wrong with a TLS connection, in words: OpenSSL's reasons are made for those who wrote it. Pure."""
+"""Readable messages for TLS errors, in place of OpenSSL's reason codes. Pure."""
 
 from __future__ import annotations
 
 from typing import Final
 
-_PLAIN: Final = "the other side does not speak TLS: one of both has the wrong port or security.protocol"
+_PLAINTEXT_ERRORS: Final = "the other side does not speak TLS: one of both has the wrong port or security.protocol"
 _NO_VERSION: Final = "no version of TLS in common (ssl.enabled.protocols)"
 _NO_CIPHER: Final = "no cipher suite in common (ssl.cipher.suites)"
 _NO_CERTIFICATE: Final = "the client shows no certificate, and ssl.client.auth=required"
 _REFUSED: Final = "the other side does not accept our certificate"
 
-_WORDS: Final = {
-    "WRONG_VERSION_NUMBER": _PLAIN,
-    "HTTP_REQUEST": _PLAIN,
-    "HTTPS_PROXY_REQUEST": _PLAIN,
-    "UNKNOWN_PROTOCOL": _PLAIN,
-    "RECORD_LAYER_FAILURE": _PLAIN,
-    "PACKET_LENGTH_TOO_LONG": _PLAIN,
-    "BAD_RECORD_TYPE": _PLAIN,
+_MESSAGES: Final = {
+    "WRONG_VERSION_NUMBER": _PLAINTEXT_ERRORS,
+    "HTTP_REQUEST": _PLAINTEXT_ERRORS,
+    "HTTPS_PROXY_REQUEST": _PLAINTEXT_ERRORS,
+    "UNKNOWN_PROTOCOL": _PLAINTEXT_ERRORS,
+    "RECORD_LAYER_FAILURE": _PLAINTEXT_ERRORS,
+    "PACKET_LENGTH_TOO_LONG": _PLAINTEXT_ERRORS,
+    "BAD_RECORD_TYPE": _PLAINTEXT_ERRORS,
     "UNSUPPORTED_PROTOCOL": _NO_VERSION,
     "VERSION_TOO_LOW": _NO_VERSION,
     "NO_PROTOCOLS_AVAILABLE": _NO_VERSION,
@@ -41,13 +41,13 @@ _WORDS: Final = {
 }
 
 
-def tls_problem(error: Exception) -> str:
-    """One sentence without a full stop about an error of TLS, or any other of a socket."""
+def describe_tls_error(error: Exception) -> str:
+    """One sentence without a full stop about an error of TLS, or any other socket error."""
     reason = getattr(error, "reason", None) or ""
     if reason == "CERTIFICATE_VERIFY_FAILED":
         return f"its certificate is refused: {getattr(error, 'verify_message', None) or 'it cannot be verified'}"
-    if reason in _WORDS:
-        return _WORDS[reason]
+    if reason in _MESSAGES:
+        return _MESSAGES[reason]
     if reason:
         return str(reason).replace("_", " ").lower()
     return str(getattr(error, "strerror", None) or error or type(error).__name__)

@@ -1,9 +1,9 @@
-"""The settings of topics: their keys, the broker keys that they fall back to, and what they come to.
+"""The settings of topics: their keys, the broker keys that they fall back to, and the effective values.
 
     topic_settings(broker, {"retention.ms": "60000"}).retention_ms == 60000
 
-A topic's own text wins; else the broker's value of the matching key counts, with all of its own layers.
-Bad names and values raise KafkaError with Kafka's code and sentence.
+A topic's own text wins; else the broker's value of the matching key is used, with all of its own layers. Bad names and
+values raise KafkaError with Kafka's code and message.
 """
 
 from __future__ import annotations
@@ -13,19 +13,18 @@ from functools import lru_cache, partial
 from math import inf
 from typing import Any, Final
 
-from ottla.base.broker_keys.words import NO_TIERS
+from ottla.base.broker_keys.unused import NO_TIERS
 from ottla.base.broker_settings import BrokerSettings
-from ottla.base.cleanup_policies import known_policies
 from ottla.base.errors import Error, KafkaError
 from ottla.base.setting_types import LONG_MAX, BadValueError, gzip_level, one_of, throttled_replicas
 from ottla.base.settings import Boolean, Double, Int, Items, Long, OptionalInt, Settings, Text
-from ottla.base.topic_settings import Rates, TopicQuota, TopicSettings
+from ottla.base.topic_settings import Rates, TopicQuota, TopicSettings, known_policies
 
 HOUR_MS: Final = 3_600_000
 RATES: Final = ("produce.bytes", "produce.messages", "fetch.bytes", "fetch.messages")
 MINUTE_MS: Final = 60_000
 
-# Topic key -> (broker key, factor) in the order in which they count.
+# Topic key -> (broker key, factor), in order of precedence.
 BROKER_SYNONYMS: Final[dict[str, tuple[tuple[str, int], ...]]] = {
     "cleanup.policy": (("log.cleanup.policy", 1),),
     "compression.gzip.level": (("compression.gzip.level", 1),),
@@ -195,14 +194,14 @@ class TopicKeys(Settings):
 
 
 def topic_settings(broker: BrokerSettings, overrides: Mapping[str, str]) -> TopicSettings:
-    """What a topic's settings come to on this broker. Stored texts that are not usable (any more) do not count."""
+    """The effective settings of a topic on this broker. Stored texts that are not valid (any more) are ignored."""
     if not overrides:
         return _default_topic_settings(broker)
     return _settings_of(broker, overrides)
 
 
 def topic_value(broker: BrokerSettings, overrides: Mapping[str, str], name: str) -> Any:
-    """One topic key: the topic's own text if it is usable, else the broker's value, else the default."""
+    """One topic key: the topic's own text if it is valid, else the broker's value, else the default."""
     key = TopicKeys.keys[name]
     text = overrides.get(name)
     if text is not None:
@@ -215,7 +214,7 @@ def topic_value(broker: BrokerSettings, overrides: Mapping[str, str], name: str)
 
 
 def validate_topic_override(name: str, value: str | None) -> None:
-    """Raises KafkaError(INVALID_CONFIG) with Kafka's sentence if a topic cannot have this."""
+    """Raises KafkaError(INVALID_CONFIG) with Kafka's message if a topic cannot have this value."""
     key = TopicKeys.keys.get(name)
     if key is None:
         raise KafkaError(Error.INVALID_CONFIG, f"Unknown topic config name: {name}")
@@ -228,8 +227,8 @@ def validate_topic_override(name: str, value: str | None) -> None:
 
 
 def validate_topic_overrides(broker: BrokerSettings, overrides: Mapping[str, str]) -> None:
-    """All overrides of a topic, each alone and then together. Raises KafkaError(INVALID_CONFIG)."""
-    for name in sorted(overrides, key=TopicKeys.keys.__contains__):  # unknown names are told first
+    """Check all overrides of a topic, each alone and then together. Raises KafkaError(INVALID_CONFIG)."""
+    for name in sorted(overrides, key=TopicKeys.keys.__contains__):  # unknown names are reported first
         validate_topic_override(name, overrides[name])
     result = topic_settings(broker, overrides)
     if result.min_compaction_lag_ms > result.max_compaction_lag_ms:
@@ -252,7 +251,7 @@ def _default_topic_settings(broker: BrokerSettings) -> TopicSettings:
 
 
 def _quota(get: Callable[[str], Any]) -> TopicQuota | None:
-    """None while nothing is limited: then nobody measures."""
+    """None without limits: then the broker does not measure."""
     topic, partition = (_rates(get, place) for place in ("ottla.quota", "ottla.quota.partition"))
     if topic == partition == Rates():
         return None

@@ -1,6 +1,6 @@
-"""`zookeeper.connect`: where the servers of an ensemble are, and below which node everything of ours stands.
+"""Parser for `zookeeper.connect`: the servers of an ensemble and the chroot of the cluster.
 
-`zoo1:2181,zoo2:2181,zoo3:2181/kafka/east` names three servers and the chroot /kafka/east, which counts for all of them.
+`zoo1:2181,zoo2:2181,zoo3:2181/kafka/east` names three servers and the chroot /kafka/east, which applies to all of them.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ PORT_MAX: Final = 65535
 
 
 class ZooKeeperAddress(NamedTuple):
-    """A connect string, taken apart."""
+    """The parts of a connect string."""
 
     servers: tuple[tuple[str, int], ...]
-    chroot: str  # "" or a path without a slash at its end
+    chroot: str  # "" or a path without a trailing slash
 
     @property
     def hosts(self) -> str:
-        """The servers alone, as any ZooKeeper client takes them."""
+        """The servers alone, in the form that any ZooKeeper client accepts."""
         return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.servers)
 
     def __str__(self) -> str:
@@ -27,7 +27,7 @@ class ZooKeeperAddress(NamedTuple):
 
 
 def parse_connect(text: str) -> ZooKeeperAddress:
-    """Raises ValueError with what is wrong."""
+    """Raises ValueError with the reason."""
     servers_text, slash, chroot = text.strip().partition("/")
     servers = tuple(_server(part.strip(), text) for part in servers_text.split(","))
     return ZooKeeperAddress(servers, _chroot(slash + chroot, text))

@@ -1,34 +1,34 @@
-"""What a handler knows about the request it answers: who asks, through which door, in which version."""
+"""Context of a request: client, listener, principal and version."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from ottla.base.security import Operation, ResourceType
-from ottla.base.tasks import tell
+from ottla.base.tasks import notify_safely
 from ottla.broker.responder import Responder
-from ottla.network.client_facts import ClientFacts
+from ottla.network.connection import ClientInfo
 from ottla.protocol.apis import ALL_APIS
 
 if TYPE_CHECKING:
-    from ottla.broker.parts import BrokerParts
+    from ottla.broker.services import BrokerServices
 
 
 class Context:
-    """One request."""
+    """One request, as handlers see it."""
 
     def __init__(
         self,
-        broker: BrokerParts,
+        broker: BrokerServices,
         responder: Responder,
-        client: ClientFacts,
+        client: ClientInfo,
         api_key: int,
         api_version: int,
         correlation_id: int,
         client_id: str | None,
         is_forwarded: bool = False,
     ) -> None:
-        """`is_forwarded`: another broker has passed this request on. Then it is answered here, and not passed on."""
+        """`is_forwarded`: another broker forwarded this request. It is answered here and never forwarded again."""
         self.broker = broker
         self.responder = responder
         self.client = client
@@ -37,7 +37,7 @@ class Context:
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.is_forwarded = is_forwarded
-        self.request_bytes = 0  # of the whole request, where quotas count them
+        self.request_bytes = 0  # size of the whole request, if quotas count it
 
     @property
     def listener_name(self) -> str:
@@ -53,13 +53,13 @@ class Context:
 
     @property
     def is_delegated(self) -> bool:
-        """Whether a delegation token stands for this principal."""
+        """Whether the principal logged in with a delegation token."""
         return self.client.is_delegated
 
-    def may(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        """Whether this client may do that; everybody may everything while the broker has no authorizer.
+    def is_authorized(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        """Whether this client may perform the operation; always true without an authorizer.
 
-        A denial is noted: ask only about what was asked for.
+        A denial is logged and audited: check only operations that the client requested.
         """
         authorizer = self.broker.authorizer
         if authorizer is None:
@@ -68,26 +68,26 @@ class Context:
         if authorizer.is_granted(client.principal, client.host, operation, resource_type, name):
             return True
         api = ALL_APIS[self.api_key].name
-        is_refused = authorizer.refuses(client.principal, client.host, operation, resource_type, name, api)
+        is_refused = authorizer.record_denial(client.principal, client.host, operation, resource_type, name, api)
         audit = self.broker.audit
         if audit is not None:
-            tell(audit.note_denial, self, operation, resource_type, name, is_refused)
+            notify_safely(audit.record_denial, self, operation, resource_type, name, is_refused)
         return not is_refused
 
-    def sees(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        """The same about one of many that nobody has named: what is left out of a list is no denial."""
+    def is_visible(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        """The same for one of many resources that the request did not name: omitting it from a list is not a denial."""
         authorizer = self.broker.authorizer
         return authorizer is None or authorizer.is_permissive or self.is_granted(operation, resource_type, name)
 
     def is_granted(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        """What the rules say, in permissive mode too: for a right that is as good as another one."""
+        """What the rules grant, also in permissive mode. For rights that replace another right."""
         authorizer = self.broker.authorizer
         return authorizer is None or authorizer.is_granted(
             self.client.principal, self.client.host, operation, resource_type, name
         )
 
-    def is_any_granted(self, operation: Operation, resource_type: ResourceType) -> bool:
-        """The same about some resource of a type, whether it exists or not (KIP-679)."""
+    def is_granted_by_resource_type(self, operation: Operation, resource_type: ResourceType) -> bool:
+        """Whether the operation is granted on any resource of this type, existing or not (KIP-679)."""
         authorizer = self.broker.authorizer
         return authorizer is None or authorizer.is_any_granted(
             self.client.principal, self.client.host, operation, resource_type

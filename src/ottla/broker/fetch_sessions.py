@@ -1,9 +1,9 @@
-"""Fetch sessions (KIP-227): a consumer names its partitions once, later fetches and answers carry only changes.
+"""Fetch sessions (KIP-227): a consumer names its partitions once; later fetches and responses carry only changes.
 
 Rules:
-1. Everything that decides about sessions lives here; no socket, no clock: the time is an argument.
-2. A session belongs to the id it was given, and only the next epoch may go on with it.
-3. A full cache gives a slot away only if its session was not used for a while, or is smaller and older (KIP-227).
+1. All decisions about sessions are in this module; no socket, no clock: time is an argument.
+2. A session continues only with its id and its next epoch.
+3. A full cache evicts a session only if it was unused for a while, or is smaller and older (KIP-227).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 from uuid import UUID
 
 from ottla.base.errors import Error, KafkaError
-from ottla.network.client_facts import ClientFacts
+from ottla.network.connection import ClientInfo
 from ottla.replication.partition import Partition
 
 NO_SESSION: Final = 0
@@ -27,8 +27,8 @@ UNKNOWN: Final = -1
 PartitionKey = tuple[str, UUID, int]
 
 
-class FetchPartition:
-    """One partition of a fetch, and, in a session, what its client was told last."""
+class CachedPartition:
+    """One partition of a fetch and, in a session, the values that its client received last."""
 
     def __init__(self, topic: str, topic_id: UUID, index: int) -> None:
         self.topic = topic
@@ -39,13 +39,13 @@ class FetchPartition:
         self.leader_epoch = -1
         self.last_fetched_epoch = -1  # this and the next are of followers only
         self.log_start_offset = -1
-        self.partition: Partition | None = None  # looked up at the first use, and again when it is gone
-        self.granted_to: ClientFacts | None = None  # who may read it, by the …
-        self.granted_by = -1  # … generation of the rules that said so
+        self.partition: Partition | None = None  # cached after the first lookup, and looked up again when it is closed
+        self.authorized_client: ClientInfo | None = None  # the client that may read it, according to the …
+        self.authorized_generation = -1  # … generation of the ACLs that granted it
         self.sent_high_watermark = UNKNOWN
         self.sent_log_start_offset = UNKNOWN
 
-    def ask(
+    def update_request_params(
         self,
         fetch_offset: int,
         max_bytes: int,
@@ -64,39 +64,39 @@ class FetchPartition:
         return self.topic, self.topic_id, self.index
 
     def __repr__(self) -> str:
-        return f"<FetchPartition {self.topic or self.topic_id}-{self.index} from {self.fetch_offset}>"
+        return f"<CachedPartition {self.topic or self.topic_id}-{self.index} from {self.fetch_offset}>"
 
 
 class FetchSession:
-    """The partitions one client is following."""
+    """The partitions of one client's fetches."""
 
     def __init__(self, session_id: int, uses_topic_ids: bool, now_ms: int, is_privileged: bool = False) -> None:
         self.id = session_id
         self.uses_topic_ids = uses_topic_ids
-        self.is_privileged = is_privileged  # a follower's
-        self.partitions: dict[PartitionKey, FetchPartition] = {}
+        self.is_privileged = is_privileged  # of a follower
+        self.partitions: dict[PartitionKey, CachedPartition] = {}
         self.next_epoch = 1
-        self.created_ms = now_ms
-        self.used_ms = now_ms
+        self.creation_ms = now_ms
+        self.last_used_ms = now_ms
 
-    def update(self, asked: Iterable[FetchPartition], forgotten: Iterable[PartitionKey]) -> None:
+    def update(self, asked: Iterable[CachedPartition], forgotten: Iterable[PartitionKey]) -> None:
         for new in asked:
             known = self.partitions.get(new.key)
             if known is None:
                 self.partitions[new.key] = new
             else:
-                known.ask(
+                known.update_request_params(
                     new.fetch_offset, new.max_bytes, new.leader_epoch, new.last_fetched_epoch, new.log_start_offset
                 )
         for key in forgotten:
             self.partitions.pop(key, None)
 
-    def step(self, now_ms: int) -> None:
+    def advance_epoch(self, now_ms: int) -> None:
         self.next_epoch = 1 if self.next_epoch == EPOCH_MAX else self.next_epoch + 1
-        self.used_ms = now_ms
+        self.last_used_ms = now_ms
 
-    def move_to_end(self, partition: FetchPartition) -> None:
-        """A partition that gave records goes behind the others, so that all get their turn."""
+    def move_to_end(self, partition: CachedPartition) -> None:
+        """Move a partition that returned records to the end, for fairness."""
         key = partition.key
         if self.partitions.pop(key, None) is not None:
             self.partitions[key] = partition
@@ -105,8 +105,8 @@ class FetchSession:
         return f"<FetchSession {self.id} epoch {self.next_epoch}, {len(self.partitions)} partitions>"
 
 
-class FetchSessions:
-    """All sessions of a broker, a bounded number of them."""
+class FetchSessionCache:
+    """The bounded cache of all sessions of a broker (Kafka's FetchSessionCache)."""
 
     def __init__(self, slots: int, first_id: int) -> None:
         self.slots = slots
@@ -119,11 +119,9 @@ class FetchSessions:
         session_id: int,
         epoch: int,
         uses_topic_ids: bool,
-        asked: list[FetchPartition],
-        forgotten: Iterable[PartitionKey],
         now_ms: int,
-    ) -> FetchSession | None:
-        """The session of an incremental fetch, brought up to date; None if it has no partition left."""
+    ) -> FetchSession:
+        """The session of an incremental fetch, before it is updated."""
         session = self._sessions.get(session_id)
         if session is None:
             raise KafkaError(Error.FETCH_SESSION_ID_NOT_FOUND)
@@ -131,21 +129,21 @@ class FetchSessions:
             raise KafkaError(Error.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != uses_topic_ids:
             raise KafkaError(Error.FETCH_SESSION_TOPIC_ID_ERROR)
-        session.update(asked, forgotten)
-        if not session.partitions:
-            del self._sessions[session_id]
-            return None
-        session.step(now_ms)
+        session.advance_epoch(now_ms)
         return session
 
-    def start(
-        self, uses_topic_ids: bool, asked: list[FetchPartition], now_ms: int, is_privileged: bool = False
-    ) -> FetchSession | None:
-        """A new session, or None when there is no partition in it or no slot for it; followers get one anyway."""
-        if not asked or not (self._has_slot(len(asked), now_ms) or is_privileged):
+    def end_if_empty(self, session: FetchSession) -> bool:
+        """Close a session without partitions."""
+        is_empty = not session.partitions
+        if is_empty:
+            self.close(session.id)
+        return is_empty
+
+    def start(self, uses_topic_ids: bool, size: int, now_ms: int, is_privileged: bool = False) -> FetchSession | None:
+        """A new, empty session for so many partitions; None if there are none, or no slot. Followers always get one."""
+        if not size or not (self._has_slot(size, now_ms) or is_privileged):
             return None
         session = FetchSession(self._take_id(), uses_topic_ids, now_ms, is_privileged)
-        session.update(asked, ())
         self._sessions[session.id] = session
         return session
 
@@ -157,11 +155,11 @@ class FetchSessions:
             return True
         if not self._sessions:
             return False
-        oldest = min(self._sessions.values(), key=lambda session: session.used_ms)
-        if now_ms - oldest.used_ms <= EVICTION_MS:
+        oldest = min(self._sessions.values(), key=lambda session: session.last_used_ms)
+        if now_ms - oldest.last_used_ms <= EVICTION_MS:
             smaller = [s for s in self._sessions.values() if len(s.partitions) < size and not s.is_privileged]
-            oldest = min(smaller, key=lambda s: (len(s.partitions), s.created_ms), default=oldest)
-            if not smaller or now_ms - oldest.created_ms <= EVICTION_MS:
+            oldest = min(smaller, key=lambda s: (len(s.partitions), s.creation_ms), default=oldest)
+            if not smaller or now_ms - oldest.creation_ms <= EVICTION_MS:
                 return False
         del self._sessions[oldest.id]
         self.evictions += 1
@@ -176,11 +174,11 @@ class FetchSessions:
 
     @property
     def partition_count(self) -> int:
-        """Partitions that all sessions together follow."""
+        """Number of partitions in all sessions."""
         return sum(len(session.partitions) for session in self._sessions.values())
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def __repr__(self) -> str:
-        return f"<FetchSessions {len(self._sessions)} of {self.slots}>"
+        return f"<FetchSessionCache {len(self._sessions)} of {self.slots}>"

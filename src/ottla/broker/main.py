@@ -1,8 +1,8 @@
-"""The composition root: puts one broker together, runs it, takes it apart again.
+"""Composition root of the broker process: builds one broker, runs it and stops it.
 
-The order of a start: addresses are bound, folders are locked, the metadata store is opened, logs are opened (those
-that need recovery in worker threads, behind the others), and only then connections are accepted. A stop goes the other
-way round: what was accepted is answered first.
+Start order: bind addresses, lock log directories, open the metadata store, open logs (logs that need recovery are
+opened by worker threads in the background), then accept connections. Stop runs in the reverse order and answers
+accepted requests first.
 """
 
 from __future__ import annotations
@@ -11,83 +11,180 @@ import asyncio
 import json
 import logging
 import os
+import random
 import signal
 import socket
 import sys
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.base.broker_checks import ALL_FOLDERS
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.clock import SystemClock
+from ottla.base.gc_pause import configure_collector
 from ottla.base.logs import stop_logging
-from ottla.base.systemd import tell_systemd
-from ottla.base.uncollected import settle_garbage_collector
-from ottla.broker.announcing import announce
-from ottla.broker.assembly import Assembly, assemble
-from ottla.broker.authorizing import start_authorizer
-from ottla.broker.cluster.automatic_id import with_node_id
-from ottla.broker.cluster.drain_before_stop import drain_before_stop
-from ottla.broker.configs.live_settings import LiveSettings
-from ottla.broker.connection_limits import connection_limits
+from ottla.base.systemd import notify_systemd
+from ottla.broker.audit.trail import AuditTrail
+from ottla.broker.audit.writer import AuditWriter
+from ottla.broker.authorization import start_authorizer
+from ottla.broker.cluster.controller_requests import ControllerRequests
+from ottla.broker.cluster.peers import InterBrokerCalls
+from ottla.broker.configs.connection_options import connection_limits
+from ottla.broker.configs.dynamic_config import STORED_PASSWORDS_CHECK_MS, DynamicConfig, StoredPasswordEncoder
+from ottla.broker.coordinator_service.coordinators import Coordinators
+from ottla.broker.coordinator_service.internal_topics import InternalTopicCreator
 from ottla.broker.dispatch import Dispatcher
-from ottla.broker.file_limits import raise_file_limit
-from ottla.broker.first_steps import StartError, bind_addresses, check_metadata_store, make_tls
+from ottla.broker.fetch_sessions import FetchSessionCache
 from ottla.broker.handlers.api_versions import unsupported_version
 from ottla.broker.handlers.table import APIS
-from ottla.broker.log_options import start_broker_logging
-from ottla.broker.logs.cleaning import Cleaning
-from ottla.broker.logs.failed_folders import FailedFolders
-from ottla.broker.logs.flusher import Flusher
-from ottla.broker.logs.housekeeping import Housekeeping
-from ottla.broker.logs.log_loading import LogLoading
-from ottla.broker.logs.room_watch import LOOK_MS, RoomWatch
-from ottla.broker.monitoring.loop_watch import loop_report
-from ottla.broker.monitoring.observed import Observed
-from ottla.broker.monitoring.start import MetricsAccessError, start_monitor
+from ottla.broker.log_manager.checkpoints import CheckpointWriter, MetadataTransactionRecorder
+from ottla.broker.log_manager.flusher import Flusher
+from ottla.broker.log_manager.log_cleaner import LogCleaner
+from ottla.broker.log_manager.log_dir_failures import DISK_SPACE_CHECK_MS, DiskSpaceMonitor, LogDirFailureHandler
+from ottla.broker.log_manager.log_dir_moves import LogDirMoves
+from ottla.broker.log_manager.log_loader import IndexRebuilds, LogLoader
+from ottla.broker.log_manager.scheduled_tasks import TaskScheduler
+from ottla.broker.metadata_publisher import BrokerMetadataPublisher
+from ottla.broker.metrics_endpoint.event_loop_load import loop_report
+from ottla.broker.metrics_endpoint.start import BrokerMetricsSources, MetricsAccessError, start_monitor
 from ottla.broker.node import Node
-from ottla.broker.parts import BrokerParts
-from ottla.broker.publisher import Publisher
-from ottla.broker.quota_gate import FORGET_MS
-from ottla.broker.security.listener_rules import own_listener
-from ottla.broker.security.opening import (
+from ottla.broker.offload import Workers
+from ottla.broker.quota_manager import IDLE_CHECK_MS
+from ottla.broker.security.delegation_tokens import remove_expired
+from ottla.broker.security.listener_mechanisms import dedicated_inter_broker_listener
+from ottla.broker.security.login_setup import (
     LoginSettingsError,
     check_logins,
-    open_changes,
-    open_logins,
-    open_peer_login,
+    make_authenticator,
+    make_inter_broker_login,
+    make_security_changes,
 )
-from ottla.broker.security.upkeep import keep_security
-from ottla.broker.workers import Workers
-from ottla.controller.holder import ImageHolder
-from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
+from ottla.broker.services import BrokerServices
+from ottla.broker.startup import (
+    StartError,
+    announce_ready,
+    bind_addresses,
+    check_metadata_store,
+    check_stored_metadata,
+    make_tls,
+    raise_file_limit,
+    resolve_node_id,
+    start_broker_logging,
+)
+from ottla.broker.telemetry.client_metrics import ClientMetricsManager
+from ottla.controller.image import BrokerImage, Endpoint, MetadataCache, MetadataImage
 from ottla.controller.service import ControllerService
 from ottla.controller.stores.embedded import EmbeddedStore
-from ottla.controller.stores.store import StoreError
-from ottla.network.listener import ConnectionSet, Listener
+from ottla.controller.stores.store import MetadataStore, StoreError
+from ottla.metrics.counters import BrokerCounters
+from ottla.network.listener import Acceptor, SocketServer
 from ottla.network.poller import Poller
-from ottla.network.receiver import Receiver
-from ottla.network.tls_handshake import Handshakes, OutgoingTls
+from ottla.network.receiver_thread import ReceiverThread
+from ottla.network.tls_handshake import OutgoingTls, TlsHandshakes
 from ottla.replication.replica_set import ReplicaSet
 from ottla.storage.errors import LogDirError
 from ottla.storage.log_dirs import LogDirs
 
 if TYPE_CHECKING:
-    from ottla.broker.cluster.clustering import Clustering
-    from ottla.broker.monitoring.monitor import Monitor
-    from ottla.broker.security.changes import SecurityChanges
-    from ottla.broker.security.peer_login import PeerLogin
+    from ottla.broker.cluster.broker_lifecycle import BrokerLifecycle
+    from ottla.broker.metrics_endpoint.endpoint import MetricsEndpoint
+    from ottla.broker.security.inter_broker_login import InterBrokerLogin
+    from ottla.broker.security.reconfiguration import SecurityReconfiguration
     from ottla.broker.security.tls import BrokerTls
 
 logger = logging.getLogger(__name__)
 
-DRAIN_SECONDS_MAX = 10.0
-SWITCH_SECONDS = 0.001  # so long a worker thread that computes may keep the loop waiting; Python's own 5 ms show
-START_SECONDS_FOREVER = 1e9
+DRAIN_TIMEOUT_SECONDS = 10.0
+THREAD_SWITCH_INTERVAL_SECONDS = 0.001  # a computing worker thread delays the loop so long; 5 ms is noticeable
+START_SECONDS_UNLIMITED = 1e9
+
+DRAIN_CHECK_SECONDS: Final = 0.1
+DRAIN_BEFORE_STOP_SECONDS_MAX: Final = 0.5
+
+
+class BrokerComponents(NamedTuple):
+    """The components that main.py starts, and stops in reverse order. Handlers see only `parts`."""
+
+    services: BrokerServices
+    flusher: Flusher
+    inter_broker_calls: InterBrokerCalls
+    lifecycle: BrokerLifecycle | None  # None: standalone broker
+    audit: AuditWriter
+
+    def observed(self, connections: SocketServer, poller: Poller) -> BrokerMetricsSources:
+        """The objects that the broker's metrics read."""
+        parts = self.services
+        return BrokerMetricsSources(
+            parts.node,
+            parts.replicas,
+            parts.publisher,
+            self.flusher,
+            parts.fetch_sessions,
+            parts.counters,
+            parts.client_metrics,
+            connections,
+            parts.quotas,
+            poller,
+            self.lifecycle,
+        )
+
+    def close(self) -> None:
+        """Stop coordinating groups and transactions."""
+        self.services.coordinators.close()
+        self.inter_broker_calls.close()
+
+
+def build_components(
+    node: Node,
+    replicas: ReplicaSet,
+    publisher: BrokerMetadataPublisher,
+    flusher: Flusher,
+    controller: ControllerService,
+    clustering: BrokerLifecycle | None,
+) -> BrokerComponents:
+    control = clustering.controller_requests if clustering is not None else ControllerRequests(node, controller)
+    calls = InterBrokerCalls(clustering.peers if clustering is not None else None)
+    checkpoints = CheckpointWriter(replicas, node.workers)
+    coordinators = Coordinators(
+        node,
+        replicas,
+        InternalTopicCreator(
+            node, control.create_topics, publisher.wait_until_applied, is_standalone=clustering is None
+        ),
+        calls.call,
+        clustering.is_registration_in_doubt if clustering is not None else None,
+    )
+    fetch_sessions = FetchSessionCache(
+        node.settings.max_incremental_fetch_session_cache_slots,
+        first_id=random.randrange(1, 2**30),  # noqa: S311 (a restart must not repeat ids; not a secret)
+    )
+    parts = BrokerServices(
+        node,
+        controller=controller,
+        control=control,
+        replicas=replicas,
+        publisher=publisher,
+        moves=LogDirMoves(replicas, node.dynamic_config, node.clock, checkpoints, flusher, node.workers),
+        checkpoints=checkpoints,
+        coordinators=coordinators,
+        fetch_sessions=fetch_sessions,
+        counters=BrokerCounters(),
+        client_metrics=ClientMetricsManager(),
+        index_rebuilds=IndexRebuilds(node.workers),
+        clustering=clustering,
+    )
+    counters = parts.counters.audit
+    parts.audit = AuditTrail(node, counters)
+    topics = InternalTopicCreator(
+        node, control.create_topics, publisher.wait_until_applied, is_standalone=clustering is None
+    )
+    audit = AuditWriter(node, parts.audit, replicas, topics, calls.call, counters)
+    return BrokerComponents(parts, flusher, calls, clustering, audit)
 
 
 class BrokerFailedError(Exception):
-    """Why a broker that was running ends by itself: one line."""
+    """Why a running broker stops by itself, in one line."""
 
 
 def run_broker(settings: BrokerSettings) -> int:
@@ -97,13 +194,13 @@ def run_broker(settings: BrokerSettings) -> int:
         logger.warning("%s", warning)
     raise_file_limit()
     poller = Poller()
-    loop = asyncio.SelectorEventLoop(poller)  # type: ignore[arg-type]  # it has all that asyncio asks of one
+    loop = asyncio.SelectorEventLoop(poller)  # type: ignore[arg-type]  # it has all that asyncio needs
     broker = Broker(settings, poller)
-    sys.setswitchinterval(SWITCH_SECONDS)
+    sys.setswitchinterval(THREAD_SWITCH_INTERVAL_SECONDS)
     try:
         loop.run_until_complete(broker.run())
     except (StartError, BrokerFailedError, LoginSettingsError, StoreError, LogDirError) as error:
-        stop_logging()  # the reason is the last line, and not in the middle of another one
+        stop_logging()  # the reason must be the last line, not mixed with log lines
         print(f"ottla broker: {error}", file=sys.stderr)
         return 2 if isinstance(error, LoginSettingsError) else 1
     finally:
@@ -121,18 +218,18 @@ class Broker:
         self._clock = SystemClock()
         self._stopping = asyncio.Event()
         self._failure: str | None = None
-        self._monitor: Monitor | None = None
-        self._cluster: Clustering | None = None  # None: this broker is alone
-        self._tls: BrokerTls | None = None  # None: no listener speaks it
-        self._peer_login: PeerLogin | None = None  # None: other brokers ask for no login
-        self._handshakes = Handshakes()
-        self._sockets: list[socket.socket] = []  # one for each listener
+        self._monitor: MetricsEndpoint | None = None
+        self._cluster: BrokerLifecycle | None = None  # None: standalone broker
+        self._tls: BrokerTls | None = None  # None: no listener uses TLS
+        self._inter_broker_login: InterBrokerLogin | None = None  # None: inter-broker connections need no login
+        self._handshakes = TlsHandshakes()
+        self._sockets: list[socket.socket] = []  # one per listener
         self._workers = Workers(settings.num_io_threads)
 
     async def run(self) -> None:
         """Start, serve, stop."""
         self._watch_signals()
-        settings = self._file_settings = await with_node_id(self._file_settings, self._clock)
+        settings = self._file_settings = await resolve_node_id(self._file_settings, self._clock)
         self._tls = make_tls(settings, self._clock, self._workers)
         check_logins(settings, os.environ, self._clock, self._workers)
         self._sockets = bind_addresses(settings)
@@ -145,9 +242,9 @@ class Broker:
         try:
             if not settings.zookeeper_connect:
                 check_metadata_store(settings, log_dirs)
-            log_dirs.tell_failures()
+            log_dirs.log_offline_dirs()
             assembly = self._assemble(log_dirs)
-            await self._serve_in_time(assembly, asyncio.timeout(start_seconds_max(settings)))
+            await self._serve_with_start_timeout(assembly, asyncio.timeout(start_timeout_seconds(settings)))
         except BaseException:
             log_dirs.close(clean=False)
             raise
@@ -158,107 +255,119 @@ class Broker:
         log_dirs.close(clean=True, broker_epoch=self._cluster.membership.last_epoch if self._cluster else -1)
         logger.info("broker %d has stopped; %s", settings.node_id, self._loop_report())
 
-    # ---- putting together
+    # ---- construction
 
-    def _assemble(self, log_dirs: LogDirs) -> Assembly:
-        """What does not need to know yet what the metadata are."""
+    def _assemble(self, log_dirs: LogDirs) -> BrokerComponents:
+        """Build everything that does not depend on the metadata."""
         settings = self._file_settings
-        node = Node(settings.node_id, LiveSettings(settings), self._clock, ImageHolder(), self._workers)
+        node = Node(settings.node_id, DynamicConfig(settings), self._clock, MetadataCache(), self._workers)
         flusher = Flusher(self._workers, log_dirs.sync_times)
         replicas = ReplicaSet(settings.node_id, log_dirs, flusher.start, flusher.start_rolled)
         replicas.lag_ms_max = settings.replica_lag_time_max_ms
-        replicas.tells_watermark = settings.replica_selector_class is not None
-        publisher = Publisher(settings.node_id, replicas, node.live, self._clock, self._workers)
+        replicas.notifies_followers_of_watermark = settings.replica_selector_class is not None
+        publisher = BrokerMetadataPublisher(settings.node_id, replicas, node.dynamic_config, self._clock, self._workers)
         if settings.zookeeper_connect:
-            from ottla.broker.cluster.clustering import Clustering  # noqa: PLC0415 (a broker alone starts without it)
+            from ottla.broker.cluster.broker_lifecycle import BrokerLifecycle  # noqa: PLC0415 (a standalone broker starts without it)
 
             outgoing = self._tls.outgoing if self._tls is not None else None
             tls = OutgoingTls(self._handshakes, outgoing.context) if outgoing is not None else None
-            self._peer_login = open_peer_login(settings, os.environ, self._workers)
-            log_in = self._peer_login.log_in if self._peer_login is not None else None
+            self._inter_broker_login = make_inter_broker_login(settings, os.environ, self._workers)
+            log_in = self._inter_broker_login.log_in if self._inter_broker_login is not None else None
             address = settings.zookeeper_connect
-            self._cluster = Clustering(address, node, replicas, publisher, self._poller, tls, log_in)
+            self._cluster = BrokerLifecycle(address, node, replicas, publisher, self._poller, tls, log_in)
             controller: ControllerService = self._cluster.controller
         else:
-            store = EmbeddedStore(Path(settings.log_dirs[0]))
-            live = node.live
+            store = EmbeddedStore(Path(settings.log_dirs[0]), partial(check_stored_metadata, settings, log_dirs))
+            publisher.recorder = MetadataTransactionRecorder(self._workers, lambda: store.last_transaction)
+            live = node.dynamic_config
             controller = ControllerService(store, self._clock, live, live.check_topic_configs, images=node.images)
-        return assemble(node, replicas, publisher, flusher, controller, self._cluster)
+        return build_components(node, replicas, publisher, flusher, controller, self._cluster)
 
-    async def _serve_in_time(self, assembly: Assembly, patience: asyncio.Timeout) -> None:
-        """Only a start that took too long is told as one: whatever else times out has its own reason."""
+    async def _serve_with_start_timeout(self, assembly: BrokerComponents, start_timeout: asyncio.Timeout) -> None:
+        """Report only an expired start limit as a slow start: other timeouts keep their own reason."""
         try:
-            async with patience:
-                await self._serve(assembly, patience)
+            async with start_timeout:
+                await self._serve(assembly, start_timeout)
         except TimeoutError:
-            if not patience.expired():
+            if not start_timeout.expired():
                 raise
-            message = "the start took longer than server.max.startup.time.ms allows: raise it"
+            message = "the start exceeded server.max.startup.time.ms: raise the limit"
             raise StartError(message) from None
 
-    def _open_connections(self, parts: BrokerParts, dispatcher: Dispatcher) -> ConnectionSet:
-        """All of them go through TLS and the login that their listener asks for."""
+    def _open_connections(self, parts: BrokerServices, dispatcher: Dispatcher) -> SocketServer:
+        """Every connection passes TLS and the login that its listener requires."""
         limits = connection_limits(self._file_settings)
         tls = self._tls.listeners if self._tls is not None else {}
-        receiver = Receiver(asyncio.get_running_loop(), self._poller)
-        connections = ConnectionSet(limits, dispatcher, self._poller, tls, self._handshakes, receiver)
+        receiver = ReceiverThread(asyncio.get_running_loop(), self._poller)
+        connections = SocketServer(limits, dispatcher, self._poller, tls, self._handshakes, receiver)
         images = parts.node.images
-        parts.logins = open_logins(self._file_settings, os.environ, self._clock, self._workers, images, parts.tokens)
-        parts.logins.audit, connections.on_refused = parts.audit, parts.logins.on_refused
-        connections.on_open, parts.logins.traffic_of = parts.logins.on_open, connections.traffic_of
-        parts.quotas.connections, connections.hold_up = connections.connections, parts.quotas.seconds_to_refuse
-        changes = open_changes(
-            self._file_settings, os.environ, parts.node, parts.logins, self._peer_login, self._tls, parts.tokens
+        parts.authenticator = make_authenticator(
+            self._file_settings, os.environ, self._clock, self._workers, images, parts.delegation_tokens
+        )
+        parts.authenticator.audit, connections.on_refused = parts.audit, parts.authenticator.on_refused
+        connections.on_open, parts.authenticator.traffic_of = parts.authenticator.on_open, connections.traffic_of
+        parts.quotas.connections, connections.connection_throttle_seconds = (
+            connections.connections,
+            parts.quotas.connection_delay_seconds,
+        )
+        changes = make_security_changes(
+            self._file_settings,
+            os.environ,
+            parts.node,
+            parts.authenticator,
+            self._inter_broker_login,
+            self._tls,
+            parts.delegation_tokens,
         )
         parts.security_changes = changes
-        parts.quotas.brokers_listener = own_listener(self._file_settings)
+        parts.quotas.inter_broker_listener = dedicated_inter_broker_listener(self._file_settings)
         self._follow_settings(parts, connections, changes)
         return connections
 
-    async def _serve(self, assembly: Assembly, patience: asyncio.Timeout) -> None:
+    async def _serve(self, assembly: BrokerComponents, start_timeout: asyncio.Timeout) -> None:
         settings = self._file_settings
         cluster = self._cluster
-        parts, node = assembly.parts, assembly.parts.node
-        served = [row for row in APIS if cluster is not None or not row.is_between_brokers]
+        parts, node = assembly.services, assembly.services.node
+        served = [row for row in APIS if cluster is not None or not row.is_inter_broker]
         dispatcher = Dispatcher(parts, served, unsupported_version, self._poller)
-        parts.coordinators.groups.crowd = self._poller
+        parts.coordinators.groups.pending_requests = self._poller
         connections = self._open_connections(parts, dispatcher)
         listeners = [
-            Listener(listener.name, listener.host, listener.port, connections, bound)
+            Acceptor(listener.name, listener.host, listener.port, connections, bound)
             for listener, bound in zip(settings.listeners, self._sockets, strict=True)
         ]
         self._monitor = monitor = await open_monitor(assembly.observed(connections, self._poller))
-        await self._get_image(parts, advertised_endpoints(settings, listeners))
+        await self._load_image(parts, advertised_endpoints(settings, listeners))
         parts.authorizer = start_authorizer(node)
-        failed_folders = self._watch_folders(parts)
-        loading = LogLoading(node, parts.replicas, parts.publisher, parts.coordinators.on_recovered)
+        failed_folders = self._watch_log_dirs(parts)
+        loading = LogLoader(node, parts.replicas, parts.publisher, parts.coordinators.on_recovered)
         await loading.run(self._stopping)
-        failed_folders.report(loading.missing())
+        failed_folders.report(loading.offline_partitions())
         parts.publisher.on_image(MetadataImage(), node.image)
-        node.images.on_image(parts.publisher.on_image)
-        node.images.on_image(parts.coordinators.on_image)
-        await parts.publisher.settled()
+        node.images.add_listener(parts.publisher.on_image)
+        node.images.add_listener(parts.coordinators.on_image)
+        await parts.publisher.wait_until_applied()
         if cluster is not None:
-            cluster.serve()
-        parts.coordinators.follow()
-        parts.moves.resume()
-        housekeeping = Housekeeping(node, parts.replicas, assembly.flusher, parts.checkpoints)
+            cluster.start_replication()
+        parts.coordinators.load_led_shards()
+        parts.log_dir_moves.resume()
+        housekeeping = TaskScheduler(node, parts.replicas, assembly.flusher, parts.checkpoints)
         housekeeping.start()
-        room_watch = RoomWatch(node, parts.replicas, parts.publisher, loading)
-        housekeeping.every("room", LOOK_MS, lambda: LOOK_MS, room_watch.look)
-        housekeeping.every("idle quotas", FORGET_MS, lambda: FORGET_MS, parts.quotas.forget_idle)
-        keep_security(housekeeping, parts, self._tls)
-        cleaning = Cleaning(node, parts.replicas, parts.checkpoints, parts.index_rebuilds, parts.counters.cleaner)
+        room_watch = DiskSpaceMonitor(node, parts.replicas, parts.publisher, loading)
+        housekeeping.schedule("room", DISK_SPACE_CHECK_MS, lambda: DISK_SPACE_CHECK_MS, room_watch.check_disks)
+        housekeeping.schedule("idle quotas", IDLE_CHECK_MS, lambda: IDLE_CHECK_MS, parts.quotas.drop_idle_shares)
+        schedule_security_checks(housekeeping, parts, self._tls, cluster.store if cluster is not None else None)
+        cleaning = LogCleaner(node, parts.replicas, parts.checkpoints, parts.index_rebuilds, parts.counters.cleaner)
         cleaning.start()
-        await settled_security(parts)
+        await wait_for_security_changes(parts)
         for listener in listeners:
             listener.start()
         if monitor is not None:
-            monitor.note_serving()
-        settle_garbage_collector()
-        patience.reschedule(None)
-        announce(node, listeners, parts.replicas)
-        self._poller.forget()
+            monitor.set_serving()
+        configure_collector()
+        start_timeout.reschedule(None)
+        announce_ready(node, listeners, parts.replicas)
+        self._poller.reset_measurements()
         await self._stopping.wait()
         if self._failure is not None:
             raise BrokerFailedError(self._failure)
@@ -267,70 +376,73 @@ class Broker:
         await cleaning.stop()
         assembly.close()
         loading.cancel()
-        await dispatcher.finish(DRAIN_SECONDS_MAX)
+        await dispatcher.wait_for_handlers(DRAIN_TIMEOUT_SECONDS)
         await assembly.audit.stop()
-        await self._end_stop(parts, connections)
+        await self._finish_stop(parts, connections)
 
-    def _follow_settings(self, parts: BrokerParts, connections: ConnectionSet, security: SecurityChanges) -> None:
-        """What was set in the file, and what is changed while we run."""
-        live, log_dirs = parts.node.live, parts.replicas.log_dirs
-        live.on_change(lambda changed: connections.limit(connection_limits(changed)))
+    def _follow_settings(
+        self, parts: BrokerServices, connections: SocketServer, security: SecurityReconfiguration
+    ) -> None:
+        """Apply the settings of the file and follow their changes at run time."""
+        live, log_dirs = parts.node.dynamic_config, parts.replicas.log_dirs
+        live.on_change(lambda changed: connections.update_limits(connection_limits(changed)))
         live.on_change(lambda changed: self._workers.limit(changed.num_io_threads))
-        live.on_change(security.follow)
-        cordon_folders(log_dirs, self._file_settings)
-        live.on_change(lambda changed: cordon_folders(log_dirs, changed))
+        live.on_change(security.apply_settings)
+        cordon_log_dirs(log_dirs, self._file_settings)
+        live.on_change(lambda changed: cordon_log_dirs(log_dirs, changed))
 
-    async def _get_image(self, parts: BrokerParts, endpoints: dict[str, Endpoint]) -> None:
-        """Learn what the metadata are: from the other brokers, or from the store of a broker that is alone."""
+    async def _load_image(self, parts: BrokerServices, endpoints: dict[str, Endpoint]) -> None:
+        """Load the metadata: from the other brokers, or from the store of a standalone broker."""
         settings = self._file_settings
         log_dirs = parts.replicas.log_dirs
         jmx_port = self._monitor.port if self._monitor is not None else -1
         if self._cluster is not None:
             me = BrokerImage(settings.node_id, endpoints, settings.broker_rack, 0, jmx_port)
-            await self._cluster.join(me, lambda: settled_security(parts))
+            await self._cluster.join(me, lambda: wait_for_security_changes(parts))
         else:
             await parts.controller.start(
                 endpoints, rack=settings.broker_rack, cluster_id=log_dirs.cluster_id, jmx_port=jmx_port
             )
-        log_dirs.claim(parts.node.image.cluster_id)
+        log_dirs.write_meta_properties(parts.node.image.cluster_id)
 
-    def _watch_folders(self, parts: BrokerParts) -> FailedFolders:
+    def _watch_log_dirs(self, parts: BrokerServices) -> LogDirFailureHandler:
         cluster = self._cluster
-        return FailedFolders(
+        return LogDirFailureHandler(
             parts.replicas,
             parts.controller,
             Path(self._file_settings.log_dirs[0]) if cluster is None else None,
-            self._give_up,
-            cluster.tell_offline if cluster is not None else None,
+            self._fail,
+            cluster.report_offline_replicas if cluster is not None else None,
         )
 
-    async def _begin_stop(self, parts: BrokerParts, listeners: list[Listener]) -> None:
-        """Others lead what we lead, then nobody new is let in."""
-        tell_systemd("STOPPING=1")
+    async def _begin_stop(self, parts: BrokerServices, listeners: list[Acceptor]) -> None:
+        """Move leaderships away, then accept no new connections."""
+        notify_systemd("STOPPING=1")
         if self._cluster is not None:
-            await self._cluster.hand_over()
+            await self._cluster.run_controlled_shutdown()
             await drain_before_stop(parts.counters)
         logger.info("stopping: answering what was accepted")
         if self._monitor is not None:
-            self._monitor.note_stopping()
+            self._monitor.set_stopping()
         for listener in listeners:
             listener.close()
         parts.quotas.stop()
-        parts.moves.stop()
+        parts.log_dir_moves.stop()
 
-    async def _end_stop(self, parts: BrokerParts, connections: ConnectionSet) -> None:
-        """All requests are answered; what is left are answers on their way, and our place in the cluster."""
+    async def _finish_stop(self, parts: BrokerServices, connections: SocketServer) -> None:
+        """Close after all requests are answered: send the remaining replies and leave the cluster."""
         if self._cluster is not None:
             await self._cluster.stop()
-            await parts.checkpoints.write_high_watermarks()  # so that a restart knows what is committed
-        await connections.drain(DRAIN_SECONDS_MAX)
+            await parts.checkpoints.write_high_watermarks()  # a restart knows the committed offsets
+        await connections.drain(DRAIN_TIMEOUT_SECONDS)
         if self._cluster is not None:
             await self._cluster.leave()
         else:
+            await parts.publisher.wait_until_recorded()
             await parts.controller.close()
 
-    def _give_up(self, reason: str) -> None:
-        """End now, with what is on disk as it is: the next start recovers it."""
+    def _fail(self, reason: str) -> None:
+        """Stop now without a clean shutdown: the next start recovers the logs."""
         self._failure = reason
         self._stopping.set()
 
@@ -340,34 +452,36 @@ class Broker:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
-        loop.add_signal_handler(signal.SIGUSR1, self._report)
+        loop.add_signal_handler(signal.SIGUSR1, self._print_loop_report)
 
-    def _report(self) -> None:
-        """SIGUSR1: one line of JSON about the loop, for benchmarks and curious people."""
+    def _print_loop_report(self) -> None:
+        """SIGUSR1: one line of JSON about the event loop, for benchmarks and diagnosis."""
         print(json.dumps(loop_report(self._poller)), file=sys.stderr, flush=True)
 
     def _loop_report(self) -> str:
         return f"longest loop callback: {self._poller.longest_ns / 1e6:.1f} ms"
 
 
-async def settled_security(parts: BrokerParts) -> None:
-    """Nobody is let in by a password or a certificate that was changed while the broker ran the last time."""
+async def wait_for_security_changes(parts: BrokerServices) -> None:
+    """Wait until passwords and certificates that were changed at run time are in force: clients must not log in with
+    old ones.
+    """
     if parts.security_changes is not None:
-        await parts.security_changes.settled()
+        await parts.security_changes.wait_until_applied()
 
 
-def cordon_folders(log_dirs: LogDirs, settings: BrokerSettings) -> None:
-    """Tell which folders get no new partitions."""
+def cordon_log_dirs(log_dirs: LogDirs, settings: BrokerSettings) -> None:
+    """Mark the log directories that get no new partitions."""
     named = settings.cordoned_log_dirs
-    log_dirs.cordoned = frozenset(settings.log_dirs if ALL_FOLDERS in named else named)
+    log_dirs.cordoned_paths = frozenset(settings.log_dirs if ALL_FOLDERS in named else named)
 
 
-def start_seconds_max(settings: BrokerSettings) -> float | None:
+def start_timeout_seconds(settings: BrokerSettings) -> float | None:
     seconds = settings.server_max_startup_time_ms / 1000
-    return seconds if seconds < START_SECONDS_FOREVER else None
+    return seconds if seconds < START_SECONDS_UNLIMITED else None
 
 
-async def open_monitor(observed: Observed) -> Monitor | None:
+async def open_monitor(observed: BrokerMetricsSources) -> MetricsEndpoint | None:
     try:
         return await start_monitor(observed)
     except MetricsAccessError as problem:
@@ -376,12 +490,12 @@ async def open_monitor(observed: Observed) -> Monitor | None:
         settings = observed.node.settings
         raise StartError(
             f"the metrics endpoint cannot listen on {settings.ottla_metrics_host}:{settings.ottla_metrics_port}: "
-            f"{error.strerror or error}. Stop whatever uses that address, or choose another ottla.metrics.port."
+            f"{error.strerror or error}. Stop the process that uses this address, or choose another ottla.metrics.port."
         ) from error
 
 
-def advertised_endpoints(settings: BrokerSettings, listeners: list[Listener]) -> dict[str, Endpoint]:
-    """What clients are told; port 0 (any free port) becomes the port that was bound."""
+def advertised_endpoints(settings: BrokerSettings, listeners: list[Acceptor]) -> dict[str, Endpoint]:
+    """The endpoints for clients; port 0 (any free port) is replaced by the bound port."""
     ports = {listener.name: listener.port for listener in listeners}
     return {
         advertised.name: Endpoint(
@@ -389,3 +503,30 @@ def advertised_endpoints(settings: BrokerSettings, listeners: list[Listener]) ->
         )
         for advertised in settings.advertised_listeners
     }
+
+
+async def drain_before_stop(counters: BrokerCounters) -> None:
+    """Serve until no request has come for a moment, so that clients learn the new leaders.
+
+    librdkafka reconnects with growing pauses of up to ten seconds, and keeps them when the broker is back.
+    """
+    asked = -1
+    for _ in range(round(DRAIN_BEFORE_STOP_SECONDS_MAX / DRAIN_CHECK_SECONDS)):
+        before, asked = asked, sum(meter.count for meter in counters.requests.values())
+        if asked == before:
+            return
+        await asyncio.sleep(DRAIN_CHECK_SECONDS)
+
+
+def schedule_security_checks(
+    housekeeping: TaskScheduler, parts: BrokerServices, tls: BrokerTls | None, store: MetadataStore | None
+) -> None:
+    """Schedule the checks of certificates, tokens and stored passwords. `store`: the metadata store of a cluster."""
+    housekeeping.schedule(
+        "stored passwords", 0, lambda: STORED_PASSWORDS_CHECK_MS, StoredPasswordEncoder(parts, store).encode_outdated
+    )
+    if tls is not None:
+        housekeeping.schedule("certificates", 0, lambda: tls.check_interval_ms, tls.check_for_changes)
+    if parts.delegation_tokens.is_enabled:
+        look_ms = parts.node.settings.delegation_token_expiry_check_interval_ms
+        housekeeping.schedule("tokens", look_ms, lambda: look_ms, remove_expired(parts.controller, parts.node.clock))

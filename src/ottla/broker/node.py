@@ -1,6 +1,6 @@
-"""What every part of a broker may know: who it is, what time it is, what is set, what the cluster looks like.
+"""Basic facts of one broker: id, clock, settings and metadata image.
 
-Whoever needs more (replicas, the controller, other brokers) is given it by name. Compiled with mypyc where possible.
+Components that need more (replicas, the controller, other brokers) get it by name. Compiled with mypyc where possible.
 """
 
 from __future__ import annotations
@@ -9,19 +9,18 @@ from concurrent.futures import ThreadPoolExecutor
 
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.clock import Clock
-from ottla.broker.configs.live_settings import LiveSettings
-from ottla.controller.holder import ImageHolder
-from ottla.controller.image import MetadataImage
+from ottla.broker.configs.dynamic_config import DynamicConfig
+from ottla.controller.image import MetadataCache, MetadataImage
 
 
 class Node:
-    """One broker, without anything that it does."""
+    """One broker, without its components."""
 
     def __init__(
-        self, id_: int, live: LiveSettings, clock: Clock, images: ImageHolder, workers: ThreadPoolExecutor
+        self, id_: int, live: DynamicConfig, clock: Clock, images: MetadataCache, workers: ThreadPoolExecutor
     ) -> None:
         self.id = id_
-        self.live = live
+        self.dynamic_config = live
         self.clock = clock
         self.images = images
         self.workers = workers
@@ -29,7 +28,7 @@ class Node:
     @property
     def settings(self) -> BrokerSettings:
         """The settings in force now."""
-        return self.live.broker
+        return self.dynamic_config.broker
 
     @property
     def image(self) -> MetadataImage:

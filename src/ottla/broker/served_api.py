@@ -1,6 +1,6 @@
-"""One row of the table of APIs: everything that the broker must know about one, beside its messages and versions.
+"""ServedApi: one row of the table of APIs in handlers/table.py.
 
-The dispatcher, forwarding and ApiVersions derive what they do from these rows (handlers/table.py).
+The dispatcher, forwarding and ApiVersions derive their behaviour from these rows.
 """
 
 from __future__ import annotations
@@ -14,30 +14,36 @@ if TYPE_CHECKING:
     from ottla.broker.context import Context
 
 Handler = Callable[[Any, "Context"], Any]
-"""Takes a request; returns its response, a coroutine that comes to it, or the responder (responder.py)."""
+"""Takes a request; returns the response, a coroutine of it, or the responder (responder.py)."""
 
 FrameHandler = Callable[[memoryview, int, "Context"], bool]
-"""Takes a request as it came, with the position of its body; False: it has to be decoded and handled as all are."""
+"""Takes an undecoded request and the position of its body; False: the request must be decoded and handled normally."""
 
-Refuse = Callable[[Any, Error, str | None, int], Any]
-"""Makes the response that says one error, with a message, about everything in a request of some version."""
+MakeErrorResponse = Callable[[Any, Error, str | None, int], Any]
+"""Builds the response that reports one error, with a message, for every item of a request."""
 
 
 class ServedApi(NamedTuple):
-    """The versions are those of protocol/apis.py."""
+    """How one API is served. protocol/apis.py defines the versions."""
 
     key: int
     handle: Handler
-    handle_long: Handler | None = None  # the same for a request of thousands of items: a coroutine that works in slices
-    handle_frame: FrameHandler | None = None  # for what need not be decoded, because it is so like the one before
-    overlaps: bool = False  # with others on the same connection: only Produce and Fetch, as in Kafka
-    refuse: Refuse | None = None  # only the controller can do this: the answer when it cannot be asked
-    is_passed_on: bool = False  # as a whole, by a broker that is not the controller; else by its own handler, in part
-    is_between_brokers: bool = False  # served in a cluster only, and told to nobody but its brokers
-    is_eager: bool = False  # its coroutine mostly need not wait: it is begun at once (base/eager.py)
-    is_before_login: bool = False  # may be asked on a connection that has not logged in yet
+    handle_long: Handler | None = None  # for requests with thousands of items: a coroutine that works in slices
+    handle_undecoded: FrameHandler | None = (
+        None  # handles requests that equal the previous one but for their values, without decoding
+    )
+    overlaps: bool = False  # overlaps with others on the same connection: only Produce and Fetch, as in Kafka
+    make_error_response: MakeErrorResponse | None = (
+        None  # controller APIs: the response when no controller can be reached
+    )
+    is_forwarded: bool = (
+        False  # a broker that is not the controller forwards the whole request; otherwise its handler forwards a part
+    )
+    is_inter_broker: bool = False  # served in a cluster only, and advertised to brokers only
+    starts_eagerly: bool = False  # its coroutine mostly need not wait: it starts at once (base/eager_tasks.py)
+    is_allowed_before_login: bool = False  # allowed on a connection that is not authenticated yet
 
 
-def controllers(key: int, handle: Handler, refuse: Refuse) -> ServedApi:
-    """An API that only the controller can answer: other brokers pass it on (KIP-590)."""
-    return ServedApi(key, handle, refuse=refuse, is_passed_on=True)
+def controller_api(key: int, handle: Handler, refuse: MakeErrorResponse) -> ServedApi:
+    """An API of the controller: other brokers forward it (KIP-590)."""
+    return ServedApi(key, handle, make_error_response=refuse, is_forwarded=True)

@@ -1,7 +1,7 @@
-"""Command lines of ottla's own tools: argparse with a helping hand.
+"""Command lines of ottla's own tools, parsed with argparse.
 
-Unknown options and commands end with exit code 2, the usage and a guess at what was meant. Names are not abbreviated,
-so that a new option never changes what an old script means.
+Unknown options and commands end with exit code 2, the usage and the closest known name. Names cannot be abbreviated:
+otherwise a new option could change the meaning of an existing script.
 """
 
 from __future__ import annotations
@@ -16,40 +16,42 @@ from typing import Any, ClassVar, NoReturn
 from ottla.base.bootstrap import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP, default_bootstrap
 from ottla.cli.terminal import UsageError
 
-COLUMNS = 80  # where there is no screen
+DEFAULT_COLUMNS = 80  # without a terminal
 _UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile("([0-9]{1,12})([smhd])")
 
 
-class Formatter(argparse.RawDescriptionHelpFormatter):
-    """argparse makes one for every option that it is told, and would load libraries of archives to ask for a width."""
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Help formatter that knows the terminal's width. argparse creates one for each option and would import shutil to
+    find the width.
+    """
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, width=_screen_columns() - 2)
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose help begins with examples and whose complaints suggest a cure."""
+    """A parser whose help begins with examples and whose errors suggest a correction."""
 
-    # Completion only wants to see the parser of a command: it puts a function here that does not return.
-    on_use: ClassVar[Callable[[argparse.ArgumentParser], NoReturn] | None] = None
+    # Shell completion needs only the parser of a command: it sets a function here that does not return.
+    on_parse: ClassVar[Callable[[argparse.ArgumentParser], NoReturn] | None] = None
 
     def __init__(self, *, examples: str = "", **details: Any) -> None:
         details.setdefault("allow_abbrev", False)
-        details.setdefault("formatter_class", Formatter)
-        if examples:  # before the options: most people need no more
+        details.setdefault("formatter_class", HelpFormatter)
+        if examples:  # before the options: most users need only the examples
             lines = "\n".join(f"  {line}" for line in examples.strip().splitlines())
             details["description"] = f"{details.get('description') or ''}\n\nexamples:\n{lines}".lstrip()
         super().__init__(**details)
 
     def parse_args(self, *words: Any, **details: Any) -> Any:
-        if Parser.on_use is not None:
-            Parser.on_use(self)
+        if Parser.on_parse is not None:
+            Parser.on_parse(self)
         return super().parse_args(*words, **details)
 
     def parse_intermixed_args(self, *words: Any, **details: Any) -> Any:
-        if Parser.on_use is not None:
-            Parser.on_use(self)
+        if Parser.on_parse is not None:
+            Parser.on_parse(self)
         return super().parse_intermixed_args(*words, **details)
 
     def error(self, message: str) -> NoReturn:
@@ -63,13 +65,13 @@ class Parser(argparse.ArgumentParser):
         options, commands = self._known()
         for word in message.partition("(choose")[0].replace("'", " ").split():
             name = word.partition("=")[0]
-            guess = closest(name, options if name.startswith("-") else commands)
-            if guess and guess != name:  # the same: an option of another command
+            guess = closest_match(name, options if name.startswith("-") else commands)
+            if guess and guess != name:  # equal if the option belongs to another command
                 return f" (did you mean {guess}?)"
         return ""
 
     def _known(self) -> tuple[list[str], list[str]]:
-        """All options, those of sub-commands too, and the sub-commands."""
+        """The option names of this parser and its sub-commands, and the names of the sub-commands."""
         options = [name for name in self._option_string_actions if name.startswith("--")]
         commands: list[str] = []
         for action in self._actions:
@@ -81,7 +83,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parse_pairs(pairs: Iterable[str], allow_bare: bool = True) -> dict[str, str]:
-    """`key=value` words as a dictionary; a key alone has the empty value, as in Kafka."""
+    """Parse `key=value` words; a key without a value maps to the empty string, as in Kafka."""
     found = {}
     for pair in pairs:
         key, is_pair, value = pair.partition("=")
@@ -92,18 +94,18 @@ def parse_pairs(pairs: Iterable[str], allow_bare: bool = True) -> dict[str, str]
 
 
 def _screen_columns() -> int:
-    """As shutil.get_terminal_size has it."""
+    """The width of the terminal, determined as in shutil.get_terminal_size."""
     wanted = os.environ.get("COLUMNS", "")
     if wanted.isdecimal() and int(wanted):
         return int(wanted)
     try:
-        return os.get_terminal_size(sys.stdout.fileno()).columns or COLUMNS
-    except (AttributeError, ValueError, OSError):  # no terminal, or nothing at all
-        return COLUMNS
+        return os.get_terminal_size(sys.stdout.fileno()).columns or DEFAULT_COLUMNS
+    except (AttributeError, ValueError, OSError):  # no terminal or no stdout
+        return DEFAULT_COLUMNS
 
 
-def closest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that was probably meant."""
+def closest_match(word: str, known: Iterable[str]) -> str | None:
+    """The known word closest to the given one, or None."""
     from difflib import get_close_matches  # noqa: PLC0415 (only needed for a mistake)
 
     found = get_close_matches(word, list(known), n=1)
@@ -111,7 +113,7 @@ def closest(word: str, known: Iterable[str]) -> str | None:
 
 
 def add_bootstrap(parser: argparse.ArgumentParser) -> None:
-    """--bootstrap-server; may stand before and after a sub-command, so it has no default here."""
+    """Add --bootstrap-server. It is accepted before and after a sub-command, so it has no default."""
     parser.add_argument(
         "--bootstrap-server",
         default=argparse.SUPPRESS,
@@ -121,7 +123,7 @@ def add_bootstrap(parser: argparse.ArgumentParser) -> None:
 
 
 def add_connection(parser: argparse.ArgumentParser) -> None:
-    """How to reach the cluster; may stand before and after a sub-command."""
+    """Add the connection options. They are accepted before and after a sub-command."""
     add_bootstrap(parser)
     parser.add_argument(
         "--command-config", default=argparse.SUPPRESS, metavar="FILE", help="file with properties of the client"
@@ -134,7 +136,7 @@ def bootstrap_of(options: argparse.Namespace) -> str:
 
 
 def positive(text: str) -> int:
-    """A whole number above zero, for use as an argument type."""
+    """Argument type: an integer above zero."""
     return _number(text, 1)
 
 
@@ -143,10 +145,10 @@ def not_negative(text: str) -> int:
 
 
 def duration(text: str) -> int:
-    """A span such as 90s, 30m, 2h or 1d, in milliseconds; without a unit nobody knows what was meant."""
+    """Argument type: a duration such as 90s, 30m, 2h or 1d, in milliseconds. The unit is required."""
     match = _DURATION.fullmatch(text.strip())
     if match is None or not 0 < int(match[1]) < 10**9:
-        raise argparse.ArgumentTypeError(f"{text!r} is no span of time: write 90s, 30m, 2h or 1d")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration: write 90s, 30m, 2h or 1d")
     return int(match[1]) * _UNITS_MS[match[2]]
 
 

@@ -1,6 +1,6 @@
-"""Entry points under Kafka's own script names; each imports only what its tool needs.
+"""Entry points for the names of Kafka's scripts; each imports only its own tool.
 
-`python -m ottla.cli.kafka_scripts kafka-topics.sh ...` runs the same without an installed script.
+`python -m ottla.cli.kafka_scripts kafka-topics.sh ...` runs a tool without an installed script.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from importlib import import_module
 
 from ottla.cli.terminal import EXIT_USAGE, fail, run_tool
 
-# Script name -> module with run(arguments) -> exit code, or with another function behind a colon.
+# Script name -> module with run(arguments) -> exit code; a colon precedes the name of another function.
 SCRIPTS = {
     "kafka-topics.sh": "ottla.cli.kafka.topics",
     "kafka-console-producer.sh": "ottla.cli.kafka.produce",
     "kafka-console-consumer.sh": "ottla.cli.kafka.consume",
-    "kafka-avro-console-producer": "ottla.cli.kafka.schema_console:avro_producer",
-    "kafka-avro-console-consumer": "ottla.cli.kafka.schema_console:avro_consumer",
-    "kafka-json-schema-console-producer": "ottla.cli.kafka.schema_console:json_schema_producer",
-    "kafka-json-schema-console-consumer": "ottla.cli.kafka.schema_console:json_schema_consumer",
-    "kafka-protobuf-console-producer": "ottla.cli.kafka.schema_console:protobuf_producer",
-    "kafka-protobuf-console-consumer": "ottla.cli.kafka.schema_console:protobuf_consumer",
+    "kafka-avro-console-producer": "ottla.cli.kafka.produce:run_avro",
+    "kafka-avro-console-consumer": "ottla.cli.kafka.consume:run_avro",
+    "kafka-json-schema-console-producer": "ottla.cli.kafka.produce:run_json_schema",
+    "kafka-json-schema-console-consumer": "ottla.cli.kafka.consume:run_json_schema",
+    "kafka-protobuf-console-producer": "ottla.cli.kafka.produce:run_protobuf",
+    "kafka-protobuf-console-consumer": "ottla.cli.kafka.consume:run_protobuf",
     "kafka-producer-perf-test.sh": "ottla.cli.kafka.perf_produce",
     "kafka-consumer-perf-test.sh": "ottla.cli.kafka.perf_consume",
     "kafka-acls.sh": "ottla.cli.kafka.acls",
@@ -44,10 +44,10 @@ SCRIPTS = {
     "kafka-metadata-quorum.sh": "ottla.cli.kafka.metadata_quorum",
     "kafka-storage.sh": "ottla.cli.kafka.storage",
     "kafka-run-class.sh": "ottla.cli.kafka.run_class",
-    "kafka-server-start.sh": "ottla.cli.kafka.server_start",
-    "kafka-server-stop.sh": "ottla.cli.kafka.server_stop",
-    "zookeeper-server-start.sh": "ottla.cli.kafka.zookeeper_start",
-    "zookeeper-server-stop.sh": "ottla.cli.kafka.zookeeper_stop",
+    "kafka-server-start.sh": "ottla.cli.kafka.server_scripts:start_broker",
+    "kafka-server-stop.sh": "ottla.cli.kafka.server_scripts:stop_brokers",
+    "zookeeper-server-start.sh": "ottla.cli.kafka.server_scripts:start_zookeeper",
+    "zookeeper-server-stop.sh": "ottla.cli.kafka.server_scripts:stop_zookeepers",
     "zookeeper-shell.sh": "ottla.cli.kafka.zookeeper_shell",
     "zookeeper-security-migration.sh": "ottla.cli.kafka.zookeeper_security_migration",
 }
@@ -90,7 +90,7 @@ def server_stop() -> int:
 
 
 def by_name() -> int:
-    """The tool whose name this process was started under."""
+    """Run the tool whose script name started this process."""
     return run_script(os.path.basename(sys.argv[0]), sys.argv[1:])
 
 

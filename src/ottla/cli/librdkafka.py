@@ -1,7 +1,7 @@
-"""confluent-kafka (librdkafka) for our tools: made when needed, its trouble told to a person.
+"""Creates confluent-kafka (librdkafka) clients for the tools and reports their errors.
 
-What librdkafka does not know is left out with a warning, as a Java client would do. Where it was built without
-Kerberos, kafka-python takes its place for such logins, and for those with a delegation token anywhere.
+Properties that librdkafka does not know are skipped with a warning, as in a Java client. kafka-python replaces
+librdkafka for Kerberos logins if librdkafka was built without Kerberos, and always for delegation tokens.
 """
 
 from __future__ import annotations
@@ -13,40 +13,44 @@ from contextlib import suppress
 from typing import Any
 
 from ottla.cli.terminal import ToolError, warn
-from ottla.client.java_properties import NO_TOKENS, make_without_unknown
-from ottla.client.kafka_python import KafkaPythonError, has_kerberos, make, wants_kerberos, wants_token
+from ottla.client.kafka_python import KafkaPythonError, has_kerberos, make_client, wants_kerberos, wants_token
+from ottla.client.librdkafka_properties import NO_TOKENS, make_without_unknown
 from ottla.security.jaas import JaasError
 
 METADATA_SECONDS = 1.0
 START_SECONDS = 1.0
 QUIET_SECONDS = 60.0
-MEASURES_ITSELF = (
+NO_KERBEROS_MEASUREMENT = (
     "this tool measures librdkafka, and confluent-kafka's is built without Kerberos: measure at a listener with "
     "another mechanism, or with the tools of Apache Kafka"
 )
-SERIOUS = frozenset({"_ALL_BROKERS_DOWN", "_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED"})
-NO_PLACE = frozenset({"COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"})  # with others the library asks again
+REPORTED_ERRORS = frozenset({"_ALL_BROKERS_DOWN", "_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED"})
+COORDINATOR_ERRORS = frozenset(
+    {"COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"}
+)  # librdkafka retries after other errors
 
 
-def make_producer(settings: Mapping[str, Any], *, is_measured: bool = False) -> Any:
-    """`is_measured`: figures are wanted, so nothing may take the place of librdkafka."""
-    return _make("Producer", settings, is_measured)
+def make_producer(settings: Mapping[str, Any], *, requires_librdkafka: bool = False) -> Any:
+    """Create a producer. `is_measured` requires librdkafka, because the tool reports its performance."""
+    return _make("Producer", settings, requires_librdkafka)
 
 
-def make_consumer(settings: Mapping[str, Any], *, is_measured: bool = False) -> Any:
-    return _make("Consumer", settings, is_measured)
+def make_consumer(settings: Mapping[str, Any], *, requires_librdkafka: bool = False) -> Any:
+    return _make("Consumer", settings, requires_librdkafka)
 
 
-def has_no_place(error: Any) -> bool:
-    """Whether a member of a group was not told where to begin, because its coordinator moves: the library finds the
-    new one, and does not ask it (its issue 5586). Its partitions stand still until it joins again.
+def is_coordinator_error(error: Any) -> bool:
+    """Whether a group member found no coordinator because the coordinator moved. librdkafka finds the new coordinator
+    and does not query it again (librdkafka issue 5586), so the member's partitions stop until it rejoins.
     """
-    return error.name() in NO_PLACE
+    return error.name() in COORDINATOR_ERRORS
 
 
-def join_again(consumer: Any, topics: list[str]) -> bool:
-    """Whether it is done. First the new coordinator has to answer: else nobody hears that this member leaves, and the
-    others wait for it until its session ends.
+def rejoin_group(consumer: Any, topics: list[str]) -> bool:
+    """Leave and rejoin the group; returns whether that succeeded.
+
+    The new coordinator must answer first. Otherwise the leave request is lost and the other members wait until this
+    member's session expires.
     """
     assigned = consumer.assignment()
     try:
@@ -59,14 +63,14 @@ def join_again(consumer: Any, topics: list[str]) -> bool:
     return True
 
 
-def hurry_metadata(client: Any, topic: str | None) -> None:
-    """Without being asked the library takes half a second until it knows the leaders, and for a producer id."""
-    with suppress(library().KafkaException):  # it will keep asking by itself
+def prefetch_metadata(client: Any, topic: str | None) -> None:
+    """Request metadata now. Otherwise librdkafka needs half a second to find the leaders and a producer id."""
+    with suppress(library().KafkaException):  # librdkafka retries by itself
         client.list_topics(topic, timeout=METADATA_SECONDS)
 
 
 def library() -> Any:
-    """The confluent_kafka module; it takes 40 ms to load, so only the tools that move records do."""
+    """The confluent_kafka module. It takes 40 ms to load, so only tools that move records import it."""
     try:
         import confluent_kafka  # noqa: PLC0415
     except ImportError:
@@ -81,10 +85,11 @@ def _make(kind: str, settings: Mapping[str, Any], is_measured: bool) -> Any:
     wanted["error_cb"] = ErrorReporter()
     if wants_token(wanted) or (wants_kerberos(wanted) and not has_kerberos(module)):
         if is_measured:
-            raise ToolError(NO_TOKENS if wants_token(wanted) else MEASURES_ITSELF)
+            raise ToolError(NO_TOKENS if wants_token(wanted) else NO_KERBEROS_MEASUREMENT)
         return _make_kafka_python(kind, wanted)
     if "log_level" not in settings:
-        wanted["logger"] = _silent_logger()  # what ends a client is written whatever the level: the tool tells it
+        # librdkafka logs fatal errors at every level, and the tool reports them itself
+        wanted["logger"] = _silent_logger()
     try:
         return make_without_unknown(getattr(module, kind), wanted, module.KafkaException, _warn_unknown)
     except module.KafkaException as problem:
@@ -101,31 +106,31 @@ def _silent_logger() -> logging.Logger:
 
 def _make_kafka_python(kind: str, settings: Mapping[str, Any]) -> Any:
     try:
-        return make(kind, library(), settings, _warn_unknown)
+        return make_client(kind, library(), settings, _warn_unknown)
     except (KafkaPythonError, JaasError) as problem:
         raise ToolError(str(problem)) from None
 
 
 def _warn_unknown(name: str) -> None:
-    warn(f"warning: the property {name} is not known here and has no effect")
+    warn(f"warning: the property {name} is unknown and has no effect")
 
 
 class ErrorReporter:
-    """Tells a person about trouble, at most once a minute; the library goes on trying by itself.
+    """Prints librdkafka errors at most once a minute; librdkafka retries by itself.
 
-    Trouble right after the start means little: a name may have two addresses of which only one is listened on.
+    Errors right after the start are skipped: a host name may have two addresses of which only one accepts connections.
     """
 
     def __init__(self, say: Callable[[str], None] = warn, seconds: Callable[[], float] = time.monotonic) -> None:
         self.say = say
         self.seconds = seconds
-        self.quiet_until = seconds() + START_SECONDS
+        self.silent_until_s = seconds() + START_SECONDS
 
     def __call__(self, error: Any) -> None:
-        is_serious = error.name() in SERIOUS or error.fatal()
-        if is_serious and self.seconds() >= self.quiet_until:
-            self.quiet_until = self.seconds() + QUIET_SECONDS
+        is_serious = error.name() in REPORTED_ERRORS or error.fatal()
+        if is_serious and self.seconds() >= self.silent_until_s:
+            self.silent_until_s = self.seconds() + QUIET_SECONDS
             self.say(f"warning: {error.str()}; trying again")
 
     def __repr__(self) -> str:
-        return f"<ErrorReporter quiet_until={self.quiet_until:.1f}>"
+        return f"<ErrorReporter quiet_until={self.silent_until_s:.1f}>"

@@ -1,6 +1,6 @@
-"""Tables for people: aligned and coloured on a terminal, tab-separated values in a pipe.
+"""Tables: aligned and coloured on a terminal, tab-separated values in a pipe.
 
-rich draws them where it is installed (`pip install 'ottla[cli]'`); without it the columns are padded with blanks.
+rich draws them if it is installed (`pip install 'ottla[cli]'`); otherwise columns are padded with spaces.
 """
 
 from __future__ import annotations
@@ -8,25 +8,25 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from ottla.base.text_width import column_widths, row_text
-from ottla.cli.terminal import escape, is_terminal
+from ottla.base.text import column_widths, escape_cell, row_text
+from ottla.cli.terminal import is_terminal
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[str] = ()) -> None:
-    """Print rows under their headings; the columns named in `numbers` stand right."""
+    """Print rows under their headings; the columns named in `numbers` are right-aligned."""
     if not is_terminal(sys.stdout):
         for row in rows:
-            print("\t".join(row))
+            print("\t".join(map(escape_cell, row)))
         return
     try:
         _print_rich(columns, rows, numbers)
     except ImportError:
-        for line in padded(columns, rows):
-            print(escape(line))
+        for line in padded(columns, [list(map(escape_cell, row)) for row in rows]):
+            print(line)
 
 
 def padded(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Headings and rows as lines of equal columns."""
+    """Headings and rows as lines with aligned columns."""
     table = [tuple(columns), *map(tuple, rows)]
     widths = column_widths(table)
     return [row_text(row, widths) for row in table]
@@ -42,5 +42,5 @@ def _print_rich(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: 
     for name in columns:
         table.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(escape(cell)) for cell in row))
+        table.add_row(*(Text(escape_cell(cell)) for cell in row))
     Console().print(table)

@@ -1,4 +1,4 @@
-"""Access rules: which there are, give and take them."""
+"""Access rules (ACLs): describe, create and delete them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from ottla.base.security import Operation, PatternType, Permission, ResourceType
 from ottla.client.client import Client
-from ottla.client.errors import refusal
+from ottla.client.errors import error_from_code
 from ottla.protocol.messages import acls as wire
 from ottla.security.acls import AccessControlEntry, AclBinding, AclFilter, ResourcePattern
 
 
 def describe_acls(client: Client, wanted: AclFilter) -> list[AclBinding]:
-    """The rules that a filter means."""
+    """The rules that match a filter."""
     request = wire.DescribeAclsRequest(
         resource_type_filter=wanted.resource_type,
         resource_name_filter=wanted.name,
@@ -24,7 +24,7 @@ def describe_acls(client: Client, wanted: AclFilter) -> list[AclBinding]:
     )
     answer = client.call(request, wire.DescribeAclsResponse)
     if answer.error_code:
-        raise refusal(answer.error_code, answer.error_message)
+        raise error_from_code(answer.error_code, answer.error_message)
     return [AclBinding(_pattern(resource), _entry(row)) for resource in answer.resources for row in resource.acls]
 
 
@@ -45,11 +45,11 @@ def create_acls(client: Client, bindings: Sequence[AclBinding]) -> None:
     )
     for result in client.call(request, wire.CreateAclsResponse).results:
         if result.error_code:
-            raise refusal(result.error_code, result.error_message)
+            raise error_from_code(result.error_code, result.error_message)
 
 
 def delete_acls(client: Client, filters: Sequence[AclFilter]) -> list[AclBinding]:
-    """The rules that are gone."""
+    """Returns the deleted rules."""
     request = wire.DeleteAclsRequest(
         filters=[
             wire.DeleteAclsFilter(
@@ -67,10 +67,10 @@ def delete_acls(client: Client, filters: Sequence[AclFilter]) -> list[AclBinding
     removed: dict[AclBinding, None] = {}
     for result in client.call(request, wire.DeleteAclsResponse).filter_results:
         if result.error_code:
-            raise refusal(result.error_code, result.error_message)
+            raise error_from_code(result.error_code, result.error_message)
         for row in result.matching_acls:
             if row.error_code:
-                raise refusal(row.error_code, row.error_message)
+                raise error_from_code(row.error_code, row.error_message)
             removed[AclBinding(_pattern(row), _entry(row))] = None
     return list(removed)
 

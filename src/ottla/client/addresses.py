@@ -1,4 +1,4 @@
-"""Addresses of brokers as people write them: `host:port`, `[::1]:9092`, several with commas."""
+"""Broker addresses: `host:port`, `[::1]:9092`, several separated by commas."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ottla.client.errors import ClientError
 DEFAULT_PORT = 9092
 ADDRESSES_MAX = 1000
 PORT_DIGITS_MAX = 20
-NO_HOST = frozenset("/\\@?#\x7f")  # somebody meant a URL or a file
+NON_HOST_CHARACTERS = frozenset("/\\@?#\x7f")  # these characters suggest a URL or a file
 
 
 class Address(NamedTuple):
-    """Where a broker listens; prints as people write it."""
+    """The address of a broker; its text is `host:port`."""
 
     host: str
     port: int
@@ -24,7 +24,7 @@ class Address(NamedTuple):
 
 
 def parse_bootstrap(text: str) -> list[Address]:
-    """All addresses of a --bootstrap-server value; a missing port is Kafka's usual one."""
+    """All addresses of a --bootstrap-server value; the default port is Kafka's."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not parts:
         raise ClientError("no bootstrap server given: write host:port, for example 127.0.0.1:9092")
@@ -40,7 +40,7 @@ def _parse_address(text: str) -> Address:
     elif address.count(":") == 1:
         host, _, port = address.partition(":")
     is_port = port == "" or (port.isascii() and port.isdecimal() and len(port) <= PORT_DIGITS_MAX)
-    if not host or not is_port or any(each in NO_HOST or each <= " " for each in host):
+    if not host or not is_port or any(each in NON_HOST_CHARACTERS or each <= " " for each in host):
         raise _bad_address(text)
     number = int(port or DEFAULT_PORT)
     if not 0 < number < 65536:

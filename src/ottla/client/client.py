@@ -1,12 +1,13 @@
-"""The thin wire client: finds a broker, agrees on versions, sends a request to whoever can answer it, tries again.
+"""A small wire client: connects to brokers, negotiates versions, routes each request to the right broker, and retries.
 
     with Client("127.0.0.1:9092") as client:
         answer = client.call(MetadataRequest(topics=[]), MetadataResponse)
 
 Rules:
-1. Everything has one deadline: `timeout_ms` from the start of a call, retries and waiting included.
-2. A broker that refuses connections gets `patience_ms`, so that a tool started together with its broker works.
-3. Apps use it for administration; records travel through confluent-kafka.
+1. Every call has one deadline: `timeout_ms` from its start, retries and waits included.
+2. A broker that refuses connections is retried for `connect_retry_ms`, so that a tool that starts together with its
+   broker works.
+3. The client is for administration; applications produce and consume through confluent-kafka.
 """
 
 from __future__ import annotations
@@ -14,29 +15,33 @@ from __future__ import annotations
 import re
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from ottla.base.clock import Clock, SystemClock
 from ottla.base.errors import Error
+from ottla.base.listeners import PROTOCOLS
 from ottla.client.addresses import Address, parse_bootstrap
-from ottla.client.connection import Connection
-from ottla.client.errors import ClientError, RefusedError
-from ottla.client.versions import best_version, offered_versions
+from ottla.client.connection import Connection, best_version, offered_versions
+from ottla.client.errors import BadPropertyError, BrokerError, ClientError
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.schema import layout_of
+from ottla.security.client_protocol import security_protocol
 
 if TYPE_CHECKING:
-    from ottla.security.sasl.client_logins import ClientLogin
+    from socket import socket
+    from ssl import SSLContext
+
+    from ottla.security.sasl.client_authenticator import ClientLogin
 
 TIMEOUT_MS = 30_000
 CONNECT_TIMEOUT_MS = 10_000
-PATIENCE_MS = 1_000
+CONNECT_RETRY_MS = 1_000
 BACKOFF_MS = 100
 BACKOFF_MS_MAX = 1_000
-NO_CONTROLLER_TEXT = "the cluster has no controller: its ZooKeeper may be away, and ottla doctor tells more"
-LIFETIME_SHARE = 0.85  # of a login's life after which a connection is replaced
-LOSSES_MAX = 3  # a listener that hangs up again and again wants something else, such as TLS
+NO_CONTROLLER_TEXT = "the cluster has no controller: its ZooKeeper may be down, see ottla doctor"
+LIFETIME_SHARE = 0.85  # of a login's lifetime, after which a connection is replaced
+LOST_CONNECTIONS_MAX = 3  # a listener that always closes the connection expects another protocol, such as TLS
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -44,7 +49,7 @@ Check = Callable[[R], None]
 
 
 class Client:
-    """A few connections to one cluster, opened when needed. Not for use by several threads."""
+    """A few connections to one cluster, opened when needed. Not thread-safe."""
 
     def __init__(
         self,
@@ -52,7 +57,7 @@ class Client:
         *,
         client_id: str = "ottla",
         timeout_ms: int = TIMEOUT_MS,
-        patience_ms: int = PATIENCE_MS,
+        connect_retry_ms: int = CONNECT_RETRY_MS,
         login: ClientLogin | None = None,
         tls: ssl.SSLContext | None = None,
         clock: Clock | None = None,
@@ -61,14 +66,14 @@ class Client:
         self.bootstrap = parse_bootstrap(bootstrap)
         self.client_id = client_id
         self.timeout_ms = timeout_ms
-        self.patience_ms = patience_ms
-        self.login = login  # None: the listeners ask for none
-        self.tls = tls  # None: the listeners speak plain
+        self.connect_retry_ms = connect_retry_ms
+        self.login = login  # None: the listeners need none
+        self.tls = tls  # None: the listeners are plaintext
         self.clock = clock or SystemClock()
         self.sleep = sleep
         self.connections: dict[Address, Connection] = {}
-        self.metadata: MetadataResponse | None = None  # brokers and controller; forgotten after a failure
-        self.requests = 0  # sent so far, for those who ration them
+        self.metadata: MetadataResponse | None = None  # brokers and controller; discarded after a failure
+        self.requests = 0  # sent so far, for callers that limit them
 
     def __enter__(self) -> Self:
         return self
@@ -77,11 +82,11 @@ class Client:
         self.close()
 
     def call(self, request: object, response: type[R], check: Check[R] | None = None) -> R:
-        """Ask any broker. `check` raises ClientError for what the answer refuses; some refusals are tried again."""
+        """Send to any broker. `check` raises ClientError for an error in the response; some errors are retried."""
         return self._call(self._any_broker, request, response, check)
 
     def call_controller(self, request: object, response: type[R], check: Check[R] | None = None) -> R:
-        """Ask the controller: what changes topics and other metadata goes there."""
+        """Send to the controller, which handles changes of topics and other metadata."""
         return self._call(self._controller, request, response, check)
 
     def call_broker(
@@ -92,11 +97,11 @@ class Client:
         check: Check[R] | None = None,
         version_max: int | None = None,
     ) -> R:
-        """Ask one certain broker, on request in no newer version than `version_max`."""
+        """Send to one broker, at most in version `version_max`."""
         return self._call(lambda: self._broker(broker_id), request, response, check, version_max)
 
     def connection_to(self, broker_id: int) -> Connection:
-        """The connection to one certain broker, for whoever sends ahead of the answers."""
+        """The connection to one broker, for callers that pipeline requests."""
         return self._broker(broker_id)
 
     def _call(
@@ -116,10 +121,10 @@ class Client:
         return self.retry(attempt)
 
     def retry(self, attempt: Callable[[], T]) -> T:
-        """Run `attempt` until it succeeds, fails for good, or the time is up; metadata is fresh for each new try."""
+        """Run `attempt` until it succeeds, fails for good, or times out; each retry has fresh metadata."""
         deadline_ms = self.clock.monotonic_ms() + self.timeout_ms
         backoff_ms = BACKOFF_MS
-        losses_left = LOSSES_MAX
+        losses_left = LOST_CONNECTIONS_MAX
         while True:
             try:
                 return attempt()
@@ -133,16 +138,16 @@ class Client:
             backoff_ms = min(2 * backoff_ms, BACKOFF_MS_MAX)
 
     def supports(self, request: type) -> bool:
-        """Whether the cluster knows the API of this request in a version that we know."""
+        """Whether the cluster and this client share a version of the API of this request."""
         return self.version_of(request) >= 0
 
     def version_of(self, request: type) -> int:
-        """The version in which this request goes to the cluster, -1 if none."""
+        """The version in which this request is sent to the cluster, -1 if none."""
         version = best_version(layout_of(request), self._any_broker().versions)
         return -1 if version is None else version
 
     def cluster(self) -> MetadataResponse:
-        """The brokers and the controller, asked for once."""
+        """The brokers and the controller, from a cached response."""
         if self.metadata is None:
             request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
             self.metadata = self._send(self._any_broker(), request, MetadataResponse)
@@ -160,7 +165,7 @@ class Client:
             version = min(version, version_max)
         if version is None:
             name = type(request).__name__.removesuffix("Request")
-            raise RefusedError(
+            raise BrokerError(
                 f"the broker {connection.address} does not offer {name} in a version that this tool knows",
                 Error.UNSUPPORTED_VERSION,
                 f"The node does not support {re.sub('(?<!^)(?=[A-Z])', '_', name).upper()}",
@@ -174,10 +179,10 @@ class Client:
 
     def _any_broker(self) -> Connection:
         for address in self.bootstrap:
-            connection = self._open_to(address)
+            connection = self._open_connection_to(address)
             if connection is not None:
                 return connection
-        deadline_ms = self.clock.monotonic_ms() + self.patience_ms
+        deadline_ms = self.clock.monotonic_ms() + self.connect_retry_ms
         while True:
             problems: list[ClientError] = []
             for address in self.bootstrap:
@@ -185,7 +190,7 @@ class Client:
                     return self._connect(address)
                 except ClientError as problem:
                     problems.append(problem)
-            if self.clock.monotonic_ms() >= deadline_ms or not any(_may_pass(problem) for problem in problems):
+            if self.clock.monotonic_ms() >= deadline_ms or not any(_is_temporary(problem) for problem in problems):
                 raise problems[0]
             self.sleep(BACKOFF_MS / 1000)
 
@@ -200,10 +205,10 @@ class Client:
             if broker.node_id == broker_id:
                 address = Address(broker.host, broker.port)
                 try:
-                    return self._open_to(address) or self._connect(address)
+                    return self._open_connection_to(address) or self._connect(address)
                 except ClientError as problem:
                     if len(self.cluster().brokers) > 1 and problem.error is Error.BROKER_NOT_AVAILABLE:
-                        # It has just died: another one takes its place in a moment, and fresh metadata will tell.
+                        # It has just died: fresh metadata will name the broker that takes over.
                         raise ClientError(str(problem), Error.LEADER_NOT_AVAILABLE) from None
                     raise
         raise ClientError(f"broker {broker_id} is not in the cluster", Error.BROKER_NOT_AVAILABLE)
@@ -213,7 +218,7 @@ class Client:
         return connection
 
     def open_connection(self, address: Address) -> Connection:
-        """A connection of one's own, logged in; whoever asks for it closes it."""
+        """A separate connection, logged in; the caller closes it."""
         connection = Connection(address, self.client_id, min(CONNECT_TIMEOUT_MS, self.timeout_ms), self.tls)
         try:
             connection.versions = offered_versions(connection, self.timeout_ms)
@@ -231,8 +236,8 @@ class Client:
         if lifetime_ms > 0:
             connection.good_until_ms = self.clock.monotonic_ms() + int(lifetime_ms * LIFETIME_SHARE)
 
-    def _open_to(self, address: Address) -> Connection | None:
-        """The connection to an address, unless there is none or its login is about to expire."""
+    def _open_connection_to(self, address: Address) -> Connection | None:
+        """The open connection to an address, or None if there is none or its login is about to expire."""
         connection = self.connections.get(address)
         until_ms = connection.good_until_ms if connection is not None else None
         if connection is None or until_ms is None or self.clock.monotonic_ms() < until_ms:
@@ -244,5 +249,49 @@ class Client:
         return f"<Client {','.join(map(str, self.bootstrap))} connections={len(self.connections)}>"
 
 
-def _may_pass(problem: ClientError) -> bool:
+def _is_temporary(problem: ClientError) -> bool:
     return problem.error in (Error.BROKER_NOT_AVAILABLE, Error.NETWORK_EXCEPTION)
+
+
+# ---- from properties
+def open_client(
+    bootstrap: str,
+    properties: Mapping[str, str],
+    client_id: str = "ottla",
+    *,
+    timeout_ms: int = TIMEOUT_MS,
+    connect_retry_ms: int = CONNECT_RETRY_MS,
+    token_connect: Callable[..., socket] | None = None,
+) -> Client:
+    """A client from the properties of a Kafka client: Java's names, or librdkafka's for TLS and logins.
+
+    `client_id` is the default if the properties have none; `token_connect` opens connections to identity providers, as
+    socket.create_connection does. Raises BadPropertyError.
+    """
+    protocol = security_protocol(properties)
+    if protocol not in PROTOCOLS:
+        raise BadPropertyError(f"security.protocol={protocol} is not known: it is one of {', '.join(PROTOCOLS)}")
+    tls, login = (None, None) if protocol == "PLAINTEXT" else _security(properties, token_connect)
+    return Client(
+        bootstrap,
+        client_id=properties.get("client.id", client_id),
+        timeout_ms=timeout_ms,
+        connect_retry_ms=connect_retry_ms,
+        tls=tls,
+        login=login,
+    )
+
+
+def _security(
+    properties: Mapping[str, str], connect: Callable[..., socket] | None
+) -> tuple[SSLContext | None, ClientLogin | None]:
+    from ottla.base.setting_types import BadValueError  # noqa: PLC0415 (most tools need none of this)
+    from ottla.security.client_tls import client_tls_context  # noqa: PLC0415
+    from ottla.security.jaas import JaasError  # noqa: PLC0415
+    from ottla.security.sasl.client_authenticator import client_login  # noqa: PLC0415
+    from ottla.security.tls import TlsError  # noqa: PLC0415
+
+    try:
+        return client_tls_context(properties), client_login(properties, connect)
+    except (TlsError, BadValueError, JaasError) as problem:
+        raise BadPropertyError(str(problem)) from None

@@ -1,4 +1,4 @@
-"""The cluster as a whole: its brokers, what they offer, its features and the state of its metadata quorum."""
+"""The cluster as a whole: brokers, API versions, features and the metadata quorum."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ottla import __version__
 from ottla.client.client import Client
-from ottla.client.errors import RefusedError, refusal
+from ottla.client.errors import BrokerError, error_from_code
 from ottla.protocol.messages.cluster import (
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -28,7 +28,7 @@ BROKERS, CONTROLLERS = 1, 2  # endpoint types of DescribeCluster
 
 
 class UpgradeType(IntEnum):
-    """What may happen to a feature, by its number on the wire."""
+    """The kind of a feature update, by its number on the wire."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
@@ -36,7 +36,7 @@ class UpgradeType(IntEnum):
 
 
 class Cluster(NamedTuple):
-    """What DescribeCluster tells."""
+    """The result of DescribeCluster."""
 
     cluster_id: str
     controller_id: int
@@ -44,54 +44,54 @@ class Cluster(NamedTuple):
 
 
 class Feature(NamedTuple):
-    """A feature flag: the levels that the broker could run at and the one that the cluster runs at (0: off)."""
+    """A feature: the levels that the broker supports, and the finalized level of the cluster (0: off)."""
 
     name: str
-    least: int
-    most: int
+    min_version: int
+    max_version: int
     level: int
 
 
 class Features(NamedTuple):
-    """All features; the epoch is None where the cluster has none."""
+    """All features; the epoch is None if the cluster has none."""
 
     epoch: int | None
     features: list[Feature]
 
 
 class Quorum(NamedTuple):
-    """The metadata quorum: its one partition, and where its nodes listen."""
+    """The metadata quorum: its one partition, and the addresses of its nodes."""
 
     partition: DescribedQuorumPartition
     nodes: list[QuorumNode]
 
 
 def describe_cluster(
-    client: Client, *, endpoint_type: int = BROKERS, with_fenced: bool = False, is_decisive: bool = False
+    client: Client, *, endpoint_type: int = BROKERS, with_fenced: bool = False, from_controller: bool = False
 ) -> Cluster:
-    """Brokers, or the controllers where a controller is asked; as the active one knows them, on request."""
+    """Brokers, or controllers if a controller is asked; with `from_controller` as the active controller knows them."""
     request = DescribeClusterRequest(endpoint_type=endpoint_type, include_fenced_brokers=with_fenced)
-    ask = client.call_controller if is_decisive else client.call
+    ask = client.call_controller if from_controller else client.call
     answer = ask(request, DescribeClusterResponse)
     if answer.error_code:
-        raise refusal(answer.error_code, answer.error_message)
+        raise error_from_code(answer.error_code, answer.error_message)
     return Cluster(answer.cluster_id, answer.controller_id, answer.brokers)
 
 
 def api_versions(client: Client, broker_id: int | None = None) -> ApiVersionsResponse:
-    """What one broker offers, any of them if none is named."""
+    """The API versions of one broker, or of any broker."""
     request = ApiVersionsRequest(client_software_name="ottla", client_software_version=__version__)
     if broker_id is None:
         answer = client.call(request, ApiVersionsResponse)
     else:
         answer = client.call_broker(broker_id, request, ApiVersionsResponse)
     if answer.error_code:
-        raise refusal(answer.error_code)
+        raise error_from_code(answer.error_code)
     return answer
 
 
 def describe_features(client: Client, node_id: int | None = None) -> Features:
-    """The features as one node tells them, any of them if none is named."""
+    """The features as one node reports them, or any node."""
     answer = api_versions(client, node_id)
     levels = {item.name: item.max_version_level for item in answer.finalized_features}
     features = [
@@ -104,9 +104,9 @@ def describe_features(client: Client, node_id: int | None = None) -> Features:
 
 def update_features(
     client: Client, levels: Mapping[str, int], upgrade_type: UpgradeType, validate_only: bool
-) -> dict[str, RefusedError | None]:
-    """Ask for new levels; what became of each feature: None is a success."""
-    from ottla.protocol.messages.features import (  # noqa: PLC0415 (rarely needed)
+) -> dict[str, BrokerError | None]:
+    """Request new levels; returns the outcome of each feature, None for success."""
+    from ottla.protocol.messages.cluster import (  # noqa: PLC0415 (rarely needed)
         FeatureUpdateKey,
         UpdateFeaturesRequest,
         UpdateFeaturesResponse,
@@ -124,11 +124,13 @@ def update_features(
     request = UpdateFeaturesRequest(timeout_ms=client.timeout_ms, feature_updates=updates, validate_only=validate_only)
     try:
         answer = client.call_controller(request, UpdateFeaturesResponse)
-    except RefusedError as problem:
+    except BrokerError as problem:
         return dict.fromkeys(levels, problem)
     if answer.error_code:
-        return dict.fromkeys(levels, refusal(answer.error_code, answer.error_message))
-    single = {item.feature: refusal(item.error_code, item.error_message) for item in answer.results if item.error_code}
+        return dict.fromkeys(levels, error_from_code(answer.error_code, answer.error_message))
+    single = {
+        item.feature: error_from_code(item.error_code, item.error_message) for item in answer.results if item.error_code
+    }
     return {name: single.get(name) for name in levels}
 
 
@@ -136,17 +138,17 @@ def describe_quorum(client: Client) -> Quorum:
     wanted = DescribeQuorumTopic(topic_name=METADATA_TOPIC, partitions=[DescribeQuorumPartition(partition_index=0)])
     answer = client.call(DescribeQuorumRequest(topics=[wanted]), DescribeQuorumResponse)
     if answer.error_code:
-        raise refusal(answer.error_code, answer.error_message)
+        raise error_from_code(answer.error_code, answer.error_message)
     partition = answer.topics[0].partitions[0]
     if partition.error_code:
-        raise refusal(partition.error_code, partition.error_message)
+        raise error_from_code(partition.error_code, partition.error_message)
     return Quorum(partition, answer.nodes)
 
 
 def unregister_broker(client: Client, broker_id: int) -> None:
-    """Have the cluster forget a broker that will not come back."""
-    from ottla.protocol.messages.registration import UnregisterBrokerRequest, UnregisterBrokerResponse  # noqa: PLC0415
+    """Remove a broker that will not return from the cluster."""
+    from ottla.protocol.messages.cluster import UnregisterBrokerRequest, UnregisterBrokerResponse  # noqa: PLC0415
 
     answer = client.call_controller(UnregisterBrokerRequest(broker_id=broker_id), UnregisterBrokerResponse)
     if answer.error_code:
-        raise refusal(answer.error_code, answer.error_message)
+        raise error_from_code(answer.error_code, answer.error_message)

@@ -1,4 +1,4 @@
-"""Settings of topics, brokers, groups and whatever else has settings: read them, change them, list who has some."""
+"""Configurations of topics, brokers, groups and other resources: describe, alter, list."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from ottla.client.client import Client
-from ottla.client.errors import RefusedError, refusal
+from ottla.client.errors import BrokerError, error_from_code
 from ottla.protocol.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -22,11 +22,11 @@ from ottla.protocol.messages.configs import (
 )
 
 SET, DELETE = 0, 1  # operations of IncrementalAlterConfigs
-RESOURCES_A_QUESTION = 1_000
+RESOURCES_PER_REQUEST = 1_000
 
 
 class Resource(IntEnum):
-    """What can have settings, by its number on the wire."""
+    """The type of a resource, by its number on the wire."""
 
     TOPIC = 2
     BROKER = 4
@@ -36,7 +36,7 @@ class Resource(IntEnum):
 
 
 class Source(IntEnum):
-    """Where a value comes from, by its number on the wire."""
+    """The source of a value, by its number on the wire."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC_CONFIG = 1
@@ -50,7 +50,7 @@ class Source(IntEnum):
 
 
 class Synonym(NamedTuple):
-    """A value that the same setting has at another place."""
+    """The value of the same setting from another source."""
 
     name: str
     value: str | None
@@ -79,19 +79,20 @@ def describe_configs(
     with_synonyms: bool = False,
     keys: Sequence[str] | None = None,
 ) -> dict[str, list[Config]]:
-    """The settings of several resources of one type, in the order in which the broker lists them; only `keys` if given.
+    """The settings of several resources of one type, in the broker's order; only `keys` if given.
 
-    Asked for in portions: a broker needs a while for ten thousands, and is waited for no longer than otherwise.
+    Requests are split, because a broker needs a while for tens of thousands of resources, and the time-out stays the
+    same.
     """
     asked = None if keys is None else list(keys)
     wanted = [
         DescribeConfigsResource(resource_type=resource, resource_name=name, configuration_keys=asked) for name in names
     ]
     found: dict[str, list[Config]] = {}
-    for begin in range(0, len(wanted), RESOURCES_A_QUESTION):
-        portion = wanted[begin : begin + RESOURCES_A_QUESTION]
+    for begin in range(0, len(wanted), RESOURCES_PER_REQUEST):
+        portion = wanted[begin : begin + RESOURCES_PER_REQUEST]
         request = DescribeConfigsRequest(resources=portion, include_synonyms=with_synonyms)
-        if _is_of_one_broker(resource, portion[0].resource_name):
+        if _is_broker_specific(resource, portion[0].resource_name):
             broker_id = int(portion[0].resource_name)
             answer = client.call_broker(broker_id, request, DescribeConfigsResponse, _check_described)
         else:
@@ -103,38 +104,38 @@ def describe_configs(
 def alter_configs(
     client: Client, resource: Resource, name: str, changed: Mapping[str, str], deleted: Sequence[str]
 ) -> None:
-    """Set some settings of one resource and put others back to what they would be without it."""
-    for problem in alter_many(client, resource, {name: Alteration(changed, deleted)}).values():
+    """Set some settings of one resource, and reset others to their defaults."""
+    for problem in alter_configs_of_many(client, resource, {name: Alteration(changed, deleted)}).values():
         raise problem
 
 
 class Alteration(NamedTuple):
-    """What changes of one resource: values to set, and names to put back to what they would be without it."""
+    """Changes of one resource: values to set, and settings to reset to their defaults."""
 
     changed: Mapping[str, str]
     deleted: Sequence[str]
 
 
-def alter_many(
+def alter_configs_of_many(
     client: Client, resource: Resource, wanted: Mapping[str, Alteration], *, validate_only: bool = False
-) -> dict[str, RefusedError]:
-    """The same for several resources, by name; what is refused is told, by name, and keeps nobody else from it.
+) -> dict[str, BrokerError]:
+    """Alter several resources; returns the errors by name. One refused resource does not affect the others.
 
-    What belongs to single brokers is asked of each of them: only they can judge it.
+    Settings of single brokers are sent to each broker, because only the broker itself can validate them.
     """
-    refused: dict[str, RefusedError] = {}
-    shared = [name for name in wanted if not _is_of_one_broker(resource, name)]
-    for names in ([shared] if shared else []) + [[name] for name in wanted if _is_of_one_broker(resource, name)]:
+    refused: dict[str, BrokerError] = {}
+    shared = [name for name in wanted if not _is_broker_specific(resource, name)]
+    for names in ([shared] if shared else []) + [[name] for name in wanted if _is_broker_specific(resource, name)]:
         request = IncrementalAlterConfigsRequest(
             resources=[_alterations(resource, name, wanted[name]) for name in names], validate_only=validate_only
         )
-        if _is_of_one_broker(resource, names[0]):
+        if _is_broker_specific(resource, names[0]):
             answer = client.call_broker(int(names[0]), request, IncrementalAlterConfigsResponse, _check_retriable)
         else:
             answer = client.call(request, IncrementalAlterConfigsResponse, _check_retriable)
         for result in answer.responses:
             if result.error_code:
-                refused[result.resource_name] = refusal(result.error_code, result.error_message)
+                refused[result.resource_name] = error_from_code(result.error_code, result.error_message)
     return refused
 
 
@@ -147,15 +148,15 @@ def _alterations(resource: Resource, name: str, wanted: Alteration) -> Increment
 
 
 def resources_with_configs(client: Client, resource: Resource) -> list[str]:
-    """The names of the resources of one type that have settings of their own."""
+    """The names of the resources of one type with settings of their own."""
     answer = client.call(ListConfigResourcesRequest(resource_types=[resource]), ListConfigResourcesResponse)
     if answer.error_code:
-        raise refusal(answer.error_code)
+        raise error_from_code(answer.error_code)
     return [item.resource_name for item in answer.config_resources if item.resource_type == resource]
 
 
-def _is_of_one_broker(resource: Resource, name: str) -> bool:
-    """What only the broker itself can tell; the default of all brokers ("") is known to each."""
+def _is_broker_specific(resource: Resource, name: str) -> bool:
+    """Whether only the broker itself can answer; every broker knows the cluster-wide default ("")."""
     return resource in (Resource.BROKER, Resource.BROKER_LOGGER) and name != ""
 
 
@@ -167,12 +168,12 @@ def _config(item: DescribeConfigsResourceResult) -> Config:
 def _check_described(answer: DescribeConfigsResponse) -> None:
     for result in answer.results:
         if result.error_code:
-            raise refusal(result.error_code, result.error_message)
+            raise error_from_code(result.error_code, result.error_message)
 
 
 def _check_retriable(answer: IncrementalAlterConfigsResponse) -> None:
-    """What a second try may mend is tried again, all of it: to set a setting twice is to set it once."""
+    """Raises retriable errors, so that the whole request is retried: setting the same value twice is harmless."""
     for result in answer.responses:
-        problem = refusal(result.error_code, result.error_message) if result.error_code else None
+        problem = error_from_code(result.error_code, result.error_message) if result.error_code else None
         if problem is not None and problem.is_retriable:
             raise problem

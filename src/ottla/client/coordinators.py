@@ -1,6 +1,6 @@
-"""Who coordinates a group or a transaction, and asking them: many keys at once, each of its own coordinator.
+"""Coordinators of groups and transactions: lookup, and requests for many keys, each sent to its coordinator.
 
-A coordinator that moves or still loads is asked again (Client.retry); what was answered already is not asked twice.
+If a coordinator moves or is still loading, its keys are retried (Client.retry); keys with an answer are not sent again.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ from enum import IntEnum
 from typing import TypeVar
 
 from ottla.client.client import Client
-from ottla.client.errors import RefusedError, refusal
+from ottla.client.errors import BrokerError, error_from_code
 from ottla.protocol.messages.groups import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 MANY_KEYS_VERSION = 4  # of FindCoordinator (KIP-699)
 
 T = TypeVar("T")
-Answers = dict[str, "T | RefusedError"]
-# Asks one coordinator about its keys: a value for each, or why there is none.
-Ask = Callable[[int, Sequence[str]], Iterator[tuple[str, "T | RefusedError"]]]
+Answers = dict[str, "T | BrokerError"]
+# Asks one coordinator about its keys: returns a value or an error for each.
+RequestToCoordinator = Callable[[int, Sequence[str]], Iterator[tuple[str, "T | BrokerError"]]]
 
 
 class KeyType(IntEnum):
-    """What a key names, by its number on the wire."""
+    """The type of a key, by its number on the wire."""
 
     GROUP = 0
     TRANSACTION = 1
 
 
 def find_coordinators(client: Client, kind: KeyType, keys: Sequence[str]) -> list[Coordinator]:
-    """The coordinator of each key; some may hold an error code instead of an address."""
+    """The coordinator of each key; some may have an error code instead of an address."""
     if client.version_of(FindCoordinatorRequest) >= MANY_KEYS_VERSION:
         request = FindCoordinatorRequest(key_type=kind, coordinator_keys=list(keys))
         return client.call(request, FindCoordinatorResponse).coordinators
@@ -38,15 +38,15 @@ def find_coordinators(client: Client, kind: KeyType, keys: Sequence[str]) -> lis
 
 
 def find_coordinator(client: Client, kind: KeyType, key: str) -> int:
-    """The broker that coordinates one key."""
+    """The id of the broker that coordinates one key."""
     (found,) = find_coordinators(client, kind, [key])
     if found.error_code:
-        raise refusal(found.error_code, found.error_message)
+        raise error_from_code(found.error_code, found.error_message)
     return found.node_id
 
 
-def ask_coordinators(client: Client, kind: KeyType, keys: Iterable[str], ask: Ask[T]) -> Answers[T]:
-    """What the coordinators say about their keys; a refusal that may pass is asked again until the time is up."""
+def call_coordinators(client: Client, kind: KeyType, keys: Iterable[str], ask: RequestToCoordinator[T]) -> Answers[T]:
+    """The coordinators' answers for their keys; retriable errors are retried until the time-out."""
     wanted = list(dict.fromkeys(keys))
     answers: Answers[T] = {}
 
@@ -54,7 +54,7 @@ def ask_coordinators(client: Client, kind: KeyType, keys: Iterable[str], ask: As
         passing = None
         for broker, led in _by_broker(client, kind, [key for key in wanted if key not in answers], answers).items():
             for key, answer in ask(broker, led):
-                if isinstance(answer, RefusedError) and answer.is_retriable:
+                if isinstance(answer, BrokerError) and answer.is_retriable:
                     passing = answer
                 else:
                     answers[key] = answer
@@ -65,8 +65,8 @@ def ask_coordinators(client: Client, kind: KeyType, keys: Iterable[str], ask: As
     return answers
 
 
-def ask_coordinator(client: Client, kind: KeyType, key: str, ask: Callable[[int], T]) -> T:
-    """Ask the coordinator of one key; `ask` raises what it refuses."""
+def call_coordinator(client: Client, kind: KeyType, key: str, ask: Callable[[int], T]) -> T:
+    """Ask the coordinator of one key; `ask` raises its errors."""
     return client.retry(lambda: ask(find_coordinator(client, kind, key)))
 
 
@@ -76,7 +76,7 @@ def _by_broker(client: Client, kind: KeyType, keys: Sequence[str], answers: Answ
         if not found.error_code:
             by_broker[found.node_id].append(found.key)
             continue
-        refused = refusal(found.error_code, found.error_message)
+        refused = error_from_code(found.error_code, found.error_message)
         if refused.is_retriable:
             raise refused
         answers[found.key] = refused

@@ -1,10 +1,10 @@
-"""What can go wrong between a tool and a cluster: one exception, one sentence for a person."""
+"""Errors of the client: one exception type, with one readable sentence each."""
 
 from __future__ import annotations
 
 from ottla.base.errors import Error
 
-# A second try, perhaps with fresh metadata, can succeed after these.
+# A retry after these errors, perhaps with fresh metadata, can succeed.
 RETRIABLE = frozenset(
     {
         Error.LEADER_NOT_AVAILABLE,
@@ -15,7 +15,7 @@ RETRIABLE = frozenset(
         Error.COORDINATOR_LOAD_IN_PROGRESS,
         Error.COORDINATOR_NOT_AVAILABLE,
         Error.NOT_COORDINATOR,
-        Error.CONCURRENT_TRANSACTIONS,  # the one before is still being ended
+        Error.CONCURRENT_TRANSACTIONS,  # the previous transaction has not ended yet
         Error.NOT_ENOUGH_REPLICAS,
         Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
         Error.NOT_CONTROLLER,
@@ -28,9 +28,9 @@ RETRIABLE = frozenset(
     }
 )
 
-# Brokers send many codes without a sentence; these are the ones that people meet most.
-SENTENCES = {
-    Error.UNKNOWN_SERVER_ERROR: "the broker met an unexpected error; its log says more",
+# Brokers send many codes without a message; these are the most common ones.
+ERROR_MESSAGES = {
+    Error.UNKNOWN_SERVER_ERROR: "unexpected error in the broker; its log has details",
     Error.UNKNOWN_TOPIC_OR_PARTITION: "the topic or partition does not exist",
     Error.LEADER_NOT_AVAILABLE: "the partition has no leader at the moment",
     Error.REQUEST_TIMED_OUT: "the broker did not finish in time; the work may still go on",
@@ -59,16 +59,16 @@ SENTENCES = {
     Error.INVALID_REGULAR_EXPRESSION: "the regular expression is not valid",
     Error.DELEGATION_TOKEN_AUTH_DISABLED: "the brokers have no delegation tokens: set delegation.token.secret.key",
     Error.DELEGATION_TOKEN_NOT_FOUND: "there is no such delegation token",
-    Error.DELEGATION_TOKEN_OWNER_MISMATCH: "the delegation token is somebody else's, and you are none of its renewers",
-    Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: "delegation tokens are for those who have logged in, and not with one",
-    Error.DELEGATION_TOKEN_AUTHORIZATION_FAILED: "not authorized to make delegation tokens for this user",
+    Error.DELEGATION_TOKEN_OWNER_MISMATCH: "another user owns the delegation token, and you may not renew it",
+    Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: "delegation tokens need a login, and not one with a token",
+    Error.DELEGATION_TOKEN_AUTHORIZATION_FAILED: "not authorized to create delegation tokens for this user",
     Error.DELEGATION_TOKEN_EXPIRED: "the delegation token has expired",
     Error.INVALID_PRINCIPAL_TYPE: "only users have delegation tokens: write User:name",
 }
 
 
 class ClientError(Exception):
-    """A call that failed for good; str() of it is one sentence with the cause and, if there is one, the cure."""
+    """A call that failed for good; str() is one sentence with the cause and, if there is one, the cure."""
 
     def __init__(self, message: str, error: Error | None = None) -> None:
         super().__init__(message)
@@ -82,29 +82,29 @@ class ClientError(Exception):
         return f"<ClientError {self.error.name if self.error is not None else 'local'}: {self}>"
 
 
-class RefusedError(ClientError):
-    """A broker answered with an error code; `said` is its own sentence, None if it sent none."""
+class BrokerError(ClientError):
+    """An error code from a broker; `said` is the broker's message, or None."""
 
     def __init__(self, message: str, error: Error, said: str | None) -> None:
         super().__init__(message, error)
         self.error: Error = error
-        self.said = said
+        self.broker_message = said
 
 
 def error_of(code: int) -> Error:
-    """The code as a name; codes from a broker newer than us count as an unknown server error."""
+    """The error of a code; unknown codes of newer brokers become UNKNOWN_SERVER_ERROR."""
     try:
         return Error(code)
     except ValueError:
         return Error.UNKNOWN_SERVER_ERROR
 
 
-def refusal(code: int, message: str | None = None) -> RefusedError:
-    """The exception for an error code in a response, with the broker's own sentence where it sent one."""
+def error_from_code(code: int, message: str | None = None) -> BrokerError:
+    """The exception for an error code in a response, with the broker's message if there is one."""
     error = error_of(code)
-    words = message or SENTENCES.get(error) or error.name.replace("_", " ").lower()
-    return RefusedError(words, error, message)
+    words = message or ERROR_MESSAGES.get(error) or error.name.replace("_", " ").lower()
+    return BrokerError(words, error, message)
 
 
 class BadPropertyError(ClientError):
-    """Properties of which no client can be made; nobody was asked yet."""
+    """Invalid client properties; no request was sent."""

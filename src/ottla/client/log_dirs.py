@@ -1,4 +1,4 @@
-"""The folders that brokers keep their logs in, and what lies there."""
+"""Log directories of brokers, and the replicas in them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import NamedTuple
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
 from ottla.client.client import Client
-from ottla.client.errors import RefusedError, error_of, refusal
+from ottla.client.errors import BrokerError, error_from_code, error_of
 from ottla.client.offsets import by_topic
-from ottla.protocol.messages.log_dirs import (
+from ottla.protocol.messages.topics import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
@@ -22,7 +22,7 @@ from ottla.protocol.messages.log_dirs import (
 
 
 class Replica(NamedTuple):
-    """What one partition takes in a folder; a future replica is on its way there from another folder."""
+    """The size of one partition in a log directory; a future replica is being moved there from another directory."""
 
     partition: TopicPartition
     size_bytes: int
@@ -30,8 +30,8 @@ class Replica(NamedTuple):
     is_future: bool
 
 
-class Folder(NamedTuple):
-    """One folder of a broker; the room on its disk is -1 where an old broker does not tell."""
+class LogDir(NamedTuple):
+    """One log directory; the disk space is -1 if an old broker does not return it."""
 
     path: str
     error: Error
@@ -42,20 +42,20 @@ class Folder(NamedTuple):
 
 def describe_log_dirs(
     client: Client, brokers: Sequence[int], partitions: Iterable[TopicPartition] | None = None
-) -> dict[int, list[Folder]]:
-    """The folders of the given brokers, in the order in which each lists them; on request only some partitions."""
+) -> dict[int, list[LogDir]]:
+    """The log directories of the given brokers, in each broker's order; optionally for some partitions only."""
     topics = None
     if partitions is not None:
         topics = [DescribableLogDirTopic(topic=name, partitions=rows) for name, rows in by_topic(partitions).items()]
     return {broker: _folders(client, broker, topics) for broker in brokers}
 
 
-def _folders(client: Client, broker: int, topics: list[DescribableLogDirTopic] | None) -> list[Folder]:
+def _folders(client: Client, broker: int, topics: list[DescribableLogDirTopic] | None) -> list[LogDir]:
     answer = client.call_broker(broker, DescribeLogDirsRequest(topics=topics), DescribeLogDirsResponse)
     if answer.error_code:
-        raise refusal(answer.error_code)
+        raise error_from_code(answer.error_code)
     return [
-        Folder(
+        LogDir(
             result.log_dir,
             error_of(result.error_code),
             [
@@ -75,8 +75,8 @@ def _folders(client: Client, broker: int, topics: list[DescribableLogDirTopic] |
     ]
 
 
-class PlacedReplica(NamedTuple):
-    """A replica on a certain broker."""
+class TopicPartitionReplica(NamedTuple):
+    """A replica on a given broker."""
 
     partition: TopicPartition
     broker: int
@@ -86,10 +86,10 @@ class PlacedReplica(NamedTuple):
 
 
 def alter_replica_log_dirs(
-    client: Client, wanted: Mapping[PlacedReplica, str]
-) -> dict[PlacedReplica, RefusedError | None]:
-    """Put replicas into other folders of their brokers; what became of each, None is a move that has begun."""
-    found: dict[PlacedReplica, RefusedError | None] = {}
+    client: Client, wanted: Mapping[TopicPartitionReplica, str]
+) -> dict[TopicPartitionReplica, BrokerError | None]:
+    """Move replicas to other log directories; returns the outcome of each, None for a move that has begun."""
+    found: dict[TopicPartitionReplica, BrokerError | None] = {}
     for broker in sorted({replica.broker for replica in wanted}):
         here = {replica.partition: path for replica, path in wanted.items() if replica.broker == broker}
         folders: dict[str, dict[str, list[int]]] = {}
@@ -107,6 +107,6 @@ def alter_replica_log_dirs(
         answer = client.call_broker(broker, request, AlterReplicaLogDirsResponse)
         for topic in answer.results:
             for item in topic.partitions:
-                replica = PlacedReplica(TopicPartition(topic.topic_name, item.partition_index), broker)
-                found[replica] = refusal(item.error_code) if item.error_code else None
+                replica = TopicPartitionReplica(TopicPartition(topic.topic_name, item.partition_index), broker)
+                found[replica] = error_from_code(item.error_code) if item.error_code else None
     return found

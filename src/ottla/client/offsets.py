@@ -1,4 +1,4 @@
-"""Offsets of partitions by time, and the removal of records below an offset: each leader is asked about its own."""
+"""Offsets of partitions by timestamp, and deletion of records below an offset; each leader gets its own partitions."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import NamedTuple, TypeVar
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
 from ottla.client.client import Client
-from ottla.client.errors import ClientError, RefusedError, refusal
+from ottla.client.errors import BrokerError, ClientError, error_from_code
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 NO_OFFSET = -1
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
-CONSUMER = -1  # as a replica id: nobody's replica
-# The version of ListOffsets that knows each special time; an older broker would take it for a time before 1970.
+CONSUMER = -1  # the replica id of consumers
+# The version of ListOffsets with each special timestamp; an older broker would take it for a time before 1970.
 VERSION_OF_TIME = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
-PAUSES_SECONDS = (0.1, 0.2, 0.4, 0.8, 1.6)  # a new topic, or one whose leader just died, needs a moment
+PAUSES_SECONDS = (0.1, 0.2, 0.4, 0.8, 1.6)  # a new topic, or one whose leader has just died, needs a moment
 
 T = TypeVar("T")
 Failures = dict[TopicPartition, ClientError]
-# What one leader says about its partitions: a value for each, or why there is none.
-Answer = Iterator[tuple[TopicPartition, "T | RefusedError"]]
-Ask = Callable[[int, Sequence[TopicPartition]], "Answer[T]"]
+# One leader's answers for its partitions: a value or an error for each.
+Answer = Iterator[tuple[TopicPartition, "T | BrokerError"]]
+RequestToLeader = Callable[[int, Sequence[TopicPartition]], "Answer[T]"]
 
 
-class Found(NamedTuple):
-    """An offset by time; NO_OFFSET if no record is that late."""
+class OffsetAndTimestamp(NamedTuple):
+    """An offset by timestamp; NO_OFFSET if no record is that late."""
 
     offset: int
     timestamp_ms: int
@@ -36,22 +36,24 @@ class Found(NamedTuple):
 
 def list_offsets(
     client: Client, partitions: Iterable[TopicPartition], time: int, isolation_level: int = READ_UNCOMMITTED
-) -> tuple[dict[TopicPartition, Found], Failures]:
-    """The offset of each partition at a time (or at a special one, see above), and what went wrong with the others.
+) -> tuple[dict[TopicPartition, OffsetAndTimestamp], Failures]:
+    """The offset of each partition at a timestamp (or a special one, see above), and the errors of the others.
 
-    With READ_COMMITTED the latest offset is that of the last stable record.
+    With READ_COMMITTED the latest offset is the last stable offset.
     """
     from ottla.protocol.messages import offsets as wire  # noqa: PLC0415 (start-up of the other use)
 
     if client.version_of(wire.ListOffsetsRequest) < VERSION_OF_TIME.get(time, 0):
-        return {}, {partition: refusal(Error.UNSUPPORTED_VERSION) for partition in partitions}
-    return ask_leaders(client, partitions, lambda leader, led: ask_offsets(client, leader, led, time, isolation_level))
+        return {}, {partition: error_from_code(Error.UNSUPPORTED_VERSION) for partition in partitions}
+    return call_leaders(
+        client, partitions, lambda leader, led: list_offsets_of_leader(client, leader, led, time, isolation_level)
+    )
 
 
-def ask_offsets(
+def list_offsets_of_leader(
     client: Client, leader: int, led: Sequence[TopicPartition], time: int, isolation_level: int = READ_UNCOMMITTED
-) -> Answer[Found]:
-    """What one broker says about partitions that it leads."""
+) -> Answer[OffsetAndTimestamp]:
+    """One broker's answers for partitions that it leads."""
     from ottla.protocol.messages import offsets as wire  # noqa: PLC0415 (start-up of the other use)
 
     topics = [
@@ -66,12 +68,15 @@ def ask_offsets(
     )
     for result in client.call_broker(leader, request, wire.ListOffsetsResponse).topics:
         for item in result.partitions:
-            refused = refusal(item.error_code) if item.error_code else None
-            yield TopicPartition(result.name, item.partition_index), refused or Found(item.offset, item.timestamp)
+            refused = error_from_code(item.error_code) if item.error_code else None
+            yield (
+                TopicPartition(result.name, item.partition_index),
+                refused or OffsetAndTimestamp(item.offset, item.timestamp),
+            )
 
 
 def delete_records(client: Client, before: Mapping[TopicPartition, int]) -> tuple[dict[TopicPartition, int], Failures]:
-    """Forget the records below an offset (-1: all that are committed); returns where each log starts now."""
+    """Delete the records below an offset (-1: all committed ones); returns the new log start offsets."""
     from ottla.protocol.messages import topics as wire  # noqa: PLC0415
 
     def ask(leader: int, led: Sequence[TopicPartition]) -> Answer[int]:
@@ -88,16 +93,16 @@ def delete_records(client: Client, before: Mapping[TopicPartition, int]) -> tupl
         request = wire.DeleteRecordsRequest(topics=topics, timeout_ms=client.timeout_ms)
         for result in client.call_broker(leader, request, wire.DeleteRecordsResponse).topics:
             for item in result.partitions:
-                refused = refusal(item.error_code) if item.error_code else None
+                refused = error_from_code(item.error_code) if item.error_code else None
                 yield TopicPartition(result.name, item.partition_index), refused or item.low_watermark
 
-    return ask_leaders(client, before, ask)
+    return call_leaders(client, before, ask)
 
 
-def ask_leaders(
-    client: Client, partitions: Iterable[TopicPartition], ask: Ask[T]
+def call_leaders(
+    client: Client, partitions: Iterable[TopicPartition], ask: RequestToLeader[T]
 ) -> tuple[dict[TopicPartition, T], Failures]:
-    """Ask every leader about its partitions; again where a moment later the answer may be another."""
+    """Ask every leader about its partitions; retriable errors are retried."""
     found: dict[TopicPartition, T] = {}
     failures: Failures = {}
     left = list(partitions)
@@ -107,11 +112,11 @@ def ask_leaders(
         for leader, led in by_leader.items():
             try:
                 for partition, answer in ask(leader, led):
-                    if isinstance(answer, RefusedError):
+                    if isinstance(answer, BrokerError):
                         failures[partition] = answer
                     else:
                         found[partition] = answer
-            except RefusedError as problem:  # the leader does not know this kind of question at all
+            except BrokerError as problem:  # the leader does not support the request at all
                 failures |= dict.fromkeys(led, problem)
         left = [partition for partition in left if partition not in found and failures[partition].is_retriable]
         if not left or pause is None:
@@ -123,7 +128,7 @@ def ask_leaders(
 def partitions_by_leader(
     client: Client, partitions: Iterable[TopicPartition]
 ) -> tuple[dict[int, list[TopicPartition]], Failures]:
-    """Whom to ask about which partition, and which partitions nobody can be asked about."""
+    """Partitions by leader, and the errors of partitions without one."""
     wanted = list(partitions)
     names = dict.fromkeys(partition.topic for partition in wanted)
     request = MetadataRequest(
@@ -139,16 +144,16 @@ def partitions_by_leader(
     for partition in wanted:
         leader = leaders.get(partition)
         if leader is None:
-            failures[partition] = refusal(Error.UNKNOWN_TOPIC_OR_PARTITION)
+            failures[partition] = error_from_code(Error.UNKNOWN_TOPIC_OR_PARTITION)
         elif leader < 0:
-            failures[partition] = refusal(Error.LEADER_NOT_AVAILABLE)
+            failures[partition] = error_from_code(Error.LEADER_NOT_AVAILABLE)
         else:
             by_leader[leader].append(partition)
     return by_leader, failures
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """The numbers of the partitions of each topic."""
+    """The partition numbers of each topic."""
     numbers: defaultdict[str, list[int]] = defaultdict(list)
     for partition in partitions:
         numbers[partition.topic].append(partition.partition)

@@ -1,27 +1,31 @@
-"""Replicas that move between brokers (KIP-455): ask for it, cancel it, see what is under way."""
+"""Partition reassignments (KIP-455) and leader elections (KIP-183, KIP-460)."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from enum import IntEnum
 from typing import NamedTuple
 
 from ottla.base.names import TopicPartition
 from ottla.client.admin import Topic
 from ottla.client.client import Client
-from ottla.client.errors import RefusedError, refusal
+from ottla.client.errors import BrokerError, error_from_code
 from ottla.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
     ListPartitionReassignmentsTopics,
     ReassignablePartition,
     ReassignableTopic,
+    TopicPartitions,
 )
 
 
 class Reassignment(NamedTuple):
-    """A move under way: everybody who holds or shall hold the partition, who comes, who goes."""
+    """A reassignment in progress: all replicas, added ones and removed ones."""
 
     replicas: list[int]
     adding: list[int]
@@ -35,7 +39,7 @@ class Reassignment(NamedTuple):
 def list_reassignments(
     client: Client, partitions: Collection[TopicPartition] | None = None
 ) -> dict[TopicPartition, Reassignment]:
-    """What is under way, of all partitions or of these."""
+    """The reassignments in progress, of all partitions or of these."""
     topics = None
     if partitions is not None:
         topics = [
@@ -46,7 +50,7 @@ def list_reassignments(
 
     def check(answer: ListPartitionReassignmentsResponse) -> None:
         if answer.error_code:
-            raise refusal(answer.error_code, answer.error_message)
+            raise error_from_code(answer.error_code, answer.error_message)
 
     answer = client.call_controller(request, ListPartitionReassignmentsResponse, check)
     return {
@@ -60,8 +64,8 @@ def list_reassignments(
 
 def alter_reassignments(
     client: Client, wanted: Mapping[TopicPartition, Sequence[int] | None], *, may_change_factor: bool = True
-) -> dict[TopicPartition, RefusedError]:
-    """Give partitions other replicas; None ends a move. What the cluster refuses is in the answer."""
+) -> dict[TopicPartition, BrokerError]:
+    """Assign new replicas to partitions; None cancels a reassignment. Returns the errors."""
     topics = [
         ReassignableTopic(
             name=name,
@@ -78,11 +82,11 @@ def alter_reassignments(
 
     def check(answer: AlterPartitionReassignmentsResponse) -> None:
         if answer.error_code:
-            raise refusal(answer.error_code, answer.error_message)
+            raise error_from_code(answer.error_code, answer.error_message)
 
     answer = client.call_controller(request, AlterPartitionReassignmentsResponse, check)
     return {
-        TopicPartition(topic.name, item.partition_index): refusal(item.error_code, item.error_message)
+        TopicPartition(topic.name, item.partition_index): error_from_code(item.error_code, item.error_message)
         for topic in answer.responses
         for item in topic.partitions
         if item.error_code
@@ -90,7 +94,7 @@ def alter_reassignments(
 
 
 def numbers_by_topic(partitions: Collection[TopicPartition]) -> dict[str, list[int]]:
-    """In the order in which they are given."""
+    """Partition numbers by topic, in the given order."""
     found: dict[str, list[int]] = {}
     for partition in partitions:
         found.setdefault(partition.topic, []).append(partition.partition)
@@ -101,12 +105,45 @@ def as_list(replicas: Sequence[int] | None) -> list[int] | None:
     return None if replicas is None else list(replicas)
 
 
-def moves_of(client: Client, topics: Iterable[Topic]) -> dict[TopicPartition, Reassignment]:
-    """What is under way in these topics; nothing where the cluster does not tell or must not tell us."""
+def reassignments_of(client: Client, topics: Iterable[Topic]) -> dict[TopicPartition, Reassignment]:
+    """The reassignments of these topics; empty if the cluster does not support or allow the request."""
     partitions = [TopicPartition(topic.name, item.number) for topic in topics for item in topic.partitions]
     if not partitions or not client.supports(ListPartitionReassignmentsRequest):
         return {}
     try:
         return list_reassignments(client, partitions)
-    except RefusedError:
+    except BrokerError:
         return {}
+
+
+# ---- leader elections
+class Election(IntEnum):
+    """The kind of election, by its number on the wire: the preferred replica, or any that is alive."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+def elect_leaders(
+    client: Client, kind: Election, partitions: Collection[TopicPartition] | None
+) -> dict[TopicPartition, BrokerError | None]:
+    """The outcome of each partition, None for success; for all partitions (None) only those that needed an election."""
+    wanted = None
+    if partitions is not None:
+        wanted = [
+            TopicPartitions(topic=name, partitions=numbers) for name, numbers in numbers_by_topic(partitions).items()
+        ]
+    request = ElectLeadersRequest(election_type=kind, topic_partitions=wanted, timeout_ms=client.timeout_ms)
+
+    def check(answer: ElectLeadersResponse) -> None:
+        if answer.error_code:
+            raise error_from_code(answer.error_code)
+
+    answer = client.call_controller(request, ElectLeadersResponse, check)
+    return {
+        TopicPartition(topic.topic, item.partition_id): error_from_code(item.error_code, item.error_message)
+        if item.error_code
+        else None
+        for topic in answer.replica_election_results
+        for item in topic.partition_result
+    }

@@ -1,4 +1,4 @@
-"""Delegation tokens: make, renew, expire and list them."""
+"""Delegation tokens: create, renew, expire and list them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 from ottla.base.errors import Error
 from ottla.client.client import Client
-from ottla.client.errors import ClientError, refusal
-from ottla.protocol.messages import delegation_tokens as wire
-from ottla.security.delegation_tokens import DelegationToken, principal_of, split_principal, token_password
+from ottla.client.errors import ClientError, error_from_code
+from ottla.protocol.messages import credentials as wire
+from ottla.security.delegation_tokens import DelegationToken, password_of_hmac, principal_of, split_principal
 
-OWNER_VERSION = 3  # the first in which somebody else can own a token; older brokers would give it to us
+OWNER_VERSION = 3  # the first with other owners; an older broker would create the token for the requester
 
 
-class KnownToken(NamedTuple):
+class TokenWithHmac(NamedTuple):
     """A token with its password."""
 
     token: DelegationToken
@@ -22,16 +22,16 @@ class KnownToken(NamedTuple):
 
     @property
     def password(self) -> str:
-        return token_password(self.hmac)
+        return password_of_hmac(self.hmac)
 
     def __repr__(self) -> str:
-        return f"<KnownToken {self.token.token_id} of {self.token.owner}>"
+        return f"<TokenWithHmac {self.token.token_id} of {self.token.owner}>"
 
 
 def create_token(
     client: Client, *, owner: str | None = None, renewers: Sequence[str] = (), max_lifetime_ms: int = -1
-) -> KnownToken:
-    """Principals with their types, as in "User:alice"; without an owner whoever asks owns the token."""
+) -> TokenWithHmac:
+    """Principals include their types, as in "User:alice"; the default owner is the requester."""
     kind, name = split_principal(owner) if owner is not None else (None, None)
     request = wire.CreateDelegationTokenRequest(
         owner_principal_type=kind,
@@ -40,10 +40,10 @@ def create_token(
         max_lifetime_ms=max_lifetime_ms,
     )
     if owner is not None and client.version_of(wire.CreateDelegationTokenRequest) < OWNER_VERSION:
-        raise ClientError("this cluster makes tokens only for whoever asks for them", Error.UNSUPPORTED_VERSION)
+        raise ClientError("this cluster creates tokens only for the requesting user", Error.UNSUPPORTED_VERSION)
     answer = client.call(request, wire.CreateDelegationTokenResponse)
     if answer.error_code:
-        raise refusal(answer.error_code)
+        raise error_from_code(answer.error_code)
     made_for = principal_of(answer.principal_type, answer.principal_name)
     requester = principal_of(answer.token_requester_principal_type, answer.token_requester_principal_name)
     token = DelegationToken(
@@ -55,33 +55,33 @@ def create_token(
         answer.max_timestamp_ms,
         answer.expiry_timestamp_ms,
     )
-    return KnownToken(token, bytes(answer.hmac))
+    return TokenWithHmac(token, bytes(answer.hmac))
 
 
 def renew_token(client: Client, hmac: bytes, period_ms: int = -1) -> int:
-    """Until when the token is good now."""
+    """Returns the new expiry time."""
     request = wire.RenewDelegationTokenRequest(hmac=hmac, renew_period_ms=period_ms)
     return _expiry_of(client.call(request, wire.RenewDelegationTokenResponse))
 
 
 def expire_token(client: Client, hmac: bytes, period_ms: int = -1) -> int:
-    """The same; with a negative period the token is gone at once."""
+    """Returns the new expiry time; with a negative period the token expires at once."""
     request = wire.ExpireDelegationTokenRequest(hmac=hmac, expiry_time_period_ms=period_ms)
     return _expiry_of(client.call(request, wire.ExpireDelegationTokenResponse))
 
 
 def _expiry_of(answer: wire.RenewDelegationTokenResponse | wire.ExpireDelegationTokenResponse) -> int:
     if answer.error_code:
-        raise refusal(answer.error_code)
+        raise error_from_code(answer.error_code)
     return answer.expiry_timestamp_ms
 
 
-def describe_tokens(client: Client, owners: Sequence[str] | None = None) -> list[KnownToken]:
-    """Those that we may see, of these owners or of anybody."""
+def describe_tokens(client: Client, owners: Sequence[str] | None = None) -> list[TokenWithHmac]:
+    """The visible tokens of these owners, or of all."""
     wanted = [_principal(each) for each in owners] if owners is not None else None
     answer = client.call(wire.DescribeDelegationTokenRequest(owners=wanted), wire.DescribeDelegationTokenResponse)
     if answer.error_code:
-        raise refusal(answer.error_code)
+        raise error_from_code(answer.error_code)
     return [_known(row) for row in answer.tokens]
 
 
@@ -90,7 +90,7 @@ def _principal(principal: str) -> wire.TokenPrincipal:
     return wire.TokenPrincipal(principal_type=kind, principal_name=name)
 
 
-def _known(row: wire.DescribedToken) -> KnownToken:
+def _known(row: wire.DescribedToken) -> TokenWithHmac:
     owner = principal_of(row.principal_type, row.principal_name)
     requester = principal_of(row.token_requester_principal_type, row.token_requester_principal_name)
     token = DelegationToken(
@@ -102,4 +102,4 @@ def _known(row: wire.DescribedToken) -> KnownToken:
         row.max_timestamp,
         row.expiry_timestamp,
     )
-    return KnownToken(token, bytes(row.hmac))
+    return TokenWithHmac(token, bytes(row.hmac))

@@ -1,9 +1,10 @@
-"""The web console: see and steer clusters in the browser. Reaches every cluster over the wire, as any client does.
+"""The web console: observe and operate clusters in the browser. It connects to clusters like any client.
 
-* `clusters/` reads each cluster in the background, in pieces, and keeps an immutable snapshot of it: nobody who looks
-  at a page waits for a broker, and nobody who looks costs a broker anything.
-* `api/` answers under /api from these snapshots and carries out changes; its table of routes is the whole API.
-* `people/` who signs in, with which password or token, and who may do what.
-* `pages/` what the browser gets: ES modules of ours, as they are, and in `pages/vendor` those of others (`npm`).
-* `app.py` is the door: hosts, origins, headers, sizes; `serving.py` starts it all.
+* `clusters/` reads each cluster in the background with bounded requests, and keeps an immutable snapshot of it. Pages
+  read the snapshot: they never wait for a broker and put no load on it.
+* `api/` answers under /api from these snapshots and makes changes; `api/routes.py` is the whole API.
+* `auth/` authenticates callers (password, token, link) and checks their roles.
+* `reassignment/` plans and runs moves of replicas.
+* `pages/` holds the files for the browser: our ES modules, and in `pages/vendor` libraries from npm.
+* `app.py` is the ASGI application: hosts, origins, headers, files; `server.py` starts it.
 """

@@ -1,4 +1,4 @@
-"""The console put together: its store, its clusters, who signs in, and who waits for news."""
+"""The state of the console: its store, clusters, runs, alerts and event streams."""
 
 from __future__ import annotations
 
@@ -9,116 +9,118 @@ from ottla.base.clock import Clock
 from ottla.client.errors import ClientError
 from ottla.console.alerts import FILE as ALERTS_FILE
 from ottla.console.alerts import Alerts
-from ottla.console.api.dead_letters import Tallies
+from ottla.console.api.dead_letters import TallyCache
 from ottla.console.api.errors import ApiError, conflict, not_found
-from ottla.console.api.examining import Examinations
-from ottla.console.api.pipeline_course import Courses
+from ottla.console.api.examinations import Examinations
+from ottla.console.api.pipelines import CourseCache
 from ottla.console.api.routing import Route
-from ottla.console.clusters.cluster import Address, Cluster
-from ottla.console.clusters.metric_addresses import MetricAddresses
+from ottla.console.auth.authentication import Authenticator
+from ottla.console.clusters.cluster import Cluster, ClusterAddress
+from ottla.console.clusters.metrics import MetricAddresses
 from ottla.console.history.archive import FILE as HISTORY_FILE
 from ottla.console.history.recorder import Recorder
-from ottla.console.messages.workers import MessageWorkers
-from ottla.console.people.signing_in import SigningIn
-from ottla.console.steering.runner import Runner
+from ottla.console.message_workers import MessageWorkers
+from ottla.console.reassignment.runner import ReassignmentRunner
 from ottla.console.store import Store, Tables
 from ottla.operations.pipeline_runs.statuses import state_folder
 
-DEFAULT = "default"
+DEFAULT_CLUSTER = "default"
 CLUSTERS_MAX = 50
 
 
 class Console:
-    """All that the handlers of the API reach."""
+    """Everything that the API handlers use."""
 
-    def __init__(self, store: Store, signing_in: SigningIn, clock: Clock, routes: Sequence[Route]) -> None:
+    def __init__(self, store: Store, signing_in: Authenticator, clock: Clock, routes: Sequence[Route]) -> None:
         self.store = store
-        self.signing_in = signing_in
+        self.authenticator = signing_in
         self.clock = clock
         self.routes = routes
         self.started_ms = clock.now_ms()
         self.clusters: dict[str, Cluster] = {}
-        self.broken: dict[str, str] = {}  # clusters of which no client can be made, and why
+        self.failed_clusters: dict[str, str] = {}  # the reason, for clusters without a valid client configuration
         self.metric_addresses: dict[str, MetricAddresses] = {}
-        self.runner = Runner(store, clock, self.clusters)
+        self.runner = ReassignmentRunner(store, clock, self.clusters)
         self.examinations = Examinations()
-        self.news = asyncio.Event()
+        self.changed = asyncio.Event()
         self.message_workers = MessageWorkers()
-        self.pipelines = state_folder()  # where their runs leave word, and the cluster that they are shown with
-        self.pipelines_cluster = DEFAULT
-        self.courses = Courses()
-        self.tallies = Tallies()
-        self.cluster_tests = 0  # that run
+        self.pipelines_folder = state_folder()  # with the status files of pipeline runs
+        self.pipelines_cluster = DEFAULT_CLUSTER  # the cluster whose page shows them
+        self.course_cache = CourseCache()
+        self.tally_cache = TallyCache()
+        self.running_tests = 0  # now running
         self.event_streams = 0
-        self.recorder = Recorder(store.path.parent / HISTORY_FILE, clock, self.clusters, self.tell)
+        self.recorder = Recorder(store.path.parent / HISTORY_FILE, clock, self.clusters, self.notify)
         self.alerts = Alerts(self, store.path.parent / ALERTS_FILE)
         self.is_stopping = False
 
     def __repr__(self) -> str:
         return f"<Console {list(self.clusters)}>"
 
-    def start(self, named: Address | None, metrics: MetricAddresses | None = None) -> None:
-        """Begin to read; `named` is the cluster of the command line, which goes before a stored one of that name; so do
-        the addresses of its metrics.
+    def start(self, command_line_cluster: ClusterAddress | None, metrics: MetricAddresses | None = None) -> None:
+        """Start to read the clusters. The cluster of the command line, `command_line_cluster`, and its metrics
+        addresses override a stored cluster of the same name.
         """
-        self.metric_addresses = self.store.now(Tables.metric_addresses)
-        if named is not None and metrics is not None:
-            self.metric_addresses[named.name] = metrics
-        stored = {address.name: address for address in self.store.now(Tables.clusters)}
-        for address in (stored | ({named.name: named} if named is not None else {})).values():
+        self.metric_addresses = self.store.run_sync(Tables.metric_addresses)
+        if command_line_cluster is not None and metrics is not None:
+            self.metric_addresses[command_line_cluster.name] = metrics
+        stored = {address.name: address for address in self.store.run_sync(Tables.clusters)}
+        for address in (
+            stored | ({command_line_cluster.name: command_line_cluster} if command_line_cluster is not None else {})
+        ).values():
             try:
                 self.add(address)
             except (ClientError, ValueError) as problem:
-                self.broken[address.name] = str(problem)
+                self.failed_clusters[address.name] = str(problem)
         self.runner.resume()
         self.recorder.start()
         self.alerts.start()
 
-    def add(self, address: Address) -> None:
-        """Read one more cluster; raises ClientError or PropertiesError where its address makes no sense."""
+    def add(self, address: ClusterAddress) -> None:
+        """Add a cluster, or replace it. Raises ClientError or PropertiesError if its properties are invalid."""
         if len(self.clusters) >= CLUSTERS_MAX:
-            raise conflict("TOO_MANY", "this console looks after {0} clusters at most", CLUSTERS_MAX)
-        cluster = Cluster(self.bounded(address), self.clock, self.tell)
+            raise conflict("TOO_MANY", "a console manages at most {0} clusters", CLUSTERS_MAX)
+        cluster = Cluster(self.restricted(address), self.clock, self.notify)
         self.remove(address.name)
         self.clusters[address.name] = cluster
-        self.broken.pop(address.name, None)
+        self.failed_clusters.pop(address.name, None)
         cluster.start()
         cluster.metrics.allows_private = self.message_workers.allows_private
-        cluster.metrics.use(self.metric_addresses.get(address.name, MetricAddresses()))
-        self.tell()
+        cluster.metrics.set_addresses(self.metric_addresses.get(address.name, MetricAddresses()))
+        self.notify()
 
-    def bounded(self, address: Address) -> Address:
-        """The same, where it may talk to what this console may."""
-        return address._replace(allows_inside=self.message_workers.allows_private)
+    def restricted(self, address: ClusterAddress) -> ClusterAddress:
+        """The address with the permission of this console to use private addresses."""
+        return address._replace(allows_private=self.message_workers.allows_private)
 
     def remove(self, name: str) -> None:
         cluster = self.clusters.pop(name, None)
         if cluster is not None:
             cluster.stop()
-            self.message_workers.forget(cluster.address)
-        self.broken.pop(name, None)
-        self.tell()
+            self.message_workers.discard(cluster.address)
+        self.failed_clusters.pop(name, None)
+        self.notify()
 
     def cluster(self, name: str) -> Cluster:
-        if name in self.broken:
-            raise ApiError(503, "UNREACHABLE", self.broken[name])
+        if name in self.failed_clusters:
+            raise ApiError(503, "UNREACHABLE", self.failed_clusters[name])
         if name not in self.clusters:
             raise not_found("there is no cluster {0}", name)
         return self.clusters[name]
 
-    def tell(self) -> None:
-        """Something is new: wake the streams."""
-        self.news.set()
-        self.news = asyncio.Event()
+    def notify(self) -> None:
+        """Wake the event streams."""
+        self.changed.set()
+        self.changed = asyncio.Event()
 
     def end_streams(self) -> None:
         self.is_stopping = True
-        self.tell()
+        self.notify()
 
-    async def stop_watching(self) -> None:
+    async def stop_background(self) -> None:
         await self.recorder.stop()
         await self.alerts.stop()
-        await asyncio.gather(*(cluster.watch.stopped() for cluster in self.clusters.values()))
+        await asyncio.gather(*(cluster.verdict_watch.wait_stopped() for cluster in self.clusters.values()))
 
     def stop(self) -> None:
         self.runner.stop()
@@ -128,7 +130,7 @@ class Console:
         self.store.close()
 
     def ages(self) -> dict[str, dict[str, tuple[int, int, str | None]]]:
-        """For each cluster how fresh its parts are: version, time of reading, problem."""
+        """The freshness of each part of each cluster: version, time of reading, problem."""
         return {
             name: {
                 **{part.value: (state.version, state.read_ms, state.problem) for part, state in states.items()},
@@ -138,5 +140,5 @@ class Console:
                 "metrics": (cluster.metrics.version, cluster.metrics.at_ms, None),
             }
             for name, cluster in self.clusters.items()
-            for states, watched in [(cluster.snapshot.states, cluster.watch.seen)]
+            for states, watched in [(cluster.snapshot.states, cluster.verdict_watch.state)]
         }

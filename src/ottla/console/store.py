@@ -1,6 +1,6 @@
-"""What the console keeps: clusters, people, tokens, the trail of changes. One SQLite file that only its owner can read.
+"""The SQLite file of the console: clusters, people, tokens, the audit trail. Only its owner can read it.
 
-One thread does all of it; the event loop never waits for a disk.
+One thread owns the connection; the event loop never waits for a disk.
 """
 
 from __future__ import annotations
@@ -15,14 +15,18 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from ottla.console.clusters.cluster import Address
-from ottla.console.clusters.metric_addresses import MetricAddresses, parse_addresses
-from ottla.console.people.rights import Grant
-from ottla.console.steering.runs import Run
+from ottla.console.auth.rights import Grant
+from ottla.console.clusters.cluster import ClusterAddress
+from ottla.console.clusters.metrics import MetricAddresses, parse_addresses
+from ottla.console.reassignment.runs import Run
 
-FILE = "console.db"
+DATABASE_FILE = "console.db"
 AUDIT_ROWS_MAX = 10_000
-MODE = 0o600
+# The outcome of a change: one of these words, alone or before ": ", or an error code with its message.
+BEGUN = "begun"  # the end was not recorded: the console was killed meanwhile, or the disk failed
+DONE = "done"
+CANCELLED = "cancelled"
+FILE_MODE = 0o600
 SCHEMA = """
 create table if not exists clusters (name text primary key, bootstrap text not null, properties text not null);
 create table if not exists people (name text primary key, password text not null, grants text not null);
@@ -39,7 +43,7 @@ T = TypeVar("T")
 
 
 class Person(NamedTuple):
-    """Somebody who may sign in."""
+    """A person who may sign in."""
 
     name: str
     password: str  # hashed
@@ -55,8 +59,8 @@ class Token(NamedTuple):
     at_ms: int
 
 
-class Entry(NamedTuple):
-    """A change, or the attempt of one: who, where, what, and how it was before and is afterwards."""
+class AuditEntry(NamedTuple):
+    """One row of the audit trail: a change or an attempt, with the values before and after."""
 
     at_ms: int
     person: str
@@ -70,7 +74,7 @@ class Entry(NamedTuple):
 
 
 class Store:
-    """The file. `run` carries a method of `Tables` to the thread that owns the connection."""
+    """The file. `run` calls a method of `Tables` in the thread that owns the connection."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -84,8 +88,8 @@ class Store:
         """`await store.run(Tables.clusters)`"""
         return await asyncio.get_running_loop().run_in_executor(self.thread, method, self.tables, *arguments)
 
-    def now(self, method: Callable[..., T], *arguments: Any) -> T:
-        """The same before there is an event loop."""
+    def run_sync(self, method: Callable[..., T], *arguments: Any) -> T:
+        """Like `run`, but blocking: for the time before the event loop starts."""
         return self.thread.submit(method, self.tables, *arguments).result()
 
     def close(self) -> None:
@@ -98,34 +102,34 @@ class Tables:
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, MODE))
-        os.chmod(path, MODE)
-        self.connection = sqlite3.connect(path, check_same_thread=False)  # one at a time: Store sees to it
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, FILE_MODE))
+        os.chmod(path, FILE_MODE)
+        self.connection = sqlite3.connect(path, check_same_thread=False)  # Store uses one thread
         self.connection.executescript(SCHEMA)
 
     def __repr__(self) -> str:
         return "<Tables>"
 
-    def clusters(self) -> list[Address]:
+    def clusters(self) -> list[ClusterAddress]:
         rows = self.connection.execute("select name, bootstrap, properties from clusters order by name")
-        return [Address(*row) for row in rows]
+        return [ClusterAddress(*row) for row in rows]
 
-    def put_cluster(self, address: Address) -> None:
-        self._change("insert or replace into clusters values (?, ?, ?)", address[:3])
+    def put_cluster(self, address: ClusterAddress) -> None:
+        self._execute("insert or replace into clusters values (?, ?, ?)", address[:3])
 
     def drop_cluster(self, name: str) -> None:
-        self._change("delete from clusters where name = ?", (name,))
-        self._change("delete from runs where cluster = ?", (name,))
-        self._change("delete from metrics where cluster = ?", (name,))
+        self._execute("delete from clusters where name = ?", (name,))
+        self._execute("delete from runs where cluster = ?", (name,))
+        self._execute("delete from metrics where cluster = ?", (name,))
 
     def metric_addresses(self) -> dict[str, MetricAddresses]:
-        """By cluster, where its brokers tell their metrics."""
+        """The metrics addresses of each cluster."""
         rows = self.connection.execute("select cluster, addresses, login from metrics")
         return {cluster: parse_addresses(addresses, login) for cluster, addresses, login in rows}
 
     def put_metric_addresses(self, cluster: str, addresses: MetricAddresses) -> None:
         values = (cluster, addresses.text, addresses.login)
-        self._change("insert or replace into metrics values (?, ?, ?)", values)
+        self._execute("insert or replace into metrics values (?, ?, ?)", values)
 
     def people(self) -> list[Person]:
         rows = self.connection.execute("select name, password, grants from people order by name")
@@ -135,23 +139,23 @@ class Tables:
 
     def put_person(self, person: Person) -> None:
         grants = msgspec.json.encode(person.grants).decode()
-        self._change("insert or replace into people values (?, ?, ?)", (person.name, person.password, grants))
+        self._execute("insert or replace into people values (?, ?, ?)", (person.name, person.password, grants))
 
     def drop_person(self, name: str) -> None:
-        self._change("delete from people where name = ?", (name,))
-        self._change("delete from tokens where person = ?", (name,))
+        self._execute("delete from people where name = ?", (name,))
+        self._execute("delete from tokens where person = ?", (name,))
 
     def tokens(self) -> list[Token]:
         return [Token(*row) for row in self.connection.execute("select * from tokens order by at_ms")]
 
     def put_token(self, token: Token) -> None:
-        self._change("insert into tokens values (?, ?, ?, ?)", token)
+        self._execute("insert into tokens values (?, ?, ?, ?)", token)
 
     def drop_token(self, digest: str) -> None:
-        self._change("delete from tokens where digest = ?", (digest,))
+        self._execute("delete from tokens where digest = ?", (digest,))
 
     def masks(self, cluster: str) -> list[str]:
-        """The rules by which fields of messages are hidden, in the order in which they were written."""
+        """The rules that hide message fields, in insertion order."""
         rows = self.connection.execute("select rule from masks where cluster = ? order by rowid", (cluster,))
         return [rule for (rule,) in rows]
 
@@ -161,24 +165,38 @@ class Tables:
             self.connection.executemany("insert into masks values (?, ?)", [(cluster, rule) for rule in rules])
 
     def runs(self) -> dict[str, Run]:
-        """The last run of assignments of each cluster, done or not."""
+        """The last reassignment run of each cluster, finished or not."""
         rows = self.connection.execute("select cluster, run from runs")
         return {cluster: msgspec.json.decode(run, type=Run) for cluster, run in rows}
 
     def put_run(self, cluster: str, run: Run) -> None:
-        self._change("insert or replace into runs values (?, ?)", (cluster, msgspec.json.encode(run).decode()))
+        self._execute("insert or replace into runs values (?, ?)", (cluster, msgspec.json.encode(run).decode()))
 
-    def audit(self, limit: int, before_id: int | None = None) -> list[tuple[int, Entry]]:
+    def audit(self, limit: int, before_id: int | None = None) -> list[tuple[int, AuditEntry]]:
         rows = self.connection.execute(
             "select * from audit where id < ? order by id desc limit ?", (before_id or 2**62, limit)
         )
-        return [(number, Entry(*rest)) for number, *rest in rows]
+        return [(number, AuditEntry(*rest)) for number, *rest in rows]
 
-    def note(self, entry: Entry) -> None:
-        marks = ", ".join("?" * len(entry))
-        self._change(f"insert into audit values (null, {marks})", entry)  # noqa: S608 (question marks alone)
-        self._change("delete from audit where id <= (select max(id) from audit) - ?", (AUDIT_ROWS_MAX,))
+    def add_audit(self, *entries: AuditEntry) -> int:
+        """Append rows; returns the id of the last one."""
+        marks = ", ".join("?" * len(AuditEntry._fields))
+        with self.connection:
+            for entry in entries:
+                statement = f"insert into audit values (null, {marks})"  # noqa: S608 (question marks alone)
+                number = self.connection.execute(statement, entry).lastrowid
+            self.connection.execute("delete from audit where id <= (select max(id) from audit) - ?", (AUDIT_ROWS_MAX,))
+        assert number is not None
+        return number
 
-    def _change(self, statement: str, values: tuple[Any, ...]) -> None:
+    def update_audit(self, number: int, first: AuditEntry, *more: AuditEntry) -> None:
+        """Replace the "begun" row with this id by the outcome of the change."""
+        columns = ", ".join(f"{name} = ?" for name in AuditEntry._fields)
+        with self.connection:
+            self.connection.execute(f"update audit set {columns} where id = ?", (*first, number))  # noqa: S608
+            if more:
+                self.add_audit(*more)
+
+    def _execute(self, statement: str, values: tuple[Any, ...]) -> None:
         with self.connection:
             self.connection.execute(statement, values)

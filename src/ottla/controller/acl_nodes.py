@@ -1,11 +1,11 @@
-"""Where access rules stand in the metadata store, as Kafka 3.9 kept them in ZooKeeper: one node for each resource.
+"""The nodes of ACLs in the metadata store, as Kafka 3.9 stores them in ZooKeeper: one node for each resource.
 
 `/kafka-acl/Topic/orders` has the literal rules, `/kafka-acl-extended/prefixed/Topic/orders` the prefixed ones. Kafka's
-tools that write there leave a notice below `/kafka-acl-changes` or `/kafka-acl-extended-changes`; our brokers learn of
-rules from their controller and leave none. A name that ZooKeeper takes for more than one step, or not at all, stands
-below `/kafka-acl-escaped`, which Kafka does not know: it could not keep such a rule itself.
+tools that write there create a notification below `/kafka-acl-changes` or `/kafka-acl-extended-changes`; brokers of
+ottla get the rules from their controller and need none. Names that are no valid path segment in ZooKeeper are stored
+below `/kafka-acl-escaped`. Kafka does not know that path, and cannot store such a rule at all.
 
-Everything here is pure. A node that cannot be read denies everything to everybody (`DENY_ALL`).
+All functions are pure. A node that cannot be read denies all access (`DENY_ALL`).
 """
 
 from __future__ import annotations
@@ -16,78 +16,78 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from ottla.base.security import (
-    OPERATIONS_BY_WORD,
-    PATTERN_TYPES_BY_WORD,
-    PERMISSIONS_BY_WORD,
-    RESOURCE_TYPES_BY_WORD,
+    OPERATIONS_BY_NAME,
+    PATTERN_TYPES_BY_NAME,
+    PERMISSIONS_BY_NAME,
+    RESOURCE_TYPES_BY_NAME,
     SEPARATOR,
     Operation,
     PatternType,
     Permission,
     ResourceType,
-    word_of,
+    pascal_name,
 )
 from ottla.controller import tree
 from ottla.controller.stores.store import Node
 from ottla.security.acls import DENY_ALL, AccessControlEntry, Entries, ResourcePattern
 
-LITERAL: Final = "/kafka-acl"
-PREFIXED: Final = "/kafka-acl-extended/prefixed"
-ESCAPED: Final = "/kafka-acl-escaped"
-LITERAL_CHANGES: Final = "/kafka-acl-changes"
-PREFIXED_CHANGES: Final = "/kafka-acl-extended-changes"
-CHANGES: Final = (LITERAL_CHANGES, PREFIXED_CHANGES)
-ROOTS: Final = (LITERAL, "/kafka-acl-extended", ESCAPED)
+LITERAL_ROOT: Final = "/kafka-acl"
+PREFIXED_ROOT: Final = "/kafka-acl-extended/prefixed"
+ESCAPED_ROOT: Final = "/kafka-acl-escaped"
+LITERAL_CHANGE_NOTIFICATIONS: Final = "/kafka-acl-changes"
+PREFIXED_CHANGE_NOTIFICATIONS: Final = "/kafka-acl-extended-changes"
+CHANGE_NOTIFICATIONS: Final = (LITERAL_CHANGE_NOTIFICATIONS, PREFIXED_CHANGE_NOTIFICATIONS)
+ROOTS: Final = (LITERAL_ROOT, "/kafka-acl-extended", ESCAPED_ROOT)
 RESOURCE_TYPES: Final = tuple(kind for kind in ResourceType if kind > ResourceType.ANY)
 NODE_VERSION: Final = 1
 
 # Nodes that exist in every cluster, parents first.
-SKELETON: Final = (
-    LITERAL,
-    *(f"{LITERAL}/{word_of(kind)}" for kind in RESOURCE_TYPES),
+PERSISTENT_PATHS: Final = (
+    LITERAL_ROOT,
+    *(f"{LITERAL_ROOT}/{pascal_name(kind)}" for kind in RESOURCE_TYPES),
     "/kafka-acl-extended",
-    PREFIXED,
-    *(f"{PREFIXED}/{word_of(kind)}" for kind in RESOURCE_TYPES),
-    ESCAPED,
-    *CHANGES,
+    PREFIXED_ROOT,
+    *(f"{PREFIXED_ROOT}/{pascal_name(kind)}" for kind in RESOURCE_TYPES),
+    ESCAPED_ROOT,
+    *CHANGE_NOTIFICATIONS,
 )
 
-# What a step of a path in ZooKeeper can be: no slash, nothing that cannot be printed, and not "." or "..".
-_STEP: Final = re.compile("(?!\\.{1,2}$)[^/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]+")
+# A valid path segment in ZooKeeper: no slash, only printable characters, and not "." or "..".
+_PATH_SEGMENT: Final = re.compile("(?!\\.{1,2}$)[^/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]+")
 
 
 def acl_path(pattern: ResourcePattern) -> str:
-    kind = word_of(pattern.resource_type)
-    if not _STEP.fullmatch(pattern.name):
+    kind = pascal_name(pattern.resource_type)
+    if not _PATH_SEGMENT.fullmatch(pattern.name):
         from urllib.parse import quote  # noqa: PLC0415 (rarely needed, and slow to import)
 
         escaped = quote(pattern.name, safe="", errors="surrogatepass")
-        return f"{ESCAPED}/{word_of(pattern.pattern_type)}:{kind}:{escaped}"
-    return f"{PREFIXED if pattern.pattern_type == PatternType.PREFIXED else LITERAL}/{kind}/{pattern.name}"
+        return f"{ESCAPED_ROOT}/{pascal_name(pattern.pattern_type)}:{kind}:{escaped}"
+    return f"{PREFIXED_ROOT if pattern.pattern_type == PatternType.PREFIXED else LITERAL_ROOT}/{kind}/{pattern.name}"
 
 
 def acl_pattern(path: str) -> ResourcePattern | None:
-    """The other way of acl_path; None for a path that is not that of a resource."""
-    if path.startswith(f"{ESCAPED}/"):
+    """The inverse of acl_path(); None for any other path."""
+    if path.startswith(f"{ESCAPED_ROOT}/"):
         from urllib.parse import unquote  # noqa: PLC0415
 
-        word, _, rest = path[len(ESCAPED) + 1 :].partition(SEPARATOR)
+        word, _, rest = path[len(ESCAPED_ROOT) + 1 :].partition(SEPARATOR)
         kind, _, name = rest.partition(SEPARATOR)
         name = unquote(name, errors="surrogatepass")
     else:
-        root, word = (PREFIXED, "Prefixed") if path.startswith(f"{PREFIXED}/") else (LITERAL, "Literal")
+        root, word = (PREFIXED_ROOT, "Prefixed") if path.startswith(f"{PREFIXED_ROOT}/") else (LITERAL_ROOT, "Literal")
         kind, _, name = path.removeprefix(f"{root}/").partition("/")
-    if kind not in RESOURCE_TYPES_BY_WORD or word not in PATTERN_TYPES_BY_WORD or not name:
+    if kind not in RESOURCE_TYPES_BY_NAME or word not in PATTERN_TYPES_BY_NAME or not name:
         return None
-    return ResourcePattern(RESOURCE_TYPES_BY_WORD[kind], name, PATTERN_TYPES_BY_WORD[word])
+    return ResourcePattern(RESOURCE_TYPES_BY_NAME[kind], name, PATTERN_TYPES_BY_NAME[word])
 
 
 def encode_acls(entries: Entries) -> bytes:
     rows = [
         {
             "principal": entry.principal,
-            "permissionType": word_of(entry.permission),
-            "operation": word_of(entry.operation),
+            "permissionType": pascal_name(entry.permission),
+            "operation": pascal_name(entry.operation),
             "host": entry.host,
         }
         for entry in sorted(entries)
@@ -96,7 +96,7 @@ def encode_acls(entries: Entries) -> bytes:
 
 
 def decode_acls(path: str, data: bytes) -> Entries:
-    """A node without anything in it has no rules, as in Kafka; anything else that is not quite right is damaged."""
+    """An empty node has no rules, as in Kafka; any other invalid content is damage."""
     with tree.reading(path):
         if not data:
             return frozenset()
@@ -108,20 +108,20 @@ def decode_acls(path: str, data: bytes) -> Entries:
 
 def decode_entry(row: Mapping[str, object]) -> AccessControlEntry:
     principal, host = row["principal"], row["host"]
-    operation, permission = OPERATIONS_BY_WORD[str(row["operation"])], PERMISSIONS_BY_WORD[str(row["permissionType"])]
+    operation, permission = OPERATIONS_BY_NAME[str(row["operation"])], PERMISSIONS_BY_NAME[str(row["permissionType"])]
     if not isinstance(principal, str) or not isinstance(host, str) or SEPARATOR not in principal:
-        raise ValueError(f"{row} names no principal or no host")
+        raise ValueError(f"{row} has no principal or no host")
     if operation <= Operation.ANY or permission <= Permission.ANY:
-        raise ValueError(f"{row} is a filter and no rule")
+        raise ValueError(f"{row} is a filter, not a rule")
     return AccessControlEntry(principal, host, operation, permission)
 
 
 def load_acls(
     nodes: Mapping[str, Node], read: Callable[[str, Callable[[], Entries]], Entries | None]
 ) -> dict[ResourcePattern, Entries]:
-    """The rules in a tree of nodes; `read` notes a node that is damaged and gives None for it."""
+    """The rules in a tree of nodes; `read` records a damaged node and returns None for it."""
     found: dict[ResourcePattern, Entries] = {}
-    shared: dict[Entries, Entries] = {}  # most resources have the rules of others
+    shared: dict[Entries, Entries] = {}  # many resources have equal rules
     for path, node in nodes.items():
         pattern = acl_pattern(path) if path.startswith(ROOTS) else None
         if pattern is None:
@@ -142,8 +142,8 @@ def load_entries(path: str, node: Node, read: Callable[[str, Callable[[], Entrie
     return DENY_ALL if entries is None else entries
 
 
-def changed_pattern(data: bytes) -> ResourcePattern | None:
-    """What a notice of changed rules is about; None if that cannot be read."""
+def decode_changed_pattern(data: bytes) -> ResourcePattern | None:
+    """Decode a notification of changed rules; None if it cannot be read."""
     try:
         text = data.decode()
         if text.startswith("{"):

@@ -1,17 +1,17 @@
-"""The metadata image: everything a broker knows about the cluster, as one immutable value.
+"""The metadata image: everything that a broker knows about the cluster, as one immutable value (as in KRaft).
 
-Whoever holds an image sees one moment of the cluster. A change makes a new image that shares all that did not change;
-it also remembers which topics differ from the image before, so that listeners need not compare thousands of them.
+A change creates a new image that shares all unchanged parts with the old one. It also records which topics differ from
+the previous image, so listeners need not compare thousands of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from ottla.base.names import INTERNAL_TOPICS
-from ottla.controller.collisions import collisions, forget_collision, note_collision
+from ottla.base.names import INTERNAL_TOPICS, topic_name_collision_key
+from ottla.base.tasks import notify_safely
 from ottla.controller.mappings import differing, kept, sharable, with_changes, without_empty
 from ottla.security.acls import Acls, Entries, ResourcePattern
 from ottla.security.delegation_tokens import DelegationToken
@@ -19,14 +19,14 @@ from ottla.security.delegation_tokens import DelegationToken
 NO_LEADER: Final = -1
 NO_CONTROLLER: Final = -1
 MISSING_EPOCH: Final = -1  # the partition epoch of a partition that has no state node yet
-DAMAGED_EPOCH: Final = -2  # and of one whose state node cannot be read: nobody writes it until somebody has restored it
+DAMAGED_EPOCH: Final = -2  # and of one whose state node cannot be read: it is not written until it is restored
 NO_FEATURES: Final[Mapping[str, tuple[int, int]]] = {}
-NO_NAMES: Final[frozenset[str]] = frozenset()
-GENERATIONS_MAX: Final = 256  # before an image of which it knows which topics they changed
+NO_TOPICS: Final[frozenset[str]] = frozenset()
+TRACKED_GENERATIONS_MAX: Final = 256  # the number of previous generations whose changed topics an image remembers
 
 
 class Endpoint(NamedTuple):
-    """Where a listener of a broker can be reached, as told to clients."""
+    """The advertised address of a broker's listener."""
 
     host: str
     port: int
@@ -40,13 +40,13 @@ class BrokerImage(NamedTuple):
     endpoints: Mapping[str, Endpoint]  # by listener name
     rack: str | None
     epoch: int
-    jmx_port: int = -1  # where its metrics are; -1: nowhere
-    previous_epoch: int = -1  # of the life that it goes on with all its records; -1: some may be lost
-    features: Mapping[str, tuple[int, int]] = NO_FEATURES  # the levels that it supports; only its registration tells
+    jmx_port: int = -1  # the port of its metrics; -1: none
+    previous_epoch: int = -1  # of its clean shutdown, after which it has all its records; -1: some may be lost
+    features: Mapping[str, tuple[int, int]] = NO_FEATURES  # supported levels; known from its registration only
 
 
 class PartitionImage(NamedTuple):
-    """One partition: who leads, who is in sync, who holds a copy."""
+    """One partition: leader, ISR and replicas."""
 
     leader: int
     leader_epoch: int
@@ -56,8 +56,8 @@ class PartitionImage(NamedTuple):
     adding_replicas: tuple[int, ...] = ()
     removing_replicas: tuple[int, ...] = ()
     leader_recovery_state: int = 0
-    eligible: tuple[int, ...] = ()  # out of sync, but with all that was committed (KIP-966)
-    last_known_eligible: tuple[int, ...] = ()  # who was, before all of them were lost
+    elr: tuple[int, ...] = ()  # not in the ISR, but with all committed records (KIP-966)
+    last_known_elr: tuple[int, ...] = ()  # the last members of the ISR or ELR, after all of them were lost
 
     @property
     def is_damaged(self) -> bool:
@@ -65,7 +65,7 @@ class PartitionImage(NamedTuple):
 
 
 class TopicImage(NamedTuple):
-    """A topic with all its partitions; the place in the tuple is the partition's number."""
+    """A topic with all its partitions; the index in the tuple is the partition index."""
 
     name: str
     topic_id: UUID
@@ -77,7 +77,7 @@ class TopicImage(NamedTuple):
 
 
 class MetadataImage:
-    """One moment of the cluster. Never change what it holds: derive a new one with `with_*`."""
+    """The metadata of the cluster at one moment. Never change its contents: derive a new image with `with_*`."""
 
     __slots__ = (
         "acl_versions",
@@ -144,21 +144,21 @@ class MetadataImage:
         self.broker_configs: Mapping[str, Mapping[str, str]] = broker_configs or {}  # "" is the default of all brokers
         self.group_configs: Mapping[str, Mapping[str, str]] = group_configs or {}
         self.client_metrics_configs: Mapping[str, Mapping[str, str]] = client_metrics_configs or {}  # by subscription
-        self.acls: Acls = acls or {}  # access rules; no resource without any
+        self.acls: Acls = acls or {}  # only resources that have rules
         self.acl_versions = acl_versions or {}  # of their nodes; known to the controller only
         self.user_configs: Mapping[str, Mapping[str, str]] = sharable(
             user_configs or {}
-        )  # passwords among them: never told
+        )  # with passwords: never log them
         self.quota_configs: Mapping[str, Mapping[str, str]] = sharable(quota_configs or {})  # by path
         self.delegation_tokens: Mapping[str, DelegationToken] = delegation_tokens or {}  # by id
-        self.names_by_collision_key: Mapping[str, tuple[str, ...]] = sharable(collisions(self.topics))
+        self.names_by_collision_key: Mapping[str, tuple[str, ...]] = sharable(find_collisions(self.topics))
         self.features: Mapping[str, int] = features or {}  # finalized features and their levels (KIP-584)
         self.features_epoch = features_epoch  # the version of the node that holds them
-        self.damaged = frozenset(damaged)  # nodes that cannot be read: what they stand for is as it was last known
-        self.lineage = object()  # images that derive from one another share it
+        self.damaged = frozenset(damaged)  # nodes that cannot be read: the image keeps their last known contents
+        self.lineage = object()  # shared by all images that derive from one another
         self.generation = 0  # +1 with every change within a lineage
-        self.predecessor: MetadataImage | None = None  # if it is of another lineage, but what has changed is known
-        self.origin: MetadataImage | None = None  # the predecessor of the first one of this lineage
+        self.predecessor: MetadataImage | None = None  # an image of another lineage that the changes refer to
+        self.origin: MetadataImage | None = None  # the predecessor of the first image of this lineage
         self.recent_topics: tuple[frozenset[str], ...] = ()  # changed by this generation, by the one before, ...
         self.changed_acls: frozenset[ResourcePattern] = frozenset()  # against the image of the generation before
         self.changed_users: frozenset[str] = frozenset()
@@ -185,7 +185,7 @@ class MetadataImage:
         return {broker.id: broker.rack for broker in self.brokers.values()}
 
     def count_partitions(self, names: Iterable[str | None]) -> int:
-        """The partitions that these topics have together; unknown names have none."""
+        """The total number of partitions of these topics; unknown topics count as 0."""
         found = (self.topics.get(name or "") for name in names)
         return sum(len(topic.partitions) for topic in found if topic is not None)
 
@@ -195,23 +195,23 @@ class MetadataImage:
         removed: Iterable[str] = (),
         configs: Mapping[str, Mapping[str, str]] | None = None,
     ) -> MetadataImage:
-        """New and changed topics, removed ones, and new settings of topics (whole sets, by topic)."""
+        """Add, change and remove topics, and replace the settings of topics."""
         topics: dict[str, TopicImage | None] = {}
         by_id: dict[UUID, TopicImage | None] = {}
         topic_configs: dict[str, Mapping[str, str] | None] = {}
         colliding: dict[str, tuple[str, ...] | None] = {}
-        new = self._next()
+        new = self._copy()
         for name in removed:
             gone = self.topics[name]
             topics[name] = by_id[gone.topic_id] = None
             new.partition_count -= len(gone.partitions)
-            forget_collision(self.names_by_collision_key, colliding, name)
+            remove_collision(self.names_by_collision_key, colliding, name)
             if name in self.topic_configs:
                 topic_configs[name] = None
         for topic in changed:
             before = topics[topic.name] if topic.name in topics else self.topics.get(topic.name)
             if before is None:
-                note_collision(self.names_by_collision_key, colliding, topic.name)
+                add_collision(self.names_by_collision_key, colliding, topic.name)
             new.partition_count += len(topic.partitions) - (len(before.partitions) if before is not None else 0)
             topics[topic.name] = by_id[topic.topic_id] = topic
         topic_configs.update(configs or {})
@@ -221,8 +221,8 @@ class MetadataImage:
         new.recent_topics = (frozenset([*topics, *topic_configs]), *new.recent_topics[1:])
         return new
 
-    def without_leader(self, broker: int) -> MetadataImage:
-        """The same, but nobody is known to lead what this broker leads and others could lead."""
+    def without_leaderships_of(self, broker: int) -> MetadataImage:
+        """The same without a leader for the partitions that this broker leads and other brokers could lead."""
         changed = [
             topic._replace(
                 partitions=tuple(
@@ -236,111 +236,111 @@ class MetadataImage:
         return self.with_topics(changed) if changed else self
 
     def with_broker_config(self, broker: str, config: Mapping[str, str]) -> MetadataImage:
-        """The whole new set of dynamic settings of one broker, or of all brokers ("")."""
-        new = self._next()
+        """Replace the dynamic settings of one broker, or of all brokers ("")."""
+        new = self._copy()
         new.broker_configs = {**self.broker_configs, broker: config}
         return new
 
     def with_group_configs(self, changed: Mapping[str, Mapping[str, str]]) -> MetadataImage:
-        """Whole new sets of settings by group; an empty one removes what the group has."""
-        new = self._next()
+        """Replace the settings of groups; an empty mapping removes those of a group."""
+        new = self._copy()
         new.group_configs = without_empty({**self.group_configs, **changed})
         return new
 
     def with_client_metrics_configs(self, changed: Mapping[str, Mapping[str, str]]) -> MetadataImage:
-        """Whole new subscriptions to client metrics by name; an empty one is removed."""
-        new = self._next()
+        """Replace subscriptions to client metrics by name; an empty mapping removes a subscription."""
+        new = self._copy()
         new.client_metrics_configs = without_empty({**self.client_metrics_configs, **changed})
         return new
 
     def with_acls(
         self, changed: Mapping[ResourcePattern, Entries], versions: Mapping[ResourcePattern, int] | None = None
     ) -> MetadataImage:
-        """Whole new sets of access rules by resource; an empty one removes what the resource has.
+        """Replace the ACLs of resources; an empty set removes those of a resource.
 
-        `versions` has those of their nodes, for as many as have one.
+        `versions` are the versions of the nodes that exist.
         """
         acls = {**self.acls, **changed}
         for pattern, entries in changed.items():
             if not entries:
                 acls.pop(pattern, None)
-        new = self._next()
+        new = self._copy()
         new.acls, new.changed_acls = acls, frozenset(changed)
         if versions is not None:
             known = {**self.acl_versions, **versions}
-            for pattern in changed:  # those alone: to look at all of them takes long where there are many
+            for pattern in changed:  # only these: there may be very many others
                 if pattern not in versions:
                     known.pop(pattern, None)
             new.acl_versions = known
         return new
 
     def with_user_configs(self, changed: Mapping[str, Mapping[str, str] | None]) -> MetadataImage:
-        """Whole new sets of settings by user, None for one that is gone. An empty one stays, as its node does."""
-        new = self._next()
+        """Replace the settings of users; None removes a user. An empty mapping is kept, because its node exists."""
+        new = self._copy()
         new.user_configs = with_changes(self.user_configs, changed)
         new.changed_users = frozenset(changed)
         return new
 
     def with_quota_configs(self, changed: Mapping[str, Mapping[str, str] | None]) -> MetadataImage:
-        """The same for clients, clients of users and addresses, by path."""
-        new = self._next()
+        """The same for clients, clients of users, and addresses, by path."""
+        new = self._copy()
         new.quota_configs = with_changes(self.quota_configs, changed)
         new.changed_quotas = frozenset(changed)
         return new
 
     def with_delegation_tokens(self, changed: Mapping[str, DelegationToken | None]) -> MetadataImage:
-        """New and changed tokens by id, None for one that is gone."""
-        new = self._next()
+        """Add and change tokens by id; None removes a token."""
+        new = self._copy()
         merged = {**self.delegation_tokens, **changed}
         new.delegation_tokens = {token_id: token for token_id, token in merged.items() if token is not None}
         return new
 
     def with_damaged(self, damaged: Iterable[str]) -> MetadataImage:
-        new = self._next()
+        new = self._copy()
         new.damaged = frozenset(damaged)
         return new
 
     def with_features(self, features: Mapping[str, int], features_epoch: int) -> MetadataImage:
-        new = self._next()
+        new = self._copy()
         new.features, new.features_epoch = features, features_epoch
         return new
 
     def with_brokers(self, brokers: Mapping[int, BrokerImage]) -> MetadataImage:
-        new = self._next()
+        new = self._copy()
         new.brokers = brokers
         new.newest_broker_epoch = max((broker.epoch for broker in brokers.values()), default=-1)
         return new
 
     def with_cluster_id(self, cluster_id: str) -> MetadataImage:
-        new = self._next()
+        new = self._copy()
         new.cluster_id = cluster_id
         return new
 
     def with_controller(self, controller_id: int, controller_epoch: int) -> MetadataImage:
-        new = self._next()
+        new = self._copy()
         new.controller_id, new.controller_epoch = controller_id, controller_epoch
         return new
 
     @property
     def changed_topics(self) -> frozenset[str]:
-        """Those of the last change."""
-        return self.recent_topics[0] if self.recent_topics else NO_NAMES
+        """The topics that the last change affected."""
+        return self.recent_topics[0] if self.recent_topics else NO_TOPICS
 
     def changed_topics_since(self, old: MetadataImage) -> frozenset[str]:
         """Names of the topics that were added, removed or changed (settings too) between two images."""
-        if self._follows(old):
+        if self._is_direct_successor_of(old):
             return self.changed_topics
         generations = self.generation - old.generation if old is not self.origin else len(self.recent_topics)
         if (old.lineage is self.lineage or old is self.origin) and 0 <= generations <= len(self.recent_topics):
-            return NO_NAMES.union(*self.recent_topics[:generations])
+            return NO_TOPICS.union(*self.recent_topics[:generations])
         names = self.topics.keys() | old.topics.keys()
         return frozenset(name for name in names if self._differs(old, name))
 
     def changed_acls_since(self, old: MetadataImage) -> frozenset[ResourcePattern]:
-        """The resources whose access rules differ between two images."""
+        """The resources whose ACLs differ between two images."""
         if old.acls is self.acls:
             return frozenset()
-        if self._follows(old):
+        if self._is_direct_successor_of(old):
             return self.changed_acls
         changed = {pattern for pattern, entries in self.acls.items() if old.acls.get(pattern) is not entries}
         return frozenset(changed.union(pattern for pattern in old.acls if pattern not in self.acls))
@@ -349,7 +349,7 @@ class MetadataImage:
         """The users whose settings differ between two images."""
         if old.user_configs is self.user_configs:
             return frozenset()
-        if self._follows(old):
+        if self._is_direct_successor_of(old):
             return self.changed_users
         return differing(old.user_configs, self.user_configs)
 
@@ -357,16 +357,16 @@ class MetadataImage:
         """The same for paths of `quota_configs`."""
         if old.quota_configs is self.quota_configs:
             return frozenset()
-        if self._follows(old):
+        if self._is_direct_successor_of(old):
             return self.changed_quotas
         return differing(old.quota_configs, self.quota_configs)
 
-    def as_next_of(self, old: MetadataImage) -> MetadataImage:
-        """The same, and what differs from `old` is known to it: to look for that takes long where there is much.
+    def as_successor_of(self, old: MetadataImage) -> MetadataImage:
+        """The same image as a successor of `old`: it records the differences and shares all equal objects.
 
-        What is equal is the very same as in `old` afterwards.
+        Without this, every `changed_*_since(old)` would compare both images completely.
         """
-        new = self._next()
+        new = self._copy()
         new.lineage, new.predecessor, new.origin = object(), old, old
         new.topics, changed = kept(old.topics, self.topics)
         new.topic_configs, reconfigured = kept(old.topic_configs, self.topic_configs)
@@ -378,8 +378,8 @@ class MetadataImage:
         new.delegation_tokens, _ = kept(old.delegation_tokens, self.delegation_tokens)
         return new
 
-    def _follows(self, old: MetadataImage) -> bool:
-        """Whether `changed_*` are against this one."""
+    def _is_direct_successor_of(self, old: MetadataImage) -> bool:
+        """Whether `changed_*` are the differences from this image."""
         return old is self.predecessor or (old.lineage is self.lineage and old.generation == self.generation - 1)
 
     def _differs(self, old: MetadataImage, name: str) -> bool:
@@ -387,14 +387,79 @@ class MetadataImage:
             name
         )
 
-    def _next(self) -> MetadataImage:
+    def _copy(self) -> MetadataImage:
         new = MetadataImage.__new__(MetadataImage)
         for slot in MetadataImage.__slots__:
             setattr(new, slot, getattr(self, slot))
         new.generation = self.generation + 1
         new.predecessor = None
-        new.origin = self.origin if len(self.recent_topics) < GENERATIONS_MAX else None
-        new.recent_topics = (NO_NAMES, *self.recent_topics[: GENERATIONS_MAX - 1])
+        new.origin = self.origin if len(self.recent_topics) < TRACKED_GENERATIONS_MAX else None
+        new.recent_topics = (NO_TOPICS, *self.recent_topics[: TRACKED_GENERATIONS_MAX - 1])
         new.changed_acls = frozenset()
         new.changed_users = new.changed_quotas = frozenset()
         return new
+
+
+# ---- topic names that differ only in '.' and '_': they collide in metric names, so Kafka refuses the second one
+
+KnownCollisions = Mapping[str, tuple[str, ...]]
+CollisionChanges = dict[str, tuple[str, ...] | None]  # None: there is none any more
+
+
+def find_collisions(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Names with '.' or '_', by their key in which both characters are equal."""
+    found: dict[str, tuple[str, ...] | None] = {}
+    for name in names:
+        add_collision({}, found, name)
+    return {key: names for key, names in found.items() if names is not None}
+
+
+def add_collision(known: KnownCollisions, changes: CollisionChanges, name: str) -> None:
+    """Add a name to the changes of the known collisions."""
+    if "." in name or "_" in name:
+        key = topic_name_collision_key(name)
+        others = names_with_key(known, changes, key)
+        if name not in others:
+            changes[key] = (*others, name)
+
+
+def remove_collision(known: KnownCollisions, changes: CollisionChanges, name: str) -> None:
+    if "." in name or "_" in name:
+        key = topic_name_collision_key(name)
+        changes[key] = tuple(other for other in names_with_key(known, changes, key) if other != name) or None
+
+
+def names_with_key(known: KnownCollisions, changes: CollisionChanges, key: str) -> tuple[str, ...]:
+    return (changes[key] if key in changes else known.get(key)) or ()
+
+
+# ---- the current image of a broker
+
+ImageListener = Callable[[MetadataImage, MetadataImage], None]
+
+
+class MetadataCache:
+    """The current image of a broker and its listeners. All calls are made on the event loop.
+
+    The active controller publishes committed images here; the other brokers those from the controller's deltas.
+    """
+
+    def __init__(self) -> None:
+        self.image = MetadataImage()
+        self._listeners: list[ImageListener] = []
+
+    def add_listener(self, listener: ImageListener) -> None:
+        """Call `listener(old, new)` with every new image, before the change is answered."""
+        self._listeners.append(listener)
+
+    def remove_listener(self, listener: ImageListener) -> None:
+        """Remove the listener."""
+        self._listeners.remove(listener)
+
+    def publish(self, image: MetadataImage) -> None:
+        old, self.image = self.image, image
+        for listener in tuple(self._listeners):
+            notify_safely(listener, old, image)
+
+    def __repr__(self) -> str:
+        return f"<MetadataCache {self.image!r}>"

@@ -1,4 +1,4 @@
-"""Mappings of an image, by the hundred thousand: how they are changed and compared."""
+"""Immutable mappings of an image with up to hundreds of thousands of entries: changes and comparison."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ V = TypeVar("V")
 V_co = TypeVar("V_co", covariant=True)
 D = TypeVar("D")
 
-PLAIN_MAX: Final = 1_000  # entries; so many are copied in a few microseconds
+PLAIN_MAX: Final = 1_000  # entries; a dict of this size is copied in a few microseconds
 BUCKETS: Final = 1_024
 
 
 class BucketMap(Mapping[K, V_co]):
-    """Very many entries that never change; a copy with changes shares every bucket in which nothing did."""
+    """An immutable mapping of very many entries; a changed copy shares all unchanged buckets."""
 
     __slots__ = ("_buckets", "_length")
 
@@ -27,7 +27,7 @@ class BucketMap(Mapping[K, V_co]):
             self._buckets[hash(key) % BUCKETS][key] = value
 
     def changed(self, changes: Mapping[K, V_co | None]) -> BucketMap[K, V_co]:
-        """None takes away."""
+        """A copy with these changes; None removes a key."""
         buckets, length = list(self._buckets), self._length
         touched: dict[int, dict[K, V_co]] = {}
         for key, value in changes.items():
@@ -68,7 +68,7 @@ class BucketMap(Mapping[K, V_co]):
 
 
 class BucketValues(ValuesView[V_co]):
-    """Without a look at each key."""
+    """Values without a lookup of each key."""
 
     def __init__(self, mapping: BucketMap[K, V_co]) -> None:
         super().__init__(mapping)
@@ -79,12 +79,12 @@ class BucketValues(ValuesView[V_co]):
 
 
 def sharable(entries: Mapping[K, V]) -> Mapping[K, V]:
-    """The same, so that copies of it with changes cost as much as changes."""
+    """The same entries in a form whose copies cost as much as their changes."""
     return BucketMap(entries) if len(entries) > PLAIN_MAX and not isinstance(entries, BucketMap) else entries
 
 
 def with_changes(old: Mapping[K, V], changes: Mapping[K, V | None]) -> Mapping[K, V]:
-    """A copy, in which None takes away; the very same where nothing changes."""
+    """A changed copy; None removes a key. Returns `old` itself without changes."""
     if not changes:
         return old
     if isinstance(old, BucketMap):
@@ -97,9 +97,9 @@ def with_changes(old: Mapping[K, V], changes: Mapping[K, V | None]) -> Mapping[K
 
 
 def kept(old: Mapping[K, V], new: Mapping[K, V]) -> tuple[Mapping[K, V], frozenset[K]]:
-    """What is new, with all that is equal taken from the old one; and the keys of what differs.
+    """The new mapping with all equal values taken from the old one, and the keys that differ.
 
-    Step by step: what Python does at once, the union of two sets for instance, would stop every other thread.
+    This uses Python loops, because single C calls such as a set union would hold the GIL for long.
     """
     same = {key: value for key, value in old.items() if new.get(key) == value}
     if len(same) == len(old) == len(new):

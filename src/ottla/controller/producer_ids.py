@@ -1,7 +1,7 @@
-"""Producer ids: each one is given once in the life of a cluster.
+"""Producer ids: each id is assigned only once in a cluster.
 
-The store remembers only the newest block of a thousand ids; a broker takes a whole block and hands out its ids from
-memory. Ids of a block that a crash interrupted are never used: there are 2^63 of them.
+The store has only the newest block of a thousand ids. A broker allocates a whole block and assigns its ids from memory.
+The unused ids of a block are lost in a crash, which does not matter: there are 2^63 ids.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 from ottla.base.errors import Error, KafkaError
 from ottla.controller import tree
-from ottla.controller.decisions.machine import Decision
+from ottla.controller.decisions.decision import Decision
 from ottla.controller.image import MetadataImage
 from ottla.controller.stores.store import CreateNode, Node, SetNode, StoreOperation
 
@@ -20,8 +20,8 @@ BLOCK_SIZE: Final = 1000
 PRODUCER_ID_MAX: Final = 2**63 - 1
 
 
-class ProducerIds:
-    """Hands out ids one by one and fetches a new block when the last one is used up."""
+class ProducerIdManager:
+    """Assigns ids one by one, and allocates a new block when the last one is used up."""
 
     def __init__(self, allocate: Callable[[], Awaitable[range]]) -> None:
         self._allocate = allocate
@@ -32,7 +32,7 @@ class ProducerIds:
         found = next(self._ids, None)
         if found is not None:
             return found
-        async with self._fetching:  # of many that wait, one fetches
+        async with self._fetching:  # only one of the waiting callers allocates
             found = next(self._ids, None)
             while found is None:
                 self._ids = iter(await self._allocate())
@@ -40,13 +40,13 @@ class ProducerIds:
             return found
 
 
-def decide_producer_ids(image: MetadataImage, node: Node | None, broker: int) -> Decision[range]:
+def decide_producer_id_block(image: MetadataImage, node: Node | None, broker: int) -> Decision[range]:
     """The block after the newest one."""
     try:
-        # Kafka of ZooKeeper mode makes the node empty when it starts: then no ids were given either.
+        # Kafka in ZooKeeper mode creates an empty node when it starts: no ids were assigned then.
         start = 0 if node is None or not node.data else tree.decode_producer_id_block(node.data).block_end + 1
     except tree.DamagedNodeError as damage:
-        message = f"{damage}. Restore it: without it nobody knows which producer ids were given."
+        message = f"{damage}. Restore it: without it the assigned producer ids are unknown."
         raise KafkaError(Error.KAFKA_STORAGE_ERROR, message) from damage
     end = start + BLOCK_SIZE - 1
     if end > PRODUCER_ID_MAX:

@@ -1,12 +1,12 @@
-"""Where the quotas of clients, of clients of users and of addresses stand in the store, as Kafka 3.9 kept them.
+"""The nodes of client quotas in the metadata store, as Kafka 3.9 stores them in ZooKeeper.
 
-    /config/users/alice                     what all clients of a user share, beside the user's passwords
+    /config/users/alice                     all clients of a user together, beside the user's passwords
     /config/users/alice/clients/app         one client id of a user
     /config/clients/app                     a client id
     /config/ips/10.0.0.1                    an address
 
-`<default>` stands for everybody of a kind. The image has the first of them among its users; the others by their paths
-below /config, parents of clients of users among them: the controller must know which nodes there are.
+`<default>` is the default entity of a kind. The image has the first kind among its users, and the others by their paths
+below /config, with the parents of clients of users: the controller must know which nodes exist.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ottla.quotas.entities import CLIENT_ID, IP, USER, Entity, of_address, of_cl
 USERS: Final = tree.USER_CONFIG
 CLIENTS: Final = "clients"
 IPS: Final = "ips"
-PLACES: Final = {USER: USERS, CLIENT_ID: CLIENTS, IP: IPS}
+NODES_BY_KIND: Final = {USER: USERS, CLIENT_ID: CLIENTS, IP: IPS}
 
 Config = Mapping[str, str]
 Read = Callable[[str, Callable[[], Config]], Config | None]
@@ -29,25 +29,25 @@ Read = Callable[[str, Callable[[], Config]], Config | None]
 
 def quota_path(entity: Entity) -> str:
     """Below /config."""
-    return "/".join(f"{PLACES[kind]}/{node_name(name)}" for kind, name in entity.parts)
+    return "/".join(f"{NODES_BY_KIND[kind]}/{encode_entity_name(name)}" for kind, name in entity.parts)
 
 
 def quota_entity(path: str) -> Entity | None:
-    """The other way; None for a path that belongs to nobody."""
+    """The inverse of quota_path(); None for any other path."""
     match path.split("/"):
         case ["users", user]:
-            return of_user(entity_name(user))
+            return of_user(decode_entity_name(user))
         case ["users", user, "clients", client]:
-            return of_user_and_client(entity_name(user), entity_name(client))
+            return of_user_and_client(decode_entity_name(user), decode_entity_name(client))
         case ["clients", client]:
-            return of_client(entity_name(client))
+            return of_client(decode_entity_name(client))
         case ["ips", address]:
-            return of_address(entity_name(address))
+            return of_address(decode_entity_name(address))
     return None
 
 
 def is_quota_path(path: str) -> bool:
-    """Whether the image keeps what stands there under its path; users it keeps by name."""
+    """Whether the image has this node by path; it has users by name."""
     kind, _, rest = path.partition("/")
     if kind == USERS:
         below = rest.split("/")[1:]
@@ -55,7 +55,7 @@ def is_quota_path(path: str) -> bool:
     return kind in (CLIENTS, IPS) and rest != "" and "/" not in rest
 
 
-def parents_of(path: str) -> list[str]:
+def parent_paths(path: str) -> list[str]:
     """The nodes above one of a client of a user: the user's own, and that of all its clients."""
     parts = path.split("/")
     return ["/".join(parts[:2]), "/".join(parts[:3])] if len(parts) == 4 else []
@@ -77,11 +77,11 @@ def load_quota_config(path: str, node: Node, read: Read, known: Mapping[str, Con
     return known.get(path, {}) if config is None else config
 
 
-def node_name(name: str | None) -> str:
+def encode_entity_name(name: str | None) -> str:
     return tree.DEFAULT_ENTITY if name is None else tree.sanitize(name)
 
 
-def entity_name(node_name: str) -> str | None:
+def decode_entity_name(node_name: str) -> str | None:
     from urllib.parse import unquote  # noqa: PLC0415 (rarely needed, and slow to import)
 
     return None if node_name == tree.DEFAULT_ENTITY else unquote(node_name)

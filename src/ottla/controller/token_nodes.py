@@ -1,8 +1,8 @@
-"""Where delegation tokens stand in the metadata store, as Kafka 3.9 kept them in ZooKeeper: one node for each.
+"""The nodes of delegation tokens in the metadata store, as Kafka 3.9 stores them in ZooKeeper: one node for each token.
 
-`/delegation_token/tokens/<id>` says whose a token is and how long it is good for; its password is nowhere. Brokers of
-Kafka that change one leave a notice below `/delegation_token/token_changes`; ours learn of tokens from their controller
-and leave none. Everything here is pure. A token whose node cannot be read is good for nothing until it can.
+`/delegation_token/tokens/<id>` has the owner and the validity of a token; its password is not stored. Brokers of Kafka
+create a notification below `/delegation_token/token_changes` for each change; ottla's brokers get tokens from their
+controller and need none. All functions are pure. A token whose node cannot be read is not valid until it can.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from ottla.security.delegation_tokens import DelegationToken
 
 ROOT: Final = "/delegation_token"
 TOKENS: Final = f"{ROOT}/tokens"
-CHANGES: Final = f"{ROOT}/token_changes"
-SKELETON: Final = (ROOT, TOKENS, CHANGES)  # nodes that exist in every cluster, parents first
-NODE_VERSION: Final = 3  # since there are requesters; before, whoever asked for a token owned it
+CHANGE_NOTIFICATIONS: Final = f"{ROOT}/token_changes"
+PERSISTENT_PATHS: Final = (ROOT, TOKENS, CHANGE_NOTIFICATIONS)  # nodes that exist in every cluster, parents first
+NODE_VERSION: Final = 3  # since tokens have requesters; before that the requester was the owner
 
 Read = Callable[[str, Callable[[], DelegationToken]], DelegationToken | None]
 
@@ -33,7 +33,7 @@ def encode_token(token: DelegationToken) -> bytes:
         {
             "version": NODE_VERSION,
             "owner": tree.sanitize(token.owner),
-            "tokenRequester": tree.sanitize(token.requester),
+            "tokenRequester": tree.sanitize(token.token_requester),
             "renewers": [tree.sanitize(each) for each in token.renewers],
             "issueTimestamp": token.issue_ms,
             "maxTimestamp": token.max_ms,
@@ -51,7 +51,7 @@ def decode_token(path: str, data: bytes) -> DelegationToken:
             raise ValueError(f"version {version} is not known")
         token_id = str(fields["tokenId"])
         if path != token_path(token_id):
-            raise ValueError("it is the node of another token")
+            raise ValueError("it contains another token")
         owner = decode_principal(fields["owner"])
         return DelegationToken(
             token_id,
@@ -72,7 +72,7 @@ def decode_principal(text: Any) -> str:
 
 
 def load_tokens(nodes: Mapping[str, Node], read: Read) -> dict[str, DelegationToken]:
-    """The tokens in a tree of nodes; `read` notes a node that is damaged and gives None for it."""
+    """The tokens in a tree of nodes; `read` records a damaged node and returns None for it."""
     prefix = f"{TOKENS}/"
     found: dict[str, DelegationToken] = {}
     for path, node in nodes.items():
@@ -87,8 +87,8 @@ def load_token(path: str, node: Node, read: Read) -> DelegationToken | None:
     return read(path, lambda: decode_token(path, node.data))
 
 
-def changed_token(data: bytes) -> str | None:
-    """Which token a notice is about; None if that cannot be read."""
+def decode_changed_token(data: bytes) -> str | None:
+    """Decode a notification of a changed token; None if it cannot be read."""
     try:
         token_id = data.decode()
     except UnicodeDecodeError:

@@ -1,7 +1,7 @@
-"""What stands where in the metadata store: the paths and the JSON of every node, as Kafka 3.9 kept them in ZooKeeper.
+"""The layout of the metadata store: paths and JSON of every node, as Kafka 3.9 stores them in ZooKeeper (ZkData).
 
-Everything here is pure: values in, bytes out, and back. Each `decode_*` accepts what any Kafka 3.x wrote and raises
-DamagedNodeError for anything else, because a damaged node must never be taken for an empty one.
+All functions are pure. Each `decode_*` accepts the nodes of any Kafka 3.x and raises DamagedNodeError for anything
+else, because a damaged node must never be treated as an empty one.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ CONFIG: Final = "/config"
 CONFIG_CHANGES: Final = "/config/changes"
 CONFIG_CHANGE_PREFIX: Final = "/config/changes/config_change_"
 DELETE_TOPICS: Final = "/admin/delete_topics"
-REASSIGN_PARTITIONS: Final = "/admin/reassign_partitions"  # there while another tool's moves are under way
+REASSIGN_PARTITIONS: Final = "/admin/reassign_partitions"  # exists while reassignments of other tools are in progress
 PREFERRED_ELECTION: Final = "/admin/preferred_replica_election"
 FEATURE: Final = "/feature"
 PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
-TOPS: Final = ("/brokers", CONFIG, "/admin", "/cluster", FEATURE, CONTROLLER, CONTROLLER_EPOCH)  # what an image is of
+TOPS: Final = ("/brokers", CONFIG, "/admin", "/cluster", FEATURE, CONTROLLER, CONTROLLER_EPOCH)  # the roots of an image
 
 TOPIC_CONFIG: Final = "topics"
 BROKER_CONFIG: Final = "brokers"
@@ -68,19 +68,19 @@ TOPIC_NODE_VERSION: Final = 3
 CONTROLLER_NODE_VERSION: Final = 2
 FEATURE_NODE_VERSION: Final = 2
 FEATURES_ENABLED: Final = 1
-ELIGIBLE: Final = "eligible_leader_replicas"  # Kafka of ZooKeeper mode knows neither key and leaves them alone
-KNOWN_LIFE: Final = "known_broker_epoch"  # a broker that registered later may have lost what it had (broker_epochs.py)
+ELIGIBLE: Final = "eligible_leader_replicas"  # Kafka in ZooKeeper mode ignores this key and the next ones
+KNOWN_LIFE: Final = "known_broker_epoch"  # a broker that registered later may have lost records (broker_epochs.py)
 LAST_KNOWN_ELIGIBLE: Final = "last_known_eligible_leader_replicas"
 
 _json = json.JSONEncoder(separators=(",", ":"))
 
 
 class DamagedNodeError(ValueError):
-    """A node does not hold what it should; the message names it."""
+    """A node has invalid contents; the message names its path."""
 
 
 class TopicNode(NamedTuple):
-    """What the node of a topic says: its id, and who holds which partition."""
+    """The contents of a topic node: the topic id and the replicas of each partition."""
 
     topic_id: UUID | None
     replicas: dict[int, tuple[int, ...]]
@@ -89,7 +89,7 @@ class TopicNode(NamedTuple):
 
 
 class PartitionState(NamedTuple):
-    """What the state node of a partition says; the node's version is the partition's epoch."""
+    """The contents of a partition's state node; the node's version is the partition epoch."""
 
     leader: int
     leader_epoch: int
@@ -98,11 +98,11 @@ class PartitionState(NamedTuple):
     leader_recovery_state: int = 0
     eligible: tuple[int, ...] = ()
     last_known_eligible: tuple[int, ...] = ()
-    known_life: int = -1  # the newest registration of a broker that its writer knew; -1: it does not say
+    known_life: int = -1  # the newest broker epoch that the writer knew; -1: not recorded
 
 
 class ProducerIdBlock(NamedTuple):
-    """The newest block of producer ids that was handed to a broker; both ends belong to it."""
+    """The newest allocated block of producer ids; both ends are inclusive."""
 
     broker: int
     block_start: int
@@ -141,7 +141,7 @@ def config_path(entity_type: str, entity_name: str) -> str:
 
 
 def config_entity(entity_type: str, node_name: str) -> str:
-    """The name of whom a node of settings belongs to: the other way of config_path."""
+    """The entity name of a settings node: the inverse of config_path()."""
     if entity_type in FREELY_NAMED or (entity_type == USER_CONFIG and node_name != DEFAULT_ENTITY):
         from urllib.parse import unquote  # noqa: PLC0415
 
@@ -150,7 +150,7 @@ def config_entity(entity_type: str, node_name: str) -> str:
 
 
 def sanitize(name: str) -> str:
-    """The name of a user as Kafka makes a node's name of it; "." and ".." are none, not even in Kafka."""
+    """Encode a name as Kafka's Sanitizer does; "." and ".." are invalid node names, which Kafka does not handle."""
     from urllib.parse import quote  # noqa: PLC0415
 
     return quote(name, safe="").replace("~", "%7E") if name not in (".", "..") else name.replace(".", "%2E")
@@ -161,7 +161,7 @@ def delete_topic_path(topic: str) -> str:
 
 
 def encode_broker(broker: BrokerImage, now_ms: int) -> bytes:
-    """Top-level host and port are those of the first PLAINTEXT listener, for clients that know nothing else."""
+    """Top-level host and port are those of the first PLAINTEXT listener, for old clients."""
     plain = next((endpoint for endpoint in broker.endpoints.values() if endpoint.protocol == "PLAINTEXT"), None)
     fields = {
         "version": BROKER_NODE_VERSION,
@@ -177,13 +177,13 @@ def encode_broker(broker: BrokerImage, now_ms: int) -> bytes:
     }
     if broker.rack is not None:
         fields["rack"] = broker.rack
-    if broker.previous_epoch >= 0:  # Kafka of ZooKeeper mode does not know it and leaves it alone
+    if broker.previous_epoch >= 0:  # Kafka in ZooKeeper mode ignores this key
         fields["previous_epoch"] = broker.previous_epoch
     return to_json(fields)
 
 
 def decode_broker(broker_id: int, data: bytes, epoch: int) -> BrokerImage:
-    """`epoch` is the transaction that created the node: it tells a broker's lives apart."""
+    """`epoch` is the id of the transaction that created the node (the broker epoch)."""
     with reading(broker_path(broker_id)):
         fields = from_json(data)
         protocols = fields.get("listener_security_protocol_map", {})
@@ -230,7 +230,7 @@ def decode_assignment(fields: Mapping[str, Iterable[int]]) -> dict[int, tuple[in
 
 
 def encode_partition_state(state: PartitionState) -> bytes:
-    """Written by hand because thousands are written at once; the key order is fixed, the extra keys are rare."""
+    """Formatted by hand because thousands are written at once; the key order is fixed, the extra keys are rare."""
     extra = f',"leader_recovery_state":{state.leader_recovery_state}' if state.leader_recovery_state else ""
     if state.eligible:
         extra += f',"{ELIGIBLE}":[{",".join(map(str, state.eligible))}]'
@@ -311,13 +311,13 @@ def encode_reassignments(wanted: Mapping[TopicPartition, Sequence[int]]) -> byte
 
 
 def decode_reassignments(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
-    """What tools from before Kafka 2.4 write to have replicas moved."""
+    """Reassignments that tools of Kafka before 2.4 have written."""
     with reading(REASSIGN_PARTITIONS):
         return {partition_name(row): tuple(map(int, row["replicas"])) for row in from_json(data)["partitions"]}
 
 
 def decode_election(data: bytes) -> list[TopicPartition]:
-    """The partitions that shall be led by their preferred replicas."""
+    """The partitions of a requested preferred leader election."""
     with reading(PREFERRED_ELECTION):
         return [partition_name(row) for row in from_json(data)["partitions"]]
 
@@ -342,7 +342,7 @@ def encode_feature(features: Mapping[str, int]) -> bytes:
 
 
 def decode_feature(data: bytes) -> dict[str, int]:
-    """Finalized features; version 1 of the node kept a range for each, of which the upper end counts."""
+    """Finalized features; version 1 of the node has a range for each, of which the maximum is used."""
     with reading(FEATURE):
         features = from_json(data).get("features", {})
         return {str(name): int32(decode_level(level), bits=16) for name, level in features.items()}
@@ -362,7 +362,7 @@ def decode_uuid(text: str) -> UUID:
 
 
 def int32(value: Any, bits: int = 32) -> int:
-    """A number that other brokers can be told: what is out of range would not fit into the message."""
+    """A number that fits into the field of a message."""
     number = int(value)
     if not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
         raise ValueError(f"{number} is out of range")
@@ -382,7 +382,7 @@ def from_json(data: bytes) -> dict[str, Any]:
 
 @contextmanager
 def reading(path: str) -> Iterator[None]:
-    """Whatever goes wrong inside is the fault of the node at `path`."""
+    """Turn any decoding error inside into a DamagedNodeError for the node at `path`."""
     try:
         yield
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:

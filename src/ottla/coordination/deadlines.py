@@ -1,6 +1,6 @@
-"""Deadlines that are moved far more often than they are reached: sessions of group members, above all.
+"""Deadlines that are moved far more often than they expire, above all the sessions of group members.
 
-Moving a deadline to a later time costs one dictionary write; its old place in the heap is corrected when it comes up.
+Moving a deadline to a later time costs one dictionary write; its old heap entry is corrected when it comes up.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class Deadlines(Generic[Key]):
-    """A time for each key; `due` gives those that have come, earliest first."""
+    """One deadline for each key; `due` returns the expired ones, earliest first."""
 
     def __init__(self) -> None:
         self._at_ms: dict[Key, int] = {}
-        self._queued_ms: dict[Key, int] = {}  # the earliest entry of a key in the heap
+        self._queued_ms: dict[Key, int] = {}  # the time of a key's earliest entry in the heap
         self._heap: list[tuple[int, int, Key]] = []
-        self._count = 0  # breaks ties in the order of arrival, so that equal runs are equal
+        self._count = 0  # a sequence number that breaks ties, so that equal runs give equal results
 
     def set(self, key: Key, at_ms: int) -> None:
         self._at_ms[key] = at_ms
@@ -33,8 +33,8 @@ class Deadlines(Generic[Key]):
     def get(self, key: Key) -> int | None:
         return self._at_ms.get(key)
 
-    def soonest_ms(self) -> int | None:
-        """No deadline comes before this; whoever looks then, with due(), may find that all have been moved."""
+    def lower_bound_ms(self) -> int | None:
+        """A lower bound: no deadline expires earlier, but due() may find then that all were moved."""
         return self._heap[0][0] if self._heap else None
 
     def next_ms(self) -> int | None:
@@ -49,8 +49,8 @@ class Deadlines(Generic[Key]):
                 self._push(key, wanted_ms)
         return None
 
-    def due(self, now_ms: int) -> list[Key]:
-        """The keys whose time has come; they are forgotten here."""
+    def pop_expired(self, now_ms: int) -> list[Key]:
+        """Remove and return the keys whose deadlines have expired."""
         keys = []
         while (at_ms := self.next_ms()) is not None and at_ms <= now_ms:
             key = self._heap[0][2]

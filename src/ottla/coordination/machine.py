@@ -1,23 +1,23 @@
-"""The contract of a coordinator's machine: it decides and remembers, somebody else writes and waits.
+"""The contract of a coordinator's state machine: it decides and keeps state; the runtime writes and waits.
 
-A machine owns the state of one partition of an internal topic. It never awaits, reads no clock and touches no file:
+A machine owns the state of one partition of an internal topic. It never awaits, reads no clock and opens no file:
 
 * `decide`-like methods read the state and return a Decision: records to append, replies, and an event for later.
-* `apply(key, value)` is the only writer of what the log remembers. It runs directly after the append, in order, and in
-  the same way when the partition is loaded.
+* `replay(key, value)` is the only method that changes the replicated state. It runs directly after the append, in
+  order, and in the same way when the partition is loaded.
 * Replies and the event wait until the high watermark has passed the records. A decision without records is answered at
-  once, unless it is a read: that one waits until all that was appended before it is committed.
-* When an append is refused, nothing of it was written: the replies are replaced by `refused`, and the event comes back
-  with the error. When leadership is lost, the machine resigns (whoever waits inside it is answered) and is thrown away;
-  the next leader builds it again by replay.
+  once, unless it is a read: a read waits until all earlier appends are committed.
+* When an append is refused, none of its records were written: the replies are replaced by `refused`, and the event
+  returns with the error. When leadership is lost, the machine resigns (requests that wait inside it are answered) and
+  is discarded; the next leader rebuilds it by replay.
 
-One exception: a rebalance of the classic group protocol. Who has joined, who waits, and which generation comes next is
-in memory only, as with Kafka; the log keeps what a generation has agreed on, and whoever loads it lets the members
-begin anew from there. So groups/classic.py changes its groups while it decides, and a refused append takes nothing
-back: the members try again, and what could not be written is written then.
+There is one exception: a rebalance of the classic group protocol. The joined and waiting members and the next
+generation are in memory only, as with Kafka. The log stores the result of a completed generation, and after a load the
+members rejoin from there. So groups/classic_rebalance.py changes its groups while it decides, and a refused append
+undoes nothing: the members retry, and the records are written then.
 
-Everybody else keeps to it, deadlines and caches included: a deadline that a decision cancels, or a change that it notes
-as seen, is lost when its records are refused.
+All other code keeps to the contract, deadlines and caches included: if a decision cancelled a deadline or marked a
+change as seen before its append, a refused append would lose it.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from ottla.base.errors import Error
 
-RECORD_BYTES_MORE: Final = 32  # what a record takes beside its key and its value, at most
+RECORD_OVERHEAD_BYTES_MAX: Final = 32  # the maximum overhead of a record beside its key and value
 
-ReplyTo = Any  # whom a reply goes to: opaque to machines, a parked request for the broker, a number in a simulation
+ReplyTo = Any  # the target of a reply, opaque to machines: a parked request in the broker, a number in a simulation
 
 
 class Record(NamedTuple):
-    """One record of an internal topic; without value it says that its key is to be forgotten."""
+    """One record of an internal topic; without a value it is a tombstone."""
 
     key: bytes
     value: bytes | None
@@ -44,17 +44,17 @@ class Reply(NamedTuple):
     response: Any
 
 
-class Stamp(NamedTuple):
-    """Whose transaction the records belong to."""
+class TransactionalProducer(NamedTuple):
+    """The producer of the transaction that the records belong to."""
 
     producer_id: int
     producer_epoch: int
 
 
 class Decision:
-    """What a machine wants to happen."""
+    """The effects of one call of a machine: records, replies and an event."""
 
-    __slots__ = ("event", "is_read", "records", "replies", "stamp")
+    __slots__ = ("event", "is_read", "producer", "records", "replies")
 
     def __init__(
         self,
@@ -62,13 +62,13 @@ class Decision:
         replies: list[Reply] | None = None,
         event: Any = None,
         *,
-        stamp: Stamp | None = None,
+        stamp: TransactionalProducer | None = None,
         is_read: bool = False,
     ) -> None:
         self.records = records if records is not None else []
         self.replies = replies if replies is not None else []
         self.event = event
-        self.stamp = stamp
+        self.producer = stamp
         self.is_read = is_read
 
     def __repr__(self) -> str:
@@ -76,35 +76,36 @@ class Decision:
 
 
 class Machine(Protocol):
-    """What the runtime asks of every machine."""
+    """The interface of every machine, as the runtime uses it."""
 
-    def apply(self, key: bytes, value: bytes | None, stamp: Stamp | None) -> None:
-        """Take in one record of the log."""
+    def replay(self, key: bytes, value: bytes | None, stamp: TransactionalProducer | None) -> None:
+        """Apply one record of the log."""
 
-    def apply_marker(self, stamp: Stamp, is_commit: bool) -> None:
-        """A transaction that wrote here has ended."""
+    def replay_end_transaction_marker(self, stamp: TransactionalProducer, is_commit: bool) -> None:
+        """A transaction that wrote to this partition has ended."""
 
-    def settle(self, event: Any, error: Error, now_ms: int) -> list[Decision]:
-        """The records of a decision with this event are committed (NONE) or were refused."""
+    def on_write_completed(self, event: Any, error: Error, now_ms: int) -> list[Decision]:
+        """The records of a decision with this event are committed (NONE) or were refused (the error)."""
 
-    def loaded(self, now_ms: int) -> list[Decision]:
-        """The whole log was replayed: start the clocks of what it holds."""
+    def on_loaded(self, now_ms: int) -> list[Decision]:
+        """The whole log was replayed: start the timers of the loaded state."""
 
     def renew_sessions(self, now_ms: int) -> None:
-        """For a while nobody was listened to: whoever must report gets time anew."""
+        """Requests were refused for a while: members that must send heartbeats get a new session time-out."""
 
-    def resign(self) -> list[Reply]:
+    def on_unloaded(self) -> list[Reply]:
         """Leadership is lost: NOT_COORDINATOR for every request that waits inside the machine."""
 
     def next_wakeup_ms(self) -> int | None:
-        """When tick() has something to do, if nothing else happens."""
+        """The time of the next tick() if no other event comes first, or None."""
 
     def tick(self, now_ms: int) -> list[Decision]:
-        """What is due by now, and does not take long."""
+        """Decisions that are due by now and take little time."""
 
     def sweep(self, now_ms: int, bytes_max: int) -> Iterator[Decision] | None:
-        """If it is due: a way through all that the machine holds, whatever time that takes.
+        """If a sweep is due: an iterator over everything that the machine holds, however long that takes.
 
-        Each of these decisions takes a fraction of a millisecond, and is to be run before the next is made; anything
-        may happen in between. None has more records than `bytes_max`, one without any has looked in vain.
+        Each decision takes a fraction of a millisecond and must be run before the next one is requested; other work may
+        run in between. No decision has records of more than `bytes_max`; a decision without records found nothing to
+        do.
         """

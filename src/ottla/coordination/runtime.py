@@ -1,13 +1,13 @@
-"""All shards of one kind of coordinator on this broker: loads them, finds them, wakes them in time.
+"""All shards of one kind of coordinator on this broker: loading, lookup and timers.
 
-A shard is loaded when this broker becomes the leader of its partition: the log is read to its end, piece by piece in
-a worker thread, and until it is done whoever asks is told COORDINATOR_LOAD_IN_PROGRESS. Nothing acknowledged can be
-missing then, because the log of a leader holds all that was.
+A shard is loaded when this broker becomes the leader of its partition: a worker thread reads the log to its end, piece
+by piece. Until then requests get COORDINATOR_LOAD_IN_PROGRESS. No acknowledged record can be missing, because the
+leader's log has all of them.
 
-What a new leader has in its log, but above its high watermark, may have been acknowledged by the old one, and may
-still be lost with us: it can neither be left out nor told. So a shard is not ready before the high watermark has passed
-all that was loaded. Kafka answers reads from the state at its high watermark meanwhile, which may be older than what
-the old coordinator has told.
+Records in the log of a new leader above its high watermark may have been acknowledged by the old leader, and may still
+be lost with this broker. They can be neither ignored nor returned. So a shard becomes ready only after the high
+watermark has passed all loaded records. Kafka answers reads from the state at its high watermark meanwhile, which may
+be older than what the old coordinator has returned.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ from ottla.base.clock import Clock
 from ottla.base.errors import Error, KafkaError
 from ottla.base.file_range import FileRange
 from ottla.base.partitioning import partition_for
-from ottla.coordination.machine import Decision, Machine, Stamp
-from ottla.coordination.shard import FOREVER_MS, Refuse, Shard
+from ottla.coordination.machine import Decision, Machine, TransactionalProducer
+from ottla.coordination.shard import NO_TIMEOUT_MS, CoordinatorContext, MakeErrorResponse
 from ottla.protocol.batches import COMMIT_MARKER, HEADER_BYTES, control_record_type, read_batch_header, read_records
 from ottla.replication.partition import Partition
 from ottla.replication.replica_set import ReplicaSet
-from ottla.replication.waiting import WaitingProduce
+from ottla.replication.waiting_requests import WaitingProduce
 
 logger = logging.getLogger(__name__)
 
 M = TypeVar("M", bound=Machine)
 
-PIECE_BYTES = 1 << 20
-LOADS_AT_ONCE = 2
-RECORDS_AT_ONCE = 256  # under a millisecond
-PAUSE_MS = 200  # between two looks whether there are enough replicas again
-GATHER_SECONDS_MAX = 0.004  # while more and more requests wait for their turn
+LOAD_CHUNK_BYTES = 1 << 20
+CONCURRENT_LOADS_MAX = 2
+RECORDS_PER_GIL_RELEASE = 256  # under a millisecond
+RETRY_INTERVAL_MS = 200  # between two checks whether enough replicas are in sync again
+LINGER_SECONDS_MAX = 0.004  # the limit of gathering while more requests keep arriving
 
 
-class Crowd(Protocol):
-    """The poller, as who gathers sees it."""
+class PendingRequests(Protocol):
+    """The poller's count of waiting requests."""
 
     @property
-    def waiting(self) -> int:
-        """How many requests are known to wait for their turn, at least."""
+    def pending_sockets(self) -> int:
+        """A lower bound of the requests that wait to be handled."""
 
 
-class SteadyClock:
-    """Wall time that never jumps: sessions and transactions must not end because somebody set the clock."""
+class MonotonicWallClock:
+    """Wall time that never jumps: a change of the system clock must not expire sessions or transactions."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -62,8 +62,8 @@ class SteadyClock:
         return self._clock.monotonic_ms() + self._offset_ms
 
 
-class Runtime(Generic[M]):
-    """Coordinators of one internal topic."""
+class CoordinatorRuntime(Generic[M]):
+    """The coordinators of one internal topic."""
 
     def __init__(
         self,
@@ -72,194 +72,203 @@ class Runtime(Generic[M]):
         workers: ThreadPoolExecutor,
         clock: Clock,
         make_machine: Callable[[], M],
-        refuse: Refuse,
+        refuse: MakeErrorResponse,
         codec: int = 0,
-        wait_ms_max: int = FOREVER_MS,
+        wait_ms_max: int = NO_TIMEOUT_MS,
     ) -> None:
         self.topic = topic
         self._wait_ms_max = wait_ms_max
         self._replicas = replicas
         self._workers = workers
-        self._clock = SteadyClock(clock)
+        self._clock = MonotonicWallClock(clock)
         self._make_machine = make_machine
-        self._refuse = refuse
+        self._make_error_response = refuse
         self._codec = codec
-        self._shards: dict[int, Shard[M]] = {}
+        self._shards: dict[int, CoordinatorContext[M]] = {}
         self._loading: dict[int, asyncio.Task[None]] = {}
-        self._slots = asyncio.Semaphore(LOADS_AT_ONCE)
+        self._load_slots = asyncio.Semaphore(CONCURRENT_LOADS_MAX)
         self._timers: dict[int, tuple[int, asyncio.TimerHandle]] = {}
         self._is_closed = False
         self.partition_count = 0
-        self.must_check_leadership: Callable[[], bool] | None = None  # whether nobody should trust what we know for now
-        self._was_checking = False  # because of that
-        self.on_settled: Callable[[Shard[M]], None] = lambda _: None  # for what a machine wants done outside the log
-        self.on_taken: Callable[[Shard[M]], None] = lambda _: None  # a shard is loaded, and nobody has asked it yet
-        self.on_sweep: Callable[[Shard[M], Iterator[Decision]], None] = self._run_all  # for who has time for long work
-        self.crowd: Crowd | None = None  # without it nothing is gathered
-        self._gathering: list[Shard[M]] = []  # those that have gathered something
-        self._gathering_since = 0.0
+        self.must_check_leadership: Callable[[], bool] | None = None  # whether this broker may have lost its leadership
+        self._was_unconfirmed = False  # whether the last call returned true
+        self.on_machine_changed: Callable[[CoordinatorContext[M]], None] = lambda _: (
+            None
+        )  # for work of a machine outside of the log
+        self.on_shard_loaded: Callable[[CoordinatorContext[M]], None] = lambda _: (
+            None
+        )  # a shard is loaded, before its first request
+        # may spread the sweep over time
+        self.on_sweep: Callable[[CoordinatorContext[M], Iterator[Decision]], None] = self._execute_all
+        self.pending_requests: PendingRequests | None = None  # without it, decisions are not gathered
+        self._batching: list[CoordinatorContext[M]] = []  # shards with gathered decisions
+        self._batching_since = 0.0
 
     def now_ms(self) -> int:
         return self._clock.now_ms()
 
-    # ---- finding
+    # ---- lookup
 
-    def shard(self, key: str, to_gather: bool = False) -> Shard[M]:
-        """The shard that this key belongs to, ready to be asked; raises what clients are told otherwise.
+    def shard(self, key: str, can_batch: bool = False) -> CoordinatorContext[M]:
+        """The loaded shard of this key; raises the error for the client otherwise.
 
-        `to_gather`: for a decision that does not depend on what others are gathered for, and can be gathered itself.
+        `can_batch`: the decision does not depend on gathered ones, and can be gathered itself.
         """
         if self.partition_count == 0:
-            raise KafkaError(Error.COORDINATOR_NOT_AVAILABLE)
-        return self.shard_at(partition_for(key, self.partition_count), to_gather)
+            raise KafkaError(Error.NOT_COORDINATOR)
+        return self.shard_at(partition_for(key, self.partition_count), can_batch)
 
-    def shard_at(self, index: int, to_gather: bool = False) -> Shard[M]:
-        if not self._may_trust():
+    def shard_at(self, index: int, can_batch: bool = False) -> CoordinatorContext[M]:
+        if not self._is_leadership_confirmed():
             raise KafkaError(Error.COORDINATOR_LOAD_IN_PROGRESS)
         shard = self._shards.get(index)
-        if shard is not None and not to_gather and shard.has_gathered:
-            tasks.tell(shard.flush)
-        if shard is not None and shard.is_ours:
+        if shard is not None and not can_batch and shard.has_batched:
+            tasks.notify_safely(shard.flush)
+        if shard is not None and shard.is_current_leader:
             return shard
         partition = self._replicas.get(self.topic, index)
-        if partition is None and (self.topic, index) in self._replicas.recovering:
+        if partition is None and (self.topic, index) in self._replicas.recovering_partitions:
             raise KafkaError(Error.COORDINATOR_LOAD_IN_PROGRESS)
         if partition is None or not partition.is_leader:
             raise KafkaError(Error.NOT_COORDINATOR)
-        self._start(index, partition)
+        self._start_loading(index, partition)
         shard = self._shards.get(index)
         if shard is None:
             raise KafkaError(Error.COORDINATOR_LOAD_IN_PROGRESS)
         return shard
 
-    def _may_trust(self) -> bool:
-        """Members whose heartbeats were turned away in doubt are not silent: after it their sessions begin anew."""
+    def _is_leadership_confirmed(self) -> bool:
+        """Whether leadership is certain. When it is again, sessions restart: heartbeats were refused meanwhile."""
         if self.must_check_leadership is not None and self.must_check_leadership():
-            self._was_checking = True
+            self._was_unconfirmed = True
             return False
-        if self._was_checking:
-            self._was_checking = False
+        if self._was_unconfirmed:
+            self._was_unconfirmed = False
             now_ms = self._clock.now_ms()
             for shard in self._shards.values():
                 shard.machine.renew_sessions(now_ms)
         return True
 
-    def shards(self) -> Iterator[Shard[M]]:
-        """Every shard of this broker; raises COORDINATOR_LOAD_IN_PROGRESS while one is missing."""
+    def shards(self) -> Iterator[CoordinatorContext[M]]:
+        """Every shard of this broker; raises COORDINATOR_LOAD_IN_PROGRESS while one is not loaded."""
         for index in range(self.partition_count):
             partition = self._replicas.get(self.topic, index)
-            is_recovering = (self.topic, index) in self._replicas.recovering
+            is_recovering = (self.topic, index) in self._replicas.recovering_partitions
             if is_recovering or (partition is not None and partition.is_leader):
                 yield self.shard_at(index)
 
-    def loaded(self) -> list[Shard[M]]:
-        """The shards that are at work now."""
-        self._flush()
+    def loaded(self) -> list[CoordinatorContext[M]]:
+        """The shards that are loaded now."""
+        self._flush_batches()
         return list(self._shards.values())
 
-    def loaded_at(self, index: int) -> Shard[M] | None:
-        self._flush()
+    def machines(self) -> Iterator[M]:
+        """The machines of the loaded shards; gathered decisions are not flushed."""
+        return (shard.machine for shard in self._shards.values())
+
+    def loaded_at(self, index: int) -> CoordinatorContext[M] | None:
+        self._flush_batches()
         return self._shards.get(index)
 
-    def run(self, shard: Shard[M], decision: Decision) -> None:
-        """Make a decision happen, and be there when the machine next wants to be woken."""
+    def execute(self, shard: CoordinatorContext[M], decision: Decision) -> None:
+        """Run a decision, and set the timer for the machine's next wake-up."""
         try:
-            shard.run(decision)
+            shard.execute(decision)
         finally:
-            self._arm(shard)
+            self._schedule_wakeup(shard)
 
     # ---- gathering
 
-    def gather(self, shard: Shard[M], decision: Decision) -> None:
-        """As run(). While others wait for their turn it is written with what they bring, else at once."""
-        crowd = self.crowd
-        is_alone = crowd is None or (crowd.waiting == 0 and not shard.has_gathered)
+    def execute_batched(self, shard: CoordinatorContext[M], decision: Decision) -> None:
+        """As run(), but while other requests wait, the decision is written in one batch with theirs."""
+        crowd = self.pending_requests
+        is_alone = crowd is None or (crowd.pending_sockets == 0 and not shard.has_batched)
         if is_alone or not decision.records:
-            self.run(shard, decision)
+            self.execute(shard, decision)
             return
-        if not self._gathering:
+        if not self._batching:
             loop = asyncio.get_running_loop()
-            self._gathering_since = loop.time()
-            loop.call_soon(self._flush_soon)
-        if not shard.has_gathered:
-            self._gathering.append(shard)
-        shard.gather(decision)
+            self._batching_since = loop.time()
+            loop.call_soon(self._flush_or_linger)
+        if not shard.has_batched:
+            self._batching.append(shard)
+        shard.add_to_batch(decision)
 
-    def _flush_soon(self) -> None:
-        """The round of the poller is over. If it could not serve all, the next one brings more of the same."""
+    def _flush_or_linger(self) -> None:
+        """The poller's round is over. If requests still wait, gathering continues in the next round."""
         loop = asyncio.get_running_loop()
-        is_crowded = self.crowd is not None and self.crowd.waiting > 0
-        if is_crowded and loop.time() - self._gathering_since < GATHER_SECONDS_MAX:
-            loop.call_soon(self._flush_soon)
+        is_crowded = self.pending_requests is not None and self.pending_requests.pending_sockets > 0
+        if is_crowded and loop.time() - self._batching_since < LINGER_SECONDS_MAX:
+            loop.call_soon(self._flush_or_linger)
         else:
-            self._flush()
+            self._flush_batches()
 
-    def _flush(self) -> None:
-        gathering, self._gathering = self._gathering, []
+    def _flush_batches(self) -> None:
+        gathering, self._batching = self._batching, []
         for shard in gathering:
-            tasks.tell(shard.flush)
-            self._arm(shard)
+            tasks.notify_safely(shard.flush)
+            self._schedule_wakeup(shard)
 
     # ---- loading
 
-    def follow(self, partition_count: int) -> None:
-        """The topic has so many partitions now, and we may have become the leader of some."""
+    def set_partition_count(self, partition_count: int) -> None:
+        """Set the number of partitions, and load those that this broker leads."""
         self.partition_count = partition_count
         for index in range(partition_count):
-            self.look_at(index)
+            self.maybe_load(index)
         for index, shard in list(self._shards.items()):
-            if not shard.is_ours:
-                self._drop(index)
+            if not shard.is_current_leader:
+                self._unload(index)
 
-    def look_at(self, index: int) -> None:
-        """This partition may have become ours."""
+    def maybe_load(self, index: int) -> None:
+        """Load this partition if this broker leads it now."""
         partition = self._replicas.get(self.topic, index)
         if partition is not None and partition.is_leader:
-            self._start(index, partition)
+            self._start_loading(index, partition)
 
-    def _start(self, index: int, partition: Partition) -> None:
+    def _start_loading(self, index: int, partition: Partition) -> None:
         shard = self._shards.get(index)
-        if index in self._loading or (shard is not None and shard.is_ours):
+        if index in self._loading or (shard is not None and shard.is_current_leader):
             return
-        self._drop(index)
+        self._unload(index)
         if partition.log.log_start_offset == partition.log.end_offset:
-            self._take(index, partition, self._make_machine())
+            self._activate(index, partition, self._make_machine())
             return
-        since = partition.leading_since
-        task = tasks.start(self._load(index, partition, since, self._make_machine()), f"loading {partition.name}")
+        since = partition.leader_since_epoch
+        task = tasks.spawn(self._load(index, partition, since, self._make_machine()), f"loading {partition.name}")
         self._loading[index] = task
         task.add_done_callback(lambda _: self._on_load_ended(index, partition, since))
 
     def _on_load_ended(self, index: int, partition: Partition, since: int) -> None:
-        """Leadership that was lost and won again meanwhile found us loading: it is looked at now."""
+        """If leadership was lost and won again during the load, the load is void: start another one."""
         self._loading.pop(index, None)
-        if not self._is_closed and (partition.is_deleted or partition.leading_since != since):
-            self.look_at(index)
+        if not self._is_closed and (partition.is_deleted or partition.leader_since_epoch != since):
+            self.maybe_load(index)
 
     async def _load(self, index: int, partition: Partition, since: int, machine: M) -> None:
         started_ms = self._clock.now_ms()
         offset = partition.log.log_start_offset
         try:
-            while is_leading(partition, since) and not is_committed_at(partition, offset):
-                async with self._slots:
-                    offset = await self._replay(partition, machine, offset, since)
-                await replicated(partition, offset, since)
+            while is_leading(partition, since) and not is_fully_committed(partition, offset):
+                async with self._load_slots:
+                    offset = await self._replay_log(partition, machine, offset, since)
+                await wait_until_committed(partition, offset, since)
         except (OSError, KafkaError) as error:
             logger.error("cannot load %s: %s", partition.name, error)
             return
         if is_leading(partition, since):
-            self._take(index, partition, machine)
+            self._activate(index, partition, machine)
             logger.info("loaded %s in %d ms: %r", partition.name, self._clock.now_ms() - started_ms, machine)
 
-    async def _replay(self, partition: Partition, machine: M, offset: int, since: int) -> int:
+    async def _replay_log(self, partition: Partition, machine: M, offset: int, since: int) -> int:
         """Read to the end of the log and return it. Only markers may be appended meanwhile: there is no shard yet."""
         loop = asyncio.get_running_loop()
         while offset < partition.log.end_offset and is_leading(partition, since):
-            piece = partition.log.read(offset, PIECE_BYTES, partition.log.end_offset, True)
-            if piece is None:  # compaction has left nothing up to the end
+            piece = partition.log.read(offset, LOAD_CHUNK_BYTES, partition.log.end_offset, True)
+            if piece is None:  # compaction has removed all records up to the end
                 return partition.log.end_offset
             try:
-                next_offset = await loop.run_in_executor(self._workers, replay_piece, piece, machine, offset)
+                next_offset = await loop.run_in_executor(self._workers, replay_chunk, piece, machine, offset)
             finally:
                 piece.release()
             if next_offset <= offset:
@@ -267,28 +276,34 @@ class Runtime(Generic[M]):
             offset = next_offset
         return offset
 
-    def _take(self, index: int, partition: Partition, machine: M) -> None:
-        shard = self._shards[index] = Shard(
-            partition, machine, self._refuse, self._clock.now_ms, self.on_settled, self._codec, self._wait_ms_max
+    def _activate(self, index: int, partition: Partition, machine: M) -> None:
+        shard = self._shards[index] = CoordinatorContext(
+            partition,
+            machine,
+            self._make_error_response,
+            self._clock.now_ms,
+            self.on_machine_changed,
+            self._codec,
+            self._wait_ms_max,
         )
-        for decision in machine.loaded(self._clock.now_ms()):
-            shard.run(decision)
-        self.on_settled(shard)
-        self.on_taken(shard)
-        self._arm(shard)
+        for decision in machine.on_loaded(self._clock.now_ms()):
+            shard.execute(decision)
+        self.on_machine_changed(shard)
+        self.on_shard_loaded(shard)
+        self._schedule_wakeup(shard)
 
-    def _drop(self, index: int) -> None:
+    def _unload(self, index: int) -> None:
         shard = self._shards.pop(index, None)
         if shard is not None:
-            shard.abandon()
+            shard.unload()
         timer = self._timers.pop(index, None)
         if timer is not None:
             timer[1].cancel()
 
     # ---- time
 
-    def _arm(self, shard: Shard[M]) -> None:
-        """One timer a shard. Most deadlines only move away: the timer then fires for nothing and is set again."""
+    def _schedule_wakeup(self, shard: CoordinatorContext[M]) -> None:
+        """One timer a shard. Most deadlines only move later: the timer then fires without effect and is set again."""
         wakeup_ms = shard.next_wakeup_ms()
         if wakeup_ms is None:
             return
@@ -298,7 +313,7 @@ class Runtime(Generic[M]):
             if armed[0] <= wakeup_ms:
                 return
             armed[1].cancel()
-        delay_seconds = max(wakeup_ms - self._clock.now_ms(), PAUSE_MS if shard.must_pause else 0) / 1000
+        delay_seconds = max(wakeup_ms - self._clock.now_ms(), RETRY_INTERVAL_MS if shard.is_under_min_isr else 0) / 1000
         handle = asyncio.get_running_loop().call_later(delay_seconds, self._wake, index)
         self._timers[index] = (wakeup_ms, handle)
 
@@ -307,47 +322,47 @@ class Runtime(Generic[M]):
         shard = self._shards.get(index)
         if shard is None:
             return
-        if not self._may_trust():
-            handle = asyncio.get_running_loop().call_later(PAUSE_MS / 1000, self._wake, index)
+        if not self._is_leadership_confirmed():
+            handle = asyncio.get_running_loop().call_later(RETRY_INTERVAL_MS / 1000, self._wake, index)
             self._timers[index] = (0, handle)
-        elif shard.is_ours:
-            tasks.tell(self._sweep, shard)
-            tasks.tell(shard.tick)
-            self._arm(shard)
+        elif shard.is_current_leader:
+            tasks.notify_safely(self._sweep, shard)
+            tasks.notify_safely(shard.tick)
+            self._schedule_wakeup(shard)
         else:
-            self._drop(index)
+            self._unload(index)
 
-    def _sweep(self, shard: Shard[M]) -> None:
+    def _sweep(self, shard: CoordinatorContext[M]) -> None:
         decisions = shard.sweep()
         if decisions is not None:
             self.on_sweep(shard, decisions)
 
-    def _run_all(self, shard: Shard[M], decisions: Iterator[Decision]) -> None:
+    def _execute_all(self, shard: CoordinatorContext[M], decisions: Iterator[Decision]) -> None:
         for decision in decisions:
-            self.run(shard, decision)
+            self.execute(shard, decision)
 
     def close(self) -> None:
         self._is_closed = True
         for task in self._loading.values():
             task.cancel()
         for index in list(self._shards):
-            self._drop(index)
+            self._unload(index)
 
     def __repr__(self) -> str:
-        return f"<Runtime of {self.topic}: {len(self._shards)} shards, {len(self._loading)} loading>"
+        return f"<CoordinatorRuntime of {self.topic}: {len(self._shards)} shards, {len(self._loading)} loading>"
 
 
 def is_leading(partition: Partition, since: int) -> bool:
-    return partition.is_leader and partition.leading_since == since
+    return partition.is_leader and partition.leader_since_epoch == since
 
 
-def is_committed_at(partition: Partition, offset: int) -> bool:
-    """Whether this is the end of the log, and all before it is committed."""
+def is_fully_committed(partition: Partition, offset: int) -> bool:
+    """Whether this is the end of the log, and everything before it is committed."""
     return offset >= partition.log.end_offset and partition.is_replicated(offset - 1)
 
 
-async def replicated(partition: Partition, end_offset: int, since: int) -> None:
-    """Wait until the high watermark has passed all before this offset, or leadership is lost."""
+async def wait_until_committed(partition: Partition, end_offset: int, since: int) -> None:
+    """Wait until the high watermark has passed this offset, or leadership is lost."""
     if not is_leading(partition, since) or partition.is_replicated(end_offset - 1):
         return
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -360,27 +375,27 @@ async def replicated(partition: Partition, end_offset: int, since: int) -> None:
     await done
 
 
-def replay_piece(piece: FileRange, machine: Machine, offset: int) -> int:
-    """Hand all records of these batches to the machine; where the next piece starts. Runs in a worker thread."""
-    data = memoryview(os.pread(piece.descriptor, piece.length, piece.position))
+def replay_chunk(chunk: FileRange, machine: Machine, offset: int) -> int:
+    """Apply all records of these batches; returns the offset of the next piece. Runs in a worker thread."""
+    data = memoryview(os.pread(chunk.descriptor, chunk.length, chunk.position))
     position = 0
     next_offset = offset
-    left = RECORDS_AT_ONCE
+    left = RECORDS_PER_GIL_RELEASE
     while len(data) - position >= HEADER_BYTES:
         header = read_batch_header(data, position)
         batch = data[position : position + header.batch_bytes]
         if len(batch) < header.batch_bytes:
             break
-        stamp = Stamp(header.producer_id, header.producer_epoch) if header.is_transactional else None
+        stamp = TransactionalProducer(header.producer_id, header.producer_epoch) if header.is_transactional else None
         for record in read_records(batch):
             if header.is_control:
                 if stamp is not None:
-                    machine.apply_marker(stamp, control_record_type(record.key) == COMMIT_MARKER)
+                    machine.replay_end_transaction_marker(stamp, control_record_type(record.key) == COMMIT_MARKER)
             elif record.key is not None:
-                machine.apply(record.key, record.value, stamp)
+                machine.replay(record.key, record.value, stamp)
             left -= 1
-            if left == 0:  # compiled code gives way to nobody by itself, and the event loop would stand still
-                left = RECORDS_AT_ONCE
+            if left == 0:  # compiled code does not release the GIL by itself, and would block the event loop
+                left = RECORDS_PER_GIL_RELEASE
                 time.sleep(0)
         next_offset = header.next_offset
         position += header.batch_bytes

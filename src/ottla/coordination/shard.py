@@ -1,20 +1,21 @@
-"""One partition of an internal topic at work: its machine, what was written for it, and who waits for that.
+"""One loaded partition of an internal topic: its machine, the decisions in flight, and the replies that wait for them.
 
 The order is always: decide, append, apply, and, when the high watermark has passed the records, answer. Decisions are
-answered in the order of their records; one without records is answered at once, or, if it only reads, after all that
-was appended before it.
+answered in the order of their records. One without records is answered at once; if it is a read, after all earlier
+appends are committed.
 
-Many small decisions that come together may be gathered: they are appended as one batch, in their order, and applied and
-answered as if each had come alone. Until then nobody else may decide anything here: the machine does not know of them.
+Many small decisions that arrive together may be gathered: they are appended as one batch, in order, and applied and
+answered as if each had come alone. Until the flush no other decision may be made here, because the machine does not
+know the gathered ones yet.
 
-Should the machine not take in what was written, it is not what the log says any more: the shard is given up, and
-whoever asks next has it loaded anew. A mistake in a decision harms nobody but who asked.
+If applying the written records fails, the machine no longer matches the log: the shard is discarded, and the next
+request loads it again. An error in a decision affects only its own request.
 
-A shard belongs to one unbroken time of leadership. When that ends nobody knows what becomes of the records that are
-not committed: whoever waits, for them or inside the machine, is told NOT_COORDINATOR and asks the new coordinator.
+A shard belongs to one uninterrupted period of leadership. When that ends, the fate of uncommitted records is unknown:
+requests that wait for them, or inside the machine, get NOT_COORDINATOR and go to the new coordinator.
 
-Followers may hold the high watermark back. Nobody waits for them for ever: after a while clients are told that it is
-not known what became of their requests (REQUEST_TIMED_OUT); the records stay, and count when they are committed.
+Followers may hold the high watermark back. After a time-out clients get REQUEST_TIMED_OUT, because the outcome is not
+known; the records stay, and count when they are committed.
 """
 
 from __future__ import annotations
@@ -25,102 +26,103 @@ from collections.abc import Callable, Iterator
 from typing import Final, Generic, TypeVar
 
 from ottla.base.errors import Error, KafkaError
-from ottla.base.tasks import tell
-from ottla.coordination.machine import RECORD_BYTES_MORE, Decision, Machine, Record, Stamp
+from ottla.base.tasks import notify_safely
+from ottla.coordination.machine import RECORD_OVERHEAD_BYTES_MAX, Decision, Machine, Record, TransactionalProducer
 from ottla.protocol.batches import HEADER_BYTES, build_plain_batch
 from ottla.replication.partition import Partition
-from ottla.replication.waiting import WaitingProduce
+from ottla.replication.waiting_requests import WaitingProduce
 
 logger = logging.getLogger(__name__)
 
-FOREVER_MS: Final = 10**15
+NO_TIMEOUT_MS: Final = 10**15
 BATCH_BYTES_MAX: Final = 256 << 10
 
 M = TypeVar("M", bound=Machine)
-Refuse = Callable[[object, Error], object]
+MakeErrorResponse = Callable[[object, Error], object]
 """Makes of a response the same response with an error in it."""
 
 
-class Shard(Generic[M]):
-    """A loaded partition. When leadership is lost or a write fails half-way, it is thrown away as a whole."""
+class CoordinatorContext(Generic[M]):
+    """A loaded partition. It is discarded as a whole when leadership is lost or a write fails half-way."""
 
     def __init__(
         self,
         partition: Partition,
         machine: M,
-        refuse: Refuse,
+        refuse: MakeErrorResponse,
         now_ms: Callable[[], int],
-        on_settled: Callable[[Shard[M]], None],
+        on_machine_changed: Callable[[CoordinatorContext[M]], None],
         codec: int = 0,
-        wait_ms_max: int = FOREVER_MS,
+        wait_ms_max: int = NO_TIMEOUT_MS,
     ) -> None:
         self._wait_ms_max = wait_ms_max
         self.partition = partition
         self.machine = machine
-        self._refuse = refuse
+        self._make_error_response = refuse
         self._now_ms = now_ms
-        self._on_settled = on_settled
+        self._on_machine_changed = on_machine_changed
         self._codec = codec
-        self._leading_since = partition.leading_since
-        self._is_sound = True  # the machine is what the log says
-        self._waiting: deque[tuple[int, int, Decision]] = deque()  # last offset, since when
-        self._is_releasing = False
-        self._gathered: list[Decision] = []  # to be appended together
-        self._gathered_bytes = 0
+        self._leading_since = partition.leader_since_epoch
+        self._matches_log = True  # false if the machine does not match the log
+        self._waiting: deque[tuple[int, int, Decision]] = deque()  # last offset, time of the append
+        self._is_completing = False
+        self._batched: list[Decision] = []  # appended together by flush()
+        self._batched_bytes = 0
 
     @property
-    def is_ours(self) -> bool:
-        """Still the leader, and without a break since the machine was loaded: nobody else has written to the log."""
+    def is_current_leader(self) -> bool:
+        """Whether this broker has led without a break since the load, so that no other broker has written to the
+        log."""
         partition = self.partition
-        return self._is_sound and partition.is_leader and partition.leading_since == self._leading_since
+        return self._matches_log and partition.is_leader and partition.leader_since_epoch == self._leading_since
 
-    def run(self, decision: Decision) -> None:
-        """Make a decision of the machine happen."""
-        if self._gathered:
-            tell(self.flush)
+    def execute(self, decision: Decision) -> None:
+        """Append a decision's records, apply them, and answer when they are committed."""
+        if self._batched:
+            notify_safely(self.flush)
         if decision.records:
-            self._write([decision], decision.records, decision.stamp)
+            self._write([decision], decision.records, decision.producer)
         elif decision.is_read and self._waiting:
             self._waiting.append((self._waiting[-1][0], self._now_ms(), decision))
         else:
-            self._deliver(decision)
+            self._complete(decision)
 
     @property
     def batch_bytes_max(self) -> int:
-        """How large the records that are written together may be."""
+        """The maximum size of records that are written together."""
         return min(self.partition.log.settings.max_message_bytes - HEADER_BYTES, BATCH_BYTES_MAX)
 
     @property
-    def has_gathered(self) -> bool:
-        return bool(self._gathered)
+    def has_batched(self) -> bool:
+        return bool(self._batched)
 
-    def gather(self, decision: Decision) -> None:
-        """Make it happen with the next flush(). It has records, and nothing but them: no event, no transaction."""
+    def add_to_batch(self, decision: Decision) -> None:
+        """Run a decision with the next flush(). It must have records, and neither an event nor a transaction."""
         assert decision.records, f"{decision} writes nothing"
-        assert decision.stamp is None, f"{decision} is part of a transaction"
+        assert decision.producer is None, f"{decision} is part of a transaction"
         assert decision.event is None, f"{decision} is not all"
         size_bytes = 0
         for key, value in decision.records:
-            size_bytes += len(key) + (len(value) if value is not None else 0) + RECORD_BYTES_MORE
-        if self._gathered and self._gathered_bytes + size_bytes > self.batch_bytes_max:
-            tell(self.flush)
-        self._gathered.append(decision)
-        self._gathered_bytes += size_bytes
+            size_bytes += len(key) + (len(value) if value is not None else 0) + RECORD_OVERHEAD_BYTES_MAX
+        if self._batched and self._batched_bytes + size_bytes > self.batch_bytes_max:
+            notify_safely(self.flush)
+        self._batched.append(decision)
+        self._batched_bytes += size_bytes
 
     def flush(self) -> None:
-        """Make happen what was gathered."""
-        gathered, self._gathered, self._gathered_bytes = self._gathered, [], 0
+        """Write the gathered decisions."""
+        gathered, self._batched, self._batched_bytes = self._batched, [], 0
         if gathered:
             self._write(gathered, [record for decision in gathered for record in decision.records], None)
 
-    def _write(self, decisions: list[Decision], records: list[Record], stamp: Stamp | None) -> None:
+    def _write(self, decisions: list[Decision], records: list[Record], stamp: TransactionalProducer | None) -> None:
         """Append the records of these decisions, all or none, and apply them."""
         try:
             last_offset = self._append(records, stamp)
         except KafkaError as error:
             logger.info("%s could not be written to: %s", self.partition.name, error.error.name)
             for decision in decisions:
-                self._settle_refused(decision, error.error)
+                self._fail_write(decision, error.error)
             return
         now_ms = self._now_ms()
         offset = last_offset - len(records)
@@ -129,22 +131,23 @@ class Shard(Generic[M]):
             offset += len(decision.records)
             self._waiting.append((offset, now_ms, decision))
         self._apply(decisions, goes_on)
-        self._release()
+        self._complete_committed()
 
-    def _apply(self, decisions: list[Decision], goes_on: bool) -> None:
-        """Whatever goes wrong here, the log has them: then the machine is not what the log says."""
+    def _apply(self, decisions: list[Decision], is_in_order: bool) -> None:
+        """The records are in the log already, so after an error the machine does not match the log."""
         try:
-            assert goes_on, f"{self} goes back to offsets that others wait for"
+            assert is_in_order, f"{self} appended below an offset that is waited for"
             for decision in decisions:
                 for key, value in decision.records:
-                    self.machine.apply(key, value, decision.stamp)
+                    self.machine.replay(key, value, decision.producer)
         except Exception:
-            self._is_sound = False
-            self.abandon()
+            self._matches_log = False
+            self.unload()
             raise
 
-    def _append(self, records: list[Record], stamp: Stamp | None) -> int:
-        if not self.is_ours:  # also if we lead again: the log has changed, this machine has not
+    def _append(self, records: list[Record], stamp: TransactionalProducer | None) -> int:
+        # also after leadership was lost and won again: the log has changed, this machine has not
+        if not self.is_current_leader:
             raise KafkaError(Error.NOT_LEADER_OR_FOLLOWER)
         now_ms = self._now_ms()
         batch = build_plain_batch(
@@ -155,96 +158,98 @@ class Shard(Generic[M]):
             producer_epoch=stamp.producer_epoch if stamp is not None else -1,
             is_transactional=stamp is not None,
         )
-        last_offset = self.partition.append_own(batch, now_ms)
+        last_offset = self.partition.append_as_coordinator(batch, now_ms)
         if not self.partition.is_replicated(last_offset):
-            self.partition.wait_for_replication(last_offset, WaitingProduce(1, self._release))
+            self.partition.wait_for_replication(last_offset, WaitingProduce(1, self._complete_committed))
         return last_offset
 
-    def _release(self) -> None:
-        """Answer what is committed by now; an answer may lead to new decisions, so this is no recursion."""
-        if self._is_releasing:
+    def _complete_committed(self) -> None:
+        """Answer the committed decisions. An answer may lead to new decisions, so nested calls return at once."""
+        if self._is_completing:
             return
-        if not self.is_ours:  # what the high watermark passes now may be somebody else's
-            self.abandon()
+        if not self.is_current_leader:  # the records below the high watermark may be another leader's
+            self.unload()
             return
-        self._is_releasing = True
+        self._is_completing = True
         try:
             while self._waiting and self.partition.is_replicated(self._waiting[0][0]):
-                self._deliver(self._waiting.popleft()[2])
+                self._complete(self._waiting.popleft()[2])
         finally:
-            self._is_releasing = False
+            self._is_completing = False
 
-    def _deliver(self, decision: Decision) -> None:
+    def _complete(self, decision: Decision) -> None:
         for to, response in decision.replies:
-            tell(to, response)
+            notify_safely(to, response)
         if decision.event is not None:
-            self._settle(decision, Error.NONE)
+            self._notify_machine(decision, Error.NONE)
 
-    def _settle_refused(self, decision: Decision, error: Error) -> None:
-        """Nothing was written: whoever waits is told so."""
+    def _fail_write(self, decision: Decision, error: Error) -> None:
+        """Nothing was written: answer the decision's requests, and those inside the machine, with the same error."""
         for reply in decision.replies:
-            tell(reply.to, self._refuse(reply.response, error))
-        self._settle(decision, error)
+            notify_safely(reply.to, self._make_error_response(reply.response, error))
+        answered = self._make_error_response(error, error)
+        self._notify_machine(decision, answered if isinstance(answered, Error) else error)
 
-    def _settle(self, decision: Decision, error: Error) -> None:
+    def _notify_machine(self, decision: Decision, error: Error) -> None:
         if decision.event is not None:
-            for following in self.machine.settle(decision.event, error, self._now_ms()):
-                self.run(following)
-            self._on_settled(self)
+            for following in self.machine.on_write_completed(decision.event, error, self._now_ms()):
+                self.execute(following)
+            self._on_machine_changed(self)
 
     def next_wakeup_ms(self) -> int | None:
-        """When tick() has something to do, if nothing else happens."""
+        """The time of the next tick() if no other event comes first, or None."""
         wakeup_ms = self.machine.next_wakeup_ms()
         if self._waiting:
-            overdue_ms = self._oldest_wait_ms() + self._wait_ms_max
+            overdue_ms = self._oldest_append_ms() + self._wait_ms_max
             return overdue_ms if wakeup_ms is None else min(wakeup_ms, overdue_ms)
         return wakeup_ms
 
-    def _oldest_wait_ms(self) -> int:
-        """Since when the first waits who has not been answered."""
+    def _oldest_append_ms(self) -> int:
+        """The append time of the oldest decision that is not answered."""
         for _, since_ms, decision in self._waiting:
             if decision.replies:
                 return since_ms
-        return FOREVER_MS
+        return NO_TIMEOUT_MS
 
-    def _answer_overdue(self) -> None:
+    def _time_out_replies(self) -> None:
         overdue_ms = self._now_ms() - self._wait_ms_max
         for _, since_ms, decision in list(self._waiting):
             if since_ms > overdue_ms:
                 break
             replies, decision.replies = decision.replies, []
             for reply in replies:
-                tell(reply.to, self._refuse(reply.response, Error.REQUEST_TIMED_OUT))
+                notify_safely(reply.to, self._make_error_response(reply.response, Error.REQUEST_TIMED_OUT))
 
     @property
-    def must_pause(self) -> bool:
-        """Whether nothing can be written anyway, because too few replicas are in sync."""
-        return self.partition.has_too_few_in_sync
+    def is_under_min_isr(self) -> bool:
+        """Whether writes are refused, because too few replicas are in sync."""
+        return self.partition.is_under_min_isr
 
     def tick(self) -> None:
-        """What is due stays due while it could not be written down: a session that ends now must not be forgotten."""
-        self._answer_overdue()
-        if self.must_pause:
+        """Run due work, but not while writes are refused: an expiry that cannot be written would be lost."""
+        self._time_out_replies()
+        if self.is_under_min_isr:
             return
         for decision in self.machine.tick(self._now_ms()):
-            self.run(decision)
+            self.execute(decision)
 
     def sweep(self) -> Iterator[Decision] | None:
-        """What is due and may take long: decisions to be run when there is time."""
-        return None if self.must_pause else self.machine.sweep(self._now_ms(), self.batch_bytes_max)
+        """Due work that may take long: decisions to be run when there is time."""
+        return None if self.is_under_min_isr else self.machine.sweep(self._now_ms(), self.batch_bytes_max)
 
-    def abandon(self) -> None:
-        """Leadership is lost: everybody asks the new coordinator."""
-        abandoned = [decision for _, _, decision in self._waiting] + self._gathered
-        self._waiting, self._gathered, self._gathered_bytes = deque(), [], 0
+    def unload(self) -> None:
+        """Leadership is lost: waiting requests get NOT_COORDINATOR and go to the new coordinator."""
+        abandoned = [decision for _, _, decision in self._waiting] + self._batched
+        self._waiting, self._batched, self._batched_bytes = deque(), [], 0
         for decision in abandoned:
             for reply in decision.replies:
-                tell(reply.to, self._refuse(reply.response, Error.NOT_COORDINATOR))
-        for reply in self.machine.resign():
-            tell(reply.to, reply.response)
+                notify_safely(reply.to, self._make_error_response(reply.response, Error.NOT_COORDINATOR))
+        for reply in self.machine.on_unloaded():
+            notify_safely(reply.to, reply.response)
 
     def __repr__(self) -> str:
         return (
-            f"<Shard {self.partition.name} since epoch {self._leading_since}, {len(self._waiting)} waiting, "
+            f"<CoordinatorContext {self.partition.name} since epoch {self._leading_since}, "
+            f"{len(self._waiting)} waiting, "
             f"{self.machine!r}>"
         )

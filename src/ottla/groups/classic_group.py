@@ -1,10 +1,10 @@
-"""One group of the classic protocol: who is in it, in which state it is, which assignment they share.
+"""One group of the classic protocol: its members, state and assignment, and the responses to its members.
 
-Pure bookkeeping without time or replies; classic.py decides what happens when. The states and where they lead:
+Pure state without time or I/O; classic_rebalance.py decides when it changes. The states and their transitions:
 
     EMPTY ──join──► PREPARING_REBALANCE ──all joined──► COMPLETING_REBALANCE ──leader's assignment──► STABLE
       ▲                 ▲        │                              │                                      │
-      └─nobody joined───┼────────┘                              │ join, leave, failure                 │
+      └─no member joined┼────────┘                              │ join, leave, failure                 │
                         └───────────────────────────────────────┴──────────────────────────────────────┘
 """
 
@@ -12,13 +12,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from ottla.base.errors import Error
 from ottla.coordination.machine import ReplyTo
-from ottla.protocol.messages.groups import JoinGroupRequestProtocol, JoinGroupResponseMember
+from ottla.groups.group_memory import protocols_bytes
+from ottla.protocol.codec import ProtocolError
+from ottla.protocol.messages.consumer_groups import CONSUMER, Subscription, read_versioned
+from ottla.protocol.messages.groups import (
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+    SyncGroupResponse,
+)
+
+NO_GENERATION = -1
 
 
-class State(Enum):
+class ClassicGroupState(Enum):
     """The value is the name that Kafka's tools show."""
 
     EMPTY = "Empty"
@@ -27,24 +41,24 @@ class State(Enum):
     STABLE = "Stable"
 
 
-LEADS_TO = {
-    State.EMPTY: {State.PREPARING_REBALANCE},
-    State.PREPARING_REBALANCE: {State.COMPLETING_REBALANCE, State.EMPTY},
-    State.COMPLETING_REBALANCE: {State.STABLE, State.PREPARING_REBALANCE},
-    State.STABLE: {State.PREPARING_REBALANCE},
+VALID_TRANSITIONS = {
+    ClassicGroupState.EMPTY: {ClassicGroupState.PREPARING_REBALANCE},
+    ClassicGroupState.PREPARING_REBALANCE: {ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.EMPTY},
+    ClassicGroupState.COMPLETING_REBALANCE: {ClassicGroupState.STABLE, ClassicGroupState.PREPARING_REBALANCE},
+    ClassicGroupState.STABLE: {ClassicGroupState.PREPARING_REBALANCE},
 }
-CAN_REBALANCE = {State.EMPTY, State.COMPLETING_REBALANCE, State.STABLE}
+CAN_REBALANCE = {ClassicGroupState.EMPTY, ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE}
 
 
-class Timer(NamedTuple):
-    """What runs out: "session" and "announced" of a member, "join" and "sync" of a group."""
+class ClassicGroupTimer(NamedTuple):
+    """The key of a deadline. Kinds are "session" and "announced" for a member, "join" and "sync" for a group."""
 
     kind: str
     group_id: str
     member_id: str = ""
 
 
-class Member:
+class ClassicGroupMember:
     """One consumer (or worker) of a group."""
 
     def __init__(
@@ -65,90 +79,94 @@ class Member:
         self.session_timeout_ms = session_timeout_ms
         self.protocols = protocols
         self.assignment = b""
-        self.is_new = False  # its first join is not answered yet: it does not know its id and cannot heartbeat
+        self.is_new = False  # its first join is not answered: it does not know its id and cannot send heartbeats
         self.join_reply: ReplyTo = None
         self.sync_reply: ReplyTo = None
-        self.session: Timer | None = None  # kept, because every heartbeat and every commit needs it
+        self.counted_bytes = 0  # its current share of the memory count
+        self.session_timer: ClassicGroupTimer | None = None  # kept, because every heartbeat and every commit needs it
 
     @property
-    def is_waiting(self) -> bool:
-        """Its request is with us: no heartbeat is expected meanwhile."""
+    def is_awaiting_response(self) -> bool:
+        """Whether a join or sync is pending: the member sends no heartbeats until it is answered."""
         return self.join_reply is not None or self.sync_reply is not None
 
-    def metadata_of(self, protocol: str) -> bytes:
+    def metadata_bytes(self) -> int:
+        return protocols_bytes(self.protocols) + len(self.assignment)
+
+    def protocol_metadata(self, protocol: str) -> bytes:
         return next((known.metadata for known in self.protocols if known.name == protocol), b"")
 
-    def has_same(self, protocols: list[JoinGroupRequestProtocol]) -> bool:
+    def matches(self, protocols: list[JoinGroupRequestProtocol]) -> bool:
         return self.protocols == protocols
 
     def __repr__(self) -> str:
         waits = "joining" if self.join_reply is not None else "syncing" if self.sync_reply is not None else "idle"
-        return f"<Member {self.member_id} {waits}>"
+        return f"<ClassicGroupMember {self.member_id} {waits}>"
 
 
 class ClassicGroup:
-    """The members of a group and what they agreed on."""
+    """The members of a group, their protocol, leader and generation."""
 
     def __init__(self, group_id: str, now_ms: int) -> None:
         self.group_id = group_id
-        self.state = State.EMPTY
-        self.came_from = State.EMPTY
-        self.state_since_ms = now_ms
+        self.state = ClassicGroupState.EMPTY
+        self.previous_state = ClassicGroupState.EMPTY
+        self.state_timestamp_ms = now_ms
         self.generation = 0
         self.protocol_type: str | None = None
-        self.protocol: str | None = None
+        self.protocol_name: str | None = None
         self.leader_id: str | None = None
-        self.members: dict[str, Member] = {}
-        self.member_of_instance: dict[str, str] = {}  # static members: group.instance.id -> member id
-        self.announced: set[str] = set()  # ids that were given out and not yet used to join (KIP-394)
-        self.unsynced: set[str] = set()  # members of this generation that have not asked for their assignment
-        self.has_new_member = False  # somebody came during the initial delay: wait a little for the next one
-        self.delay_left_ms = 0
+        self.members: dict[str, ClassicGroupMember] = {}
+        self.static_members: dict[str, str] = {}  # static members: group.instance.id -> member id
+        self.pending_join_members: set[str] = set()  # member ids that were assigned but not used to join yet (KIP-394)
+        self.pending_sync_members: set[str] = set()  # members of this generation that have not sent SyncGroup
+        self.has_new_member = False  # a member joined during the initial delay, which is then extended
+        self.remaining_delay_ms = 0
 
     # ---- members
 
-    def add(self, member: Member) -> None:
+    def add(self, member: ClassicGroupMember) -> None:
         assert member.member_id not in self.members, f"{member} is in {self} already"
         if self.leader_id is None:
             self.leader_id = member.member_id
         self.members[member.member_id] = member
-        self.announced.discard(member.member_id)
+        self.pending_join_members.discard(member.member_id)
         if member.instance_id is not None:
-            self.member_of_instance[member.instance_id] = member.member_id
+            self.static_members[member.instance_id] = member.member_id
 
-    def remove(self, member_id: str) -> Member | None:
+    def remove(self, member_id: str) -> ClassicGroupMember | None:
         member = self.members.pop(member_id, None)
         if member is not None and member.instance_id is not None:
-            self.member_of_instance.pop(member.instance_id, None)
-        self.announced.discard(member_id)
-        self.unsynced.discard(member_id)
+            self.static_members.pop(member.instance_id, None)
+        self.pending_join_members.discard(member_id)
+        self.pending_sync_members.discard(member_id)
         if self.leader_id == member_id:
             self.leader_id = next(iter(self.members), None)
         return member
 
-    def rename_static(self, instance_id: str, member_id: str) -> Member:
-        """A static member came back under a new id and takes over what its old self had."""
+    def replace_static_member(self, instance_id: str, member_id: str) -> ClassicGroupMember:
+        """A static member rejoined with a new member id and takes over the state of the old one."""
         assert member_id not in self.members, f"{member_id} is in {self} already"
-        old_id = self.member_of_instance[instance_id]
+        old_id = self.static_members[instance_id]
         member = self.members.pop(old_id)
-        member.member_id, member.session = member_id, None
+        member.member_id, member.session_timer = member_id, None
         self.members[member_id] = member
-        self.member_of_instance[instance_id] = member_id
-        self.unsynced.discard(old_id)
+        self.static_members[instance_id] = member_id
+        self.pending_sync_members.discard(old_id)
         if self.leader_id == old_id:
             self.leader_id = member_id
         return member
 
     @property
     def has_all_joined(self) -> bool:
-        return not self.announced and all(member.join_reply is not None for member in self.members.values())
+        return not self.pending_join_members and all(member.join_reply is not None for member in self.members.values())
 
     @property
-    def joining_count(self) -> int:
+    def awaiting_join_count(self) -> int:
         return sum(member.join_reply is not None for member in self.members.values())
 
-    def elect_joined_leader(self) -> bool:
-        """The leader must be one who has joined; False when nobody has."""
+    def elect_new_joined_leader(self) -> bool:
+        """Make a member that has joined the leader; returns False if no member has joined."""
         leader = self.members.get(self.leader_id or "")
         if leader is not None and leader.join_reply is not None:
             return True
@@ -160,60 +178,135 @@ class ClassicGroup:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """Everybody gets the time that the slowest asked for."""
+        """The longest time-out of all members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     # ---- protocols
 
-    def supports(self, protocol_type: str, protocols: list[JoinGroupRequestProtocol]) -> bool:
-        """Whether somebody with these protocols can become a member."""
+    def supports_protocols(self, protocol_type: str, protocols: list[JoinGroupRequestProtocol]) -> bool:
+        """Whether a member with these protocols can join the group."""
         if not self.members:
             return bool(protocol_type) and bool(protocols)
-        return protocol_type == self.protocol_type and bool(self._common() & {each.name for each in protocols})
+        return protocol_type == self.protocol_type and bool(
+            self._candidate_protocols() & {each.name for each in protocols}
+        )
 
-    def elect_protocol(self) -> str:
-        """Everybody votes for the first in its list that all can do; the most votes win."""
-        common = self._common()
+    def subscribed_topics(self) -> set[str] | None:
+        """The topics that the members read; None if the members are not consumers or their metadata is unreadable."""
+        if self.protocol_type != CONSUMER or self.protocol_name is None:
+            return None
+        topics: set[str] = set()
+        for member in self.members.values():
+            try:
+                topics.update(read_versioned(Subscription, member.protocol_metadata(self.protocol_name)).topics)
+            except ProtocolError:
+                return None
+        return topics
+
+    def select_protocol(self) -> str:
+        """Each member votes for the first of its protocols that all members support; the most votes win."""
+        common = self._candidate_protocols()
         votes: dict[str, int] = {}
         for member in self.members.values():
             choice = next(each.name for each in member.protocols if each.name in common)
             votes[choice] = votes.get(choice, 0) + 1
         return max(votes, key=lambda name: votes[name])
 
-    def _common(self) -> set[str]:
+    def _candidate_protocols(self) -> set[str]:
         names: Iterator[set[str]] = ({each.name for each in member.protocols} for member in self.members.values())
         return set.intersection(*names) if self.members else set()
 
-    def joined_members(self) -> list[JoinGroupResponseMember]:
-        """What the leader is told about everybody."""
-        assert self.protocol is not None
+    def join_response_members(self) -> list[JoinGroupResponseMember]:
+        """The members with their metadata, for the leader's JoinGroup response."""
+        assert self.protocol_name is not None
         return [
             JoinGroupResponseMember(
                 member_id=member.member_id,
                 group_instance_id=member.instance_id,
-                metadata=member.metadata_of(self.protocol),
+                metadata=member.protocol_metadata(self.protocol_name),
             )
             for member in self.members.values()
         ]
 
     # ---- states
 
-    def move_to(self, state: State, now_ms: int) -> None:
-        assert state in LEADS_TO[self.state], f"{self} cannot become {state.value}"
-        self.came_from, self.state, self.state_since_ms = self.state, state, now_ms
+    def transition_to(self, state: ClassicGroupState, now_ms: int) -> None:
+        assert state in VALID_TRANSITIONS[self.state], f"{self} cannot become {state.value}"
+        self.previous_state, self.state, self.state_timestamp_ms = self.state, state, now_ms
 
-    def start_generation(self, now_ms: int) -> None:
-        """All who will come have come."""
+    def init_next_generation(self, now_ms: int) -> None:
+        """The join phase has ended: start the next generation with the present members."""
         assert (self.leader_id in self.members) == bool(self.members), f"{self} is led by {self.leader_id}"
         self.generation += 1
         if self.members:
-            self.protocol = self.elect_protocol()
-            self.move_to(State.COMPLETING_REBALANCE, now_ms)
+            self.protocol_name = self.select_protocol()
+            self.transition_to(ClassicGroupState.COMPLETING_REBALANCE, now_ms)
         else:
-            self.protocol = None
-            self.move_to(State.EMPTY, now_ms)
-        self.unsynced.clear()
+            self.protocol_name = None
+            self.transition_to(ClassicGroupState.EMPTY, now_ms)
+        self.pending_sync_members.clear()
 
     def __repr__(self) -> str:
         size = len(self.members)
         return f"<ClassicGroup {self.group_id} {self.state.value} generation {self.generation}, {size} members>"
+
+
+# ---- requests and responses
+NONE: Final = Error.NONE  # a module constant, because the attribute lookup of an enumeration is slow
+
+
+class RequestClient(NamedTuple):
+    """The client of a request."""
+
+    client_id: str
+    host: str
+    requires_known_member_id: bool = (
+        True  # since JoinGroup v4: a new member gets its id first, then joins with it (KIP-394)
+    )
+    supports_skipping_assignment: bool = True  # since JoinGroup v9 (KIP-814)
+
+
+def validate_member(group: ClassicGroup, member_id: str, instance_id: str | None) -> Error:
+    """UNKNOWN_MEMBER_ID for other clients; FENCED_INSTANCE_ID if another member has the instance id now."""
+    if instance_id is not None:
+        known = group.static_members.get(instance_id)
+        if known is None:
+            return Error.UNKNOWN_MEMBER_ID
+        return NONE if known == member_id else Error.FENCED_INSTANCE_ID
+    return NONE if member_id in group.members else Error.UNKNOWN_MEMBER_ID
+
+
+def join_response(group: ClassicGroup, member_id: str, *, with_members: bool) -> JoinGroupResponse:
+    return JoinGroupResponse(
+        generation_id=group.generation,
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol_name,
+        leader=group.leader_id or "",
+        member_id=member_id,
+        members=group.join_response_members() if with_members else [],
+    )
+
+
+def sync_response(group: ClassicGroup, member: ClassicGroupMember) -> SyncGroupResponse:
+    return SyncGroupResponse(
+        protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=member.assignment
+    )
+
+
+def leave_response(leavers: list[MemberIdentity], errors: list[Error]) -> LeaveGroupResponse:
+    return LeaveGroupResponse(
+        members=[
+            MemberResponse(member_id=each.member_id, group_instance_id=each.group_instance_id, error_code=error)
+            for each, error in zip(leavers, errors, strict=True)
+        ]
+    )
+
+
+def join_error_response(member_id: str, error: Error) -> JoinGroupResponse:
+    return JoinGroupResponse(
+        error_code=error, generation_id=NO_GENERATION, protocol_name=None, leader="", member_id=member_id
+    )
+
+
+def sync_error_response(error: Error) -> SyncGroupResponse:
+    return SyncGroupResponse(error_code=error, assignment=b"")

@@ -1,12 +1,12 @@
-"""The numbers that a broker's settings give to its groups."""
+"""The broker settings of groups."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 
-class ConsumerTimes(NamedTuple):
-    """What a group of the new protocol may have for itself."""
+class ConsumerGroupTimes(NamedTuple):
+    """Settings that a consumer group may override."""
 
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
@@ -23,8 +23,10 @@ class GroupSettings(NamedTuple):
     offset_metadata_bytes_max: int = 4_096
     offsets_retention_ms: int = 7 * 24 * 3_600_000
     offsets_check_interval_ms: int = 600_000
-    consumer_times: ConsumerTimes = ConsumerTimes()
+    consumer_times: ConsumerGroupTimes = ConsumerGroupTimes()
     consumer_size_max: int = 2**31 - 1
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
     migration_policy: str = "bidirectional"
-    new_member_join_timeout_ms: int = 300_000  # not a setting of Kafka either: how long a first join may wait
+    metadata_bytes_max: int = 128 << 20  # ottla's own: the limit of all groups of this broker together
+    regex_refresh_interval_ms: int = 600_000
+    new_member_join_timeout_ms: int = 300_000  # a constant in Kafka: the longest wait of a first join

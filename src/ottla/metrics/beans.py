@@ -1,7 +1,7 @@
-"""Numbers under Kafka's MBean names: what JMX shows of Apache Kafka, without a JVM.
+"""Metrics under Kafka's MBean names: what JMX shows of Apache Kafka, without a JVM.
 
-A bean is a name (`kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec`) and attributes. Beans are made when
-somebody asks for them, one after the other, so that whoever asks can let the event loop go on in between.
+A bean is a name (`kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec`) and attributes. Beans are generated one by
+one on request, so that the caller can yield to the event loop in between.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ PERCENTILES: Final = (
     ("999thPercentile", 0.999),
 )
 NAME_LENGTH_MAX: Final = 1000
-SUM: Final = "Sum"  # not an attribute in Kafka: Prometheus wants it
+SUM: Final = "Sum"  # not an attribute in Kafka, but Prometheus needs it
 
 
 class BadNameError(ValueError):
-    """A text that is no object name."""
+    """A text that is not an object name."""
 
 
 class ObjectName(NamedTuple):
-    """A domain and keys with values, in the order in which Kafka writes them."""
+    """A domain and key properties, in Kafka's order."""
 
     domain: str
     keys: tuple[tuple[str, str], ...]
@@ -45,7 +45,7 @@ class ObjectName(NamedTuple):
 
     @property
     def canonical(self) -> str:
-        """With sorted keys, as Jolokia names beans."""
+        """The name with sorted keys, as Jolokia shows it."""
         return f"{self.domain}:{self.canonical_keys}"
 
     def __str__(self) -> str:
@@ -60,12 +60,12 @@ class Bean(NamedTuple):
 
 
 class Source(NamedTuple):
-    """Beans of one domain and type. None among them means: a good moment to let others go on."""
+    """Beans of one domain and type. A None among them marks a point to yield to the event loop."""
 
     domain: str
     type: str
     beans: Callable[[], Iterator[Bean | None]]
-    is_large: bool = False  # one bean a partition: only shown to those who ask for it by name
+    is_large: bool = False  # one bean a partition: shown only if requested by name
 
 
 def named(domain: str, type_: str, name: str, **keys: str) -> ObjectName:
@@ -89,9 +89,9 @@ def meter_attributes(meter: Meter, count: int, now_s: float, unit: str) -> dict[
 
 
 def histogram_attributes(recent: RecentHistogram, count: int, divisor: float = 1.0, zeros: int = 0) -> dict[str, Value]:
-    """Percentiles of the last minutes and the rest since the start; `zeros` more values were nothing at all.
+    """Percentiles of the last minutes, and totals since the start; adds `zeros` values of zero.
 
-    `count` is how many there were: the histogram may have seen a sample of them only.
+    `count` is the true number of values, because the histogram may have only a sample of them.
     """
     histogram = recent.histogram
     bounds, counts = histogram.bounds, recent.counts()
@@ -118,16 +118,16 @@ def histogram_attributes(recent: RecentHistogram, count: int, divisor: float = 1
 
 
 class Pattern(NamedTuple):
-    """Which beans somebody asks for: wildcards in the domain and in values, `*` for any further keys."""
+    """A query for beans: wildcards in the domain and in values, `*` for any further keys."""
 
     domain: str
     keys: tuple[tuple[str, str], ...]
-    is_open: bool  # further keys are allowed
+    has_wildcard_keys: bool  # further keys are allowed
     text: str
 
     @property
     def is_exact(self) -> bool:
-        return not self.is_open and "*" not in self.text and "?" not in self.text
+        return not self.has_wildcard_keys and "*" not in self.text and "?" not in self.text
 
     def may_match(self, source: Source) -> bool:
         if not glob_matches(self.domain, source.domain):
@@ -136,7 +136,7 @@ class Pattern(NamedTuple):
         return type_ is None or glob_matches(type_, source.type)
 
     def matches(self, name: ObjectName) -> bool:
-        if not self.is_open and len(name.keys) != len(self.keys):
+        if not self.has_wildcard_keys and len(name.keys) != len(self.keys):
             return False
         values = dict(name.keys)
         return all(
@@ -166,7 +166,7 @@ def parse_pattern(text: str) -> Pattern:
 
 
 def find(sources: Iterable[Source], pattern: Pattern) -> Iterator[Bean | None]:
-    """The beans that match, with None in between where others may go on."""
+    """The beans that match, with None at points to yield to the event loop."""
     for source in sources:
         if pattern.may_match(source):
             for bean in source.beans():
@@ -174,7 +174,7 @@ def find(sources: Iterable[Source], pattern: Pattern) -> Iterator[Bean | None]:
 
 
 def quoted(text: str) -> str:
-    """A value that may hold anything, as Java's ObjectName.quote writes it."""
+    """A quoted value, as Java's ObjectName.quote writes it."""
     return '"' + re.sub(r'(["\\*?])', r"\\\1", text).replace("\n", "\\n") + '"'
 
 
@@ -185,7 +185,7 @@ def unquoted(text: str) -> str:
 
 
 def _split_keys(text: str) -> list[str]:
-    """At the commas outside quotes."""
+    """Split at the commas outside of quotes."""
     items, start, is_quoted, place = [], 0, False, 0
     while place < len(text):
         if text[place] == '"':
@@ -200,7 +200,7 @@ def _split_keys(text: str) -> list[str]:
 
 
 def glob_matches(pattern: str, text: str) -> bool:
-    """Whether a text fits a pattern with * and ?. Never slower than the product of their lengths."""
+    """Whether a text matches a pattern with * and ?. The time is at most the product of their lengths."""
     at, place, star, mark = 0, 0, -1, 0
     while place < len(text):
         if at < len(pattern) and pattern[at] == "*":

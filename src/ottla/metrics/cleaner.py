@@ -1,4 +1,4 @@
-"""What compaction has done, as plain numbers."""
+"""Counters of compaction."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ottla.base.names import TopicPartition
 
 
 class CleanerCounters:
-    """Written by the cleaner, read by whoever shows metrics."""
+    """Updated by the cleaner, read by the metrics."""
 
     def __init__(self) -> None:
         self.runs = 0
@@ -17,17 +17,17 @@ class CleanerCounters:
         self.records_read = 0
         self.records_kept = 0
         self.seconds = 0.0
-        self.last_recopy = 0.0  # of the last run: bytes written for each byte read
+        self.last_recopy = 0.0  # of the last run: bytes written per byte read
         self.last_seconds = 0.0
-        self.dirtiest = 0.0  # of the logs that were looked at last: the share that is not clean
-        self.looked_ms = 0  # when; 0: never
-        self.uncleanable: Collection[TopicPartition] = ()  # logs that are not tried any more
+        self.max_dirty_ratio = 0.0  # the highest share of uncompacted bytes at the last check
+        self.checked_ms = 0  # time of the last check; 0: never
+        self.uncleanable: Collection[TopicPartition] = ()  # logs that are skipped after an error
 
-    def note_look(self, dirtiest: float, now_ms: int) -> None:
-        self.dirtiest = dirtiest
-        self.looked_ms = now_ms
+    def record_check(self, dirtiest: float, now_ms: int) -> None:
+        self.max_dirty_ratio = dirtiest
+        self.checked_ms = now_ms
 
-    def note_run(
+    def record_run(
         self, *, bytes_read: int, bytes_written: int, records_read: int, records_kept: int, seconds: float
     ) -> None:
         self.runs += 1

@@ -1,7 +1,7 @@
 """A histogram with fixed buckets: one search and two additions a value. Compiled with mypyc where possible.
 
-Buckets grow by the square root of two, so that a percentile that is read from them is wrong by a fifth at most. What a
-reader wants to know (percentiles, mean) is worked out when somebody asks, never when a value comes.
+Buckets grow by the square root of two, so that the error of a percentile is a fifth at most. Percentiles and means are
+computed when they are read, never when a value is added.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ SIZES: Final = [int(16 * 2 ** (step / 2)) for step in range(48)]  # 16 bytes to 
 
 
 class Histogram:
-    """How many values fell into which bucket."""
+    """Counts of values by bucket."""
 
     def __init__(self, bounds: list[int]) -> None:
         self.bounds = bounds  # bucket i holds values below bounds[i]; one more bucket holds the rest
@@ -24,7 +24,7 @@ class Histogram:
         self.largest = 0
 
     def add(self, value: int, weight: int = 1) -> None:
-        """One value, or one that stands for several like it."""
+        """Add one value, or one that represents several."""
         bounds = self.bounds
         low = 0
         high = len(bounds)
@@ -46,7 +46,7 @@ class Histogram:
 
 
 def quantile(bounds: list[int], counts: list[int], share: float) -> float:
-    """The value below which this share of the values lies, as far as the buckets tell; 0 when there are none."""
+    """The value below which this share of the values lies, within the precision of the buckets; 0 without values."""
     total = sum(counts)
     if total == 0:
         return 0.0
@@ -62,7 +62,7 @@ def quantile(bounds: list[int], counts: list[int], share: float) -> float:
 
 
 def deviation(bounds: list[int], counts: list[int]) -> float:
-    """The standard deviation, every value taken for the middle of its bucket."""
+    """The standard deviation, with every value at the middle of its bucket."""
     total = sum(counts)
     if total < 2:
         return 0.0

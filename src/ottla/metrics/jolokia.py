@@ -1,7 +1,7 @@
-"""Beans as Jolokia answers them: JSON over HTTP, in the form that Telegraf, pyjolokia, hawtio and others read.
+"""Beans in Jolokia's protocol: JSON over HTTP, as Telegraf, pyjolokia, hawtio and others read it.
 
-Answers are written piece by piece, bean by bean: an empty piece is a good moment to let others go on. Only reading is
-possible: `write` and `exec` are refused, and nothing here changes anything.
+Responses are generated in pieces, bean by bean: an empty piece marks a point to yield to the event loop. Access is
+read-only: `write` and `exec` are refused.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _JAVA_TYPES: Final = {int: "long", float: "double", str: "java.lang.String", boo
 
 
 class Request(NamedTuple):
-    """One question; a bulk request holds several."""
+    """One request; a bulk request holds several."""
 
     type: str
     mbean: str = ""
@@ -35,13 +35,13 @@ class Request(NamedTuple):
     path: str | None = None
 
     def echo(self) -> dict[str, Any]:
-        """As it stands in the answer."""
+        """The request as the response repeats it."""
         fields = {"mbean": self.mbean, "attribute": self.attribute, "path": self.path, "type": self.type}
         return {key: value for key, value in fields.items() if value}
 
 
 class JolokiaError(Exception):
-    """Why a question has no answer: Jolokia's status and Java's class of error."""
+    """An error response: Jolokia's status and the Java class of the error."""
 
     def __init__(self, status: int, kind: str, message: str) -> None:
         super().__init__(message)
@@ -50,7 +50,7 @@ class JolokiaError(Exception):
 
 
 class BadRequestError(ValueError):
-    """A body that holds no question."""
+    """A body without a valid request."""
 
 
 def parse_get(path: str) -> Request:
@@ -69,7 +69,7 @@ def parse_get(path: str) -> Request:
 
 
 def parse_post(body: bytes) -> list[Request] | Request:
-    """One question, or a list of them. Raises BadRequestError."""
+    """One request, or a list of them. Raises BadRequestError."""
     try:
         fields = json.loads(body, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as problem:
@@ -82,7 +82,7 @@ def parse_post(body: bytes) -> list[Request] | Request:
 
 
 def answer(requests: list[Request] | Request, sources: Sequence[Source], now_s: float) -> Iterator[str]:
-    """The JSON text of the answer, in pieces."""
+    """The JSON text of the response, in pieces."""
     if isinstance(requests, Request):
         yield from _answer_one(requests, sources, now_s)
         return
@@ -97,7 +97,7 @@ def _answer_one(request: Request, sources: Sequence[Source], now_s: float) -> It
     start = f'{{"request":{json.dumps(request.echo())},"timestamp":{int(now_s)},'
     try:
         value = _value(request, sources)
-        first = next(value)  # a failure shows before anything is written
+        first = next(value)  # raises before anything is written
         while not first:
             yield ""
             first = next(value)
@@ -152,16 +152,16 @@ def _read_many(request: Request, pattern: Pattern, sources: Sequence[Source]) ->
 
 
 def _selected_of_many(bean: Bean, request: Request) -> dict[str, Any] | None:
-    """Beans without the attribute that is asked for are left out, as Jolokia does."""
+    """Leaves out beans without the requested attribute, as Jolokia does."""
     wanted = [request.attribute] if isinstance(request.attribute, str) else request.attribute
-    found = _shown(bean.attributes)
+    found = _json_attributes(bean.attributes)
     if wanted:
         found = {name: found[name] for name in wanted if name in found}
     return found or None
 
 
 def _selected(bean: Bean, request: Request) -> Any:
-    shown = _shown(bean.attributes)
+    shown = _json_attributes(bean.attributes)
     if request.attribute is None or request.attribute == []:
         return shown
     if isinstance(request.attribute, list):
@@ -176,8 +176,8 @@ def _selected(bean: Bean, request: Request) -> Any:
     return value
 
 
-def _shown(attributes: Mapping[str, Value]) -> dict[str, Any]:
-    """JSON knows no NaN."""
+def _json_attributes(attributes: Mapping[str, Value]) -> dict[str, Any]:
+    """Replaces NaN, which JSON does not have."""
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in attributes.items()
@@ -260,7 +260,7 @@ def _refuse_constant(text: str) -> Any:
 
 
 def _split_path(path: str) -> list[str]:
-    """At the slashes that no ! stands before."""
+    """Split at the slashes that are not escaped by !."""
     words = re.findall(r"((?:![!/\"]|[^/])+)", path)
     return [str(word) for word in words]
 

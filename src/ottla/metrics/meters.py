@@ -1,7 +1,7 @@
-"""Rates of numbers that only grow, as Kafka's meters show them. Pure: time and counts come in, rates go out.
+"""Rates of growing counters, as Kafka's meters show them. Pure: time and counts are arguments.
 
-A Meter is ticked every few seconds with the count so far and keeps moving averages over one, five and fifteen minutes,
-weighted as the load averages of Unix are. A WindowedRate is what Kafka's newer metrics use: the growth within the last
+A Meter is ticked every few seconds with the count so far, and keeps moving averages over one, five and fifteen minutes,
+weighted like the load averages of Unix. A WindowedRate is the rate of Kafka's newer metrics: the growth within the last
 `metrics.num.samples` windows of `metrics.sample.window.ms`.
 """
 
@@ -15,7 +15,7 @@ from typing import Final
 from ottla.metrics.histogram import Histogram
 
 TICK_SECONDS: Final = 5.0
-NEGLIGIBLE: Final = 1e-9  # a rate below this is nothing
+NEGLIGIBLE: Final = 1e-9  # lower rates are 0
 
 
 class Meter:
@@ -30,7 +30,7 @@ class Meter:
         self.one_minute = self.five_minutes = self.fifteen_minutes = 0.0
 
     def tick(self, count: int, elapsed_s: float) -> None:
-        """The count has reached this value; so much time has passed since the last tick."""
+        """The current count, and the time since the last tick."""
         grown = count - self.count
         self.count = count
         if grown == 0 and self.one_minute == self.five_minutes == self.fifteen_minutes == 0.0:
@@ -52,8 +52,8 @@ class Meter:
         return f"<Meter {self.count}, {self.one_minute:.1f}/s>"
 
 
-class MeterBook:
-    """The meters of many counts, made when a count is first seen and forgotten with it."""
+class MeterRegistry:
+    """The meters of many counters, created when a counter is first seen and removed with it."""
 
     def __init__(self, now_s: float) -> None:
         self._meters: dict[tuple[str, ...], Meter] = {}
@@ -61,7 +61,7 @@ class MeterBook:
         self._elapsed_s = TICK_SECONDS
 
     def begin(self, elapsed_s: float) -> None:
-        """A new tick: so much time has passed since the last one."""
+        """Begin a tick, with the time since the last one."""
         self._elapsed_s = elapsed_s
 
     def note(self, key: tuple[str, ...], count: int, now_s: float) -> None:
@@ -71,7 +71,7 @@ class MeterBook:
         meter.tick(count, self._elapsed_s)
 
     def get(self, key: tuple[str, ...]) -> Meter:
-        """Without rates as long as nobody has ticked it."""
+        """The meter of a key; without rates before its first tick."""
         return self._meters.get(key) or Meter(self._started_s)
 
     def forget(self, is_gone: Callable[[tuple[str, ...]], bool]) -> None:
@@ -82,20 +82,20 @@ class MeterBook:
         return len(self._meters)
 
     def __repr__(self) -> str:
-        return f"<MeterBook {len(self._meters)} meters>"
+        return f"<MeterRegistry {len(self._meters)} meters>"
 
 
 class WindowedRate:
-    """The growth of a count within the last windows, per second."""
+    """The growth of a counter per second, within the last windows."""
 
     def __init__(self, samples: int, window_s: float) -> None:
         self._samples = samples
         self._window_s = window_s
-        self._marks: deque[tuple[float, int]] = deque()  # when a window began, and the count at that moment
+        self._marks: deque[tuple[float, int]] = deque()  # start of a window, and the count at that time
 
     def tick(self, count: int, now_s: float) -> None:
         if not self._marks:
-            self._marks.append((now_s, 0))  # whatever is there has come since the last tick
+            self._marks.append((now_s, 0))  # the count is the growth since the last tick
         elif now_s - self._marks[-1][0] >= self._window_s:
             self._marks.append((now_s, count))
         while len(self._marks) > self._samples:
@@ -105,7 +105,7 @@ class WindowedRate:
         if not self._marks:
             return 0.0
         began_s, began = self._marks[0]
-        # As in Kafka: the windows before the present one count as whole, so that a first value is no huge rate.
+        # As in Kafka: the windows before the current one count in full, so that a first value is not a huge rate.
         elapsed = max(now_s - began_s, (self._samples - 1) * self._window_s)
         return (count - began) / elapsed if elapsed > 0 else 0.0
 
@@ -114,7 +114,7 @@ class WindowedRate:
 
 
 class RecentHistogram:
-    """The part of a histogram that came within the last five minutes, in steps of one minute."""
+    """The values of a histogram from the last five minutes, in steps of one minute."""
 
     STEP_S: Final = 60.0
     STEPS: Final = 5
@@ -134,7 +134,7 @@ class RecentHistogram:
         self._total = self.histogram.total
 
     def counts(self) -> list[int]:
-        """How many values of the last minutes fell into which bucket."""
+        """The counts of the last minutes by bucket."""
         if len(self._marks) < self.STEPS:
             return self.histogram.counts
         return [now - then for now, then in zip(self.histogram.counts, self._marks[0], strict=True)]

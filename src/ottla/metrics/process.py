@@ -1,4 +1,4 @@
-"""Facts about this process and machine, from /proc. Every reading takes some microseconds; none of them blocks."""
+"""Metrics of this process and machine, from /proc. Every reading takes some microseconds; none of them blocks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
 
 
 class CollectorTimes:
-    """How long the garbage collector has been at work, by generation."""
+    """The run time of the garbage collector, by generation."""
 
     def __init__(self) -> None:
         self.seconds = [0.0, 0.0, 0.0]
@@ -53,7 +53,7 @@ def virtual_bytes() -> int:
 
 
 def open_files() -> int:
-    return len(os.listdir("/proc/self/fd")) - 1  # without the one that lists them
+    return len(os.listdir("/proc/self/fd")) - 1  # without the one of the listing itself
 
 
 def open_files_max() -> int:
@@ -65,7 +65,7 @@ def thread_count() -> int:
 
 
 def disk_bytes() -> tuple[int, int]:
-    """Read from and written to disks by this process; zeros where the kernel does not tell."""
+    """Bytes this process read from and wrote to disks; zeros if the kernel does not report them."""
     try:
         fields = dict(line.split(": ") for line in _text("/proc/self/io").splitlines())
     except OSError:
@@ -74,19 +74,19 @@ def disk_bytes() -> tuple[int, int]:
 
 
 def memory_bytes() -> tuple[int, int]:
-    """Of the machine: all, and what is not used for anything."""
+    """The machine's total and free memory."""
     fields = dict(line.split(":") for line in _text("/proc/meminfo").splitlines()[:3])
     return int(fields["MemTotal"].split()[0]) * 1024, int(fields["MemFree"].split()[0]) * 1024
 
 
 def started_s() -> float:
-    """When this process began, as seconds since 1970."""
+    """The start time of this process, in seconds since 1970."""
     ticks = int(_text("/proc/self/stat").rpartition(")")[2].split()[19])
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / TICKS_PER_SECOND
 
 
 def runtime_names() -> dict[str, str]:
-    """The interpreter and the machine, by the names of Java's beans."""
+    """The interpreter and the machine, under the names of Java's beans."""
     return {
         "VmName": platform.python_implementation(),
         "VmVersion": platform.python_version(),

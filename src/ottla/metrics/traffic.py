@@ -1,7 +1,7 @@
-"""What went through one topic, as plain numbers that only grow. Compiled with mypyc where possible.
+"""Counters of one topic's traffic. Compiled with mypyc where possible.
 
-One object a topic: every partition of it holds the same one, so that the hot path adds without looking anything up.
-The numbers of the whole broker are sums over its topics, made when somebody asks.
+All partitions of a topic share one object, so that the hot path adds without a lookup. The numbers of the whole broker
+are sums over its topics, computed on request.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final
 
 from ottla.base.errors import Error
 
-# Kafka does not count these as failed requests: the client can do something about them.
+# Kafka does not count these as failed requests, because the client can correct them.
 CLIENT_ERRORS: Final = frozenset(
     (
         Error.UNKNOWN_TOPIC_OR_PARTITION,
@@ -28,27 +28,27 @@ BAD_SEQUENCES: Final = frozenset((Error.OUT_OF_ORDER_SEQUENCE_NUMBER, Error.INVA
 
 
 class TopicTraffic:
-    """Sums since this topic was made, or since the broker started."""
+    """Totals since the topic was created, or since the broker started."""
 
     def __init__(self) -> None:
-        self.partitions = 0  # how many hold this object
-        self.appends = 0  # batches that went in; Kafka's produce requests are these and the refused ones
+        self.partitions = 0  # the number of partitions that share this object
+        self.appends = 0  # appended batches; Kafka's produce requests are these plus the refused ones
         self.messages_in = 0
         self.bytes_in = 0
         self.refused_appends = 0
         self.failed_appends = 0
         self.rejected_bytes = 0
         self.corrupt_batches = 0
-        self.misplaced_batches = 0  # wrong sequence numbers
+        self.misplaced_batches = 0  # batches with wrong sequence numbers
         self.reads = 0
         self.bytes_out = 0
         self.refused_reads = 0
         self.failed_reads = 0
-        self.replication_bytes_in = 0  # what this broker copied from leaders …
-        self.replication_bytes_out = 0  # … and what followers copied from it
+        self.replication_bytes_in = 0  # copied by this broker from leaders …
+        self.replication_bytes_out = 0  # … and by followers from this broker
 
     def refuse_append(self, error: Error, size_bytes: int) -> None:
-        """A batch that was not taken."""
+        """A batch was refused."""
         self.refused_appends += 1
         if error in TOO_LARGE:
             self.rejected_bytes += size_bytes
@@ -65,7 +65,7 @@ class TopicTraffic:
             self.failed_reads += 1
 
     def add(self, other: TopicTraffic) -> None:
-        """Sum up: what another topic did is added to this one's."""
+        """Add another topic's counters to these."""
         self.partitions += other.partitions
         self.appends += other.appends
         self.messages_in += other.messages_in
@@ -84,7 +84,7 @@ class TopicTraffic:
 
     @property
     def is_idle(self) -> bool:
-        """Nobody has used it so far."""
+        """Whether the topic had no traffic so far."""
         return self.appends + self.refused_appends + self.reads + self.refused_reads == 0
 
     def __repr__(self) -> str:
@@ -92,14 +92,14 @@ class TopicTraffic:
 
 
 class TrafficSet:
-    """All topics of a broker that have partitions here, and what the deleted ones did."""
+    """All topics with partitions on this broker, and the totals of deleted ones."""
 
     def __init__(self) -> None:
         self.topics: dict[str, TopicTraffic] = {}
         self._gone = TopicTraffic()
 
     def join(self, topic: str) -> TopicTraffic:
-        """For one more partition of a topic."""
+        """The counters for one more partition of a topic."""
         found = self.topics.get(topic)
         if found is None:
             found = self.topics[topic] = TopicTraffic()
@@ -107,7 +107,7 @@ class TrafficSet:
         return found
 
     def leave(self, topic: str) -> None:
-        """One partition of it is gone; the numbers of the last one stay in the sum."""
+        """One partition is gone; the last one's numbers stay in the total."""
         found = self.topics.get(topic)
         if found is None:
             return
@@ -117,7 +117,7 @@ class TrafficSet:
             del self.topics[topic]
 
     def total(self) -> TopicTraffic:
-        """The whole broker: 0.1 microseconds a topic."""
+        """The totals of the broker: 0.1 microseconds a topic."""
         total = TopicTraffic()
         total.add(self._gone)
         for traffic in self.topics.values():

@@ -1,23 +1,23 @@
-"""Who asked for an API, or a version of one, that this broker does not speak: F13 of the failure cases.  Pure.
+"""Requests for APIs or versions that this broker does not support: F13 of the failure cases. Pure.
 
-Such a request closes its connection, as with Kafka, and the client sees no reason. So the broker keeps one: who it was,
-by client id and library (KIP-511), and what was asked. Clients name themselves as they like and try again for ever, so
-everything is bounded: rows, the length of names, and lines of the log.
+Such a request closes its connection, as with Kafka, and the client gets no reason. So the broker records the client id
+and library (KIP-511), and the request. Clients choose their names freely and may retry for ever, so everything is
+bounded: rows, the length of names, and log lines.
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-ROWS_MAX: Final = 200  # of clients and what they asked: more than that is counted as OTHERS
+ROWS_MAX: Final = 200  # by client and request: the rest is counted as OTHERS
 NAME_LENGTH_MAX: Final = 100
-KEPT_MS: Final = 24 * 60 * 60 * 1000  # then a client that has been brought up to date is told of no more
-LINE_MS: Final = 60 * 1000  # between two lines about the same client
+KEPT_MS: Final = 24 * 60 * 60 * 1000  # after that, a client that was updated is no longer shown
+LINE_MS: Final = 60 * 1000  # between two log lines about the same client
 OTHERS: Final = "(others)"
 
 
-class Asked(NamedTuple):
-    """A client, and what it asked for in vain."""
+class UnsupportedRequest(NamedTuple):
+    """A client and its unsupported request."""
 
     client_id: str
     software_name: str
@@ -26,13 +26,15 @@ class Asked(NamedTuple):
     version: int
 
     @classmethod
-    def by(cls, client_id: str | None, software_name: str, software_version: str, request: str, version: int) -> Asked:
-        """With names as they may be shown: clients choose them."""
+    def by(
+        cls, client_id: str | None, software_name: str, software_version: str, request: str, version: int
+    ) -> UnsupportedRequest:
+        """Sanitizes the names, because clients choose them."""
         return cls(shown(client_id or ""), shown(software_name), shown(software_version), request, version)
 
 
-class Row:
-    """How often, and when the last time."""
+class RequestRow:
+    """The number of requests, and the time of the last one."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -40,34 +42,34 @@ class Row:
 
 
 class UnsupportedRequests:
-    """Of one broker, since it started."""
+    """All unsupported requests of one broker since its start."""
 
     def __init__(self) -> None:
-        self.rows: dict[Asked, Row] = {}
-        self._lines: dict[tuple[str, str], tuple[int, int]] = {}  # host and client id: last line, and requests since
+        self.rows: dict[UnsupportedRequest, RequestRow] = {}
+        self._lines: dict[tuple[str, str], tuple[int, int]] = {}  # by host and client id: last line, and requests since
 
-    def note(self, host: str, asked: Asked, now_ms: int) -> int | None:
-        """Count it. A number: say so in the log, and that so many more of this client were not told; None: say nothing.
+    def record(self, host: str, asked: UnsupportedRequest, now_ms: int) -> int | None:
+        """Count a request. Returns None, or the number of requests of this client without a line: then log one now.
 
-        `now_ms` never goes back.
+        `now_ms` is monotonic.
         """
         row = self._row(asked, now_ms)
         row.count += 1
         row.last_ms = now_ms
-        return self._untold((host, asked.client_id), now_ms)
+        return self._unlogged((host, asked.client_id), now_ms)
 
-    def _row(self, asked: Asked, now_ms: int) -> Row:
+    def _row(self, asked: UnsupportedRequest, now_ms: int) -> RequestRow:
         found = self.rows.get(asked)
         if found is None and len(self.rows) >= ROWS_MAX:
             self.forget_old(now_ms)
         if found is None and len(self.rows) >= ROWS_MAX:
-            asked = Asked(OTHERS, OTHERS, OTHERS, OTHERS, 0)
-        return self.rows.setdefault(asked, Row()) if found is None else found
+            asked = UnsupportedRequest(OTHERS, OTHERS, OTHERS, OTHERS, 0)
+        return self.rows.setdefault(asked, RequestRow()) if found is None else found
 
     def forget_old(self, now_ms: int) -> None:
         self.rows = {asked: row for asked, row in self.rows.items() if now_ms - row.last_ms < KEPT_MS}
 
-    def _untold(self, client: tuple[str, str], now_ms: int) -> int | None:
+    def _unlogged(self, client: tuple[str, str], now_ms: int) -> int | None:
         if client not in self._lines and len(self._lines) >= ROWS_MAX:
             self._lines = {name: line for name, line in self._lines.items() if now_ms - line[0] < LINE_MS}
         if client not in self._lines and len(self._lines) >= ROWS_MAX:
@@ -82,5 +84,5 @@ class UnsupportedRequests:
 
 
 def shown(name: str) -> str:
-    """Short, and on one line: it goes into the log and onto the page of metrics."""
+    """A name for logs and metrics: short, and on one line."""
     return "".join(each if each.isprintable() else "?" for each in name[:NAME_LENGTH_MAX])

@@ -1,1 +1,1 @@
-"""Lag verdicts as Burrow gives them, their HTTP API and metrics, and alerts. See docs/monitor.md."""
+"""The lag monitor: Burrow-compatible verdicts, HTTP API and metrics, and alerts. See docs/monitor.md."""

@@ -1,7 +1,7 @@
-"""The monitor's configuration file: YAML into settings, with one readable sentence for what is wrong in it.
+"""The monitor's YAML configuration file. Every error is one readable sentence.
 
-Names are Burrow's where it has one. Secrets stand elsewhere: `${env:NAME}`, `${file:PATH}`. The file is small and has
-no anchors, so that nobody can make it grow while it is read; unknown names are mistakes.
+Names are Burrow's where it has one. Secrets are references: `${env:NAME}`, `${file:PATH}`. The file is small and has no
+anchors, which could expand it without bounds; unknown names are errors.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
-import re2
 import yaml
 
-from ottla.base.value_references import ProviderError, fill_in
-from ottla.monitor.alerts.alerting import AlertSettings
-from ottla.monitor.alerts.entries import (
+from ottla.base.config_provider import ProviderError, resolve_references
+from ottla.base.regular_expressions import OPERATOR, PatternError, compile_pattern
+from ottla.monitor.alerts.alert_manager import AlertSettings
+from ottla.monitor.alerts.alert_states import Condition
+from ottla.monitor.alerts.rule_entries import (
     ChannelEntry,
     ConfigError,
     RuleEntry,
@@ -26,9 +27,8 @@ from ottla.monitor.alerts.entries import (
     rule_of,
     silence_of,
 )
-from ottla.monitor.alerts.rules import Kind
-from ottla.monitor.cluster_monitor import ClusterSettings, Pattern
-from ottla.monitor.store import Limits
+from ottla.monitor.cluster_monitor import ClusterSettings, GroupFilter
+from ottla.monitor.offset_store import HistoryLimits
 
 FILE_BYTES_MAX: Final = 1 << 20
 DEPTH_MAX: Final = 20
@@ -44,7 +44,7 @@ _CLOSING: Final = (yaml.FlowSequenceEndToken, yaml.FlowMappingEndToken, yaml.Blo
 
 
 class _Entry(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
-    """All parts of the file: names with -, nothing that is not known."""
+    """Base of all sections: kebab-case names, unknown fields are errors."""
 
 
 class ClusterEntry(_Entry):
@@ -79,7 +79,7 @@ class FileEntry(_Entry):
 
 
 class MonitorConfig(NamedTuple):
-    """All settings; `state` is None where nothing is to be kept."""
+    """All settings; `state` is None without persistence."""
 
     http: HttpEntry
     clusters: tuple[ClusterSettings, ...]
@@ -100,9 +100,9 @@ def read_config(text: bytes, environment: Mapping[str, str]) -> FileEntry:
     except (yaml.YAMLError, RecursionError, ValueError) as problem:
         mark = getattr(problem, "problem_mark", None)
         place = f"line {mark.line + 1}: " if mark is not None else ""
-        raise ConfigError(f"{place}no YAML: {getattr(problem, 'problem', None) or 'it makes no sense'}") from None
+        raise ConfigError(f"{place}invalid YAML: {getattr(problem, 'problem', None) or 'not readable'}") from None
     try:
-        return msgspec.convert(_filled(document or {}, environment), FileEntry)
+        return msgspec.convert(_resolve_references(document or {}, environment), FileEntry)
     except msgspec.ValidationError as problem:
         raise ConfigError(str(problem).replace(" - at `$.", " in `").replace(" - at `$`", "")) from None
     except ProviderError as problem:
@@ -112,20 +112,20 @@ def read_config(text: bytes, environment: Mapping[str, str]) -> FileEntry:
 
 
 def _check_shape(text: bytes) -> None:
-    """No aliases and no deep nesting: both can make a small file take for ever."""
+    """Reject aliases and deep nesting, with which a small file could take unbounded time."""
     depth = 0
     for token in yaml.scan(text, Loader=yaml.SafeLoader):
         if isinstance(token, yaml.AliasToken):
             raise ConfigError("anchors and aliases (*name) are not allowed here: quote a pattern such as '*'")
         depth += isinstance(token, _OPENING) - isinstance(token, _CLOSING)
         if depth > DEPTH_MAX:
-            raise ConfigError("no YAML: it is nested too deeply")
+            raise ConfigError("invalid YAML: it is nested too deeply")
 
 
 def settings_of(
     entry: FileEntry, clusters: Mapping[str, ClusterEntry], load_properties: LoadProperties
 ) -> MonitorConfig:
-    """The settings that a file and the command line stand for. Raises ConfigError."""
+    """The settings from the file and the command line. Raises ConfigError."""
     rules = tuple(
         rule_of(item.name, item.cluster, item, entry.channels, has_pipelines=bool(entry.pipelines))
         for item in entry.alerts
@@ -136,13 +136,13 @@ def settings_of(
     kinds = {rule.kind for rule in rules}
     if entry.intervals < 2 or entry.intervals > 1_000:
         raise ConfigError("intervals must be between 2 and 1000")
-    limits = Limits(
+    limits = HistoryLimits(
         entry.intervals,
         int(entry.min_distance * 1000),
         duration_ms("expire-group", entry.expire_group),
         entry.minimum_complete,
     )
-    pattern = Pattern(_expression("group-allowlist", entry), _expression("group-denylist", entry))
+    pattern = GroupFilter(_expression("group-allowlist", entry), _expression("group-denylist", entry))
     offset_refresh_ms = _refresh("offset-refresh", entry.offset_refresh)
     topic_refresh_ms = _refresh("topic-refresh", entry.topic_refresh)
     made = tuple(
@@ -154,9 +154,9 @@ def settings_of(
             offset_refresh_ms,
             topic_refresh_ms,
             pattern,
-            tuple(rule.topic for rule in rules if rule.kind is Kind.DEAD_LETTERS),
-            Kind.DISK in kinds,
-            Kind.UNDER_MIN_ISR in kinds,
+            tuple(rule.topic for rule in rules if rule.kind is Condition.DEAD_LETTERS),
+            Condition.DISK in kinds,
+            Condition.UNDER_MIN_ISR in kinds,
         )
         for name, item in clusters.items()
     )
@@ -169,7 +169,7 @@ def settings_of(
     )
     state = Path(entry.state).expanduser() if entry.state else None
     if rules and state is None:
-        raise ConfigError("alerts need a file that remembers them: state: monitor.db")
+        raise ConfigError("alerts need a file for their state: state: monitor.db")
     return MonitorConfig(entry.http, made, alerts, state)
 
 
@@ -184,20 +184,17 @@ def _expression(name: str, entry: FileEntry) -> Any:
     text = getattr(entry, name.replace("-", "_"))
     if not text:
         return None
-    options = re2.Options()
-    options.log_errors = False
     try:
-        return re2.compile(text, options)
-    except re2.error as problem:
-        words = problem.args[0] if problem.args else problem
-        raise ConfigError(f"{name}: {words.decode() if isinstance(words, bytes) else words}") from None
+        return compile_pattern(text, limits=OPERATOR)
+    except PatternError as problem:
+        raise ConfigError(f"{name}: {problem}") from None
 
 
-def _filled(value: Any, environment: Mapping[str, str]) -> Any:
+def _resolve_references(value: Any, environment: Mapping[str, str]) -> Any:
     if isinstance(value, str):
-        return fill_in(value, environment)
+        return resolve_references(value, environment)
     if isinstance(value, dict):
-        return {str(key): _filled(item, environment) for key, item in value.items()}
+        return {str(key): _resolve_references(item, environment) for key, item in value.items()}
     if isinstance(value, list):
-        return [_filled(item, environment) for item in value]
+        return [_resolve_references(item, environment) for item in value]
     return value

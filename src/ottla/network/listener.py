@@ -1,4 +1,4 @@
-"""Accepts connections on one address, within the limits that the settings give."""
+"""Listening sockets, and the open connections of a broker: limits, idle sweep, counters, and log lines about closes."""
 
 from __future__ import annotations
 
@@ -7,57 +7,167 @@ import errno
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
 
 from ottla.base import tasks
-from ottla.base.log_limiter import LogLimiter
-from ottla.network.buffers import Buffers
-from ottla.network.client_facts import ClientFacts
-from ottla.network.connection import Connection, FrameHandler, Rounds
-from ottla.network.limits import ConnectionLimits, RateLimit
+from ottla.base.logs import LogLimiter
+from ottla.network.buffers import BufferPool
+from ottla.network.close_reason import CLOSED_BY_CLIENT, HANDSHAKE_REASONS, CloseReason
+from ottla.network.connection import ClientInfo, Connection, ConnectionPoller, RequestHandler
+from ottla.network.listener_limits import ConnectionLimits, RateLimit
 from ottla.network.poller import Poller
-from ottla.network.receiver import Receiver
-from ottla.network.tls_handshake import Handshake, Handshakes, ListenerTls
-from ottla.network.tls_transport import TlsRounds, TlsTransport
-from ottla.network.traffic import ListenerTraffic
+from ottla.network.receiver_thread import ReceiverThread
+from ottla.network.socket_options import PacingControl
+from ottla.network.tls_handshake import ListenerTls, TlsHandshake, TlsHandshakes
+from ottla.network.tls_transport import TlsPoller, TlsTransport
 from ottla.network.transport import PlainTransport, Transport
+
+
+class ListenerTraffic:
+    """Counters of one listener since the broker started; open connections keep their own until they close."""
+
+    def __init__(self) -> None:
+        self.opened = 0
+        self.closed = 0
+        self.closes = dict.fromkeys(CloseReason, 0)  # by reason, including refused connections
+        self.logins = 0
+        self.failed_logins = 0
+        self.repeated_logins = 0  # re-authentications (KIP-368)
+        self.failed_repeated_logins = 0
+        self.received_bytes = 0  # of closed connections
+        self.sent_bytes = 0
+
+    @property
+    def open(self) -> int:
+        return self.opened - self.closed
+
+    @property
+    def refused(self) -> int:
+        """Refused before anything was read: the address has too many connections, or too often a new one."""
+        return self.closes[CloseReason.HOST_LIMIT] + self.closes[CloseReason.HOST_RATE]
+
+    @property
+    def failed_handshakes(self) -> int:
+        return sum(self.closes[reason] for reason in HANDSHAKE_REASONS)
+
+    def __repr__(self) -> str:
+        return f"<ListenerTraffic {self.open} open of {self.opened}>"
+
+
+REPEAT_SECONDS: Final = 10.0  # between two lines about the same reason and address
+LINES_PER_SECOND_MAX: Final = 20
+LOGGED_PAIRS_MAX: Final = 1_000  # remembered pairs of reason and address
+DETAIL_LENGTH_MAX: Final = 300
+# Logged with more detail by broker/dispatch.py and broker/security/server_authenticator.py.
+LOGGED_ELSEWHERE: Final = frozenset({CloseReason.UNSUPPORTED_REQUEST, CloseReason.LOGIN_FAILED})
+# Caused by a limit, this machine or a bug; all others are caused by clients.
+WARNING_REASONS: Final = frozenset(
+    {
+        CloseReason.HOST_LIMIT,
+        CloseReason.SOCKET_SETUP,
+        CloseReason.HANDSHAKE_LIMIT,
+        CloseReason.REQUEST_FAILED,
+        CloseReason.REQUEST_UNANSWERED,
+        CloseReason.UNEXPECTED_ERROR,
+        CloseReason.TRANSPORT_ERROR,
+    }
+)
+
+
+class CloseLog:
+    """Counts and logs connections that the broker closes, over all listeners; times are those of the event loop.
+
+    The log volume is bounded: lines about the same reason and address are rate limited, and so are lines per second.
+    Suppressed lines are counted, and reported with the next line about that reason.
+    """
+
+    def __init__(self) -> None:
+        self._limiter = LogLimiter(REPEAT_SECONDS)
+        self._subjects = 0
+        self._second = -1
+        self._lines = 0
+        self._suppressed: dict[CloseReason, int] = {}
+
+    def record(
+        self, client: ClientInfo, traffic: ListenerTraffic, reason: CloseReason, detail: str, now: float
+    ) -> None:
+        traffic.closes[reason] += 1
+        if reason in CLOSED_BY_CLIENT:
+            logger.debug("the connection from %s:%d has ended: %s", client.host, client.port, detail or reason.value)
+        elif reason not in LOGGED_ELSEWHERE:
+            self._log_close(client, reason, detail, now)
+
+    def _log_close(self, client: ClientInfo, reason: CloseReason, detail: str, now: float) -> None:
+        if not self._is_due(f"{reason.value} {client.host}", now):
+            self._suppressed[reason] = self._suppressed.get(reason, 0) + 1
+            return
+        left_out = self._suppressed.pop(reason, 0)
+        logger.log(
+            logging.WARNING if reason in WARNING_REASONS else logging.INFO,
+            "closing the connection from %s:%d on listener %s (%s): %s%s",
+            client.host,
+            client.port,
+            client.listener_name,
+            reason.value,
+            detail[:DETAIL_LENGTH_MAX],
+            f" ({left_out} more were closed for this reason since the last line)" if left_out else "",
+        )
+
+    def _is_due(self, subject: str, now: float) -> bool:
+        second = int(now)
+        if second != self._second:
+            self._second, self._lines = second, 0
+        if self._lines >= LINES_PER_SECOND_MAX:
+            return False
+        if self._subjects >= LOGGED_PAIRS_MAX:
+            self._limiter, self._subjects = LogLimiter(REPEAT_SECONDS), 0
+        if not self._limiter.is_due(now, subject):
+            return False
+        self._subjects += 1
+        self._lines += 1
+        return True
+
+    def __repr__(self) -> str:
+        return f"<CloseLog {sum(self._suppressed.values())} suppressed>"
+
 
 logger = logging.getLogger(__name__)
 
 ACCEPTS_PER_TURN = 100
 SWEEP_SECONDS_MAX = 5.0
 SWEEP_SECONDS_MIN = 0.25
-RETRY_SECONDS = 0.1  # after running out of descriptors; doubled with every failure in a row
+RETRY_SECONDS = 0.1  # after running out of descriptors; doubled at every consecutive failure
 RETRY_SECONDS_MAX = 1.0
-COMPLAINT_SECONDS = 60.0  # between two messages about that
-WAIT_SECONDS_MAX = 1.0  # so that a higher rate is soon felt
-REFUSAL_SECONDS = 1.0  # between two messages about handshakes that failed
+WARNING_INTERVAL_SECONDS = 60.0  # between two warnings about that
+WAIT_SECONDS_MAX = 1.0  # so that a higher rate takes effect soon
 HANDSHAKE = "handshake"
-HELD_UP_MAX = 1_000  # sockets of addresses that connect too often; further ones are closed at once
+THROTTLED_SOCKETS_MAX = (
+    1_000  # throttled sockets of addresses above their connection rate; further ones are closed at once
+)
 _NO_TLS: Mapping[str, ListenerTls] = {}
 
 
-class ConnectionSet:
-    """All open connections of a broker, over all its listeners: counted, swept when idle, closed at the end."""
+class SocketServer:
+    """All open connections of a broker, over all its listeners."""
 
     def __init__(
         self,
         limits: ConnectionLimits,
-        handler: FrameHandler,
+        handler: RequestHandler,
         poller: Poller,
         tls: Mapping[str, ListenerTls] = _NO_TLS,
-        handshakes: Handshakes | None = None,
-        receiver: Receiver | None = None,
+        handshakes: TlsHandshakes | None = None,
+        receiver: ReceiverThread | None = None,
     ) -> None:
-        """`tls` has the listeners that speak it, by their names; without a receiver the loop receives everything."""
+        """`tls` has the TLS listeners by name; without a receiver the event loop receives everything."""
         self.limits = limits
         self.tls = tls
-        self._handshakes = handshakes or Handshakes()
-        self._refusals = LogLimiter(REFUSAL_SECONDS)
-        self._complaints = LogLimiter(COMPLAINT_SECONDS)
+        self._handshakes = handshakes or TlsHandshakes()
+        self._closed = CloseLog()
         self.poller = poller
         self._receiver = receiver
         self.loop = asyncio.get_running_loop()
-        self.buffers = Buffers()
+        self.buffers = BufferPool()
         self.connections: set[Connection] = set()
         self.per_host: dict[str, int] = {}
         self.traffic: dict[str, ListenerTraffic] = {}  # by listener name
@@ -65,38 +175,55 @@ class ConnectionSet:
         self._rate = RateLimit(limits.creation_rate, self.loop.time())
         self._rates: dict[str, RateLimit] = {}
         self._handler = handler
-        self.on_open: Callable[[Connection], None] | None = None  # whoever wants to see a connection before its frames
-        self.on_refused: Callable[[ClientFacts, str], None] | None = None  # … and who wants to hear why there is none
-        self.hold_up: Callable[[str, str], float] | None = None  # seconds that an address waits, in vain: its quota
-        self._held_up = 0
+        self.on_open: Callable[[Connection], None] | None = None  # called for each connection before its first frame
+        self.on_refused: Callable[[ClientInfo, str], None] | None = None  # called when a TLS handshake has failed
+        # Seconds that an address is throttled by its connection rate quota.
+        self.connection_throttle_seconds: Callable[[str, str], float] | None = None
+        self._throttled_count = 0
         self._tick = 0
-        self._waiting: list[asyncio.Event] = []
+        self._capacity_events: list[asyncio.Event] = []
         self._sweeper = self.loop.call_later(self._sweep_seconds(), self._sweep)
 
-    def limit(self, limits: ConnectionLimits) -> None:
-        """Other limits from now on; what is open stays open."""
+    def update_limits(self, limits: ConnectionLimits) -> None:
+        """Apply other limits; open connections stay open."""
         self.limits = limits
         now = self.loop.time()
-        self._rate.change(limits.creation_rate, now)
+        self._rate.update_rate(limits.creation_rate, now)
         for name, rate in self._rates.items():
-            rate.change(limits.of_listener(name).creation_rate, now)
-        self._tell_room()
+            rate.update_rate(limits.of_listener(name).creation_rate, now)
+        self._notify_capacity()
 
     def admit(self, sock: socket.socket, host: str, port: int, listener_name: str) -> None:
-        """Take a new socket in, or close it when its host has too many already."""
-        self._rate.take()
-        self._rate_of(listener_name).take()
+        """Accept a new socket, or close it if its host has too many connections."""
+        client = ClientInfo(host, port, listener_name)
+        self._rate.consume()
+        self._rate_of(listener_name).consume()
         if self.per_host.get(host, 0) >= self.limits.per_host(host):
-            if self._complaints.is_due(self.loop.time()):
-                allowed = self.limits.per_host(host)
-                logger.warning("refusing connections from %s: max.connections.per.ip allows it %d", host, allowed)
-            self.traffic_of(listener_name).refused += 1
+            allowed = self.limits.per_host(host)
+            self._refuse(client, CloseReason.HOST_LIMIT, f"max.connections.per.ip allows its address {allowed}")
             sock.close()
             return
-        seconds = self.hold_up(host, listener_name) if self.hold_up is not None else 0.0
+        seconds = (
+            self.connection_throttle_seconds(host, listener_name)
+            if self.connection_throttle_seconds is not None
+            else 0.0
+        )
         if seconds > 0:
-            self._hold_up(sock, seconds, listener_name)
+            self._refuse(client, CloseReason.HOST_RATE, "its address connects more often than its quota allows")
+            self._close_after_throttle(sock, seconds)
             return
+        try:
+            pace = self._configure_socket(sock)
+        except OSError as error:
+            self._refuse(client, CloseReason.SOCKET_SETUP, error.strerror or str(error))
+            sock.close()
+            return
+        self._open(sock, client, pace)
+
+    def _refuse(self, client: ClientInfo, reason: CloseReason, detail: str) -> None:
+        self._closed.record(client, self.traffic_of(client.listener_name), reason, detail, self.loop.time())
+
+    def _configure_socket(self, sock: socket.socket) -> PacingControl | None:
         sock.setblocking(False)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         pace = None
@@ -106,15 +233,19 @@ class ConnectionSet:
             pace = self.limits.link.pace(sock)
         if self.limits.send_buffer_bytes > 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.limits.send_buffer_bytes)
+        return pace
+
+    def _open(self, sock: socket.socket, client: ClientInfo, pace: PacingControl | None) -> None:
+        host, listener_name = client.host, client.listener_name
         descriptor = sock.fileno()
         tls = self.tls.get(listener_name)
         transport: Transport
-        rounds: Rounds = self.poller
+        rounds: ConnectionPoller = self.poller
         if tls is None:
             transport = PlainTransport(sock)
         else:
             transport = TlsTransport(sock, self._handshakes.scratch)
-            rounds = TlsRounds(transport, self.poller, self.loop)
+            rounds = TlsPoller(transport, self.poller, self.loop)
         connection = Connection(
             transport,
             descriptor,
@@ -123,7 +254,7 @@ class ConnectionSet:
             self.buffers,
             self._handler,
             self._on_closed,
-            ClientFacts(host, port, listener_name),
+            client,
             self.limits.frame_bytes_max,
             self._receiver if tls is None else None,
         )
@@ -134,56 +265,49 @@ class ConnectionSet:
         self.per_listener[listener_name] = self.per_listener.get(listener_name, 0) + 1
         if tls is not None:
             assert isinstance(transport, TlsTransport)
-            self._shake_hands(connection, transport, tls)
+            self._begin_handshake(connection, transport, tls)
             return
         if self.on_open is not None:
             self.on_open(connection)
         self.poller.watch(descriptor, connection)
 
-    def _hold_up(self, sock: socket.socket, seconds: float, listener_name: str) -> None:
-        """An address that connects too often waits and is closed then, as with Kafka: it cannot try again at once."""
-        self.traffic_of(listener_name).refused += 1
-        if self._held_up >= HELD_UP_MAX:
+    def _close_after_throttle(self, sock: socket.socket, seconds: float) -> None:
+        """Close the socket after the throttle time, as in Kafka, so that the client cannot reconnect at once."""
+        if self._throttled_count >= THROTTLED_SOCKETS_MAX:
             sock.close()
             return
-        self._held_up += 1
+        self._throttled_count += 1
 
         def close() -> None:
-            self._held_up -= 1
+            self._throttled_count -= 1
             sock.close()
 
         self.loop.call_later(seconds, close)
 
-    def _shake_hands(self, connection: Connection, transport: TlsTransport, tls: ListenerTls) -> None:
-        """Let the connection begin when both sides have agreed on keys and we know who is there."""
+    def _begin_handshake(self, connection: Connection, transport: TlsTransport, tls: ListenerTls) -> None:
+        """Start the connection after the TLS handshake, with the principal of the client's certificate."""
 
         def on_done(certificate: bytes | None) -> None:
-            connection.watchers.pop(HANDSHAKE)
+            connection.close_listeners.pop(HANDSHAKE)
             try:
                 connection.client.principal = tls.principal(certificate)
             except ValueError as problem:
-                on_failed(str(problem))
+                on_failed(CloseReason.HANDSHAKE_FAILED, str(problem))
                 return
             rounds = connection.poller
-            assert isinstance(rounds, TlsRounds)
+            assert isinstance(rounds, TlsPoller)
             connection.last_active_tick = -1
             if self.on_open is not None:
                 self.on_open(connection)
             rounds.watch(connection.descriptor, connection)
 
-        def on_failed(reason: str) -> None:
-            client = connection.client
-            self.traffic_of(client.listener_name).failed_handshakes += 1
-            if self._refusals.is_due(self.loop.time()):
-                logger.info(
-                    "refusing a connection from %s on listener %s: %s", client.host, client.listener_name, reason
-                )
+        def on_failed(reason: CloseReason, detail: str) -> None:
             if self.on_refused is not None:
-                self.on_refused(client, reason)
-            connection.abandon(reason)
+                self.on_refused(connection.client, detail)
+            connection.abandon(reason, detail)
 
-        handshake = Handshake(self._handshakes, transport, self.poller, tls.context, on_done, on_failed)
-        connection.watchers[HANDSHAKE] = handshake.stop
+        handshake = TlsHandshake(self._handshakes, transport, self.poller, tls.context, on_done, on_failed)
+        connection.close_listeners[HANDSHAKE] = handshake.stop
         handshake.start()
 
     def _on_closed(self, connection: Connection) -> None:
@@ -198,8 +322,11 @@ class ConnectionSet:
         else:
             del self.per_host[connection.client.host]
         self.per_listener[connection.client.listener_name] -= 1
-        logger.debug("connection from %s closed: %s", connection.client.host, connection.close_reason)
-        self._tell_room()
+        assert connection.close_reason is not None, "a closed connection has a reason"
+        self._closed.record(
+            connection.client, traffic, connection.close_reason, connection.close_detail, self.loop.time()
+        )
+        self._notify_capacity()
 
     def traffic_of(self, listener_name: str) -> ListenerTraffic:
         found = self.traffic.get(listener_name)
@@ -207,8 +334,8 @@ class ConnectionSet:
             found = self.traffic[listener_name] = ListenerTraffic()
         return found
 
-    def _tell_room(self) -> None:
-        for event in self._waiting:
+    def _notify_capacity(self) -> None:
+        for event in self._capacity_events:
             event.set()
 
     # ---- limits
@@ -217,18 +344,18 @@ class ConnectionSet:
         limit = self.limits.of_listener(listener_name).connections_max
         return len(self.connections) >= self.limits.connections_max or self.per_listener.get(listener_name, 0) >= limit
 
-    async def wait_for_room(self, listener_name: str) -> None:
+    async def wait_for_capacity(self, listener_name: str) -> None:
         event = asyncio.Event()
-        self._waiting.append(event)
+        self._capacity_events.append(event)
         try:
             while self.is_full(listener_name):
                 event.clear()
                 await event.wait()
         finally:
-            self._waiting.remove(event)
+            self._capacity_events.remove(event)
 
     def seconds_to_wait(self, listener_name: str) -> float:
-        """How long max.connection.creation.rate, the broker's and the listener's, holds the next connection back."""
+        """How long max.connection.creation.rate, of the broker and of the listener, delays the next connection."""
         now = self.loop.time()
         return max(self._rate.seconds_to_wait(now), self._rate_of(listener_name).seconds_to_wait(now))
 
@@ -240,49 +367,48 @@ class ConnectionSet:
         return rate
 
     def _sweep(self) -> None:
-        """Close what was idle for too long. Ticks instead of clock readings: receiving costs no system call more."""
+        """Close idle connections. Ticks instead of clock readings: receiving needs no system call more."""
         self._tick += 1
         idle_ms = self.limits.idle_ms_max
         idle_ticks = max(1, int(idle_ms / 1000 / self._sweep_seconds())) if idle_ms >= 0 else 0
         for connection in list(self.connections):
             if connection.pace is not None:
                 connection.pace.on_sweep(self.loop.time())
-            if connection.last_active_tick < 0 or connection.pending or connection.out:
+            if connection.last_active_tick < 0 or connection.pending or connection.unsent_chunks:
                 connection.last_active_tick = self._tick
             elif idle_ticks and self._tick - connection.last_active_tick >= idle_ticks:
-                self.traffic_of(connection.client.listener_name).expired += 1
-                connection.abandon("idle for longer than connections.max.idle.ms")
-        if not any(connection.have for connection in self.connections):
-            self.buffers.forget()
+                connection.abandon(CloseReason.IDLE, f"no data for {idle_ms} ms (connections.max.idle.ms)")
+        if not any(connection.buffered_bytes for connection in self.connections):
+            self.buffers.release_unused()
         self._sweeper = self.loop.call_later(self._sweep_seconds(), self._sweep)
 
     def _sweep_seconds(self) -> float:
-        """A quarter of the idle time, so that nobody stays much longer than he may."""
+        """A quarter of the idle time, so that connections are closed soon after it."""
         return min(SWEEP_SECONDS_MAX, max(SWEEP_SECONDS_MIN, self.limits.idle_ms_max / 4000))
 
     async def drain(self, seconds_max: float) -> None:
-        """Wait until every accepted request is answered and sent, then close all connections."""
+        """Wait until every accepted request has its reply sent, then close all connections."""
         deadline = self.loop.time() + seconds_max
         while self.loop.time() < deadline and not all(connection.is_idle for connection in self.connections):
             await asyncio.sleep(0.01)
         self._sweeper.cancel()
         for connection in list(self.connections):
-            connection.abandon("the broker is shutting down")
+            connection.abandon(CloseReason.SHUTDOWN, "the broker stops")
         self._handshakes.close()
         if self._receiver is not None:
             self._receiver.close()
 
     def __repr__(self) -> str:
-        return f"<ConnectionSet {len(self.connections)} open>"
+        return f"<SocketServer {len(self.connections)} open>"
 
 
-class Listener:
+class Acceptor:
     """One listening socket."""
 
     def __init__(
-        self, name: str, host: str, port: int, connections: ConnectionSet, bound: socket.socket | None = None
+        self, name: str, host: str, port: int, connections: SocketServer, bound: socket.socket | None = None
     ) -> None:
-        """`bound` is what listen() has made of the same address, if it was called already."""
+        """`bound` is a socket from listen() for the same address, if there is one already."""
         self.name = name
         self.host = host
         self.connections = connections
@@ -291,7 +417,7 @@ class Listener:
         self.port: int = self._socket.getsockname()[1]
         self._waiter: asyncio.Task[None] | None = None
         self._retry_seconds = RETRY_SECONDS
-        self._log_limiter = LogLimiter(COMPLAINT_SECONDS)
+        self._log_limiter = LogLimiter(WARNING_INTERVAL_SECONDS)
 
     def start(self) -> None:
         self._loop.add_reader(self._socket.fileno(), self._on_acceptable)
@@ -299,7 +425,7 @@ class Listener:
     def _on_acceptable(self) -> None:
         for _ in range(ACCEPTS_PER_TURN):
             if self.connections.is_full(self.name):
-                self._pause(self.connections.wait_for_room(self.name))
+                self._pause(self.connections.wait_for_capacity(self.name))
                 return
             seconds = self.connections.seconds_to_wait(self.name)
             if seconds > 0:
@@ -315,7 +441,7 @@ class Listener:
                 self._back_off(error)
                 return
             self._retry_seconds = RETRY_SECONDS
-            # A socket for both kinds of addresses shows IPv4 ones in the form of IPv6.
+            # A dual-stack socket reports IPv4 addresses as mapped IPv6 addresses.
             self.connections.admit(sock, address[0].removeprefix("::ffff:"), address[1], self.name)
 
     def _back_off(self, error: OSError) -> None:
@@ -332,7 +458,7 @@ class Listener:
             await until
             self.start()
 
-        self._waiter = tasks.start(go_on(), f"the pause of listener {self.name}", on_failure=self.start)
+        self._waiter = tasks.spawn(go_on(), f"the pause of listener {self.name}", on_failure=self.start)
 
     def close(self) -> None:
         if self._waiter is not None:
@@ -341,16 +467,16 @@ class Listener:
         self._socket.close()
 
     def __repr__(self) -> str:
-        return f"<Listener {self.name} {self.host}:{self.port}>"
+        return f"<Acceptor {self.name} {self.host}:{self.port}>"
 
 
 def plain_host(host: str) -> str | bytes:
-    """As bytes, if it needs no other letters than those of host names: Python loads all rules of Unicode otherwise."""
+    """As bytes if the name is ASCII: otherwise Python loads the IDNA codec."""
     return host.encode() if host.isascii() else host
 
 
 def listen(host: str, port: int, limits: ConnectionLimits) -> socket.socket:
-    """A socket to which clients can connect; they are served when a Listener starts on it."""
+    """A bound, listening socket; a Listener accepts its connections later."""
     family, kind, protocol, _, address = socket.getaddrinfo(
         plain_host(host) or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]

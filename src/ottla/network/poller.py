@@ -1,10 +1,12 @@
-"""The selector under the event loop: it hands socket events straight to their connections.
+"""The selector of the event loop, which calls connections directly for their socket events. Compiled with mypyc where
+possible.
 
-asyncio asks a selector what is ready, queues a callback for each answer and then runs the queue: about three
-microseconds a request that a busy broker does not have. Here a watched connection is called directly from epoll's
-answer; everything else (timers, listeners, worker threads' wake-ups) goes the ordinary way through asyncio.
+asyncio polls a selector, queues a callback for each event, and then runs the queue: about three microseconds per
+request that a busy broker cannot spare. Here a watched connection is called directly for its epoll event. Everything
+else (timers, listeners, wake-ups of worker threads) takes the usual way through asyncio.
 
-It also measures the loop: the time from epoll's answer to the next question is how long everybody else waited.
+The poller also measures the loop: the time from one epoll result to the next poll is how long other connections have
+waited.
 """
 
 from __future__ import annotations
@@ -16,25 +18,25 @@ import time
 from collections.abc import Mapping
 from typing import Protocol, TypeAlias
 
-from ottla.network.run_delay import RunDelay
-from ottla.network.slow_rounds import SlowRounds
+from ottla.network.close_reason import CloseReason
+from ottla.network.loop_latency import SchedulerDelay, SlowIterations
 
 logger = logging.getLogger(__name__)
 
 READABLE = select.EPOLLIN
-GONE = select.EPOLLHUP | select.EPOLLERR
+HANGUP = select.EPOLLHUP | select.EPOLLERR
 WRITABLE = select.EPOLLOUT
 SLOW_NS = 10_000_000
-MARK_NS = 1_000_000  # so exact is what is known about a slow round
+MARK_NS = 1_000_000  # resolution of what is known about a slow round
 EVENTS_MAX = 64
 SPIN_NS = 250_000
-SLEPT_NS = 350_000  # a request that came so soon would have come within SPIN_NS if we had stayed awake for it
-CERTAIN = 256  # `_hope` if every wait was a short one
-WORTH_SPINNING = 205  # four of five
-LOOK_NS = 10_000_000  # so often whoever would spin looks whether others want the core
-CROWDED = 4  # they do if this thread could have run, and did not, for more than one part in so many of the time
-TURN_NS = 4_000_000  # so long connections are served before timers and everybody else have their turn
-FLUSH_AT = 16  # connections; more in one go would let the clients idle until all of them are served
+SHORT_WAIT_NS = 350_000  # a request that arrived within this time would have arrived within SPIN_NS without sleeping
+EWMA_ONE = 256  # value of `_short_wait_ewma` if every wait was short
+SPIN_THRESHOLD = 205  # four of five waits are short
+CONTENTION_CHECK_NS = 10_000_000  # interval of the check for CPU contention
+CONTENTION_DIVISOR = 4  # contention: the thread waited for a CPU for more than this fraction of the time
+ROUND_NS_MAX = 4_000_000  # time after which timers and other callbacks get their turn
+FLUSH_AT = 16  # number of connections per flush; more would leave clients idle until all of them are served
 
 
 class Watched(Protocol):
@@ -46,22 +48,22 @@ class Watched(Protocol):
 
     def flush(self) -> None: ...
 
-    def abandon(self, reason: str) -> None: ...
+    def abandon(self, reason: CloseReason, detail: str = "") -> None: ...
 
 
-class HasDescriptor(Protocol):
+class FileDescriptorLike(Protocol):
     """A socket or anything else with a descriptor."""
 
     def fileno(self) -> int: ...
 
 
-FileObject: TypeAlias = int | HasDescriptor
+FileObject: TypeAlias = int | FileDescriptorLike
 
 
 class Poller:
-    """What asyncio needs of a selector, on epoll, with a fast lane for connections.
+    """The selector interface of asyncio on epoll, with a fast path for connections.
 
-    Not a subclass of selectors.BaseSelector, which could not be compiled; asyncio does not ask for one.
+    Not a subclass of selectors.BaseSelector, which cannot be compiled; asyncio does not require one.
     """
 
     def __init__(self) -> None:
@@ -69,19 +71,21 @@ class Poller:
         self._keys: dict[FileObject, selectors.SelectorKey] = {}
         self._watched: dict[int, Watched] = {}
         self._to_flush: list[Watched] = []
-        self._put_off: list[tuple[int, int]] = []  # events of the last round that there was no time for
-        self._run_delay = RunDelay()
-        self._looked_ns = 0  # when we looked last whether others want the core
-        self._is_crowded = False
-        self._hope = 0  # how many of the last waits for a request were short, of CERTAIN; so the next one may be, too
-        self.waiting = 0  # sockets that wait for their turn, in this round or, if it is a full one, in the next
-        self.answered_ns = 0  # when epoll's last answer came
-        self.busy_ns = 0  # all time that was not spent waiting
-        self.recent_ns = 0  # the longest round since somebody set this to 0
+        self._deferred_events: list[
+            tuple[int, int]
+        ] = []  # events of the last round that were deferred for lack of time
+        self._run_delay = SchedulerDelay()
+        self._crowd_checked_ns = 0  # time of the last check for CPU contention
+        self._is_cpu_contended = False
+        self._short_wait_ewma = 0  # moving average of short waits, scaled to EWMA_ONE; predicts the next wait
+        self.pending_sockets = 0  # sockets with unhandled events; a full result counts one more
+        self.round_start_ns = 0  # time of the last epoll result
+        self.busy_ns = 0  # all time except waiting in epoll
+        self.recent_ns = 0  # the longest round since a reader set this to 0
         self.longest_ns = 0
         self.slow_count = 0
-        self.slow = SlowRounds(self._run_delay)
-        self._marked_ns = 0  # when it was told last that a round begins
+        self.slow_iterations = SlowIterations(self._run_delay)
+        self._mark_ns = 0  # time of the last mark
 
     # ---- the fast lane
 
@@ -94,9 +98,9 @@ class Poller:
         self._epoll.modify(descriptor, mask)
 
     def flush_later(self, watched: Watched) -> None:
-        """Have its answers sent when all requests of this round are dealt with.
+        """Send the replies of this connection when all requests of this round are handled.
 
-        Sending at once would wake the client for each single answer: half of the cost of a small request.
+        Sending at once would wake the client for each reply, which is half of the cost of a small request.
         """
         self._to_flush.append(watched)
 
@@ -107,13 +111,13 @@ class Poller:
                 connection.flush()
             except Exception:  # as in _call
                 logger.exception("closing a connection after an unexpected error")
-                connection.abandon("unexpected error")
+                connection.abandon(CloseReason.UNEXPECTED_ERROR, "an unexpected error")
 
     def unwatch(self, descriptor: int) -> None:
         if self._watched.pop(descriptor, None) is not None:
             self._epoll.unregister(descriptor)
-            if self._put_off:  # the next socket may get the same number
-                self._put_off = [event for event in self._put_off if event[0] != descriptor]
+            if self._deferred_events:  # the next socket may have the same number
+                self._deferred_events = [event for event in self._deferred_events if event[0] != descriptor]
 
     # ---- what asyncio asks for
 
@@ -122,45 +126,48 @@ class Poller:
             self._flush()
         asked_ns = self._note_iteration()
         ready: list[tuple[selectors.SelectorKey, int]] = []
-        events, self._put_off = self._put_off, []
+        events, self._deferred_events = self._deferred_events, []
         if events:
             self._begin_round(asked_ns)
-            self._serve(events, ready)
+            self._dispatch_events(events, ready)
             return ready
         events = self._wait(timeout, asked_ns)
         answered_ns = time.monotonic_ns()
         self._begin_round(answered_ns)
-        if self._serve(events, ready):  # room to send, or what a worker has to say, tells nothing about the next one
-            self._learn(answered_ns - asked_ns < SLEPT_NS)
+        if self._dispatch_events(
+            events, ready
+        ):  # writability and wake-ups of workers predict nothing about the next request
+            self._update_short_wait_ewma(answered_ns - asked_ns < SHORT_WAIT_NS)
         return ready
 
-    def _serve(self, events: list[tuple[int, int]], ready: list[tuple[selectors.SelectorKey, int]]) -> bool:
-        """Call the connections among these, as many as there is time for, and note what asyncio itself waits for.
+    def _dispatch_events(self, events: list[tuple[int, int]], ready: list[tuple[selectors.SelectorKey, int]]) -> bool:
+        """Call the connections of these events while there is time, and collect the events for asyncio.
 
-        The result is whether there were requests.
+        Returns whether there were requests.
         """
         watched = self._watched
         flush_at = FLUSH_AT
         requests = 0
-        self.waiting = len(events) + (len(events) == EVENTS_MAX)
-        late_ns = self.answered_ns + TURN_NS
+        self.pending_sockets = len(events) + (len(events) == EVENTS_MAX)
+        late_ns = self.round_start_ns + ROUND_NS_MAX
         is_late = False
         for descriptor, event in events:
-            self.waiting -= 1
+            self.pending_sockets -= 1
             connection = watched.get(descriptor)
             if connection is None:
                 key = self._keys.get(descriptor)
                 if key is not None:
                     ready.append((key, _events(event) & key.events))
             elif is_late:
-                self._put_off.append((descriptor, event))
-                self.waiting += 1
+                self._deferred_events.append((descriptor, event))
+                self.pending_sockets += 1
             else:
                 requests |= event & READABLE
                 self._call(connection, event)
                 if len(self._to_flush) >= flush_at:
                     self._flush()
-                is_late = self.waiting & 3 == 1 and time.monotonic_ns() > late_ns  # a look at the clock costs, too
+                # reading the clock costs time, too
+                is_late = self.pending_sockets & 3 == 1 and time.monotonic_ns() > late_ns
         if self._to_flush:
             self._flush()
         return requests != 0
@@ -171,66 +178,66 @@ class Poller:
                 connection.on_writable()
             if event & READABLE:
                 connection.on_readable()
-            elif event & GONE:
-                # Reported again and again until somebody acts, also while we do not read from this peer.
-                connection.abandon("connection lost")
-        except Exception:  # one of the loops that own a task: a bug in one connection must not stop the others
+            elif event & HANGUP:
+                # Reported repeatedly until it is handled, also while this peer is not read.
+                connection.abandon(CloseReason.CONNECTION_LOST)
+        except Exception:  # a bug in one connection must not stop the others
             logger.exception("closing a connection after an unexpected error")
-            connection.abandon("unexpected error")
+            connection.abandon(CloseReason.UNEXPECTED_ERROR, "an unexpected error")
 
     def _wait(self, timeout: float | None, asked_ns: int) -> list[tuple[int, int]]:
-        """Ask epoll. Where requests lately followed each other within microseconds it is asked again and again.
+        """Poll epoll; spin where requests lately followed each other within microseconds.
 
-        Falling asleep and being woken costs more than such a request itself, above all on virtual machines. But who
-        spins in vain burns a core: of a message that one client sends and another waits for, every second wait is a
-        long one. So it is worth it only where four of five waits are short, and everybody else is waited for asleep.
-        And whoever spins while others wait for the core, brokers of the same machine above all, takes it from them.
+        Sleeping and waking costs more than such a request itself, above all on virtual machines. Spinning in vain burns
+        a CPU, however: if one client waits for messages of another, every second wait is long. The poller therefore
+        spins only if four of five waits are short, and not while other threads wait for the CPU, such as other brokers
+        on this machine.
         """
         try:
-            if self._hope >= WORTH_SPINNING and timeout != 0 and not self._others_wait(asked_ns):
+            if self._short_wait_ewma >= SPIN_THRESHOLD and timeout != 0 and not self._is_contended(asked_ns):
                 while time.monotonic_ns() - asked_ns < SPIN_NS:
                     events = self._epoll.poll(0, EVENTS_MAX)
                     if events:
                         return events
-                self._learn(False)
+                self._update_short_wait_ewma(False)
             return self._epoll.poll(timeout, EVENTS_MAX)
         except InterruptedError:
             return []
 
-    def _others_wait(self, now_ns: int) -> bool:
-        past_ns = now_ns - self._looked_ns
-        if past_ns > LOOK_NS:
-            self._looked_ns = now_ns
-            self._is_crowded = self._run_delay.since_last() * CROWDED > past_ns
-        return self._is_crowded
+    def _is_contended(self, now_ns: int) -> bool:
+        past_ns = now_ns - self._crowd_checked_ns
+        if past_ns > CONTENTION_CHECK_NS:
+            self._crowd_checked_ns = now_ns
+            self._is_cpu_contended = self._run_delay.since_last() * CONTENTION_DIVISOR > past_ns
+        return self._is_cpu_contended
 
-    def _learn(self, is_short: bool) -> None:
-        """A mean of the last sixteen waits or so, in which older ones count less and less."""
+    def _update_short_wait_ewma(self, is_short: bool) -> None:
+        """An exponential moving average over about sixteen waits."""
         if is_short:
-            self._hope += (CERTAIN - self._hope) >> 4
+            self._short_wait_ewma += (EWMA_ONE - self._short_wait_ewma) >> 4
         else:
-            self._hope -= self._hope >> 4
+            self._short_wait_ewma -= self._short_wait_ewma >> 4
 
     def _begin_round(self, now_ns: int) -> None:
-        self.answered_ns = now_ns
-        if now_ns - self._marked_ns > MARK_NS:
-            self._marked_ns = now_ns
-            self.slow.mark()
+        self.round_start_ns = now_ns
+        if now_ns - self._mark_ns > MARK_NS:
+            self._mark_ns = now_ns
+            self.slow_iterations.begin()
 
-    def forget(self) -> None:
-        """Measure from here on: what took long until now made nobody wait."""
-        self.longest_ns = self.recent_ns = self.answered_ns = self.slow_count = 0
-        self.slow.forget()
+    def reset_measurements(self) -> None:
+        """Restart the measurement: slow rounds until now did not delay any client."""
+        self.longest_ns = self.recent_ns = self.round_start_ns = self.slow_count = 0
+        self.slow_iterations.reset()
 
     def _note_iteration(self) -> int:
-        """How long the last round took; the result is the time now."""
+        """Record the duration of the last round; returns the current time."""
         now_ns = time.monotonic_ns()
-        if self.answered_ns:
-            taken = now_ns - self.answered_ns
+        if self.round_start_ns:
+            taken = now_ns - self.round_start_ns
             self.busy_ns += taken
             if taken > SLOW_NS:
                 self.slow_count += 1
-                self.slow.note(taken, is_longest=taken > self.longest_ns)
+                self.slow_iterations.record(taken, is_longest=taken > self.longest_ns)
             if taken > self.recent_ns:
                 self.recent_ns = taken
                 self.longest_ns = max(self.longest_ns, taken)

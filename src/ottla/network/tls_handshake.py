@@ -1,11 +1,11 @@
-"""TLS handshakes: the loop moves the bytes, a few worker threads do the arithmetic.
+"""TLS handshakes: the event loop moves the bytes, worker threads compute.
 
 Rules:
-1. A signature takes milliseconds, so each step of a handshake is made by a worker. While it is at it, nobody else
-   touches the TLS object nor its memory: nothing is read from that socket.
-2. Whoever has not finished after HANDSHAKE_SECONDS_MAX, or has sent more than HANDSHAKE_BYTES_MAX, is closed. Before
-   the first byte came there is no TLS object: a connection that says nothing costs nothing but itself.
-3. There are at most HALF_OPEN_MAX at a time; one more closes the oldest.
+1. A signature takes milliseconds, so a worker runs each step of a handshake. Meanwhile no other code uses the TLS
+   object or its buffers, and the socket is not read.
+2. A handshake fails after HANDSHAKE_SECONDS_MAX, or after HANDSHAKE_BYTES_MAX received bytes. Before the first record
+   there is no TLS object: a connection that sends nothing, or five bytes, costs little.
+3. There are at most HALF_OPEN_MAX handshakes at a time; one more closes the oldest.
 """
 
 from __future__ import annotations
@@ -18,38 +18,40 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple, Protocol
 
-from ottla.base.tls_problems import tls_problem
-from ottla.network.tls_transport import Scratch, TlsTransport
+from ottla.base.tls_problems import describe_tls_error
+from ottla.network.close_reason import CloseReason
+from ottla.network.tls_transport import TlsScratch, TlsTransport
 
 HANDSHAKE_SECONDS_MAX: Final = 10.0
 HANDSHAKE_BYTES_MAX: Final = 512 * 1024
 HALF_OPEN_MAX: Final = 2_000
 THREADS_MAX: Final = 4
+FAILED: Final = CloseReason.HANDSHAKE_FAILED
 
 
 class ListenerTls(Protocol):
-    """What a listener over TLS is told by whoever knows certificates."""
+    """The certificates of a TLS listener."""
 
     def context(self) -> ssl.SSLContext:
-        """The one for new connections."""
+        """The context for new connections."""
         ...
 
     def principal(self, certificate: bytes | None) -> str:
-        """Whose certificate this is (DER); ValueError if it is nobody's."""
+        """The principal of a certificate (DER). Raises ValueError if there is none."""
         ...
 
     def days_left(self) -> float:
-        """Until the certificate that we show expires."""
+        """Days until the listener's certificate expires."""
         ...
 
 
-class Handshakes:
-    """The workers, and all handshakes that are under way."""
+class TlsHandshakes:
+    """The worker threads, and all handshakes in progress."""
 
     def __init__(self) -> None:
-        self.scratch = Scratch()
+        self.scratch = TlsScratch()
         self._pool: ThreadPoolExecutor | None = None
-        self._under_way: dict[Handshake, None] = {}  # the oldest first
+        self._under_way: dict[TlsHandshake, None] = {}  # oldest first
 
     @property
     def pool(self) -> ThreadPoolExecutor:
@@ -57,39 +59,41 @@ class Handshakes:
             self._pool = ThreadPoolExecutor(min(THREADS_MAX, os.cpu_count() or 1), thread_name_prefix="handshake")
         return self._pool
 
-    def add(self, handshake: Handshake) -> None:
+    def add(self, handshake: TlsHandshake) -> None:
         if len(self._under_way) >= HALF_OPEN_MAX:
-            next(iter(self._under_way)).fail("too many TLS handshakes are under way")
+            next(iter(self._under_way)).fail(
+                CloseReason.HANDSHAKE_LIMIT, f"{HALF_OPEN_MAX} other TLS handshakes are in progress"
+            )
         self._under_way[handshake] = None
 
-    def remove(self, handshake: Handshake) -> None:
+    def remove(self, handshake: TlsHandshake) -> None:
         self._under_way.pop(handshake, None)
 
     def close(self) -> None:
         for handshake in list(self._under_way):
-            handshake.fail("closed")
+            handshake.fail(CloseReason.SHUTDOWN, "closed")
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
             self._pool = None
 
     def __repr__(self) -> str:
-        return f"<Handshakes {len(self._under_way)} under way>"
+        return f"<TlsHandshakes {len(self._under_way)} under way>"
 
 
-class Handshake:
-    """One handshake; the poller calls it until it is over. Then exactly one of two functions is called."""
+class TlsHandshake:
+    """One handshake; the poller calls it until it ends. Then exactly one of its two callbacks is called."""
 
     def __init__(
         self,
-        handshakes: Handshakes,
+        handshakes: TlsHandshakes,
         transport: TlsTransport,
         poller: Any,
         context: Callable[[], ssl.SSLContext],
         on_done: Callable[[bytes | None], None],
-        on_failed: Callable[[str], None],
+        on_failed: Callable[[CloseReason, str], None],
         server_name: str | None = None,
     ) -> None:
-        """`on_done` gets the other side's certificate. With a `server_name` we are the client."""
+        """`on_done` gets the peer's certificate. With a `server_name` this side is the client."""
         self._handshakes = handshakes
         self._transport = transport
         self._poller = poller
@@ -102,9 +106,12 @@ class Handshake:
         self._received_bytes = 0
         self._is_over = False
         self._is_stepping = False
-        self._is_finished = False  # but for the last bytes that the socket did not take
+        self._is_finished = False  # except for the last bytes that are not sent yet
         self._timer = self._loop.call_later(
-            HANDSHAKE_SECONDS_MAX, self.fail, f"the TLS handshake took longer than {HANDSHAKE_SECONDS_MAX:g} s"
+            HANDSHAKE_SECONDS_MAX,
+            self.fail,
+            CloseReason.HANDSHAKE_TIMEOUT,
+            f"the TLS handshake took longer than {HANDSHAKE_SECONDS_MAX:g} s",
         )
 
     def start(self) -> None:
@@ -123,35 +130,35 @@ class Handshake:
         except BlockingIOError:
             return
         except OSError as error:
-            self.fail(error.strerror or "connection lost")
+            self.fail(FAILED, error.strerror or "connection lost")
             return
         self._received_bytes += count
         if count == 0:
-            self.fail("closed during the TLS handshake")
+            self.fail(FAILED, "closed during the TLS handshake")
         elif self._received_bytes > HANDSHAKE_BYTES_MAX:
-            self.fail(f"more than {HANDSHAKE_BYTES_MAX} bytes before the end of the TLS handshake")
-        else:
+            self.fail(FAILED, f"more than {HANDSHAKE_BYTES_MAX} bytes before the end of the TLS handshake")
+        elif self._transport.tls is not None or not self._transport.awaits_first_record:
             self._step()
 
     def on_writable(self) -> None:
         if not self._is_stepping and not self._is_over:
-            self._go_on()
+            self._continue()
 
     def flush(self) -> None:
-        """Nothing is held back for the end of a round."""
+        """Nothing is buffered until the end of a round."""
 
-    def abandon(self, reason: str) -> None:
-        self.fail(reason)
+    def abandon(self, reason: CloseReason, detail: str = "") -> None:
+        self.fail(FAILED if reason is CloseReason.CONNECTION_LOST else reason, detail or "connection lost")
 
     # ---- steps
 
     def _step(self) -> None:
         self._is_stepping = True
         self._poller.interest(self._descriptor, False, False)
-        self._loop.run_in_executor(self._handshakes.pool, self._work).add_done_callback(self._on_stepped)
+        self._loop.run_in_executor(self._handshakes.pool, self._step_in_worker).add_done_callback(self._on_stepped)
 
-    def _work(self) -> Exception | None:
-        """In a worker: one step; what is wrong with it."""
+    def _step_in_worker(self) -> Exception | None:
+        """One step, in a worker; returns its error."""
         transport = self._transport
         try:
             if transport.tls is None:
@@ -161,7 +168,7 @@ class Handshake:
             self._is_finished = True
         except ssl.SSLWantReadError:
             return None
-        except (OSError, ValueError) as error:  # ValueError: a host name that is none
+        except (OSError, ValueError) as error:  # ValueError: an invalid host name
             return error
         return None
 
@@ -172,18 +179,18 @@ class Handshake:
         problem = done.exception() or done.result()
         if problem is not None:
             try:
-                self._transport.flush()  # the alert, so that the other side learns why
+                self._transport.flush()  # the alert, which tells the peer the reason
             except OSError as error:
                 problem = problem if isinstance(problem, ssl.SSLError) else error
-            self.fail(tls_problem(problem) if isinstance(problem, Exception) else repr(problem))
+            self.fail(FAILED, describe_tls_error(problem) if isinstance(problem, Exception) else repr(problem))
             return
-        self._go_on()
+        self._continue()
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
         try:
             is_out = self._transport.flush()
         except OSError as error:
-            self.fail(error.strerror or "connection lost")
+            self.fail(FAILED, error.strerror or "connection lost")
             return
         if is_out and self._is_finished:
             self._finish()
@@ -199,13 +206,13 @@ class Handshake:
         self._transport.open()
         self._on_done(tls.getpeercert(binary_form=True))
 
-    def fail(self, reason: str) -> None:
+    def fail(self, reason: CloseReason, detail: str) -> None:
         if not self._is_over:
             self._end()
-            self._on_failed(reason)
+            self._on_failed(reason, detail)
 
     def stop(self) -> None:
-        """The connection was closed by somebody else."""
+        """The connection was closed elsewhere."""
         if not self._is_over:
             self._end()
 
@@ -216,18 +223,18 @@ class Handshake:
         self._poller.unwatch(self._descriptor)
 
     def __repr__(self) -> str:
-        return f"<Handshake {'over' if self._is_over else 'under way'}, {self._received_bytes} bytes received>"
+        return f"<TlsHandshake {'over' if self._is_over else 'under way'}, {self._received_bytes} bytes received>"
 
 
 class OutgoingTls(NamedTuple):
-    """What whoever connects to others needs."""
+    """TLS for outgoing connections."""
 
-    handshakes: Handshakes
+    handshakes: TlsHandshakes
     context: Callable[[], ssl.SSLContext]
 
 
-async def shake_hands(tls: OutgoingTls, sock: socket.socket, server_name: str, poller: Any) -> TlsTransport:
-    """As a client, on a socket that is connected; whatever goes wrong raises OSError, and closes it."""
+async def tls_connect(tls: OutgoingTls, sock: socket.socket, server_name: str, poller: Any) -> TlsTransport:
+    """The client side, on a connected socket. Any failure raises OSError and closes the socket."""
     transport = TlsTransport(sock, tls.handshakes.scratch)
     result: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -235,11 +242,11 @@ async def shake_hands(tls: OutgoingTls, sock: socket.socket, server_name: str, p
         if not result.done():
             result.set_result(None)
 
-    def on_failed(reason: str) -> None:
+    def on_failed(_: CloseReason, detail: str) -> None:
         if not result.done():
-            result.set_exception(OSError(0, reason))
+            result.set_exception(OSError(0, detail))
 
-    handshake = Handshake(tls.handshakes, transport, poller, tls.context, on_done, on_failed, server_name)
+    handshake = TlsHandshake(tls.handshakes, transport, poller, tls.context, on_done, on_failed, server_name)
     handshake.start()
     try:
         await result

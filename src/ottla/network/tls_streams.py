@@ -1,10 +1,10 @@
-"""TLS over a pair of asyncio's streams, for the few connections that are not the broker's own (metrics).
+"""TLS over a pair of asyncio streams, for the few connections that do not use the poller (metrics).
 
 Rules:
-1. The handshake is done by a worker, step by step: a signature takes milliseconds, and asyncio's own TLS would make it
-   on the loop. While a worker is at it, nobody else touches the TLS object.
-2. Bytes are pulled, never pushed: whoever sends more than is asked for fills his own socket.
-3. How long anything may take is the caller's business.
+1. A worker runs the handshake step by step: a signature takes milliseconds, and asyncio's own TLS would run it on the
+   event loop. Meanwhile no other code uses the TLS object.
+2. Bytes are read on demand: a client that sends too much fills its own socket buffer.
+3. The caller limits the time of each operation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ RECEIVED_BYTES: Final = 16 * 1024
 
 
 class TlsStream:
-    """What a StreamReader and a StreamWriter have, as far as somebody needs it here."""
+    """The methods of StreamReader and StreamWriter that are used here."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, line_bytes_max: int) -> None:
         self._reader = reader
@@ -30,22 +30,22 @@ class TlsStream:
         self._line_bytes_max = line_bytes_max
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._tls: ssl.SSLObject | None = None  # once the handshake is over
+        self._tls: ssl.SSLObject | None = None  # set after the handshake
         self._plain = bytearray()
 
-    async def shake_hands(self, context: Callable[[], ssl.SSLContext], workers: Executor | None) -> None:
-        """As a server. Raises OSError, of which ssl.SSLError is one."""
+    async def do_handshake(self, context: Callable[[], ssl.SSLContext], workers: Executor | None) -> None:
+        """The server side. Raises OSError, which includes ssl.SSLError."""
         loop = asyncio.get_running_loop()
         received = await self._receive()
         tls = context().wrap_bio(self._incoming, self._outgoing, server_side=True)
         try:
-            while not await loop.run_in_executor(workers, is_finished, tls):
+            while not await loop.run_in_executor(workers, handshake_step, tls):
                 await self._flush()
                 received += await self._receive()
                 if received > HANDSHAKE_BYTES_MAX:
                     raise OSError(0, f"more than {HANDSHAKE_BYTES_MAX} bytes before the end of the TLS handshake")
         except ssl.SSLError:
-            self._writer.write(self._outgoing.read())  # the alert, so that the other side learns why
+            self._writer.write(self._outgoing.read())  # the alert, which tells the peer the reason
             raise
         self._writer.write(self._outgoing.read())
         self._tls = tls
@@ -65,7 +65,7 @@ class TlsStream:
     # ---- reading
 
     async def read(self, count: int) -> bytes:
-        """So many bytes at most; none at the end."""
+        """At most so many bytes; none at the end."""
         if not self._plain:
             await self._fill()
         return self._take(count)
@@ -90,13 +90,13 @@ class TlsStream:
         return taken
 
     async def _fill(self) -> bool:
-        """Whether something more has come."""
-        assert self._tls is not None, "hands are shaken first"
+        """Whether more data was received."""
+        assert self._tls is not None, "the handshake comes first"
         while True:
             try:
                 data = self._tls.read(RECEIVED_BYTES)
             except ssl.SSLWantReadError:
-                await self._flush()  # OpenSSL answers by itself to some messages (key updates)
+                await self._flush()  # OpenSSL responds to some messages itself (key updates)
                 try:
                     await self._receive()
                 except ConnectionResetError:
@@ -108,7 +108,7 @@ class TlsStream:
     # ---- writing
 
     def write(self, data: bytes) -> None:
-        assert self._tls is not None, "hands are shaken first"
+        assert self._tls is not None, "the handshake comes first"
         if data:
             self._tls.write(data)
             self._writer.write(self._outgoing.read())
@@ -117,7 +117,7 @@ class TlsStream:
         await self._writer.drain()
 
     def close(self) -> None:
-        """Says good-bye and does not wait for the answer."""
+        """Send close_notify without waiting for that of the peer."""
         if self._tls is not None:
             with suppress(OSError, ValueError):
                 self._tls.unwrap()
@@ -129,8 +129,8 @@ class TlsStream:
         return f"<TlsStream {'open' if self._tls is not None else 'not open'}, {len(self._plain)} bytes not read>"
 
 
-def is_finished(tls: ssl.SSLObject) -> bool:
-    """In a worker: one step of the handshake."""
+def handshake_step(tls: ssl.SSLObject) -> bool:
+    """One step of the handshake, in a worker."""
     try:
         tls.do_handshake()
     except ssl.SSLWantReadError:

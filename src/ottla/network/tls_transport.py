@@ -1,15 +1,17 @@
-"""A connection over TLS behind the four calls of a Transport: OpenSSL works on memory, the socket is ours.
+"""TLS behind the interface of a Transport: OpenSSL works on memory, this module owns the socket. Compiled with mypyc
+where possible.
 
 Rules:
-1. What was encrypted must leave, whole and once. While the socket is full the call raises BlockingIOError although the
-   bytes are taken already; the caller offers the same ones again, as for a plain socket, and is told then.
-2. Decrypted or received bytes that wait in here are unseen by epoll: `has_pending` says so, and TlsRounds goes on
-   reading until they are used up.
-3. OpenSSL answers by itself to some messages (key updates). A peer that asks for more and more without reading is lost.
-4. OpenSSL is asked only when a whole record has come: to be told "not yet" costs an exception, more than the record.
+1. Encrypted data must be sent completely and once. While the socket buffer is full, send() raises BlockingIOError
+   although the bytes are encrypted already; the caller offers the same bytes again, as for a plain socket.
+2. epoll does not see decrypted or received bytes in memory: `has_pending` reports them, and TlsPoller continues to
+   read.
+3. OpenSSL responds to some messages itself (key updates). A peer that requests more and more without reading is closed.
+4. OpenSSL is called only when a whole record was received: its "not yet" is an exception, which costs more than a
+   record.
 
-Memory instead of the socket costs less (a quarter less CPU a byte received, a tenth less sent): one system call moves
-many TLS records of 16 KiB, where OpenSSL itself makes two for each that comes and one for each that goes.
+Memory instead of the socket is cheaper (a quarter less CPU per received byte, a tenth less per sent byte): one system
+call moves many TLS records of 16 KiB, where OpenSSL needs two per received record and one per sent record.
 """
 
 from __future__ import annotations
@@ -23,18 +25,20 @@ from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from ottla.base.file_range import FileRange
+from ottla.network.close_reason import CloseReason
 
 logger = logging.getLogger(__name__)
 
-RECEIVED_BYTES: Final = 256 * 1024  # ciphertext, at a time
-SENT_BYTES: Final = 128 * 1024  # plaintext, at a time
+RECEIVED_BYTES: Final = 256 * 1024  # ciphertext per call
+SENT_BYTES: Final = 128 * 1024  # plaintext per call
 HEADER_BYTES: Final = 5  # of a TLS record
-JOINED_BYTES_MAX: Final = 16 * 1024  # so much may wait for what follows it
-UNASKED_BYTES_MAX: Final = 64 * 1024
+HANDSHAKE_BEGINS: Final = b"\x16\x03"  # start of a handshake record of any version: other data is no TLS
+JOINED_BYTES_MAX: Final = 16 * 1024  # limit of ciphertext that waits for what follows it
+PROTOCOL_REPLY_BYTES_MAX: Final = 64 * 1024
 
 
-class Scratch:
-    """Memory that all TLS connections of one event loop use, each for the time of a call."""
+class TlsScratch:
+    """Buffers that all TLS connections of one event loop use, each for the time of a call."""
 
     def __init__(self) -> None:
         self.received = memoryview(bytearray(RECEIVED_BYTES))
@@ -44,39 +48,47 @@ class Scratch:
 class TlsTransport:
     """TLS over one socket; the handshake (tls_handshake.py) comes first."""
 
-    def __init__(self, sock: socket.socket, scratch: Scratch) -> None:
+    def __init__(self, sock: socket.socket, scratch: TlsScratch) -> None:
         self.socket = sock
         self.scratch = scratch
         self.incoming = ssl.MemoryBIO()
         self.outgoing = ssl.MemoryBIO()
         self.tls: ssl.SSLObject | None = None
-        self.is_open = False  # the handshake is done
+        self.is_open = False  # after the handshake
         self.has_pending = False
-        self._records = 0  # that have come whole and are not begun; never too few, see receive_into()
-        self._is_in_record = False  # a part of one is decrypted and waits for a larger buffer
-        self._header = bytearray()  # of the record that is coming, while it is not whole
-        self._missing = 0  # bytes of that record
-        self._unsent = memoryview(b"")  # ciphertext that the socket did not take
-        self._promised = 0  # bytes of plaintext in it that the caller offers again
+        self._records = 0  # number of whole unread records; never too low, see receive_into()
+        self._is_in_record = False  # part of a decrypted record waits for a larger buffer
+        self._first_bytes = b""  # the first bytes of the connection
+        self._header = bytearray()  # header of the record that is being received
+        self._missing = 0  # missing bytes of that record
+        self._unsent = memoryview(b"")  # ciphertext that is not sent yet
+        self._encrypted_unacknowledged = 0  # plaintext bytes in it that the caller offers again
 
     def begin(self, context: ssl.SSLContext, server_name: str | None) -> None:
-        """As a server; as a client if there is a name of the other side."""
+        """As a server; with a server name, as a client."""
         self.tls = context.wrap_bio(
             self.incoming, self.outgoing, server_side=server_name is None, server_hostname=server_name
         )
 
+    @property
+    def awaits_first_record(self) -> bool:
+        """Whether the data may be the start of a handshake but is no whole record: a TLS object takes 50 KB."""
+        seen = self._first_bytes
+        is_handshake = seen[: len(HANDSHAKE_BEGINS)] == HANDSHAKE_BEGINS[: len(seen)]
+        return self._records == 0 and is_handshake
+
     def open(self) -> None:
-        """The handshake is done; what came behind it stays."""
+        """The handshake is done; data after it stays."""
         self.is_open = True
         if not self.incoming.pending:
-            self._records = 0  # all were the handshake's
+            self._records = 0  # all records were part of the handshake
 
     # ---- receiving
 
     def receive_into(self, buffer: memoryview) -> int:
         tls = self.tls
         assert tls is not None
-        read: Any = tls.read  # typeshed knows only how it reads into no buffer
+        read: Any = tls.read  # typeshed lacks the form with a buffer
         size = len(buffer)
         filled = 0
         self.has_pending = False
@@ -87,11 +99,11 @@ class TlsTransport:
                 continue
             try:
                 count: int = read(size - filled, buffer[filled:])
-            except ssl.SSLWantReadError:  # the last ones were OpenSSL's own: of the handshake, or new keys
+            except ssl.SSLWantReadError:  # the last records were OpenSSL's own: of the handshake, or new keys
                 self._records = 0
                 self._is_in_record = False
                 continue
-            if count == 0:  # the other side has said that it will send no more
+            if count == 0:  # the peer has sent close_notify
                 self._records, self._is_in_record = 0, False
                 break
             filled += count
@@ -99,21 +111,23 @@ class TlsTransport:
                 self._records -= 1
             self._is_in_record = tls.pending() > 0
         if self.outgoing.pending:
-            self._answer_unasked()
+            self._send_protocol_messages()
         self.has_pending = self._records > 0 or self._is_in_record
         return filled
 
     def receive(self) -> int:
-        """Ciphertext from the socket to where OpenSSL finds it; 0 at its end."""
+        """Read ciphertext from the socket into OpenSSL's buffer; 0 at its end."""
         received = self.scratch.received
         count = self.socket.recv_into(received)
         if count:
+            if len(self._first_bytes) < len(HANDSHAKE_BEGINS):
+                self._first_bytes += received[: min(count, len(HANDSHAKE_BEGINS) - len(self._first_bytes))]
             self.incoming.write(received[:count])
             self._count_records(received, count)
         return count
 
     def _count_records(self, received: memoryview, count: int) -> None:
-        """A record has a header of five bytes, the last two of which are the length of the rest."""
+        """A record has a header of five bytes; the last two are the length of the rest."""
         header = self._header
         position = 0
         while position < count:
@@ -131,9 +145,9 @@ class TlsTransport:
             if self._missing == 0:
                 self._records += 1
 
-    def _answer_unasked(self) -> None:
-        if self.outgoing.pending + len(self._unsent) > UNASKED_BYTES_MAX:
-            raise OSError(0, "the other side asks for new keys and does not read them")
+    def _send_protocol_messages(self) -> None:
+        if self.outgoing.pending > PROTOCOL_REPLY_BYTES_MAX:  # beside data in flight: a large response may be waiting
+            raise OSError(0, "the peer requests key updates and does not read them")
         if not self._unsent:
             self._unsent = memoryview(self.outgoing.read())
             with suppress(BlockingIOError):
@@ -142,7 +156,7 @@ class TlsTransport:
     # ---- sending
 
     def send(self, data: bytes | bytearray | memoryview, more_follows: bool) -> int:
-        if self._promised == 0:
+        if self._encrypted_unacknowledged == 0:
             if self._unsent:
                 self._send_unsent()
             assert self.tls is not None
@@ -150,11 +164,11 @@ class TlsTransport:
             if more_follows and self.outgoing.pending <= JOINED_BYTES_MAX:
                 return count
             self._unsent = memoryview(self.outgoing.read())
-            self._promised = count
-        return self._keep_promise()
+            self._encrypted_unacknowledged = count
+        return self._complete_send()
 
     def send_file(self, file_range: FileRange, bytes_max: int) -> int:
-        if self._promised == 0:
+        if self._encrypted_unacknowledged == 0:
             if self._unsent:
                 self._send_unsent()
             assert self.tls is not None
@@ -162,12 +176,12 @@ class TlsTransport:
             count = os.preadv(file_range.descriptor, [room], file_range.position)
             if count == 0:
                 return 0
-            self._promised = self.tls.write(room[:count])
+            self._encrypted_unacknowledged = self.tls.write(room[:count])
             self._unsent = memoryview(self.outgoing.read())
-        return self._keep_promise()
+        return self._complete_send()
 
     def flush(self) -> bool:
-        """Send what the handshake has to say; whether all of it is out."""
+        """Send the data of the handshake; true if all of it was sent."""
         if not self._unsent:
             self._unsent = memoryview(self.outgoing.read())
         try:
@@ -178,10 +192,10 @@ class TlsTransport:
             return False
         return True
 
-    def _keep_promise(self) -> int:
+    def _complete_send(self) -> int:
         self._send_unsent()
-        promised = self._promised
-        self._promised = 0
+        promised = self._encrypted_unacknowledged
+        self._encrypted_unacknowledged = 0
         return promised
 
     def _send_unsent(self) -> None:
@@ -194,7 +208,7 @@ class TlsTransport:
     # ---- the end
 
     def close(self) -> None:
-        """Says good-bye if there is room for it: nobody waits for the answer."""
+        """Send close_notify if the socket has space, without waiting for that of the peer."""
         self.has_pending = False
         if self.is_open and not self._unsent and self.tls is not None:
             self.is_open = False
@@ -217,13 +231,13 @@ class Watched(Protocol):
 
     def flush(self) -> None: ...
 
-    def abandon(self, reason: str) -> None: ...
+    def abandon(self, reason: CloseReason, detail: str = "") -> None: ...
 
 
-class TlsRounds:
-    """Stands between the poller and a connection over TLS, and reads on while bytes wait inside the transport.
+class TlsPoller:
+    """A layer between the poller and a TLS connection, which reads on while the transport has pending bytes.
 
-    Plain connections know nothing of all this: they have the poller itself.
+    Plain connections use the poller directly.
     """
 
     def __init__(self, transport: TlsTransport, poller: Any, loop: asyncio.AbstractEventLoop) -> None:
@@ -239,13 +253,13 @@ class TlsRounds:
     def watch(self, descriptor: int, watched: Watched) -> None:
         self._watched = watched
         self._poller.watch(descriptor, self)
-        self._read_on()  # what came together with the end of the handshake
+        self._schedule_read()  # data that arrived with the end of the handshake
 
     def interest(self, descriptor: int, readable: bool, writable: bool) -> None:
         self._is_reading = readable
         self._poller.interest(descriptor, readable, writable)
         if readable and self._transport.has_pending:
-            self._read_on()
+            self._schedule_read()
 
     def flush_later(self, watched: Watched) -> None:
         self._poller.flush_later(watched)
@@ -260,7 +274,7 @@ class TlsRounds:
         if self._watched is not None:
             self._watched.on_readable()
             if self._transport.has_pending and self._is_reading:
-                self._read_on()
+                self._schedule_read()
 
     def on_writable(self) -> None:
         if self._watched is not None:
@@ -270,21 +284,21 @@ class TlsRounds:
         if self._watched is not None:
             self._watched.flush()
 
-    def abandon(self, reason: str) -> None:
+    def abandon(self, reason: CloseReason, detail: str = "") -> None:
         if self._watched is not None:
-            self._watched.abandon(reason)
+            self._watched.abandon(reason, detail)
 
-    def _read_on(self) -> None:
+    def _schedule_read(self) -> None:
         if not self._is_due:
             self._is_due = True
-            self._loop.call_soon(self._on_turn)
+            self._loop.call_soon(self._on_scheduled_read)
 
-    def _on_turn(self) -> None:
+    def _on_scheduled_read(self) -> None:
         self._is_due = False
         if self._watched is None or not self._is_reading:
             return
         try:
             self.on_readable()
-        except Exception:  # as in the poller: a bug in one connection must not stop the others
+        except Exception:  # a bug in one connection must not stop the others
             logger.exception("closing a connection after an unexpected error")
-            self.abandon("unexpected error")
+            self.abandon(CloseReason.UNEXPECTED_ERROR, "an unexpected error")

@@ -1,1 +1,1 @@
-"""One way to reckon, for every tool, page and monitor: lag, resets, moves of replicas, findings, rates, search."""
+"""Operations shared by CLI, console and monitor: lag, offset resets, replica moves, diagnosis, rates, search."""

@@ -1,11 +1,11 @@
-"""What keeps an operation from being done, for whoever shows it: a tool, a page, an alert."""
+"""Errors of operations, shown by CLI, console and alerts alike."""
 
 from __future__ import annotations
 
 
 class OperationError(Exception):
-    """What was asked cannot be done; str() is one line with the cause and the cure."""
+    """The operation cannot be done; str() is one line with the cause and the remedy."""
 
 
 class WrongInputError(OperationError):
-    """What was asked makes no sense, whatever state the cluster is in."""
+    """The input is invalid, whatever the state of the cluster."""

@@ -1,4 +1,4 @@
-"""What a group reads and how far it is behind, asked of a cluster: its commits beside where logs begin and end."""
+"""Lag of consumer groups, read from a cluster: committed offsets compared with the start and end of each log."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import NamedTuple
 from ottla.base.names import TopicPartition
 from ottla.client.client import Client
 from ottla.client.coordinators import Answers
-from ottla.client.errors import RefusedError
-from ottla.client.groups import Committed, Group, Member, committed_offsets, committed_offsets_of
+from ottla.client.errors import BrokerError
+from ottla.client.groups import CommittedOffset, Group, Member, committed_offsets, committed_offsets_of
 from ottla.client.offsets import EARLIEST, LATEST, list_offsets
 from ottla.operations.lag import PartitionLag, seconds_behind
 
@@ -18,7 +18,7 @@ Lags = dict[TopicPartition, PartitionLag]
 
 
 class GroupPartition(NamedTuple):
-    """A partition that a group reads or has read; `member` is None where nobody reads it now."""
+    """A partition that a group reads or has read; `member` is None if no member is assigned to it."""
 
     group_id: str
     partition: TopicPartition
@@ -28,7 +28,7 @@ class GroupPartition(NamedTuple):
 
 
 def group_partitions(client: Client, group: Group) -> list[GroupPartition]:
-    """Partitions of members first, busy members first; then those that only have a committed offset."""
+    """Assigned partitions first, by members with most partitions; then those with only a committed offset."""
     committed = committed_offsets(client, group.group_id)
     owned = {place for member in group.members for place in member.assigned}
     ends = end_offsets(client, owned | committed.keys())
@@ -40,7 +40,7 @@ def group_partitions(client: Client, group: Group) -> list[GroupPartition]:
 
 
 def end_offsets(client: Client, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-    """Where the logs end; a partition without a leader has no end for now, one that does not exist is refused."""
+    """The log end offsets. A partition without a leader is left out; one that does not exist raises."""
     if not partitions:
         return {}
     found, failures = list_offsets(client, partitions, LATEST)
@@ -51,27 +51,27 @@ def end_offsets(client: Client, partitions: Collection[TopicPartition]) -> dict[
 
 
 def committed_lags(client: Client, group_ids: Iterable[str]) -> Answers[Lags]:
-    """The lag of whatever groups have committed, as far as leaders tell where their logs end.
+    """The lag of each group's committed offsets, where the leader returns a log end offset.
 
-    Each end is asked for once, however many groups read there.
+    Each log end offset is read once, however many groups read the partition.
     """
     answers = committed_offsets_of(client, group_ids)
-    places = {place for answer in answers.values() if not isinstance(answer, RefusedError) for place in answer}
+    places = {place for answer in answers.values() if not isinstance(answer, BrokerError) for place in answer}
     ends, _ = list_offsets(client, sorted(places), LATEST) if places else ({}, {})
 
-    def lag_at(place: TopicPartition, at: Committed) -> PartitionLag:
+    def lag_at(place: TopicPartition, at: CommittedOffset) -> PartitionLag:
         return PartitionLag(at.offset, ends[place].offset if place in ends else None)
 
     return {
-        name: answer if isinstance(answer, RefusedError) else {place: lag_at(place, at) for place, at in answer.items()}
+        name: answer if isinstance(answer, BrokerError) else {place: lag_at(place, at) for place, at in answer.items()}
         for name, answer in answers.items()
     }
 
 
-def with_seconds(client: Client, lags: Mapping[TopicPartition, PartitionLag], now_ms: int | None = None) -> Lags:
-    """The same with starts of logs and time behind: one ListOffsets, and a fetch of the first unread records.
+def add_time_lag(client: Client, lags: Mapping[TopicPartition, PartitionLag], now_ms: int | None = None) -> Lags:
+    """The lags with log start offsets and time lag: one ListOffsets, and a fetch of the first unread records.
 
-    Costs a broker one record batch for each partition that is behind: for pages and alerts, not for every commit.
+    This costs a broker one record batch for each partition with lag: for pages and alerts, not for every commit.
     """
     from ottla.operations.record_times import record_times  # noqa: PLC0415 (start-up of tools that need no time)
 
@@ -80,23 +80,23 @@ def with_seconds(client: Client, lags: Mapping[TopicPartition, PartitionLag], no
         place: lag._replace(start=starts[place].offset if place in starts else lag.start) for place, lag in lags.items()
     }
     behind = {place: lag.first_unread for place, lag in started.items() if lag.records}
-    times, _ = record_times(client, _known(behind.items())) if behind else ({}, {})
+    times, _ = record_times(client, _without_unknown(behind.items())) if behind else ({}, {})
     now_ms = int(time.time() * 1000) if now_ms is None else now_ms
     found: Lags = {}
     for place, lag in started.items():
-        records = 0 if place in times and times[place] is None else lag.records  # only markers are left
+        records = 0 if place in times and times[place] is None else lag.records  # only transaction markers remain
         found[place] = lag._replace(seconds=seconds_behind(records, times.get(place), now_ms))
     return found
 
 
-def _known(items: Iterable[tuple[TopicPartition, int | None]]) -> dict[TopicPartition, int]:
+def _without_unknown(items: Iterable[tuple[TopicPartition, int | None]]) -> dict[TopicPartition, int]:
     return {place: offset for place, offset in items if offset is not None}
 
 
 def _rows(
     group_id: str,
     partitions: Collection[TopicPartition],
-    committed: Mapping[TopicPartition, Committed],
+    committed: Mapping[TopicPartition, CommittedOffset],
     ends: Mapping[TopicPartition, int],
     member: Member | None,
 ) -> list[GroupPartition]:

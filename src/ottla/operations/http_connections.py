@@ -1,157 +1,181 @@
-"""What an HTTP client may not do to us: uvicorn's own protocol with clocks for requests that never end and answers that
-nobody takes, and with room for those who do ask something. For the console, the monitor, and whoever else serves HTTP.
+"""HTTP connection limits: uvicorn's h11 protocol with timeouts for slow requests and unread responses.
 
+For the console, the monitor and the registry.
 Rules:
-1. A request is there as a whole within REQUEST_SECONDS_MAX of its first byte, a connection's first one of its opening,
-   however slowly the bytes drip. What is not is answered with 408, and the connection ends. While we are the ones who
-   take time no clock runs.
-2. Of an answer something is taken every TAKING_SECONDS, or the connection ends. uvicorn alone would wait for ever: a
-   few hundred silent connections would keep everybody else out, and some readers who do not read take all places.
-3. At most half of all connections (`limit_concurrency`) may be half-open: without a whole request. Past that the oldest
-   of them is answered with 408 at once. When hardly any connection is left, the one that is idle for longest gives way.
+1. A request must be complete within REQUEST_SECONDS_MAX of its first byte; the first one of a connection within that
+   time of the accept, however slowly bytes arrive. A late request is answered with 408 and the connection closed. The
+   timer does not run while we process.
+2. The client must read some of a response every TAKING_SECONDS, or the connection is closed. uvicorn alone waits for
+   ever: a few hundred silent connections would exhaust `limit_concurrency`.
+3. At most half of `limit_concurrency` may be half-open (without a complete request). Beyond that the oldest half-open
+   connection is answered with 408 at once. When few slots are left, the longest idle connection is closed.
+4. A request with an ambiguous length is answered with 400 and the connection closed (RFC 9112, section 6.1): a proxy in
+   front may have passed on a second request in the same bytes (request smuggling).
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
 import h11
+import uvicorn
+from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 BACKLOG: Final = 256
-REQUEST_SECONDS_MAX: Final = 10.0
-TAKING_SECONDS: Final = 30.0
-_LATE: Final = b'{"error": "TOO_LATE", "message": "the request did not come to its end within 10 s"}\r\n'
-LATE_ANSWER: Final = (
+HEAD_BYTES_MAX: Final = 64 << 10  # uvicorn's default
+REQUEST_TIMEOUT_SECONDS: Final = 10.0
+WRITE_TIMEOUT_SECONDS: Final = 30.0
+_TIMEOUT_BODY: Final = b'{"error": "TOO_LATE", "message": "the request did not come to its end within 10 s"}\r\n'
+TIMEOUT_RESPONSE: Final = (
     b"HTTP/1.1 408 Request Timeout\r\ncontent-type: application/json\r\nconnection: close\r\n"
-    b"content-length: %d\r\n\r\n%b" % (len(_LATE), _LATE)
+    b"content-length: %d\r\n\r\n%b" % (len(_TIMEOUT_BODY), _TIMEOUT_BODY)
 )
 
 
-class LimitedProtocol(H11Protocol):
-    """One connection."""
+class StrictConnection(h11.Connection):
+    """h11 accepts Transfer-Encoding together with Content-Length and ignores the latter."""
 
-    _deadline: asyncio.TimerHandle | None = None
-    _taking: asyncio.TimerHandle | None = None
-    _since = 0.0  # when it began to wait for a request
+    def next_event(self) -> type[h11.NEED_DATA | h11.PAUSED] | h11.Event:
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            names = {name for name, _ in event.headers}
+            if b"transfer-encoding" in names and (b"content-length" in names or event.http_version < b"1.1"):
+                raise h11.RemoteProtocolError("the request has both Transfer-Encoding and Content-Length")
+        return event
+
+
+class TimeoutProtocol(H11Protocol):
+    """One HTTP connection with timeouts."""
+
+    _request_timer: asyncio.TimerHandle | None = None
+    _write_timer: asyncio.TimerHandle | None = None
+    _waiting_since = 0.0  # start of the wait for a request
+
+    def __init__(self, config: Config, *arguments: Any, **named: Any) -> None:
+        super().__init__(config, *arguments, **named)
+        self.conn = StrictConnection(h11.SERVER, config.h11_max_incomplete_event_size or HEAD_BYTES_MAX)
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._expect_request()
-        self._make_room()
+        self._start_request_timer()
+        self._evict_connections()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        self._look()
+        self._update_request_timer()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        self._since = self.loop.time()
-        if self._taking is None and self.transport.get_write_buffer_size():
-            self._look_again()  # it may be closed before all of it is taken
-        self._look()
+        self._waiting_since = self.loop.time()
+        if self._write_timer is None and self.transport.get_write_buffer_size():
+            self._start_write_timer()  # the transport may be closed before everything is sent
+        self._update_request_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_clock()
-        self._stop_taking()
+        self._stop_request_timer()
+        self._stop_write_timer()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._stop_taking()
-        self._look_again()
+        self._stop_write_timer()
+        self._start_write_timer()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._stop_taking()
+        self._stop_write_timer()
 
     @property
     def is_half_open(self) -> bool:
-        return self._deadline is not None and not self.transport.is_closing()
+        return self._request_timer is not None and not self.transport.is_closing()
 
     @property
     def is_idle(self) -> bool:
         is_answered = self.cycle is None or self.cycle.response_complete
-        return is_answered and self._deadline is None and not self.transport.is_closing()
+        return is_answered and self._request_timer is None and not self.transport.is_closing()
 
-    # Requests
+    # ---- requests
 
-    def _look(self) -> None:
-        """Start or stop the clock by what has come of the request."""
+    def _update_request_timer(self) -> None:
+        """Start or stop the request timer, depending on what has arrived."""
         is_begun = self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
         if self.transport.is_closing() or not (is_begun or self.conn.their_state is h11.SEND_BODY):
-            self._stop_clock()
-        elif self._deadline is None:
-            self._expect_request()
+            self._stop_request_timer()
+        elif self._request_timer is None:
+            self._start_request_timer()
 
-    def _expect_request(self) -> None:
-        self._since = self.loop.time()
-        self._deadline = self.loop.call_later(REQUEST_SECONDS_MAX, self._give_up)
+    def _start_request_timer(self) -> None:
+        self._waiting_since = self.loop.time()
+        self._request_timer = self.loop.call_later(REQUEST_TIMEOUT_SECONDS, self._on_request_timeout)
 
-    def _stop_clock(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+    def _stop_request_timer(self) -> None:
+        if self._request_timer is not None:
+            self._request_timer.cancel()
+            self._request_timer = None
 
-    def _give_up(self) -> None:
-        self._stop_clock()
+    def _on_request_timeout(self) -> None:
+        self._stop_request_timer()
         if self.transport.is_closing():
             return
         if self.cycle is not None and not self.cycle.response_complete:
             if self.cycle.response_started:
                 self.transport.abort()
                 return
-            self.cycle.disconnected = True  # somebody waits for the rest of the body
+            self.cycle.disconnected = True  # the application waits for the rest of the body
             self.cycle.message_event.set()
-        self.transport.write(LATE_ANSWER)
+        self.transport.write(TIMEOUT_RESPONSE)
         self.transport.close()
 
-    def _make_room(self) -> None:
+    def _evict_connections(self) -> None:
         limit = self.limit_concurrency
         if limit is None or len(self.connections) <= limit // 2:
             return
-        others: Collection[LimitedProtocol] = [each for each in self.connections if isinstance(each, LimitedProtocol)]
+        others: Collection[TimeoutProtocol] = [each for each in self.connections if isinstance(each, TimeoutProtocol)]
         half_open = [each for each in others if each.is_half_open]
         if len(half_open) > limit // 2:
-            min(half_open, key=_since)._give_up()
+            min(half_open, key=_waiting_since)._on_request_timeout()
         elif len(self.connections) > limit * 9 // 10:
             idle = [each for each in others if each.is_idle]
             if idle:
-                min(idle, key=_since).transport.close()
+                min(idle, key=_waiting_since).transport.close()
 
-    # Answers
+    # ---- responses
 
-    def _look_again(self) -> None:
-        self._taking = self.loop.call_later(
-            TAKING_SECONDS, self._look_at_taking, self.transport.get_write_buffer_size()
+    def _start_write_timer(self) -> None:
+        self._write_timer = self.loop.call_later(
+            WRITE_TIMEOUT_SECONDS, self._check_write_progress, self.transport.get_write_buffer_size()
         )
 
-    def _look_at_taking(self, bytes_before: int) -> None:
+    def _check_write_progress(self, bytes_before: int) -> None:
         left = self.transport.get_write_buffer_size()
         if not left:
-            self._taking = None
+            self._write_timer = None
         elif left >= bytes_before:
             self.transport.abort()
         else:
-            self._look_again()
+            self._start_write_timer()
 
-    def _stop_taking(self) -> None:
-        if self._taking is not None:
-            self._taking.cancel()
-            self._taking = None
+    def _stop_write_timer(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
 
 
-def _since(connection: LimitedProtocol) -> float:
-    return connection._since
+def _waiting_since(connection: TimeoutProtocol) -> float:
+    return connection._waiting_since
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens; raises OSError.
+    """A listening socket. Raises OSError.
 
-    Its protocol is named: asyncio sets TCP_NODELAY only then; without it an answer may wait 40 ms for its body.
+    The protocol is explicit because asyncio sets TCP_NODELAY only then; without it a response may wait 40 ms for its
+    body.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -163,3 +187,41 @@ def listen(host: str, port: int) -> socket.socket:
         raise
     listener.listen(BACKLOG)
     return listener
+
+
+# ---- a bounded server
+KEEP_ALIVE_SECONDS: Final = 30
+STOP_SECONDS_MAX: Final = 3
+HEADER_BYTES_MAX: Final = 16 << 10
+CONNECTIONS_MAX: Final = 500
+SERVER_BACKLOG: Final = 128
+
+
+class HttpServer(uvicorn.Server):
+    """A server whose event loop belongs to the caller, who also handles signals."""
+
+    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
+        return nullcontext()
+
+
+def make_server(app: Callable[..., Any]) -> HttpServer:
+    """`await make_server(app).serve([listen(host, port)])` serves until `should_exit` is set."""
+    config = uvicorn.Config(
+        app,
+        http=TimeoutProtocol,
+        ws="none",
+        loop="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        limit_concurrency=CONNECTIONS_MAX,
+        backlog=SERVER_BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=STOP_SECONDS_MAX,
+        h11_max_incomplete_event_size=HEADER_BYTES_MAX,
+    )
+    for name in ("uvicorn", "uvicorn.error"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # protocol errors are answered to the client
+    return HttpServer(config)

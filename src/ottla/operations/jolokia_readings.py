@@ -1,8 +1,8 @@
-"""Reads Kafka's MBeans through Jolokia, of any broker with that agent, and of ottla's own `/jolokia`.
+"""Reads Kafka's MBeans through Jolokia, from any broker with that agent or from ottla's own `/jolokia`.
 
-Beans become samples under the names that jmx_exporter gives them (metrics/prometheus.py), so that a reading of Apache
-Kafka looks as one of ottla, and the same rates are made of both. What the process itself needs has other names in Java
-than in Prometheus; ALIASES has them. Java tells its heap, not its resident memory: that stays unknown.
+MBeans become samples under the names of jmx_exporter (metrics/prometheus.py), so readings of Apache Kafka and of ottla
+yield the same rates. Process metrics have other names in Java than in Prometheus; ALIASES maps them. A JVM reports its
+heap, not its resident memory, so that stays unknown.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 from ottla.metrics.beans import SUM, BadNameError, Bean, ObjectName, parse_pattern
 from ottla.metrics.prometheus import families_of
 from ottla.operations.errors import OperationError
-from ottla.operations.metric_readings import TIMEOUT_SECONDS, Reading, Sample, ask_page, read_metrics
+from ottla.operations.metric_readings import TIMEOUT_SECONDS, Reading, Sample, read_metrics, read_url
 
-AGENT, PATH = "/jolokia", "/jolokia/"  # Jolokia's own server knows only the second
+AGENT, PATH = "/jolokia", "/jolokia/"  # Jolokia's standalone server only knows the second
 BEANS: Final = (
     "kafka.server:type=BrokerTopicMetrics,*",
     "kafka.server:type=ReplicaManager,*",
@@ -33,51 +33,52 @@ BEANS: Final = (
     "java.lang:type=Memory",
     "java.lang:type=Runtime",
 )
-ALL_TOPICS: Final = "kafka.server:type=BrokerTopicMetrics,name=*"  # no further keys: not those of each topic
+# no further keys, so without the beans of single topics
+ALL_TOPICS: Final = "kafka.server:type=BrokerTopicMetrics,name=*"
 ALIASES: Final = {
     "java_lang_operatingsystem_processcputime": ("process_cpu_seconds_total", 1e-9),
     "java_lang_operatingsystem_openfiledescriptorcount": ("process_open_fds", 1.0),
     "java_lang_operatingsystem_maxfiledescriptorcount": ("process_max_fds", 1.0),
     "java_lang_runtime_starttime": ("process_start_time_seconds", 1e-3),
 }
-CURE: Final = "A broker in Java needs Jolokia's agent: KAFKA_OPTS=-javaagent:jolokia-agent-jvm.jar=port=8778"
+REMEDY: Final = "A broker in Java needs Jolokia's agent: KAFKA_OPTS=-javaagent:jolokia-agent-jvm.jar=port=8778"
 OK: Final = 200
 
 
 def read_jolokia(
-    url: str, cure: str = CURE, seconds_max: float = TIMEOUT_SECONDS, wanted: tuple[str, ...] = ()
+    url: str, remedy: str = REMEDY, seconds_max: float = TIMEOUT_SECONDS, prefixes: tuple[str, ...] = ()
 ) -> Reading:
-    """What a broker tells now; `url` is that of the agent, with or without /jolokia. With `wanted`: samples whose names
-    begin so, without those of single topics.
+    """The current metrics; `url` is the agent's address, with or without /jolokia. `prefixes` keeps only samples whose
+    names have one of these prefixes, without those of single topics.
     """
-    names = (ALL_TOPICS, *BEANS[1:]) if wanted else BEANS
+    names = (ALL_TOPICS, *BEANS[1:]) if prefixes else BEANS
     body = json.dumps([{"type": "read", "mbean": name} for name in names]).encode()
-    page = ask_page(url.rstrip("/").removesuffix(AGENT), PATH, cure, body, seconds_max)
+    page = read_url(url.rstrip("/").removesuffix(AGENT), PATH, remedy, body, seconds_max)
     reading = parse_jolokia(page, time.monotonic())
-    if wanted:
-        kept = (*wanted, "kafka_server_")
+    if prefixes:
+        kept = (*prefixes, "kafka_server_")
         reading.samples = {name: each for name, each in reading.samples.items() if name.startswith(kept)}
     if not any(name.startswith("kafka_server_") for name in reading.samples):
-        raise OperationError(f"{url.rpartition('@')[2]} tells nothing about a Kafka broker")
+        raise OperationError(f"{url.rpartition('@')[2]} has no metrics of a Kafka broker")
     return reading
 
 
 def is_jolokia(url: str) -> bool:
-    """Whether an address is that of an agent; others are those of ottla's own /metrics."""
+    """Whether the address is that of a Jolokia agent; all others are ottla's own /metrics."""
     return AGENT in urlsplit(url).path
 
 
-def read_any(url: str) -> Reading:
-    """What a broker tells now, whichever of the two its address is."""
+def read_endpoint(url: str) -> Reading:
+    """The current metrics, from either kind of endpoint."""
     return read_jolokia(url) if is_jolokia(url) else read_metrics(url)
 
 
 def parse_jolokia(text: str, taken_s: float) -> Reading:
-    """The answers to BEANS; a bean that is not there, or that makes no sense, is left out."""
+    """The samples in responses to BEANS; missing or malformed beans are left out."""
     try:
         answers = json.loads(text)
     except ValueError:
-        raise OperationError("the answer is not JSON: that is no Jolokia agent") from None
+        raise OperationError("the response is not JSON: the address is not a Jolokia agent") from None
     samples: dict[str, list[Sample]] = {}
     for asked, answer in zip(BEANS, answers if isinstance(answers, list) else (), strict=False):
         for bean in _beans(asked, answer):
@@ -92,7 +93,7 @@ def parse_jolokia(text: str, taken_s: float) -> Reading:
 def _samples(bean: Bean) -> list[tuple[str, Sample]]:
     try:
         families = list(families_of(bean))
-    except KeyError:  # an attribute that such a bean should have
+    except KeyError:  # the bean lacks an attribute
         return []
     return [
         (family.name + item.suffix, Sample(dict(item.labels), item.value))
@@ -101,11 +102,11 @@ def _samples(bean: Bean) -> list[tuple[str, Sample]]:
     ]
 
 
-def _beans(asked: str, answer: Any) -> Iterator[Bean]:
-    """A question for one name is answered with its attributes, one for a pattern with names and their attributes."""
+def _beans(object_name: str, answer: Any) -> Iterator[Bean]:
+    """A request for one name returns its attributes; one for a pattern returns names with their attributes."""
     if not isinstance(answer, dict) or answer.get("status") != OK or not isinstance(answer.get("value"), dict):
         return
-    found = answer["value"] if asked.endswith("*") else {asked: answer["value"]}
+    found = answer["value"] if object_name.endswith("*") else {object_name: answer["value"]}
     for name, attributes in found.items():
         try:
             pattern = parse_pattern(name)
@@ -116,7 +117,7 @@ def _beans(asked: str, answer: Any) -> Iterator[Bean]:
 
 
 def _numbers(attributes: Mapping[str, Any]) -> dict[str, float]:
-    """Numbers only, those inside of others under the names of both."""
+    """Numeric attributes; nested ones as `outer_inner`."""
     flat = dict(attributes)
     for name, value in attributes.items():
         flat |= {f"{name}_{word}": inner for word, inner in value.items()} if isinstance(value, dict) else {}

@@ -1,4 +1,4 @@
-"""Reads a broker's metrics endpoint: Prometheus' text, as far as ottla itself writes it."""
+"""Reads a broker's Prometheus endpoint, in the subset of the text format that ottla writes."""
 
 from __future__ import annotations
 
@@ -17,56 +17,57 @@ from ottla.operations.errors import OperationError
 
 METRICS_PORT: Final = 9404
 DEFAULT_URL: Final = f"http://127.0.0.1:{METRICS_PORT}"
-VARIABLE: Final = "OTTLA_METRICS_URL"
+URL_VARIABLE: Final = "OTTLA_METRICS_URL"
 
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
-SEVERAL: Final = "ottla_process_up"  # only on the page of all brokers of a machine (ottla broker --processes)
+# only in the combined metrics of all brokers of a machine (ottla broker --processes)
+PROCESS_UP_METRIC: Final = "ottla_process_up"
 TOPIC_LABEL: Final = 'topic="'
-PIECE_BYTES: Final = 256 * 1024
+CHUNK_BYTES: Final = 256 * 1024
 TIMEOUT_SECONDS: Final = 10.0
 PATH: Final = "/metrics"
 _SAMPLE: Final = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)")
 _LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)",?')
 
 
-CURE: Final = (
+REMEDY: Final = (
     "`ottla up` opens a metrics endpoint by itself; any other broker needs ottla.metrics.port=9404 in its settings. "
     "Another address: --url URL"
 )
 
 
 class PasswordNeededError(OperationError):
-    """The endpoint wants to know who asks."""
+    """The endpoint requires a login."""
 
 
 class Sample(NamedTuple):
-    """One number of a name."""
+    """One value of a metric, with its labels."""
 
     labels: dict[str, str]
     value: float
 
 
 class Reading:
-    """All numbers at one moment."""
+    """All metrics at one moment."""
 
     def __init__(self, samples: dict[str, list[Sample]], taken_s: float) -> None:
         self.samples = samples
         self.taken_s = taken_s
 
-    def all(self, name: str, **labels: str) -> Iterator[Sample]:
-        """The samples of a name that have these labels, and maybe others."""
+    def samples_of(self, name: str, **labels: str) -> Iterator[Sample]:
+        """The samples of a metric that have at least these labels."""
         wanted = labels.items()
         return (sample for sample in self.samples.get(name, ()) if wanted <= sample.labels.items())
 
-    def one(self, name: str, **labels: str) -> float:
-        """The number of exactly these labels; 0 if there is none."""
+    def value_or_zero(self, name: str, **labels: str) -> float:
+        """The value with exactly these labels; 0 if there is none."""
         return next((sample.value for sample in self.samples.get(name, ()) if sample.labels == labels), 0.0)
 
     def total(self, name: str, **labels: str) -> float:
-        return sum(sample.value for sample in self.all(name, **labels))
+        return sum(sample.value for sample in self.samples_of(name, **labels))
 
-    def known(self, name: str, **labels: str) -> float | None:
-        """The number of exactly these labels; None if it was not told."""
+    def value_or_none(self, name: str, **labels: str) -> float | None:
+        """The value with exactly these labels; None if it is not reported."""
         return next((sample.value for sample in self.samples.get(name, ()) if sample.labels == labels), None)
 
     def info(self) -> dict[str, str]:
@@ -77,10 +78,10 @@ class Reading:
 
 
 class Rates:
-    """How fast counters of one broker grew between two readings, per second.
+    """Growth of counters between two readings, per second.
 
-    None is what nobody knows: a counter that is not told, or that has fallen, because the broker was started again. One
-    that was not told before began at 0: counters are told from their first event on.
+    A rate is None if the counter is not reported or has fallen because the broker restarted. A counter that was missing
+    before started at 0: counters are reported from their first event on.
     """
 
     def __init__(self, before: Reading, now: Reading) -> None:
@@ -88,14 +89,14 @@ class Rates:
         self.now = now
         self.seconds = max(0.001, now.taken_s - before.taken_s)
 
-    def of(self, name: str, **labels: str) -> float | None:
-        """Of the counter with exactly these labels."""
-        value = self.now.known(name, **labels)
-        return None if value is None else self._rate(value - self.before.one(name, **labels))
+    def rate(self, name: str, **labels: str) -> float | None:
+        """The rate of the counter with exactly these labels."""
+        value = self.now.value_or_none(name, **labels)
+        return None if value is None else self._rate(value - self.before.value_or_zero(name, **labels))
 
-    def total(self, name: str, **labels: str) -> float | None:
-        """Of all counters that have these labels together."""
-        if next(self.now.all(name, **labels), None) is None:
+    def total_rate(self, name: str, **labels: str) -> float | None:
+        """The sum over all counters with at least these labels."""
+        if next(self.now.samples_of(name, **labels), None) is None:
             return None
         return self._rate(self.now.total(name, **labels) - self.before.total(name, **labels))
 
@@ -107,32 +108,32 @@ class Rates:
 
 
 def read_metrics(
-    url: str, cure: str = CURE, seconds_max: float = TIMEOUT_SECONDS, wanted: tuple[str, ...] = ()
+    url: str, remedy: str = REMEDY, seconds_max: float = TIMEOUT_SECONDS, prefixes: tuple[str, ...] = ()
 ) -> Reading:
-    """What an ottla broker's endpoint tells now."""
-    reading = parse_metrics(ask_page(url, PATH, cure, seconds_max=seconds_max), time.monotonic(), wanted)
-    if "ottla_info" not in reading.samples and SEVERAL not in reading.samples:
+    """The current metrics of an ottla broker."""
+    reading = parse_metrics(read_url(url, PATH, remedy, seconds_max=seconds_max), time.monotonic(), prefixes)
+    if "ottla_info" not in reading.samples and PROCESS_UP_METRIC not in reading.samples:
         raise OperationError(f"{url.rpartition('@')[2]} is not the metrics endpoint of an ottla broker")
-    if several := reading.samples.get(SEVERAL):
+    if several := reading.samples.get(PROCESS_UP_METRIC):
         own = ", ".join(f"{each.labels.get('url')} (broker {each.labels.get('broker')})" for each in several)
-        raise OperationError(f"{url.rpartition('@')[2]} tells the metrics of several brokers; ask one of them: {own}")
+        raise OperationError(f"{url.rpartition('@')[2]} has the metrics of several brokers; use one of them: {own}")
     return reading
 
 
 def read_page(url: str) -> str:
-    """Ask the endpoint; OperationError says what is in the way, and the cure. A password in the URL is never told."""
-    return ask_page(url, PATH, CURE)
+    """The text of the endpoint; OperationError has cause and remedy. Passwords in the URL are never printed."""
+    return read_url(url, PATH, REMEDY)
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Whoever answers at an address must not lead us, and a password, to another one."""
+    """A redirect must not send us, and a password, to another address."""
 
     def redirect_request(self, *_: object) -> None:
         return None
 
 
-def ask_page(url: str, path: str, cure: str, body: bytes | None = None, seconds_max: float = TIMEOUT_SECONDS) -> str:
-    """The page `path` of an endpoint, by POST if there is a body, if all of it comes in time."""
+def read_url(url: str, path: str, remedy: str, body: bytes | None = None, seconds_max: float = TIMEOUT_SECONDS) -> str:
+    """The page `path` of an endpoint, by POST if there is a body, bounded in size and time."""
     scheme, separator, rest = url.rpartition("://")
     if not separator or scheme not in ("http", "https"):
         raise OperationError(f"{url} is not the address of a metrics endpoint: it begins with http:// or https://")
@@ -144,38 +145,38 @@ def ask_page(url: str, path: str, cure: str, body: bytes | None = None, seconds_
         request.add_unredirected_header("Authorization", f"Basic {b64encode(unquote(login).encode()).decode()}")
     try:
         with urllib.request.build_opener(_NoRedirects).open(request, timeout=seconds_max) as answer:
-            return _all_of(answer, time.monotonic() + seconds_max).decode("utf-8", "replace")
+            return _read_body(answer, time.monotonic() + seconds_max).decode("utf-8", "replace")
     except urllib.error.HTTPError as problem:
         if problem.code == HTTPStatus.UNAUTHORIZED:
-            words = f"{address} wants a password: {VARIABLE}={scheme}://NAME:PASSWORD@{place}"
+            words = f"{address} requires a password: {URL_VARIABLE}={scheme}://NAME:PASSWORD@{place}"
             raise PasswordNeededError(words) from None
         raise OperationError(
-            f"{address} answers {problem.code} {problem.reason}: that is no metrics endpoint"
+            f"{address} answers {problem.code} {problem.reason}: it is not a metrics endpoint"
         ) from None
     except (OSError, ValueError, HTTPException) as problem:
         cause = getattr(problem, "reason", problem)
         cause = getattr(cause, "strerror", None) or cause
-        raise OperationError(f"nobody answers at {address} ({str(cause).lower()}). {cure}".strip()) from None
+        raise OperationError(f"no response from {address} ({str(cause).lower()}). {remedy}".strip()) from None
 
 
-def _all_of(answer: HTTPResponse, deadline_s: float) -> bytes:
-    """A socket's timeout is one for each piece: whoever sends a byte now and then would keep us for ever."""
+def _read_body(answer: HTTPResponse, deadline_s: float) -> bytes:
+    """Read the body up to a deadline. The socket timeout restarts with each chunk, so slow data could take for ever."""
     pieces, size = [], 0
-    while piece := answer.read1(PIECE_BYTES):
+    while piece := answer.read1(CHUNK_BYTES):
         pieces.append(piece)
         size += len(piece)
         if size > ANSWER_BYTES_MAX:
-            raise ValueError("it sends more than any broker does")
+            raise ValueError("the response is larger than any broker's")
         if time.monotonic() > deadline_s:
             raise TimeoutError("timed out")
     return b"".join(pieces)
 
 
-def parse_metrics(text: str, taken_s: float, wanted: tuple[str, ...] = ()) -> Reading:
-    """All numbers, or those whose names begin with what is wanted, and which are not of a single topic."""
+def parse_metrics(text: str, taken_s: float, prefixes: tuple[str, ...] = ()) -> Reading:
+    """All samples, or those whose names have one of the prefixes `wanted` and that are not of a single topic."""
     samples: dict[str, list[Sample]] = {}
-    for line in text.split("\n"):  # nothing else ends a line there: names of clients hold what they like
-        if wanted and (not line.startswith(wanted) or TOPIC_LABEL in line):
+    for line in text.split("\n"):  # only \n ends a line: client names may contain other separators
+        if prefixes and (not line.startswith(prefixes) or TOPIC_LABEL in line):
             continue
         match = _SAMPLE.fullmatch(line) if not line.startswith("#") else None
         if match is not None:

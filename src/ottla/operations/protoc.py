@@ -1,4 +1,4 @@
-"""Compiles .proto files to descriptor sets, with the compiler of grpcio-tools, in a process of its own."""
+"""Compiles .proto files to descriptor sets with grpcio-tools, in a child process."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ COMPILE_TIMEOUT_S = 60
 
 
 class ProtocError(Exception):
-    """Why there is no descriptor set; str() is a sentence."""
+    """The compilation failed; str() is a sentence."""
 
 
 def compile_proto(path: Path) -> bytes:
-    """Imports are looked for beside the file. Raises ProtocError."""
+    """Compile one file; imports are resolved next to it. Raises ProtocError."""
     tools = importlib.util.find_spec("grpc_tools")
     if tools is None or tools.origin is None:
         raise ProtocError(
@@ -34,5 +34,5 @@ def compile_proto(path: Path) -> bytes:
             raise ProtocError(f"{path.name} does not compile within {COMPILE_TIMEOUT_S} s") from None
         if done.returncode or not out.exists():
             said = done.stderr.strip().splitlines()
-            raise ProtocError(f"{path.name} does not compile: {said[0] if said else 'protoc says nothing'}")
+            raise ProtocError(f"{path.name} does not compile: {said[0] if said else 'protoc reports no cause'}")
         return out.read_bytes()

@@ -1,10 +1,11 @@
-"""The timestamp of the first record at or after an offset, in many partitions at once: what lag in time is made of.
+"""Timestamps of records by offset, for many partitions at once: the basis of time lag.
 
 ListOffsets finds offsets by time, not times by offset, so the record itself is fetched. Rules:
-1. A fetch asks for many partitions of a leader. Whoever stands first in it gets at least one whole record batch
-   (KIP-74); the others may get nothing because the answer was full, and are asked again.
-2. Markers of transactions are no records, and compaction leaves holes: what follows is asked for, ROUNDS_MAX times.
-3. None: there is no record from there on. A partition that is missing in the answer is not known.
+1. A fetch covers many partitions of a leader. The first one gets at least one whole record batch (KIP-74); the others
+   may get nothing because the response was full, and are fetched again.
+2. Transaction markers are not records, and compaction leaves gaps: the following offsets are fetched, at most
+   ROUNDS_MAX times.
+3. None means that no record follows. A partition without a response is left out.
 """
 
 from __future__ import annotations
@@ -15,48 +16,50 @@ from typing import NamedTuple
 from ottla.base.errors import Error, KafkaError
 from ottla.base.names import TopicPartition
 from ottla.client.client import Client
-from ottla.client.errors import RefusedError, refusal
-from ottla.client.offsets import Answer, Failures, ask_leaders, by_topic
+from ottla.client.errors import BrokerError, error_from_code
+from ottla.client.offsets import Answer, Failures, by_topic, call_leaders
 from ottla.protocol.batches import (
     HEADER_BYTES,
     MAGIC,
     MAGIC_POSITION,
-    crc_is_right,
+    is_crc_valid,
     read_batch_header,
     read_records,
 )
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 
-NAMES_VERSION = 12  # the last version of Fetch that names topics; later ones have ids
+NAMES_VERSION = 12  # the last version of Fetch with topic names; later ones have topic IDs
 PARTITIONS_PER_FETCH = 64
-PARTITION_BYTES_MAX = 64 << 10  # a larger batch comes when its partition stands first
+PARTITION_BYTES_MAX = 64 << 10  # a larger batch arrives when its partition is first in the request
 FETCH_BYTES_MAX = 4 << 20
 ROUNDS_MAX = 8
-TOO_FAR = refusal(Error.UNKNOWN_SERVER_ERROR, "no record was found behind many markers of transactions")
+TOO_MANY_MARKERS = error_from_code(Error.UNKNOWN_SERVER_ERROR, "no record was found behind many transaction markers")
 
 
 class Step(NamedTuple):
-    """What an answer says about one partition: the time of the record that was wanted, or where to look next."""
+    """One response: the timestamp of the wanted record, or the offset to fetch next."""
 
     time_ms: int | None
     next_offset: int
 
 
-Told = int | RefusedError | None
+RecordTime = int | BrokerError | None
 
 
 def record_times(
     client: Client, offsets: Mapping[TopicPartition, int]
 ) -> tuple[dict[TopicPartition, int | None], Failures]:
-    """The timestamp of the first record at or after each offset, and why there is none for the others."""
+    """The timestamp of the first record at or after each offset, and the failures."""
 
     def ask(leader: int, led: Sequence[TopicPartition]) -> Answer[int | None]:
-        return _ask(client, leader, {place: offsets[place] for place in led})
+        return _read_times(client, leader, {place: offsets[place] for place in led})
 
-    return ask_leaders(client, offsets, ask)
+    return call_leaders(client, offsets, ask)
 
 
-def _ask(client: Client, leader: int, left: dict[TopicPartition, int]) -> Iterator[tuple[TopicPartition, Told]]:
+def _read_times(
+    client: Client, leader: int, left: dict[TopicPartition, int]
+) -> Iterator[tuple[TopicPartition, RecordTime]]:
     rounds = dict.fromkeys(left, 0)
     while left:
         asked = dict(list(left.items())[:PARTITIONS_PER_FETCH])
@@ -68,22 +71,23 @@ def _ask(client: Client, leader: int, left: dict[TopicPartition, int]) -> Iterat
                 left[place] = step.next_offset
                 continue
             del left[place]
-            yield place, TOO_FAR if isinstance(step, Step) else step
-        left = dict(sorted(left.items(), key=lambda item: rounds[item[0]]))  # nobody stands first for ever
+            yield place, TOO_MANY_MARKERS if isinstance(step, Step) else step
+        # rotate, so that each partition is first at some time
+        left = dict(sorted(left.items(), key=lambda item: rounds[item[0]]))
 
 
-def _step(answer: PartitionData | None, offset: int, is_first: bool) -> Told | Step:
-    """The time of the record, None if there is none, a refusal, or a Step to go on with."""
+def _step(answer: PartitionData | None, offset: int, is_first: bool) -> RecordTime | Step:
+    """The timestamp, None if no record follows, a refusal, or a Step to continue with."""
     if answer is None or answer.error_code:
-        return refusal(answer.error_code if answer else Error.UNKNOWN_SERVER_ERROR)
+        return error_from_code(answer.error_code if answer else Error.UNKNOWN_SERVER_ERROR)
     try:
         step = first_record(bytes(answer.records or b""), offset)  # type: ignore[arg-type]
     except KafkaError as problem:
-        return refusal(problem.error, str(problem))
+        return error_from_code(problem.error, str(problem))
     if step.time_ms is not None or step.next_offset >= answer.high_watermark:
         return step.time_ms
-    if is_first and step.next_offset == offset:  # it should have got a batch: whatever it is, the time is not known
-        return refusal(Error.OFFSET_NOT_AVAILABLE)
+    if is_first and step.next_offset == offset:  # the first partition must get a batch, so the time is unknown
+        return error_from_code(Error.OFFSET_NOT_AVAILABLE)
     return step
 
 
@@ -112,7 +116,7 @@ def _fetch(client: Client, leader: int, asked: Mapping[TopicPartition, int]) -> 
 
 
 def first_record(records: bytes, offset: int) -> Step:
-    """Looks at the whole batches in an answer. Raises KafkaError for bytes that are no records."""
+    """The first record in the complete batches of a response. Raises KafkaError for damaged bytes."""
     position, next_offset = 0, offset
     while position + HEADER_BYTES <= len(records):
         if records[position + MAGIC_POSITION] < MAGIC:
@@ -120,7 +124,7 @@ def first_record(records: bytes, offset: int) -> Step:
         header = read_batch_header(records, position)
         if position + header.batch_bytes > len(records):
             break
-        if not crc_is_right(records, position, header):
+        if not is_crc_valid(records, position, header):
             raise KafkaError(Error.CORRUPT_MESSAGE, f"the batch at offset {header.base_offset} is damaged")
         if not header.is_control and header.last_offset >= offset:
             for record in read_records(memoryview(records)[position : position + header.batch_bytes]):
@@ -133,6 +137,6 @@ def first_record(records: bytes, offset: int) -> Step:
 
 def _check(answer: FetchResponse) -> None:
     if answer.error_code:
-        raise refusal(answer.error_code)
-    if answer.throttle_time_ms and not answer.responses:  # Kafka holds the data back from whoever is over a quota
-        raise refusal(Error.THROTTLING_QUOTA_EXCEEDED)
+        raise error_from_code(answer.error_code)
+    if answer.throttle_time_ms and not answer.responses:  # Kafka omits the data if a quota is exceeded
+        raise error_from_code(Error.THROTTLING_QUOTA_EXCEEDED)

@@ -1,4 +1,4 @@
-"""Sizes as people read them."""
+"""Human-readable sizes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ STEP = 1024
 
 
 def size_text(size_bytes: int) -> str:
-    """Bytes as people read them."""
+    """A size in bytes with a binary unit."""
     if size_bytes < 0:
         return "?"
     size = float(size_bytes)

@@ -1,6 +1,6 @@
 """Data pipelines on Spark: from a topic through steps to a topic, a table or files. See docs/pipelines.md.
 
-What stands here is imported when it is asked for: a command starts Java first, and that must not wait for Arrow.
+Names are imported on first use, because a command starts Java first and must not wait for the import of Arrow.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ottla.pipelines.confluent import from_confluent, to_confluent
     from ottla.pipelines.model.problems import PipelineError
+    from ottla.pipelines.python_api import pipeline, stream, topic
     from ottla.pipelines.sinks.topic import at_least_once_topic, exactly_once_topic
     from ottla.pipelines.source import read_topic, read_topic_stream
-    from ottla.pipelines.writing import pipeline, stream, topic
 
 __all__ = [
     "PipelineError",
@@ -28,21 +28,21 @@ __all__ = [
     "topic",
 ]
 
-HOMES = {
+EXPORTS = {
     "PipelineError": "model.problems",
     "at_least_once_topic": "sinks.topic",
     "exactly_once_topic": "sinks.topic",
     "from_confluent": "confluent",
-    "pipeline": "writing",
+    "pipeline": "python_api",
     "read_topic": "source",
     "read_topic_stream": "source",
-    "stream": "writing",
+    "stream": "python_api",
     "to_confluent": "confluent",
-    "topic": "writing",
+    "topic": "python_api",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in HOMES:
+    if name not in EXPORTS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{HOMES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{EXPORTS[name]}"), name)

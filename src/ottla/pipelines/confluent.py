@@ -1,11 +1,10 @@
-"""Columns of records that were written with schemas of a registry, for plain PySpark: the five bytes that Spark does
-not know.
+"""Columns with schemas of a registry for plain PySpark: Confluent's five-byte header, which Spark does not read.
 
     orders = read_topic(spark, "orders").select(from_confluent("value", "http://127.0.0.1:8081", "orders-value"))
     orders.select(to_confluent(F.struct("id", "price"), "http://127.0.0.1:8081", "prices-value").alias("value"))
 
-Every schema is asked for once in a process, never for a record. A record that cannot be read fails the query, or is
-null with mode="PERMISSIVE", as Spark's own from_avro has it. A registry that does not answer fails the task.
+Each process fetches a schema once, not for each record. An unreadable record fails the query, or is null with
+mode="PERMISSIVE", as in Spark's own from_avro. A registry that does not answer fails the task.
 """
 
 from __future__ import annotations
@@ -13,18 +12,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from ottla.operations.schema_registry.addresses import RegistryAddress, address_of
 from ottla.operations.schema_registry.client import RegistryClient
+from ottla.operations.schema_registry.client_config import RegistryAddress, address_of
 from ottla.operations.schema_registry.errors import SchemaError
 from ottla.operations.schema_registry.framing import KEY_HEADER, VALUE_HEADER, frame
-from ottla.operations.schema_registry.schemas import AVRO, JSON_SCHEMA, KINDS, Draft
-from ottla.operations.schema_registry.serializing import Choice, choose
+from ottla.operations.schema_registry.schemas import AVRO, JSON_SCHEMA, KINDS, UnregisteredSchema
+from ottla.operations.schema_registry.serdes import SchemaChoice, choose_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
     from ottla.pipelines.sinks.row_encoders import RowEncoder
-    from ottla.pipelines.steps.parsing.binaries import Decoder
+    from ottla.pipelines.steps.parsing.reader import Decoder
 
 Format = Literal["avro", "protobuf"]
 Mode = Literal["FAILFAST", "PERMISSIVE"]
@@ -35,23 +34,22 @@ def from_confluent(
     registry: str,
     subject: str,
     *,
-    format: Format = "avro",  # noqa: A002 (the word of Spark)
+    format: Format = "avro",  # noqa: A002 (Spark's name)
     message: str | None = None,
     headers: Column | str | None = None,
     is_key: bool = False,
     mode: Mode = "FAILFAST",
     options: Mapping[str, str] | None = None,
 ) -> Column:
-    """Bytes as a struct with the fields of the subject's newest schema; writers' schemas are found by their ids.
+    """Decode bytes to a struct with the fields of the subject's newest schema. Writers' schemas are found by id.
 
     `headers`: the column of headers, for ids that are written there. `options`: properties such as
     basic.auth.user.info. Raises SchemaError.
     """
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 (this package is imported without Spark)
 
-    from ottla.pipelines.steps.parse import Parse  # noqa: PLC0415
-    from ottla.pipelines.steps.parsing.binaries import BinaryReader  # noqa: PLC0415
-    from ottla.pipelines.steps.parsing.choose import choose_reader  # noqa: PLC0415
+    from ottla.pipelines.steps.parse import Parse, choose_reader  # noqa: PLC0415
+    from ottla.pipelines.steps.parsing.reader import BinaryReader  # noqa: PLC0415
     from ottla.pipelines.steps.parsing.schemas import SchemaError as NoSchemaError  # noqa: PLC0415
 
     if mode not in ("FAILFAST", "PERMISSIVE"):
@@ -78,17 +76,18 @@ def to_confluent(
     subject: str,
     *,
     schema: str | None = None,
-    format: Format | Literal["json"] = "avro",  # noqa: A002 (the word of Spark)
+    format: Format | Literal["json"] = "avro",  # noqa: A002 (Spark's name)
     message: str | None = None,
     options: Mapping[str, str] | None = None,
 ) -> Column:
-    """A struct as bytes with the id of a schema before them: `schema` is registered, or it is the subject's newest.
+    """Encode a struct to bytes with a schema id in front: of `schema`, which is registered, or of the subject's newest
+    schema.
 
     A row that does not fit fails the query. Raises SchemaError.
     """
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
-    from ottla.operations.schema_registry.formats.avro import flat  # noqa: PLC0415
+    from ottla.operations.schema_registry.formats.avro import inline_references  # noqa: PLC0415
     from ottla.pipelines.sinks.encoding import JSON_OPTIONS  # noqa: PLC0415
     from ottla.pipelines.sinks.row_encoders import AvroEncoder, ProtobufEncoder, checked_json  # noqa: PLC0415
 
@@ -96,14 +95,14 @@ def to_confluent(
     if kind is None:
         raise SchemaError(f"there is no format {format!r}: use avro, json or protobuf")
     client = RegistryClient(_address(registry, options))
-    draft = None if schema is None else Draft(kind, schema)
-    schema_id, found = choose(client, Choice(subject, draft))
+    draft = None if schema is None else UnregisteredSchema(kind, schema)
+    schema_id, found = choose_schema(client, SchemaChoice(subject, draft))
     if found.kind != kind:
         raise SchemaError(f"subject {subject} is of type {found.kind}, not {kind}")
     source, prefix = F.col(column) if isinstance(column, str) else column, frame(schema_id, b"")
     if kind == JSON_SCHEMA:
         return checked_json(prefix, found)(F.to_json(source, JSON_OPTIONS))
-    encoder = AvroEncoder(flat(found), prefix) if kind == AVRO else ProtobufEncoder(found, prefix, message)
+    encoder = AvroEncoder(inline_references(found), prefix) if kind == AVRO else ProtobufEncoder(found, prefix, message)
     made: Column = _encoding(encoder)(source)
     return made
 
@@ -113,7 +112,7 @@ def _decoding(decoder: Decoder, schema: Any, mode: Mode) -> Any:
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
     from pyspark.sql.pandas.types import to_arrow_type  # noqa: PLC0415
 
-    from ottla.pipelines.steps.parsing.binaries import DecodeError  # noqa: PLC0415
+    from ottla.pipelines.steps.parsing.reader import DecodeError  # noqa: PLC0415
 
     def decode_one(value: bytes | None) -> Any:
         if value is None:
@@ -129,7 +128,7 @@ def _decoding(decoder: Decoder, schema: Any, mode: Mode) -> Any:
         rows = [decode_one(value) for value in values.to_pylist()]
         return pa.array(rows, type=to_arrow_type(schema, timezone="UTC"))
 
-    decode.__annotations__ = {"values": pa.Array, "return": pa.Array}  # Spark looks at them; ours are only text
+    decode.__annotations__ = {"values": pa.Array, "return": pa.Array}  # Spark evaluates annotations; ours are only text
     return F.arrow_udf(decode, schema)  # type: ignore[attr-defined]
 
 

@@ -1,7 +1,7 @@
-"""The APIs that there are message classes for: keys, names, versions.
+"""The APIs with message classes: keys, names, versions.
 
-Which of them a broker serves is decided by its table of handlers, not here.  The modules with the classes are
-imported when a class is first asked for: a broker answers its first request before it has imported all of them.
+A broker's table of handlers decides which of them it serves. The modules with the classes are imported on first use: a
+broker answers its first request before it has imported all of them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from ottla.protocol.schema import NO_VERSION
 class Api:
     """One API.
 
-    min_version..max_version is what Apache Kafka 4.3 announces.  Produce is announced from version 0 on, for the
-    sake of old librdkafka that would otherwise give up, but has messages only from version 3 on: so does Kafka.
+    min_version..max_version is the range that Apache Kafka 4.3 announces. As in Kafka, Produce is announced from
+    version 0 on, because old versions of librdkafka would give up otherwise, but has messages only from version 3 on.
     """
 
     request: type[Any]
@@ -33,7 +33,7 @@ class Api:
         self.flexible_since = flexible_since
 
     def __getattr__(self, attribute: str) -> Any:
-        """Called when an attribute is not there yet: imports the message classes on their first use."""
+        """Called for a missing attribute: imports the message classes on first use."""
         if attribute not in ("request", "response"):
             raise AttributeError(attribute)
         messages = import_module(f"ottla.protocol.messages.{self.module}")
@@ -62,50 +62,50 @@ APIS: Final[dict[int, Api]] = {
         Api(12, "Heartbeat", "groups", 0, 4, 4),
         Api(13, "LeaveGroup", "groups", 0, 5, 4),
         Api(14, "SyncGroup", "groups", 0, 5, 4),
-        Api(15, "DescribeGroups", "group_admin", 0, 6, 5),
-        Api(16, "ListGroups", "group_admin", 0, 5, 3),
-        Api(17, "SaslHandshake", "sasl", 0, 1),
+        Api(15, "DescribeGroups", "groups", 0, 6, 5),
+        Api(16, "ListGroups", "groups", 0, 5, 3),
+        Api(17, "SaslHandshake", "credentials", 0, 1),
         Api(18, "ApiVersions", "cluster", 0, 4, 3),
         Api(19, "CreateTopics", "topics", 2, 7, 5),
         Api(20, "DeleteTopics", "topics", 1, 6, 4),
         Api(21, "DeleteRecords", "topics", 0, 2, 2),
         Api(22, "InitProducerId", "transactions", 0, 5, 2),
         Api(23, "OffsetForLeaderEpoch", "offsets", 2, 4, 4),
-        Api(24, "AddPartitionsToTxn", "transaction_steps", 0, 5, 3),
-        Api(25, "AddOffsetsToTxn", "transaction_steps", 0, 4, 3),
-        Api(26, "EndTxn", "transaction_steps", 0, 5, 3),
-        Api(27, "WriteTxnMarkers", "transaction_steps", 1, 2, 1),
-        Api(28, "TxnOffsetCommit", "transaction_steps", 0, 5, 3),
+        Api(24, "AddPartitionsToTxn", "transactions", 0, 5, 3),
+        Api(25, "AddOffsetsToTxn", "transactions", 0, 4, 3),
+        Api(26, "EndTxn", "transactions", 0, 5, 3),
+        Api(27, "WriteTxnMarkers", "transactions", 1, 2, 1),
+        Api(28, "TxnOffsetCommit", "transactions", 0, 5, 3),
         Api(29, "DescribeAcls", "acls", 1, 3, 2),
         Api(30, "CreateAcls", "acls", 1, 3, 2),
         Api(31, "DeleteAcls", "acls", 1, 3, 2),
         Api(32, "DescribeConfigs", "configs", 1, 4, 4),
         Api(33, "AlterConfigs", "configs", 0, 2, 2),
-        Api(34, "AlterReplicaLogDirs", "log_dirs", 1, 2, 2),
-        Api(35, "DescribeLogDirs", "log_dirs", 1, 5, 2),
-        Api(36, "SaslAuthenticate", "sasl", 0, 2, 2),
+        Api(34, "AlterReplicaLogDirs", "topics", 1, 2, 2),
+        Api(35, "DescribeLogDirs", "topics", 1, 5, 2),
+        Api(36, "SaslAuthenticate", "credentials", 0, 2, 2),
         Api(37, "CreatePartitions", "topics", 0, 3, 2),
-        Api(38, "CreateDelegationToken", "delegation_tokens", 1, 3, 2),
-        Api(39, "RenewDelegationToken", "delegation_tokens", 1, 2, 2),
-        Api(40, "ExpireDelegationToken", "delegation_tokens", 1, 2, 2),
-        Api(41, "DescribeDelegationToken", "delegation_tokens", 1, 3, 2),
-        Api(42, "DeleteGroups", "group_admin", 0, 2, 2),
-        Api(43, "ElectLeaders", "elections", 0, 2, 2),
+        Api(38, "CreateDelegationToken", "credentials", 1, 3, 2),
+        Api(39, "RenewDelegationToken", "credentials", 1, 2, 2),
+        Api(40, "ExpireDelegationToken", "credentials", 1, 2, 2),
+        Api(41, "DescribeDelegationToken", "credentials", 1, 3, 2),
+        Api(42, "DeleteGroups", "groups", 0, 2, 2),
+        Api(43, "ElectLeaders", "reassignments", 0, 2, 2),
         Api(44, "IncrementalAlterConfigs", "configs", 0, 1, 1),
         Api(45, "AlterPartitionReassignments", "reassignments", 0, 1, 0),
         Api(46, "ListPartitionReassignments", "reassignments", 0, 0, 0),
         Api(47, "OffsetDelete", "group_offsets", 0, 0),
-        Api(48, "DescribeClientQuotas", "client_quotas", 0, 1, 1),
-        Api(49, "AlterClientQuotas", "client_quotas", 0, 1, 1),
-        Api(50, "DescribeUserScramCredentials", "scram_credentials", 0, 0, 0),
-        Api(51, "AlterUserScramCredentials", "scram_credentials", 0, 0, 0),
+        Api(48, "DescribeClientQuotas", "configs", 0, 1, 1),
+        Api(49, "AlterClientQuotas", "configs", 0, 1, 1),
+        Api(50, "DescribeUserScramCredentials", "credentials", 0, 0, 0),
+        Api(51, "AlterUserScramCredentials", "credentials", 0, 0, 0),
         Api(55, "DescribeQuorum", "cluster", 0, 2, 0),
-        Api(57, "UpdateFeatures", "features", 0, 2, 0),
+        Api(57, "UpdateFeatures", "cluster", 0, 2, 0),
         Api(60, "DescribeCluster", "cluster", 0, 2, 0),
         Api(61, "DescribeProducers", "transactions", 0, 0, 0),
-        Api(64, "UnregisterBroker", "registration", 0, 0, 0),
-        Api(65, "DescribeTransactions", "transaction_steps", 0, 0, 0),
-        Api(66, "ListTransactions", "transaction_steps", 0, 2, 0),
+        Api(64, "UnregisterBroker", "cluster", 0, 0, 0),
+        Api(65, "DescribeTransactions", "transactions", 0, 0, 0),
+        Api(66, "ListTransactions", "transactions", 0, 2, 0),
         Api(68, "ConsumerGroupHeartbeat", "consumer_groups", 0, 1, 0),
         Api(69, "ConsumerGroupDescribe", "consumer_groups", 0, 1, 0),
         Api(71, "GetTelemetrySubscriptions", "telemetry", 0, 0, 0),
@@ -115,7 +115,7 @@ APIS: Final[dict[int, Api]] = {
     )
 }
 
-# Only for brokers of a cluster among themselves: never announced to anybody else.
+# Only for brokers of a cluster among themselves: never announced to clients.
 BROKER_APIS: Final[dict[int, Api]] = {
     api.key: api
     for api in (
@@ -123,7 +123,7 @@ BROKER_APIS: Final[dict[int, Api]] = {
         Api(56, "AlterPartition", "inter_broker", 2, 3, 0),
         Api(58, "Envelope", "inter_broker", 0, 0, 0),
         Api(67, "AllocateProducerIds", "inter_broker", 0, 0, 0),
-        Api(10000, "ClusterPoll", "cluster_poll", 0, 1, 0),
+        Api(10000, "ClusterPoll", "inter_broker", 0, 1, 0),
         Api(10001, "WriteAudit", "inter_broker", 0, 0, 0),
     )
 }

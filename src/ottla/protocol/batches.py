@@ -1,7 +1,7 @@
 """Record batches (format v2): header, checksum, the checks on produce, building and reading.
 
-A batch is stored as the producer made it: only the base offset and the leader epoch are written in place, both
-outside the checksum. Compiled with mypyc where that is possible, plain Python otherwise.
+A batch is stored as the producer sent it: only the base offset and the leader epoch are written in place, both outside
+the checksum. Compiled with mypyc where possible.
 
     base offset int64 | batch length int32 | leader epoch int32 | magic int8 | crc uint32 | attributes int16
     | last offset delta int32 | base timestamp int64 | max timestamp int64 | producer id int64 | producer epoch int16
@@ -25,8 +25,8 @@ from ottla.protocol.records import (
     Limits,
     Record,
     RecordReader,
+    check_records,
     malformed,
-    refuse_records,
     rejection_message,
     walk_records,
     write_plain_record,
@@ -34,16 +34,16 @@ from ottla.protocol.records import (
 )
 
 HEADER_BYTES: Final = 61
-LENGTH_PREFIX_BYTES: Final = 12  # base offset and the length itself, which the length does not count
+LENGTH_PREFIX_BYTES: Final = 12  # base offset and length field, which the length does not include
 CRC_POSITION: Final = 17
 ATTRIBUTES_POSITION: Final = 21  # the checksum covers everything from here on
 FLAGS_POSITION: Final = ATTRIBUTES_POSITION + 1  # the low byte of the attributes: codec and flags
-ABORT_MARKER: Final = 0  # what a control record says about its transaction
+ABORT_MARKER: Final = 0  # the control record type of an abort
 COMMIT_MARKER: Final = 1
 MAX_TIMESTAMP_POSITION: Final = 35
 MAGIC_POSITION: Final = 16
 MAGIC: Final = 2
-LEGACY_RECORD_BYTES: Final = 14  # below this length not even the oldest format has a record
+LEGACY_RECORD_BYTES: Final = 14  # even the oldest record format needs more bytes than this
 
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME_FLAG: Final = 0x08
@@ -52,9 +52,9 @@ CONTROL_FLAG: Final = 0x20
 DELETE_HORIZON_FLAG: Final = 0x40
 
 SEQUENCE_COUNT: Final = 2**31  # sequences wrap around to 0
-DECOMPRESSED_RATIO_MAX: Final = 16  # a produced batch may grow to this many times max.message.bytes …
+DECOMPRESSED_RATIO_MAX: Final = 16  # a produced batch may decompress to this many times max.message.bytes …
 DECOMPRESSED_BYTES_FLOOR: Final = 16 << 20  # … or to this, if that is more …
-DECOMPRESSED_BYTES_CEILING: Final = 128 << 20  # … but never past this
+DECOMPRESSED_BYTES_CEILING: Final = 128 << 20  # … but never to more than this
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 OFFSET: Final = struct.Struct(">q")  # timestamps as well
@@ -64,7 +64,7 @@ ATTRIBUTES: Final = struct.Struct(">h")
 
 
 class BatchHeader:
-    """The header of one batch, made from the thirteen numbers as they stand on the wire."""
+    """The header of one batch, from its thirteen numbers on the wire."""
 
     def __init__(self, fields: tuple[int, ...]) -> None:
         self.base_offset = fields[0]
@@ -120,7 +120,7 @@ class BatchHeader:
 
 
 def read_batch_header(buffer: bytes | bytearray | memoryview, position: int = 0) -> BatchHeader:
-    """The header at this position. Only its own 61 bytes must be there; the records need not."""
+    """The header at this position. Only its own 61 bytes are needed, not the records."""
     if position < 0 or len(buffer) - position < HEADER_BYTES:
         raise KafkaError(Error.CORRUPT_MESSAGE, f"A record batch header needs {HEADER_BYTES} bytes")
     header = BatchHeader(HEADER.unpack_from(buffer, position))
@@ -131,8 +131,8 @@ def read_batch_header(buffer: bytes | bytearray | memoryview, position: int = 0)
     return header
 
 
-def crc_is_right(buffer: bytes | bytearray | memoryview, position: int, header: BatchHeader) -> bool:
-    """Whether the whole batch is there and its checksum fits."""
+def is_crc_valid(buffer: bytes | bytearray | memoryview, position: int, header: BatchHeader) -> bool:
+    """Whether the whole batch is present and its checksum is correct."""
     end = position + header.batch_bytes
     if end > len(buffer):
         return False
@@ -140,13 +140,13 @@ def crc_is_right(buffer: bytes | bytearray | memoryview, position: int, header: 
 
 
 def write_offsets(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Give the batch its place in the log; the checksum does not cover these two fields."""
+    """Set the offset and leader epoch of a batch in the log; the checksum does not cover these two fields."""
     OFFSET.pack_into(buffer, position, base_offset)
     EPOCH.pack_into(buffer, position + LENGTH_PREFIX_BYTES, leader_epoch)
 
 
 def write_log_append_time(buffer: bytearray | memoryview, position: int, header: BatchHeader, now_ms: int) -> None:
-    """Mark the batch as stamped by the broker: attribute bit, max timestamp, new checksum; `header` follows."""
+    """Set the broker's timestamp: attribute bit, max timestamp, new checksum; updates `header`, too."""
     _write_timestamp(buffer, position, header, True, now_ms)
 
 
@@ -160,13 +160,13 @@ def check_produced_batch(
     timestamp_min: int = -INT64_MAX,
     timestamp_max: int = INT64_MAX,
 ) -> BatchHeader:
-    """All that Kafka checks about one partition of a Produce request, in Kafka's order; raises KafkaError.
+    """Kafka's checks of one partition of a Produce request, in Kafka's order; raises KafkaError.
 
-    As in Kafka, a wrong max timestamp or a log-append-time bit from the producer is put right in place, not refused.
+    As in Kafka, a wrong max timestamp or a producer's log-append-time bit is corrected in place, not refused.
     `timestamp_min` and `timestamp_max` come from message.timestamp.before.max.ms and after.max.ms. Sequence numbers
-    against earlier batches, and whether the producer may use its transactional id, are checked elsewhere.
+    across batches, and the producer's right to its transactional id, are checked elsewhere.
     """
-    header = _sole_batch_header(records)
+    header = _single_batch_header(records)
     if header.base_offset != 0:
         raise KafkaError(Error.INVALID_RECORD, f"The base offset of a produced batch is 0, not {header.base_offset}")
     if header.batch_bytes > message_bytes_max:
@@ -174,7 +174,7 @@ def check_produced_batch(
             Error.MESSAGE_TOO_LARGE,
             f"The batch has {header.batch_bytes} bytes; max.message.bytes allows {message_bytes_max}",
         )
-    if not crc_is_right(records, 0, header):
+    if not is_crc_valid(records, 0, header):
         raise KafkaError(Error.CORRUPT_MESSAGE, "The checksum of the batch is wrong")
     _check_header(header)
     payload = bytes(records[HEADER_BYTES:])
@@ -190,7 +190,7 @@ def check_produced_batch(
     newest, is_suspicious = walk_records(payload, header.record_count, delta_min, delta_max, is_compacted)
     if is_suspicious:
         limits = Limits(partition, is_compacted, timestamp_min, timestamp_max)
-        refuse_records(payload, header.record_count, base_timestamp, limits)
+        check_records(payload, header.record_count, base_timestamp, limits)
     if is_log_append_time:
         _refuse_log_append_time(header)
         return header
@@ -214,7 +214,7 @@ def build_batch(
     is_transactional: bool = False,
     is_control: bool = False,
 ) -> bytearray:
-    """One batch with these records; `last_offset` is for a cleaner that dropped the records at the end."""
+    """One batch with these records; `last_offset` is for the cleaner, which may remove the last records."""
     payload = bytearray()
     count = 0
     offset = base_offset - 1
@@ -242,7 +242,7 @@ def build_plain_batch(
     producer_epoch: int = -1,
     is_transactional: bool = False,
 ) -> bytearray:
-    """One batch of keys and values, all of the same moment and without headers: what a coordinator writes."""
+    """One batch of keys and values with one timestamp and no headers, as coordinators write it."""
     payload = bytearray()
     count = 0
     for key, value in records:
@@ -256,7 +256,7 @@ def build_plain_batch(
 
 
 def assemble_batch(header: BatchHeader, payload: bytes | bytearray) -> bytearray:
-    """Header and (compressed) records as one batch; length and checksum are worked out here."""
+    """Header and (compressed) records as one batch, with its length and checksum."""
     header.batch_bytes = HEADER_BYTES + len(payload)
     batch = bytearray(HEADER_BYTES)
     batch += payload
@@ -283,7 +283,7 @@ def assemble_batch(header: BatchHeader, payload: bytes | bytearray) -> bytearray
 
 
 def read_records(batch: bytes | bytearray | memoryview) -> Iterator[Record]:
-    """The records of the one batch that starts here, decompressed, with absolute offsets and their timestamps."""
+    """The records of one batch, decompressed, with absolute offsets and their timestamps."""
     header = read_batch_header(batch, 0)
     payload = bytes(memoryview(batch)[HEADER_BYTES : header.batch_bytes])
     if header.codec:
@@ -297,14 +297,14 @@ def read_records(batch: bytes | bytearray | memoryview) -> Iterator[Record]:
 
 
 def control_record_type(key: bytes | None) -> int:
-    """What a control record says: a marker (other numbers have other meanings); -1 when it is no such key."""
+    """The type of a control record, such as a marker; -1 if the key is not valid."""
     if key is None or len(key) < 4:
         return -1
     return int.from_bytes(key[2:4], "big", signed=True)
 
 
 def recompress(batch: bytes | bytearray | memoryview, codec: int, level: int | None = None) -> bytearray:
-    """The same records under another codec; everything else in the header stays as it is."""
+    """The same records with another codec; the rest of the header stays as it is."""
     header = read_batch_header(batch, 0)
     payload: bytes = bytes(memoryview(batch)[HEADER_BYTES : header.batch_bytes])
     payload = decompress(header.codec, payload, DECOMPRESSED_BYTES_CEILING)
@@ -313,22 +313,22 @@ def recompress(batch: bytes | bytearray | memoryview, codec: int, level: int | N
 
 
 def decompressed_bytes_max(message_bytes_max: int) -> int:
-    """What a produced batch may decompress to: a few kilobytes must not become gigabytes."""
+    """The limit for decompressing a produced batch: a few kilobytes must not become gigabytes."""
     wanted = max(DECOMPRESSED_BYTES_FLOOR, message_bytes_max * DECOMPRESSED_RATIO_MAX)
     return min(wanted, DECOMPRESSED_BYTES_CEILING)
 
 
-def _sole_batch_header(records: memoryview) -> BatchHeader:
-    """The header of the one batch that a Produce request carries per partition."""
+def _single_batch_header(records: memoryview) -> BatchHeader:
+    """The header of the one batch that a Produce request may have per partition."""
     if len(records) >= HEADER_BYTES:
         header = BatchHeader(HEADER.unpack_from(records, 0))
         if header.batch_bytes == len(records) and header.magic == MAGIC:
             return header
-    raise _not_one_batch(records)
+    raise _invalid_batch_count(records)
 
 
-def _not_one_batch(records: memoryview) -> KafkaError:
-    """Why these bytes are not exactly one batch, told apart as Kafka does."""
+def _invalid_batch_count(records: memoryview) -> KafkaError:
+    """Why these bytes are not exactly one batch, with Kafka's distinction of errors."""
     size = len(records)
     if size <= MAGIC_POSITION:
         return KafkaError(Error.INVALID_RECORD, f"There is no whole record batch in {size} bytes")
@@ -346,13 +346,13 @@ def _not_one_batch(records: memoryview) -> KafkaError:
         return KafkaError(Error.INVALID_RECORD, f"Produce requests carry batches with magic 2, not {magic}")
     if length + LENGTH_PREFIX_BYTES < HEADER_BYTES:
         return KafkaError(Error.CORRUPT_MESSAGE, f"A batch of {length} bytes is smaller than its header")
-    if not crc_is_right(records, 0, read_batch_header(records, 0)):  # the length lies, more likely than a second batch
+    if not is_crc_valid(records, 0, read_batch_header(records, 0)):  # a wrong length is more likely than a second batch
         return KafkaError(Error.CORRUPT_MESSAGE, "The checksum of the batch is wrong")
     return KafkaError(Error.INVALID_RECORD, "Produce requests carry exactly one record batch per partition")
 
 
 def _check_header(header: BatchHeader) -> None:
-    """What the numbers of a header say about each other."""
+    """Checks the consistency of a header's numbers."""
     if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
         raise malformed(f"{header.record_count} records and last offset delta {header.last_offset_delta}")
     if header.attributes & (CONTROL_FLAG | TRANSACTIONAL_FLAG):
@@ -370,7 +370,7 @@ def _check_header(header: BatchHeader) -> None:
 
 
 def _refuse_log_append_time(header: BatchHeader) -> None:
-    """On a topic with LogAppendTime the producer must not claim that the broker has stamped the batch already."""
+    """On a topic with LogAppendTime a producer must not set the broker's timestamp type itself."""
     if header.is_log_append_time:
         problem = "Producer should not set timestamp type to LogAppendTime."
         message = rejection_message(Error.INVALID_TIMESTAMP, header.record_count, [])
@@ -392,5 +392,5 @@ def _write_timestamp(
 
 
 def _as_int64(value: int) -> int:
-    """The nearest number that the compiled walk can take."""
+    """Clamps to the int64 range of the compiled code."""
     return max(-INT64_MAX, min(value, INT64_MAX))

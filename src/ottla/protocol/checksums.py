@@ -1,7 +1,7 @@
 """CRC-32C, the checksum of record batches and snapshots.
 
-The library's package reads its own version when it is imported, and loads email, zipfile and csv for that: 2 MB, and a
-twentieth of a broker's start. So its extension is loaded by itself, and the package only where that fails.
+The import of the crc32c package reads the package's version, and loads email, zipfile and csv for that: 2 MB, and a
+twentieth of a broker's start. So only its extension module is loaded, and the package if that fails.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ EXTENSION: Final = "crc32c._crc32c"
 
 def load() -> Callable[..., int]:
     """The library's function: crc32c(data, so_far=0)."""
-    package = PathFinder.find_spec(PACKAGE)  # found, and not run
+    package = PathFinder.find_spec(PACKAGE)  # find_spec() does not run the package
     folders = package.submodule_search_locations if package is not None else None
     spec = PathFinder.find_spec(EXTENSION, folders) if folders else None
     if spec is not None and spec.loader is not None:

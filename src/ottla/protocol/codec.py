@@ -1,10 +1,10 @@
-"""Messages to bytes and back.
+"""Encoding and decoding of messages.
 
-The functions that do it are generated, once per (message class, version) at first use, from what the class says
-about itself (schema.py): see decoding.py and encoding.py.  `source_of` shows the generated text.
+The functions are generated at first use, once per (message class, version), from the declarations of the class
+(schema.py): see decoding.py and encoding.py. `generated_source` returns the generated code.
 
-Everything malformed is a ProtocolError that names message and field; nothing is allocated for a length or count
-that the bytes at hand cannot hold.
+Malformed input raises a ProtocolError that names message and field. Nothing is allocated for a length or count that
+exceeds the bytes at hand.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = [
     "decode_whole",
     "decoder_for",
     "encode",
-    "encode_onto",
+    "encode_into",
     "encoder_for",
 ]
 
@@ -41,8 +41,8 @@ _encoders: dict[tuple[type, int], Encoder] = {}
 class Encoded(bytearray):
     """An encoded message.
 
-    Records that lie in a file are not copied in: `holes` lists (position, range), in ascending order.  The bytes
-    of the range belong before the byte at that position; positions do not count the bytes of earlier ranges.
+    Records in files are not copied: `holes` lists (position, range), in ascending order. The bytes of the range belong
+    before the byte at that position; positions do not count the bytes of earlier ranges.
     """
 
     __slots__ = ("holes",)
@@ -50,12 +50,12 @@ class Encoded(bytearray):
     holes: list[tuple[int, FileRange]]
 
     def total_bytes(self) -> int:
-        """How many bytes will be sent, those of the holes included."""
+        """The number of bytes to send, including the holes."""
         return len(self) + sum(range_.length for _, range_ in self.holes)
 
 
 class EncodedBody:
-    """A message that is bytes already, for answers that are put together from kept pieces."""
+    """An encoded message, for responses that are assembled from cached parts."""
 
     __slots__ = ("body", "holes")
 
@@ -71,8 +71,8 @@ def encode(message: Any, version: int) -> Encoded:
     return encoder(message, out)
 
 
-def encode_onto(out: Encoded, message: Any, version: int) -> Encoded:
-    """Append a message to what is already there, which may be its header."""
+def encode_into(out: Encoded, message: Any, version: int) -> Encoded:
+    """Append a message to bytes that may already hold its header."""
     encoder = _encoders.get((type(message), version)) or encoder_for(type(message), version)
     return encoder(message, out)
 
@@ -83,8 +83,8 @@ def decode(cls: type[T], version: int, buffer: memoryview, position: int = 0) ->
     return decoder(buffer, position)
 
 
-def decode_answer(cls: type[T], version: int, buffer: memoryview, position: int = 0) -> tuple[T, int]:
-    """As decode(), of one who was asked, and may have much to tell."""
+def decode_response(cls: type[T], version: int, buffer: memoryview, position: int = 0) -> tuple[T, int]:
+    """As decode(), for responses: they may have more items than a request."""
     decoder = _decoders.get((cls, version)) or decoder_for(cls, version)
     return decoder(buffer, position, ANSWER_ITEMS_MAX)
 
@@ -117,8 +117,8 @@ def encoder_for(cls: type, version: int) -> Encoder:
     return found
 
 
-def source_of(cls: type, version: int) -> str:
-    """The generated text of decoder and encoder, for people."""
+def generated_source(cls: type, version: int) -> str:
+    """The generated code of decoder and encoder, for debugging."""
     flexible = _is_flexible(cls, version)
     sources = make_decoder(cls, version, flexible)[1], make_encoder(cls, version, flexible)[1]
     return "\n\n".join("\n".join(source.lines) for source in sources)

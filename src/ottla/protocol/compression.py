@@ -1,8 +1,8 @@
-"""The codecs of record batches, with a cap on what decompressing may yield.
+"""The codecs of record batches, with a limit on the decompressed size.
 
-A few kilobytes may claim to be gigabytes: every decoder here stops at `output_bytes_max` and never sets memory aside
-on the word of the input alone. What Kafka's own readers cannot read is refused, or it would lie in a log for ever:
-an LZ4 frame must have independent blocks, and only the first frame counts.
+A few kilobytes may decompress to gigabytes: every decoder here stops at `output_bytes_max` and never allocates memory
+only because the input requests it. Data that Kafka's own readers cannot read is refused, because it would stay
+unreadable in the log: an LZ4 frame must have independent blocks, and only the first frame counts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ GZIP_MAGIC: Final = b"\x1f\x8b"
 GZIP_WINDOW_BITS: Final = 31  # zlib's number for the gzip container
 GZIP_MEMBERS_MAX: Final = 64  # each further member copies the rest of the input
 
-# Java's snappy streams: this header, then blocks with their length in front. Other clients send one bare block.
+SNAPPY_RATIO_MAX: Final = 22  # a copy of 64 bytes takes three
+# Java's snappy streams: this header, then blocks with a length prefix. Other clients send one raw block.
 XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 XERIAL_HEADER: Final = XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 XERIAL_BLOCK_BYTES: Final = 32 * 1024
@@ -38,29 +39,30 @@ LZ4_BLOCK_CHECKSUM: Final = 0x10
 LZ4_CONTENT_SIZE: Final = 0x08
 LZ4_CONTENT_CHECKSUM: Final = 0x04
 LZ4_LEVEL: Final = 1  # the fast compressor
-LZ4_LEVEL_OF_KAFKA: Final = 9  # its default means the fast compressor; every other level the thorough one
-LZ4_LEVEL_MIN: Final = 3  # of the thorough compressor
+LZ4_LEVEL_OF_KAFKA: Final = 9  # the default; it means the fast compressor, every other level the high-compression one
+LZ4_LEVEL_MIN: Final = 3  # of the high-compression compressor
 LZ4_LEVEL_MAX: Final = 12
 ZSTD_LEVEL: Final = 3
-SLOW_LEVELS: Final = {GZIP: 7, LZ4: LZ4_LEVEL_MIN, ZSTD: 7}  # from these on a megabyte takes tens of milliseconds
+# From these levels on a megabyte takes tens of milliseconds.
+SLOW_LEVELS: Final = {GZIP: 7, LZ4: LZ4_LEVEL_MIN, ZSTD: 7}
 
-FIRST_GUESS_RATIO: Final = 8  # most data shrinks less than this
+FIRST_GUESS_RATIO: Final = 8  # most data compresses less than this
 FIRST_GUESS_BYTES_MIN: Final = 64 * 1024
 NEXT_GUESS_FACTOR: Final = 4
-OUTPUT_FULL: Final = "write whole buffer"  # how Rust's standard library says that the output has no more room
+OUTPUT_FULL: Final = "write whole buffer"  # the error of Rust's standard library when the output buffer is full
 
 Data = bytes | bytearray | memoryview
 
 
 class CompressionError(KafkaError):
-    """The bytes are not what their codec says, or they hold more than the caller allows."""
+    """The bytes are not valid for their codec, or exceed the caller's limit."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Error.INVALID_RECORD, message)
 
 
 def compress(codec: int, data: Data, level: int | None = None) -> bytes:
-    """The data as a producer would send it under this codec (0-4); no level means the codec's usual one."""
+    """The data as a producer would compress it with this codec (0-4); no level means the codec's default."""
     if codec == NONE:
         return bytes(data)
     if codec == GZIP:
@@ -75,7 +77,7 @@ def compress(codec: int, data: Data, level: int | None = None) -> bytes:
 
 
 def library_level(codec: int, kafka_level: int) -> int:
-    """The level that our library knows for one that a Kafka setting names."""
+    """Our library's level for a level of a Kafka setting."""
     if codec != LZ4:
         return kafka_level
     return LZ4_LEVEL if kafka_level == LZ4_LEVEL_OF_KAFKA else max(LZ4_LEVEL_MIN, min(kafka_level, LZ4_LEVEL_MAX))
@@ -87,7 +89,7 @@ def is_slow(codec: int, level: int) -> bool:
 
 
 def decompress(codec: int, data: Data, output_bytes_max: int) -> bytes:
-    """The original bytes; CompressionError when they are corrupt or more than `output_bytes_max`."""
+    """The original bytes; CompressionError if they are corrupt or more than `output_bytes_max`."""
     if codec == NONE:
         return bytes(data)
     if codec == GZIP:
@@ -107,7 +109,7 @@ def unknown_codec(codec: int) -> KafkaError:
 
 
 def _decompress_gzip(data: Data, output_bytes_max: int) -> bytes:
-    """One member after the other; what follows the last one is ignored, as Java's reader does."""
+    """Reads member after member; bytes after the last one are ignored, as in Java's reader."""
     parts: list[bytes] = []
     room = output_bytes_max
     rest = data
@@ -151,6 +153,8 @@ def _decompress_snappy_block(block: memoryview, output_bytes_max: int) -> bytes:
         size = cramjam.snappy.decompress_raw_len(block)
         if size > output_bytes_max:
             raise _too_large(SNAPPY, output_bytes_max)
+        if size > SNAPPY_RATIO_MAX * len(block):
+            raise CompressionError(f"corrupt snappy data: {len(block)} bytes claim to be {size}")
         return bytes(cramjam.snappy.decompress_raw(block, output_len=size))
     except cramjam.DecompressionError as problem:
         raise CompressionError(f"corrupt snappy data: {problem}") from None
@@ -172,7 +176,7 @@ def _compress_lz4(data: Data, level: int) -> bytes:
 
 
 def _lz4_frame_end(data: Data) -> int:
-    """Where the first frame ends, found by its block lengths."""
+    """The end of the first frame, found by its block lengths."""
     if len(data) < 7 or bytes(data[:4]) != LZ4_MAGIC:
         raise CompressionError("corrupt lz4 data: no frame header")
     flags = data[4]
@@ -190,7 +194,7 @@ def _lz4_frame_end(data: Data) -> int:
 
 
 def _decompress_into(codec: int, decoder: Callable[[Data, bytearray], int], data: Data, output_bytes_max: int) -> bytes:
-    """Decode into room of a known size, and into more of it while that is too little and the cap allows it."""
+    """Decode into a buffer of a guessed size, and retry with a larger one up to the limit."""
     size = max(FIRST_GUESS_BYTES_MIN, len(data) * FIRST_GUESS_RATIO)
     while True:
         size = min(size, output_bytes_max)

@@ -1,11 +1,11 @@
 """Generates the function that decodes one message class in one version.
 
-All structs are inlined into one function with loops: no calls per field, no recursion.  A run of fields of fixed
-size becomes one struct call, together with the length, count or first varint byte that follows it, straight into
-the attributes.  Every length and count is compared with the bytes that are left before it is believed.
+All structs are inlined into one function with loops: no calls per field, no recursion. A run of fields of fixed size
+becomes one struct call, together with the length, count or first varint byte that follows it, and assigns the
+attributes directly. Every length and count is checked against the remaining bytes before it is used.
 
-Names in the generated code: buf, pos, end (of what may be read), room (how many more items the message may have),
-n (the length or count just read), stop (end of the bytes just measured), m1.. (structs), items1.. (arrays).
+Names in the generated code: buf, pos, end (of the readable bytes), room (how many more items the message may have), n
+(the last length or count), stop (the end of the bytes of that length), m1.. (structs), items1.. (arrays).
 """
 
 from __future__ import annotations
@@ -15,22 +15,21 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ottla.protocol import primitives
-from ottla.protocol.layout import FIXED, SIZES, TAGGED_NULL, Field, Type, absent_in, fields_in, least_bytes
+from ottla.protocol.encoding import Source
 from ottla.protocol.primitives import ITEMS_MAX, STRING_BYTES_MAX
-from ottla.protocol.schema import Wire
-from ottla.protocol.source import Source
+from ottla.protocol.schema import FIXED, SIZES, TAGGED_NULL, Field, Type, Wire, absent_in, fields_in, least_bytes
 
 NAMES: Final = {
     name: getattr(primitives, name)
     for name in (
-        "DECODE_ERRORS", "keep_uuid", "kept_uuid", "long_uvarint", "not_a_length", "read_tag", "read_tag_count",
+        "DECODE_ERRORS", "cache_uuid", "cached_uuid", "long_uvarint", "invalid_length", "read_tag", "read_tag_count",
         "skip_tags", "too_long", "too_many", "too_many_items", "too_short", "wrong_tag_size",
     )
 }  # fmt: skip
 
 
 def make_decoder(cls: type, version: int, flexible: bool) -> tuple[Callable[..., Any], Source]:
-    """A function (buffer, position) -> (message, position after it); a third argument says how many items may come."""
+    """A function (buffer, position) -> (message, position after it); a third argument limits the number of items."""
     source = DecoderSource(f"{cls.__name__} v{version}", version, flexible)
     source.put(0, f"def decode(buf, pos, room={ITEMS_MAX}):")
     source.put(1, "try:")
@@ -47,8 +46,8 @@ class DecoderSource(Source):
         super().__init__(title, {**NAMES, "new": object.__new__, "unpack_from": struct.unpack_from})
         self.version = version
         self.flexible = flexible
-        self.run: list[tuple[str, str]] = []  # (format letter, target) of fixed fields not yet read
-        self.after: list[str] = []  # what to do when they are read
+        self.run: list[tuple[str, str]] = []  # (format letter, target) of fixed fields that are not read yet
+        self.pending_lines: list[str] = []  # statements to emit after the run is read
 
     def flush(self, depth: int) -> None:
         """Read the pending run of fixed fields with one call."""
@@ -60,12 +59,12 @@ class DecoderSource(Source):
             targets = ", ".join(target for _, target in run)
             size = sum(SIZES[letter] for letter, _ in run)
             self.put(depth, f"{targets}, = {call}(buf, pos); pos += {size}")
-        for line in self.after:
+        for line in self.pending_lines:
             self.put(depth, line)
-        self.after.clear()
+        self.pending_lines.clear()
 
     def read_struct(self, depth: int, cls: type, path: str) -> str:
-        """Emit the reading of a struct; gives the name that it has in the generated code."""
+        """Emit code that reads a struct; returns its name in the generated code."""
         made = self.fresh("m")
         self.put(depth, f"{made} = new({self.constant(cls, 'cls')})")
         fields = fields_in(cls, self.version)
@@ -90,7 +89,7 @@ class DecoderSource(Source):
         if type_.kind == "uuid":
             raw = self.fresh("raw")
             self.run.append(("16s", raw))
-            self.after.append(f"{target} = kept_uuid({raw}) or keep_uuid({raw})")
+            self.pending_lines.append(f"{target} = cached_uuid({raw}) or cache_uuid({raw})")
         elif type_.is_fixed:
             self.run.append((FIXED[type_.kind], target))
         elif type_.kind == "struct":
@@ -101,7 +100,7 @@ class DecoderSource(Source):
             self.read_bytes(depth, type_.kind, nullable, target)
 
     def read_length(self, depth: int, nullable: bool, target: str, wide: bool) -> int:
-        """Emit the reading of a length into n, and the case of null; gives the depth of the other case."""
+        """Emit code that reads a length into n and handles null; returns the depth of the branch for other values."""
         if self.flexible:
             self.run.append(("B", "n"))
             self.flush(depth)
@@ -114,12 +113,12 @@ class DecoderSource(Source):
             self.run.append(("i" if wide else "h", "n"))
             self.flush(depth)
         if not nullable:
-            self.put(depth, "if n < 0: raise not_a_length(n)")
+            self.put(depth, "if n < 0: raise invalid_length(n)")
             return depth
         self.put(depth, f"if n == -1: {target} = None")
         self.put(depth, "else:")
         if not self.flexible:
-            self.put(depth + 1, "if n < 0: raise not_a_length(n)")
+            self.put(depth + 1, "if n < 0: raise invalid_length(n)")
         return depth + 1
 
     def read_bytes(self, depth: int, kind: str, nullable: bool, target: str) -> None:
@@ -154,7 +153,7 @@ class DecoderSource(Source):
         if nullable:
             self.run.append(("b", "n"))
             self.flush(depth)
-            self.put(depth, f"if n < {null}: raise not_a_length(n)")
+            self.put(depth, f"if n < {null}: raise invalid_length(n)")
             self.put(depth, f"if n == {null}: {target} = None")
             self.put(depth, "else:")
             depth += 1

@@ -1,11 +1,16 @@
 """Generates the function that encodes one message class in one version.
 
-As in decoding, all structs are inlined and a run of fixed fields becomes one struct call, together with the length
-or count that follows it.  Fields that are hardly ever set (an error message, a tagged field) would cut runs short:
-a stretch with such fields is written twice, once with all of them at their defaults as part of the run, once field
-by field, and one test chooses.
+As in decoding, all structs are inlined and a run of fixed fields becomes one struct call, together with the length or
+count that follows it. Rarely set fields (an error message, a tagged field) would split runs. So a stretch with such
+fields is generated twice: once with all of them at their defaults as part of the run, once field by field, and one test
+selects the branch.
 
-Names in the generated code: out (the bytes so far), v and n (the value at hand and its length), m1.. (structs).
+Names in the generated code: out (the bytes so far), v and n (the current value and its length), m1.. (structs).
+
+Generated source: lines, the objects they refer to, and the field of each line.
+
+Errors are readable at no cost at run time: generated code has no field names, but after a failure the line number in
+the traceback identifies the field.
 """
 
 from __future__ import annotations
@@ -16,15 +21,56 @@ from typing import Any, Final
 
 from ottla.base.file_range import FileRange
 from ottla.protocol import primitives
-from ottla.protocol.layout import FIXED, TAGGED_NULL, Field, Type, fields_in
-from ottla.protocol.primitives import STRING_BYTES_MAX
-from ottla.protocol.schema import INT32_MAX
-from ottla.protocol.source import Source
+from ottla.protocol.primitives import STRING_BYTES_MAX, ProtocolError, line_of, reason_of
+from ottla.protocol.schema import FIXED, INT32_MAX, TAGGED_NULL, Field, Type, fields_in
 
-SENTENCE: Final = "error_message"  # how fields end that are for people
-SHORT_ARRAY: Final = 8  # shorter arrays of numbers (replicas, mostly) have a ready-made struct each
+
+class Source:
+    def __init__(self, title: str, names: dict[str, Any]) -> None:
+        self.title = title
+        self.names: dict[str, Any] = {**names, "explain": self.field_of_error}
+        self.lines: list[str] = []
+        self.fields: list[str] = []
+        self.field = ""
+        self._count = 0
+
+    def put(self, depth: int, line: str) -> None:
+        self.lines.append("    " * depth + line)
+        self.fields.append(self.field)
+
+    def fresh(self, prefix: str) -> str:
+        self._count += 1
+        return f"{prefix}{self._count}"
+
+    def constant(self, value: Any, prefix: str) -> str:
+        """A name or literal for `value` in the generated code."""
+        if value is None or type(value) in (int, bool, str, bytes):
+            return repr(value)
+        name = self.fresh(prefix)
+        self.names[name] = value
+        return name
+
+    def build(self, function: str) -> Callable[..., Any]:
+        text = "\n".join(self.lines)
+        exec(compile(text, f"<{self.title}>", "exec"), self.names)  # noqa: S102 (our own text, no input in it)
+        made: Callable[..., Any] = self.names[function]
+        return made
+
+    def field_of_error(self, error: BaseException) -> ProtocolError:
+        """The error with its message and field; called by the generated code."""
+        line = line_of(error.__traceback__)
+        field = self.fields[line - 1] if 0 < line <= len(self.fields) else ""
+        return ProtocolError(f"{self.title}{', ' + field if field else ''}: {reason_of(error)}")
+
+    def __repr__(self) -> str:
+        return f"<Source of {self.title}, {len(self.lines)} lines>"
+
+
+SENTENCE: Final = "error_message"  # the suffix of fields with human-readable text
+SHORT_ARRAY: Final = 8  # shorter arrays of numbers (mostly replicas) have a precompiled struct each
 NAMES: Final = {
-    name: getattr(primitives, name) for name in ("ENCODE_ERRORS", "cut_short", "too_long", "uvarint", "write_tags")
+    name: getattr(primitives, name)
+    for name in ("ENCODE_ERRORS", "truncate_string", "too_long", "uvarint", "write_tags")
 } | {
     "FileRange": FileRange,
     "pack": struct.pack,
@@ -48,10 +94,10 @@ class EncoderSource(Source):
         super().__init__(title, NAMES)
         self.version = version
         self.flexible = flexible
-        self.run: list[tuple[str, str]] = []  # (format letter, expression) of fixed values not yet written
+        self.run: list[tuple[str, str]] = []  # (format letter, expression) of fixed values that are not written yet
 
     def flush(self, depth: int, keep: bool = False) -> None:
-        """Write the pending run of fixed values with one call; keep it when another branch writes it too."""
+        """Emit one call that writes the pending run of fixed values; with `keep` another branch writes it again."""
         if len(self.run) == 1 and self.run[0][0] == "B":
             self.put(depth, f"out.append({self.run[0][1]})")
         elif self.run:
@@ -71,10 +117,10 @@ class EncoderSource(Source):
         tagged = sorted((field for field in fields if field.tag is not None), key=lambda field: field.tag or 0)
         plain = [field for field in fields if field.tag is None]
         while plain:
-            count = self.stretch(plain, tagged)
+            count = self.fixed_run(plain, tagged)
             if count:
                 with_tags = count == len(plain) and self.flexible
-                self.write_stretch(depth, plain[:count], tagged if with_tags else None, value, path)
+                self.write_fixed_run(depth, plain[:count], tagged if with_tags else None, value, path)
                 plain = plain[count:]
                 if with_tags:
                     return
@@ -84,14 +130,16 @@ class EncoderSource(Source):
         if self.flexible:
             self.write_tags(depth, tagged, value, path)
 
-    def stretch(self, plain: list[Field], tagged: list[Field]) -> int:
-        """How many of the next fields are fixed or hardly ever set; 0 when joining them would gain nothing."""
+    def fixed_run(self, plain: list[Field], tagged: list[Field]) -> int:
+        """How many of the next fields are fixed or rarely set; 0 if joining them gains nothing."""
         count = next((at for at, field in enumerate(plain) if not _joins(field)), len(plain))
         rare = sum(_is_rare(field) for field in plain[:count])
         rare += bool(count == len(plain) and self.flexible and tagged)
         return count if rare and (count > 1 or self.run) else 0
 
-    def write_stretch(self, depth: int, fields: list[Field], tagged: list[Field] | None, value: str, path: str) -> None:
+    def write_fixed_run(
+        self, depth: int, fields: list[Field], tagged: list[Field] | None, value: str, path: str
+    ) -> None:
         run_before = list(self.run)
         self.field = path + fields[0].name
         unset = [_is_unset(field, f"{value}.{field.name}") for field in fields if _is_rare(field)]
@@ -111,7 +159,7 @@ class EncoderSource(Source):
         self.flush(depth + 1)
 
     def rest_value(self, field: Field) -> list[tuple[str, str]]:
-        """How a field that is hardly ever set looks then: null, or an empty array."""
+        """The value of a rarely set field at its default: null, or an empty array."""
         is_null = field.nullable and field.wire.default is None
         if self.flexible:
             return [("x", "")] if is_null else [("B", "1")]
@@ -138,7 +186,7 @@ class EncoderSource(Source):
                 self.write_bytes(depth, type_.kind)
 
     def write_null(self, depth: int, nullable: bool, letter: str) -> int:
-        """Emit the case of null; gives the depth of the other case."""
+        """Emit code for null; returns the depth of the branch for other values."""
         if not nullable:
             return depth
         run_before = list(self.run)
@@ -178,8 +226,8 @@ class EncoderSource(Source):
             return
         if kind == "string":
             self.put(depth, "v = v.encode()")
-            if self.field.endswith(SENTENCE):  # it may quote a name that is as long as a string can be
-                self.put(depth, f"if len(v) > {STRING_BYTES_MAX}: v = cut_short(v)")
+            if self.field.endswith(SENTENCE):  # it may quote a name of the maximum string length
+                self.put(depth, f"if len(v) > {STRING_BYTES_MAX}: v = truncate_string(v)")
         self.write_length(depth, "len(v)", "h" if kind == "string" else "i")
         self.put(depth, "out += v")
 
@@ -197,7 +245,7 @@ class EncoderSource(Source):
         self.flush(depth + 1)
 
     def write_numbers(self, depth: int, letter: str) -> None:
-        """Emit an array of fixed values: pending run, count and items in one call."""
+        """Emit code that writes an array of fixed values: pending run, count and items in one call."""
         run, self.run = self.run, []
         before = "".join(letter for letter, _ in run)
         values = "".join(f"{expression}, " for letter, expression in run if letter != "x")
@@ -256,14 +304,14 @@ class EncoderSource(Source):
         self.put(depth, f"out = {outer}; write_tags(out, {tags})")
 
     def is_set(self, field: Field, value: str) -> str:
-        """An expression: does this tagged field differ from its default, so that it must be sent?"""
+        """An expression that is true if this tagged field differs from its default and must be sent."""
         value = f"{value}.{field.name}"
         if field.wire.default_factory is not None:
             return f"({value} is None or {value})" if field.nullable else value
         if field.wire.default is not None:
             return f"{value} != {self.constant(field.wire.default, 'default')}"
         if field.type.kind == "struct" and field.nullable:
-            return "True"  # Kafka's own default is a struct of defaults, so null has to be sent
+            return "True"  # Kafka's default is a struct of defaults, so null must be sent
         if field.type.kind != "struct":
             return f"{value} is not None"
         return f"({value} is not None and {value} != {self.constant(field.type.struct_class(), 'default')})"
@@ -274,7 +322,7 @@ def _joins(field: Field) -> bool:
 
 
 def _is_rare(field: Field) -> bool:
-    """Null by default, or an array that an early version did without: hardly ever set, so worth a short cut."""
+    """Null by default, or an array that early versions did not have: rarely set, so a fast path is worth it."""
     if field.type.is_fixed or field.type.kind in ("struct", "records"):
         return False
     if field.nullable and field.wire.default is None:

@@ -1,11 +1,11 @@
 """Request and response headers.
 
-A request starts with api key, api version, correlation id and client id (header v1); flexible versions of an API
-add tagged fields (v2).  The client id keeps its two-byte length even then, so that a broker can read the header of
-an ApiVersions request that is newer than itself.  A response starts with the correlation id (v0), followed by
-tagged fields in flexible versions (v1), except for ApiVersions, whose reader cannot know the version yet.
+A request starts with api key, api version, correlation id and client id (header v1); flexible versions of an API add
+tagged fields (v2). The client id keeps its two-byte length even then, so that a broker can read the header of an
+ApiVersions request that is newer than itself. A response starts with the correlation id (v0), followed by tagged fields
+in flexible versions (v1), except for ApiVersions, whose client cannot know the version yet.
 
-Header v0 without client id belonged to ControlledShutdown v0, which Kafka 4 does not know any more.
+Header v0 without client id belonged to ControlledShutdown v0, which Kafka 4 has removed.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import struct
 from typing import Any, Final
 
 from ottla.protocol.apis import ALL_APIS
-from ottla.protocol.codec import Encoded, ProtocolError, encode_onto
+from ottla.protocol.codec import Encoded, ProtocolError, encode_into
 from ottla.protocol.primitives import DECODE_ERRORS, ITEMS_MAX, reason_of, skip_tags
 
 API_VERSIONS_KEY: Final = 18
-CLIENT_IDS_KEPT_MAX: Final = 1_000
+CACHED_CLIENT_IDS_MAX: Final = 1_000
 CLIENT_ID_KEPT_BYTES_MAX: Final = 255
 FIXED_BYTES: Final = 10
 
@@ -53,7 +53,7 @@ _new_header = RequestHeader.__new__
 def decode_request_header(buffer: memoryview) -> RequestHeader:
     """The header of a request frame (without its size).
 
-    An api key that is not known is no error here: the caller decides what to answer; its header is read as v1.
+    An unknown api key is no error here, because the caller decides on the response; its header is read as v1.
     """
     header = _new_header(RequestHeader)
     try:
@@ -68,7 +68,7 @@ def decode_request_header(buffer: memoryview) -> RequestHeader:
             raw = buffer[FIXED_BYTES:position].tobytes()
             if len(raw) != length:
                 raise ProtocolError(f"client id of {length} bytes announced, {len(raw)} left")
-            header.client_id = _client_ids.get(raw) or _keep_client_id(raw)
+            header.client_id = _client_ids.get(raw) or _cache_client_id(raw)
         if header.api_version >= _flexible_since.get(header.api_key, 32767):
             tags = buffer[position]
             position += 1
@@ -90,18 +90,18 @@ def encode_request_header(api_key: int, version: int, correlation_id: int, clien
 
 
 def response_header_bytes(api_key: int, version: int) -> int:
-    """How long the header of a response is when it has no tagged fields, as Kafka sends it: 4 or 5."""
+    """The length of a response header without tagged fields, as Kafka sends it: 4 or 5."""
     if api_key == API_VERSIONS_KEY:
         return 4
     return 5 if version >= _flexible_since.get(api_key, 32767) else 4
 
 
 def encode_response_frame(api_key: int, version: int, correlation_id: int, response: Any) -> Encoded:
-    """A whole response as it goes out: size, header and body in one buffer, with the holes of the body."""
+    """A complete response frame: size, header and body in one buffer, with the holes of the body."""
     flexible = version >= _flexible_since.get(api_key, 32767) and api_key != API_VERSIONS_KEY
     out = Encoded((_pack_frame_start_with_tags if flexible else _pack_frame_start)(0, correlation_id))
     out.holes = []
-    encode_onto(out, response, version)
+    encode_into(out, response, version)
     size = len(out) - 4
     for _, range_ in out.holes:
         size += range_.length
@@ -110,7 +110,7 @@ def encode_response_frame(api_key: int, version: int, correlation_id: int, respo
 
 
 def encode_body_frame(api_key: int, version: int, correlation_id: int, body: bytes | bytearray) -> Encoded:
-    """The same of a body that is encoded already and has no holes."""
+    """As encode_response_frame(), for an encoded body without holes."""
     header_bytes = response_header_bytes(api_key, version)
     pack = _pack_frame_start if header_bytes == 4 else _pack_frame_start_with_tags
     out = Encoded(pack(header_bytes + len(body), correlation_id) + body)
@@ -131,11 +131,11 @@ def decode_response_header(api_key: int, version: int, buffer: memoryview) -> tu
     return correlation_id, position
 
 
-def _keep_client_id(raw: bytes) -> str:
-    """The client id as text, kept because the same few come with every request."""
-    client_id = raw.decode(errors="replace")  # as Kafka does: a name for the logs is no reason to hang up
+def _cache_client_id(raw: bytes) -> str:
+    """The client id as text, cached because clients repeat it in every request."""
+    client_id = raw.decode(errors="replace")  # as Kafka does: a name for logs is no reason to close the connection
     if len(raw) <= CLIENT_ID_KEPT_BYTES_MAX:
-        if len(_client_ids) >= CLIENT_IDS_KEPT_MAX:
+        if len(_client_ids) >= CACHED_CLIENT_IDS_MAX:
             _client_ids.clear()
         _client_ids[raw] = client_id
     return client_id

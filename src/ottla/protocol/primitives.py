@@ -1,4 +1,4 @@
-"""What generated codecs call when the straight line does not do: long varints, tagged fields, errors."""
+"""Functions that generated codecs call outside of the fast path: long varints, tagged fields, errors."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from types import TracebackType
 from typing import Final
 from uuid import UUID, SafeUUID
 
-# A frame of a few bytes per item could hold tens of millions of them, each an object of 60 bytes or more: a
-# message may have this many array items and tagged fields in all.  A request for 100,000 partitions has as many.
+# A few bytes of a frame per item could create tens of millions of objects of 60 bytes or more each. So this is the
+# limit of array items and tagged fields in one message. A request for 100,000 partitions has as many.
 ITEMS_MAX: Final = 1_000_000
-# An answer was asked for: all partitions of a cluster, say. 1,000,000 with three replicas each are 7,000,000 items.
+# Responses may be larger: 1,000,000 partitions with three replicas each are 7,000,000 items.
 ANSWER_ITEMS_MAX: Final = 20_000_000
 TAGS_MAX: Final = 1_000  # in one struct
 STRING_BYTES_MAX: Final = 32_767  # also where the length is a varint, as in Kafka
-UUIDS_KEPT_MAX: Final = 10_000
+CACHED_UUIDS_MAX: Final = 10_000
 
 ENCODE_ERRORS: Final = (struct.error, TypeError, AttributeError, ValueError, OverflowError)
 DECODE_ERRORS: Final = (struct.error, IndexError, ValueError)
 
 _uuids: dict[bytes, UUID] = {}
-# UUID's own constructor takes 800 ns; its two slots are set directly, as it does itself after its checks.
+# UUID's constructor takes 800 ns; its two slots are set directly, as it does itself after its checks.
 _set_uuid_int = UUID.int.__set__  # type: ignore[attr-defined,misc]
 _set_uuid_is_safe = UUID.is_safe.__set__  # type: ignore[attr-defined,misc]
 
 
 class ProtocolError(ValueError):
-    """Bytes that are not the message they claim to be, or a message that cannot be written as bytes."""
+    """Bytes that are not a valid message, or a message that cannot be encoded."""
 
 
 def long_uvarint(buffer: memoryview, position: int, first: int) -> tuple[int, int]:
@@ -65,7 +65,7 @@ def uvarint(value: int) -> bytes:
 
 
 def read_tag_count(buffer: memoryview, position: int, first: int, room: int) -> tuple[int, int, int]:
-    """How many tagged fields follow; (count, position after, room for further items)."""
+    """The number of tagged fields; (count, position after, how many more items are allowed)."""
     count = first
     if first > 0x7F:
         count, position = long_uvarint(buffer, position, first)
@@ -89,7 +89,7 @@ def read_tag(buffer: memoryview, position: int, end: int, seen: set[int]) -> tup
 
 
 def skip_tags(buffer: memoryview, position: int, end: int, first: int, room: int) -> tuple[int, int]:
-    """Past the tagged fields of a struct that knows none; (position after, room for further items)."""
+    """Skip the tagged fields of a struct that has none; (position after, how many more items are allowed)."""
     count, position, room = read_tag_count(buffer, position, first, room)
     seen: set[int] = set()
     for _ in range(count):
@@ -105,18 +105,18 @@ def write_tags(out: bytearray, tags: list[tuple[int, bytearray]]) -> None:
         out += value
 
 
-def keep_uuid(raw: bytes) -> UUID:
-    """A UUID that was not among the kept ones; the ones of topics come again with every request."""
+def cache_uuid(raw: bytes) -> UUID:
+    """A UUID that is not cached yet; topic ids repeat with every request."""
     made = UUID.__new__(UUID)
     _set_uuid_int(made, int.from_bytes(raw, "big"))
     _set_uuid_is_safe(made, SafeUUID.unknown)
-    if len(_uuids) >= UUIDS_KEPT_MAX:
+    if len(_uuids) >= CACHED_UUIDS_MAX:
         _uuids.clear()
     _uuids[raw] = made
     return made
 
 
-kept_uuid = _uuids.get
+cached_uuid = _uuids.get
 
 
 def too_short(announced: int, left: int) -> ProtocolError:
@@ -135,12 +135,12 @@ def too_long(announced: int) -> ProtocolError:
     return ProtocolError(f"string of {announced} bytes, at most {STRING_BYTES_MAX} are allowed")
 
 
-def cut_short(text: bytes) -> bytes:
-    """The beginning of a text that is too long for a string: whole characters of it."""
+def truncate_string(text: bytes) -> bytes:
+    """Truncate a text that is too long for a string, at a character boundary."""
     return text[:STRING_BYTES_MAX].decode(errors="ignore").encode()
 
 
-def not_a_length(length: int) -> ProtocolError:
+def invalid_length(length: int) -> ProtocolError:
     return ProtocolError("null in a field that cannot be null" if length == -1 else f"negative length {length}")
 
 
@@ -149,7 +149,7 @@ def wrong_tag_size() -> ProtocolError:
 
 
 def reason_of(error: BaseException) -> str:
-    """Why a codec stopped, in few words."""
+    """The reason of a codec's failure, in few words."""
     if isinstance(error, ProtocolError):
         return str(error)
     if isinstance(error, UnicodeDecodeError):

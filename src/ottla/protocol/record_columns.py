@@ -1,15 +1,15 @@
-"""The records of fetched batches as columns: where each key and value lies, offsets, timestamps; no object per record.
+"""The records of fetched batches as columns: bounds of keys and values, offsets, timestamps; no object per record.
 
-Compiled with mypyc where that is possible, plain Python otherwise. The columns are raw little-endian numbers, as NumPy
+Compiled with mypyc where possible. The columns are raw little-endian numbers in NumPy's layout, all int64:
 knows them, all int64:
 
-    bounds      pairs, start and end of a key or value in the walked bytes; null has an empty place
+    bounds      pairs, start and end of a key or value in the parsed bytes; null has an empty range
     nulls       the rows whose key or value is null
     offsets     as in the log
     timestamps  microseconds since 1970
-Headers are rows of their own: `header_counts` says for each record how many headers there are up to and with it.
+Headers are rows of their own: `header_counts` is the running total of headers, up to and including each record.
 
-The walk trusts nothing: bounds never decrease and never leave the walked bytes, or it raises KafkaError.
+The input is not trusted: bounds never decrease and never leave the parsed bytes, or KafkaError is raised.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from librt.strings import BytesWriter, write_i64_le
 from ottla.protocol.records import malformed, read_varint, skip_headers
 
 if TYPE_CHECKING:
-    # mypyc turns this into machine integers; plain Python never looks at the annotation of a local variable.
+    # mypyc turns this into machine integers; plain Python never evaluates the annotation of a local variable.
     from mypy_extensions import i64
 
-TIMESTAMP_MS_MAX: Final = (2**63 - 1) // 1000  # what still fits when told in microseconds
-WALKED_BYTES_MAX: Final = 2**31 - 1  # Arrow's binary columns count with int32
+TIMESTAMP_MS_MAX: Final = (2**63 - 1) // 1000  # the maximum that fits in microseconds
+SCANNED_BYTES_MAX: Final = 2**31 - 1  # Arrow's binary columns have int32 offsets
 
 
 class RecordColumns:
-    """Columns that grow with every add(); `rows` counts the records that they hold."""
+    """Columns that grow with every add(); `rows` counts their records."""
 
     def __init__(
         self, has_keys: bool = True, has_values: bool = True, has_times: bool = True, has_headers: bool = False
@@ -63,12 +63,12 @@ class RecordColumns:
         first: i64,
         stop: i64,
     ) -> None:
-        """Take over the records of one batch, data[start:end], whose offsets lie in first … stop - 1.
+        """Add the records of one batch, data[start:end], whose offsets are in first … stop - 1.
 
-        With `is_one_time` all have the batch's own timestamp (LogAppendTime). Varints of one and two bytes are read
-        in place, because a call per field would double the time.
+        With `is_one_time` all have the batch's timestamp (LogAppendTime). Varints of one and two bytes are read inline,
+        because a call per field would double the time.
         """
-        if end > len(data) or end > WALKED_BYTES_MAX:
+        if end > len(data) or end > SCANNED_BYTES_MAX:
             raise malformed(f"records end at {end} of {len(data)} bytes")
         has_keys = self.has_keys
         has_values = self.has_values
@@ -210,7 +210,7 @@ class RecordColumns:
         self.rows = rows
 
     def _add_headers(self, data: bytes, position: i64, record_end: i64) -> i64:
-        """The headers of one record, which start here; returns where they end."""
+        """Add the headers of one record; returns their end."""
         count: i64
         length: i64
         count, position = read_varint(data, position, 32)
@@ -242,7 +242,7 @@ class RecordColumns:
 
 
 def _clamp(timestamp_ms: i64) -> i64:
-    """The nearest time that microseconds can tell: what lies beyond is nobody's real time."""
+    """Clamps to the range of microseconds: times outside of it are not real ones."""
     if timestamp_ms > TIMESTAMP_MS_MAX:
         return TIMESTAMP_MS_MAX
     if timestamp_ms < -TIMESTAMP_MS_MAX:

@@ -1,7 +1,6 @@
 """The records inside one batch (format v2): checking, reading and writing them.
 
-This file works on the bytes that follow a batch header, after decompression. It is compiled with mypyc where that is
-possible, and serves as plain Python otherwise.
+This file works on the bytes that follow a batch header, after decompression. Compiled with mypyc where possible.
 
     record: length varint | attributes int8 | timestamp delta varlong | offset delta varint
             | key length varint, key | value length varint, value | header count varint
@@ -16,19 +15,19 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ottla.base.errors import Error, KafkaError
 
 if TYPE_CHECKING:
-    # mypyc turns these into machine integers; plain Python never looks at the annotation of a local variable.
+    # mypyc turns these into machine integers; plain Python never evaluates the annotation of a local variable.
     from mypy_extensions import i64
 
-RECORD_ERRORS_MAX: Final = 1000  # Kafka lists every bad record; this keeps an answer small
+RECORD_ERRORS_MAX: Final = 1000  # Kafka lists every bad record; the limit keeps the response small
 RECORD_ERRORS_SHOWN: Final = 3
 NO_TIMESTAMP: Final = -1
 INT64_MAX: Final = 2**63 - 1
 NO_ATTRIBUTES: Final = b"\0"
 NULL_LENGTH: Final = b"\1"
-KEPT_VARINTS: Final = 1024
+CACHED_VARINTS: Final = 1024
 
 
-class InvalidRecords(KafkaError):  # noqa: N818 - it tells about records, and every KafkaError is an error
+class InvalidRecords(KafkaError):  # noqa: N818 - it is named after the records, and every KafkaError is an error
     """Records that are well-formed but not allowed here, each with its place in the batch and the reason."""
 
     def __init__(self, error: Error, message: str, record_errors: list[tuple[int, str]]) -> None:
@@ -37,7 +36,7 @@ class InvalidRecords(KafkaError):  # noqa: N818 - it tells about records, and ev
 
 
 class Record(NamedTuple):
-    """One record as applications see it. When building a batch, offset -1 means: one after the record before."""
+    """One record as applications see it. When building a batch, offset -1 means one after the previous record."""
 
     offset: int
     timestamp: int
@@ -47,20 +46,20 @@ class Record(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What the records of a topic must keep to, beyond their format."""
+    """Constraints of a topic on records, beyond their format."""
 
-    partition: str  # for the messages
+    partition: str  # for error messages
     is_compacted: bool  # every record needs a key
     timestamp_min: int
     timestamp_max: int
 
 
 def walk_records(data: bytes, count: i64, delta_min: i64, delta_max: i64, needs_keys: bool) -> tuple[i64, bool]:  # noqa: C901, PLR0912, PLR0915
-    """Check the form of all records: lengths, offset deltas 0, 1, 2…, headers, and that nothing is left over.
+    """Check the format of all records: lengths, offset deltas 0, 1, 2…, headers, and that no bytes are left over.
 
-    Returns the highest timestamp delta, and whether a record lacks a key that it needs or has a timestamp delta
-    outside the given range: a second, slower look then says which. Varints of one and two bytes are read in place,
-    five times over, because a call per field would double the time.
+    Returns the highest timestamp delta, and whether a record lacks a required key or has a timestamp delta outside the
+    given range: a second, slower pass then finds which. Varints of one and two bytes are read inline, five times over,
+    because a call per field would double the time.
     """
     position: i64 = 0
     end: i64 = len(data)
@@ -168,7 +167,7 @@ def walk_records(data: bytes, count: i64, delta_min: i64, delta_max: i64, needs_
 
 
 def skip_headers(data: bytes, position: i64) -> i64:
-    """Where the headers end that start here. A count that lies runs off the end, which costs no memory."""
+    """The end of the headers that start here. A wrong count runs off the end, which costs no memory."""
     count: i64
     length: i64
     count, position = read_varint(data, position, 32)
@@ -187,7 +186,7 @@ def skip_headers(data: bytes, position: i64) -> i64:
 
 
 def read_varint(data: bytes, position: i64, bits: i64) -> tuple[i64, i64]:
-    """The zigzag varint at this position and where it ends; bits past 32 or 64 fall away, as they do in Java."""
+    """The zigzag varint at this position and its end; bits past 32 or 64 are dropped, as in Java."""
     value: i64 = 0
     shift: i64 = 0
     while shift < bits:
@@ -206,10 +205,10 @@ def read_varint(data: bytes, position: i64, bits: i64) -> tuple[i64, i64]:
     raise malformed("a varint is too long")
 
 
-def refuse_records(data: bytes, count: int, base_timestamp: int, limits: Limits) -> None:
-    """Raise InvalidRecords for every record that lacks its key or has a timestamp out of range.
+def check_records(data: bytes, count: int, base_timestamp: int, limits: Limits) -> None:
+    """Raise InvalidRecords with every record that lacks its key or has a timestamp out of range.
 
-    Only called after `walk_records` found the records well-formed and something suspicious among them.
+    Only called after `walk_records` found well-formed records with a violation among them.
     """
     reader = RecordReader(data, 0, base_timestamp)
     error = Error.INVALID_RECORD
@@ -235,7 +234,7 @@ def refuse_records(data: bytes, count: int, base_timestamp: int, limits: Limits)
 
 
 def rejection_message(error: Error, total: int, record_errors: list[tuple[int, str]]) -> str:
-    """Kafka's own sentence about a batch with bad records."""
+    """Kafka's message about a batch with bad records."""
     if error == Error.INVALID_TIMESTAMP:
         return "One or more records have been rejected due to invalid timestamp"
     shown = ", ".join(
@@ -249,7 +248,7 @@ def rejection_message(error: Error, total: int, record_errors: list[tuple[int, s
 
 
 class RecordReader:
-    """Reads records one after the other; whatever does not fit raises KafkaError(INVALID_RECORD)."""
+    """Reads records in order; malformed data raises KafkaError(INVALID_RECORD)."""
 
     def __init__(self, data: bytes, base_offset: int, base_timestamp: int) -> None:
         self.data = data
@@ -282,7 +281,7 @@ class RecordReader:
         if count < 0:
             raise malformed(f"{count} headers")
         headers: list[tuple[str, bytes | None]] = []
-        for _ in range(count):  # a count that lies runs off the end
+        for _ in range(count):  # a wrong count runs off the end
             name = self.read_nullable()
             if name is None:
                 raise malformed("a header has no key")
@@ -323,7 +322,7 @@ def write_record(out: bytearray, record: Record, offset_delta: int, timestamp_de
 
 
 def write_plain_record(out: bytearray, key: bytes | None, value: bytes | None, offset_delta: int) -> None:
-    """The same for a record that has no headers, and the timestamp of its batch."""
+    """As write_record(), without headers, and with the timestamp of the batch."""
     parts = [NO_ATTRIBUTES, _varints[0], varint(offset_delta)]
     add_nullable(parts, key)
     add_nullable(parts, value)
@@ -343,8 +342,8 @@ def write_varint(out: bytearray, value: int) -> None:
 
 
 def varint(value: int) -> bytes:
-    """The same by itself. Most are lengths and places in a batch: those are kept."""
-    if 0 <= value < KEPT_VARINTS:
+    """A varint as bytes. Most are lengths and deltas, so they are cached."""
+    if 0 <= value < CACHED_VARINTS:
         return _varints[value]
     out = bytearray()
     write_varint(out, value)
@@ -352,7 +351,7 @@ def varint(value: int) -> bytes:
 
 
 def add_nullable(parts: list[bytes], value: bytes | None) -> None:
-    """Add bytes with their length in front; None has length -1."""
+    """Append bytes with a length prefix; None has length -1."""
     if value is None:
         parts.append(NULL_LENGTH)
     else:
@@ -362,7 +361,7 @@ def add_nullable(parts: list[bytes], value: bytes | None) -> None:
 
 def _small_varints() -> list[bytes]:
     kept = []
-    for value in range(KEPT_VARINTS):
+    for value in range(CACHED_VARINTS):
         out = bytearray()
         write_varint(out, value)
         kept.append(bytes(out))

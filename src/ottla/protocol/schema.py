@@ -1,7 +1,7 @@
-"""How a message class describes its own wire layout.
+"""Declaration of message classes and their wire layout.
 
-A message is a small class with typed fields.  The annotation says the wire type, `wire(...)` says in which
-versions the field is sent, since when it may be null, and whether it is a tagged field:
+A message is a small class with typed fields. The annotation gives the wire type, `wire(...)` the versions in which the
+field is sent, since when it may be null, and whether it is a tagged field:
 
     @message(api_key=12, versions="0-4", flexible=4)
     class HeartbeatRequest:
@@ -12,19 +12,22 @@ versions the field is sent, since when it may be null, and whether it is a tagge
 
 Rules:
 * Fields are declared in the order in which they are on the wire.
-* A field that some version does not have needs a default: that is its value after decoding such a version.
+* A field that some versions do not have needs a default, which is its value after decoding such a version.
 * A tagged struct that is not nullable is annotated `Part | None` with default None: None means "left out",
   which on the wire is the same as a struct of default values.
-* Nothing here touches bytes: see codec.py.
+* Encoding and decoding are in codec.py.
 
-The classes look like keyword-only dataclasses to a type checker.  They are built by hand because the dataclass
-machinery compiles three functions per class at import, which is most of the start-up time of a broker; here only
-the constructor is generated, and only when it is first called.
+To a type checker the classes look like keyword-only dataclasses. They are built here because the dataclass machinery
+compiles three functions per class at import, which is most of the start-up time of a broker; here only the constructor
+is generated, and only when it is first called.
 """
 
 from __future__ import annotations
 
+import types
+import typing
 from collections.abc import Callable
+from functools import cache
 from typing import Annotated, Any, Final, TypeVar, dataclass_transform
 from uuid import UUID
 
@@ -38,24 +41,24 @@ UInt32 = Annotated[int, "uint32"]
 Int64 = Annotated[int, "int64"]
 Float64 = Annotated[float, "float64"]
 
-# Record batches.  Whatever was declared, decoding gives a memoryview slice of the request's buffer, and encoding
-# takes bytes, bytearray, memoryview or a FileRange: the two names only tell the type checker the usual case.
+# Record batches. Decoding always gives a memoryview slice of the request's buffer. Encoding accepts bytes, bytearray,
+# memoryview or a FileRange. The two names only give the type checker the usual case.
 Records = Annotated[bytes | bytearray | memoryview | FileRange, "records"]
 ReceivedRecords = Annotated[memoryview, "records"]
 
 ZERO_UUID: Final = UUID(int=0)  # "no topic id"
-NO_OPERATIONS: Final = -(2**31)  # "authorized operations were not asked for"
-OWN_TAG: Final = 10_000  # tags from here on are ours alone: whoever does not know a tag skips it (KIP-482)
+NO_OPERATIONS: Final = -(2**31)  # "authorized operations were not requested"
+OWN_TAG: Final = 10_000  # tags from here on are ours; other clients skip unknown tags (KIP-482)
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
-NO_VERSION: Final = 32767  # past every version: "never" as a start, "for ever" as an end
-REQUIRED: Final[Any] = object()  # a field without default: the constructor must be given it
+NO_VERSION: Final = 32767  # past every version: "never" as a start, "no end" as an end
+REQUIRED: Final[Any] = object()  # a field without a default: a required argument of the constructor
 
 T = TypeVar("T")
 
 
 class Wire:
-    """What `wire()` says about one field."""
+    """The arguments of `wire()` for one field."""
 
     __slots__ = ("default", "default_factory", "nullable", "since", "tag", "until")
 
@@ -84,7 +87,7 @@ class Wire:
 
 
 class Layout:
-    """Facts about one message that are not facts about a single field."""
+    """Properties of a message as a whole."""
 
     __slots__ = ("api_key", "flexible_since", "max_version", "min_version")
 
@@ -107,13 +110,13 @@ def wire(
     default: Any = REQUIRED,
     default_factory: Callable[[], Any] | None = None,
 ) -> Any:
-    """A field that exists only in versions since..until and may be null from version `nullable` on."""
+    """A field of the versions since..until, which may be null from version `nullable` on."""
     return Wire(since, until, nullable, tag, default, default_factory)
 
 
 @dataclass_transform(field_specifiers=(wire,), kw_only_default=True)
 def message(*, versions: str, flexible: int = NO_VERSION, api_key: int | None = None) -> Callable[[type[T]], type[T]]:
-    """Make a class a wire message; `flexible` is the first version with compact lengths and tagged fields."""
+    """Declare a wire message; `flexible` is the first version with compact lengths and tagged fields."""
     low, _, high = versions.partition("-")
     layout = Layout(api_key, int(low), int(high or low), flexible)
 
@@ -127,7 +130,7 @@ def message(*, versions: str, flexible: int = NO_VERSION, api_key: int | None = 
 
 @dataclass_transform(field_specifiers=(wire,), kw_only_default=True)
 def part(cls: type[T]) -> type[T]:
-    """Make a class a struct that is nested inside messages."""
+    """Declare a struct that is nested inside messages."""
     return _rebuild(cls)
 
 
@@ -164,7 +167,7 @@ def _rebuild(cls: type[T]) -> type[T]:
 
 
 def _init_once(self: Any, **values: Any) -> None:
-    """Stands in for the constructor until it is called for the first time, and then replaces itself."""
+    """The placeholder of the constructor, which it generates and replaces at the first call."""
     cls = type(self)
     cls.__init__ = _make_init(cls)
     cls.__init__(self, **values)
@@ -198,3 +201,105 @@ def _equals(self: Any, other: Any) -> bool:
 def _represent(self: Any) -> str:
     values = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
     return f"{type(self).__name__}({values})"
+
+
+# Types of fixed size, and their letters in a struct format.
+FIXED: Final = {
+    "int8": "b",
+    "int16": "h",
+    "uint16": "H",
+    "int32": "i",
+    "uint32": "I",
+    "int64": "q",
+    "float64": "d",
+    "bool": "?",
+    "uuid": "16s",
+}
+SIZES: Final = {"b": 1, "B": 1, "?": 1, "x": 1, "h": 2, "H": 2, "i": 4, "I": 4, "q": 8, "d": 8, "16s": 16}
+PLAIN_CLASSES: Final = {str: "string", bytes: "bytes", bool: "bool", UUID: "uuid"}
+
+TAGGED_NULL: Final = 0  # the first byte of a tagged struct that is null; other values begin with -1
+
+
+class Type:
+    """A wire type: a fixed kind, "string", "bytes", "records", "array" (of `item`) or "struct" (`struct`)."""
+
+    __slots__ = ("item", "kind", "struct")
+
+    def __init__(self, kind: str, item: Type | None = None, struct: type | None = None) -> None:
+        self.kind = kind
+        self.item = item
+        self.struct = struct
+
+    @property
+    def is_fixed(self) -> bool:
+        return self.kind in FIXED
+
+    @property
+    def array_item(self) -> Type:
+        assert self.item is not None
+        return self.item
+
+    @property
+    def struct_class(self) -> type:
+        assert self.struct is not None
+        return self.struct
+
+
+class Field:
+    """One field in one version."""
+
+    __slots__ = ("name", "nullable", "tag", "type", "wire")
+
+    def __init__(self, name: str, type_: Type, nullable: bool, wire: Wire) -> None:
+        self.name = name
+        self.type = type_
+        self.nullable = nullable
+        self.tag = wire.tag
+        self.wire = wire
+
+
+def fields_in(cls: type, version: int) -> list[Field]:
+    """The fields that `version` sends, in wire order, tagged ones included."""
+    found = []
+    for name, type_ in types_of(cls).items():
+        wire = fields_of(cls)[name]
+        if wire.since <= version <= wire.until:
+            found.append(Field(name, type_, version >= wire.nullable, wire))
+    return found
+
+
+def absent_in(cls: type, version: int) -> list[tuple[str, Wire]]:
+    """The fields that `version` does not send: decoding sets their defaults."""
+    return [(name, wire) for name, wire in fields_of(cls).items() if not wire.since <= version <= wire.until]
+
+
+@cache
+def types_of(cls: type) -> dict[str, Type]:
+    return {name: _type_of(hint) for name, hint in typing.get_type_hints(cls, include_extras=True).items()}
+
+
+def least_bytes(type_: Type, version: int, flexible: bool, nullable: bool = False) -> int:
+    """The minimum size of a value: an array whose count cannot fit the remaining bytes is refused unread."""
+    if type_.is_fixed:
+        return SIZES[FIXED[type_.kind]]
+    if type_.kind != "struct":
+        return 1 if flexible else (2 if type_.kind == "string" else 4)
+    if nullable:
+        return 1
+    size = 1 if flexible else 0
+    for field in fields_in(type_.struct_class, version):
+        if field.tag is None:
+            size += least_bytes(field.type, version, flexible, field.nullable)
+    return size
+
+
+def _type_of(hint: Any) -> Type:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        (hint,) = [argument for argument in typing.get_args(hint) if argument is not type(None)]
+    if typing.get_origin(hint) is typing.Annotated:
+        return Type(hint.__metadata__[0])
+    if typing.get_origin(hint) is list:
+        return Type("array", item=_type_of(typing.get_args(hint)[0]))
+    kind = PLAIN_CLASSES.get(hint)
+    return Type(kind) if kind is not None else Type("struct", struct=hint)

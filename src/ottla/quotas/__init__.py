@@ -1,1 +1,1 @@
-"""Fair shares: who may produce, fetch, ask, change topics and connect how fast. Pure: time is an argument."""
+"""Quotas: rates of producing, fetching, requests, topic changes and connections. Pure: time is an argument."""

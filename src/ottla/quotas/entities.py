@@ -1,12 +1,14 @@
-"""Whom a quota is for, which quotas there are, and what values they may have. Codes and sentences are Kafka's.
+"""Quota entities, the kinds of quotas, and their valid values. Codes and messages are Kafka's.
 
-An entity is a user, a client id, both, or an address; a name of None is the default of its kind. Log lines and
-metrics show it as `user=alice,client-id=<default>`.
+An entity is a user, a client id, both, or an address; a name of None is the default of its kind. Log lines and metrics
+show it as `user=alice,client-id=<default>`.
+
+Filters of DescribeClientQuotas (KIP-546). Codes and messages are Kafka's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import isfinite
 from typing import Final, NamedTuple
 
@@ -22,7 +24,7 @@ CONSUMER_BYTES: Final = "consumer_byte_rate"
 REQUEST_SHARE: Final = "request_percentage"
 MUTATIONS: Final = "controller_mutation_rate"
 CONNECTIONS: Final = "connection_creation_rate"
-PRODUCER_MESSAGES: Final = "producer_message_rate"  # the last two are ours
+PRODUCER_MESSAGES: Final = "producer_message_rate"  # the last two are not Kafka's
 CONSUMER_MESSAGES: Final = "consumer_message_rate"
 
 CLIENT_KEYS: Final = (
@@ -37,13 +39,13 @@ KEYS: Final = (*CLIENT_KEYS, CONNECTIONS)
 FRACTIONAL: Final = frozenset({REQUEST_SHARE, MUTATIONS})
 LONG_MAX: Final = 2**63 - 1
 INT_MAX: Final = 2**31 - 1
-EPSILON: Final = 1e-6  # so far from a whole number Kafka lets one be
+EPSILON: Final = 1e-6  # Kafka's tolerance for whole numbers
 
 NAMES: Final = (USER, CLIENT_ID, IP)
 
 
 class Entity(NamedTuple):
-    """`kinds` says what it is made of; the names belong to them, None is the default."""
+    """`kinds` are the parts of the entity, with one name each; None is the default."""
 
     kinds: tuple[str, ...]
     names: tuple[str | None, ...]
@@ -76,7 +78,7 @@ def of_address(name: str | None) -> Entity:
 
 
 def read_entity(parts: Iterable[tuple[str, str | None]]) -> Entity:
-    """What a client has named. Raises KafkaError(INVALID_REQUEST)."""
+    """The entity of a request. Raises KafkaError(INVALID_REQUEST)."""
     found = dict(parts)
     if not found:
         raise invalid("Invalid empty client quota entity")
@@ -99,10 +101,10 @@ def keys_of(entity: Entity) -> tuple[str, ...]:
 
 
 def check_value(entity: Entity, key: str, value: float) -> None:
-    """Whether an entity may have this quota. Raises KafkaError(INVALID_REQUEST)."""
+    """Check that an entity can have this quota. Raises KafkaError(INVALID_REQUEST)."""
     if key not in keys_of(entity):
         raise invalid(f"Invalid configuration key {key}")
-    if not value > 0:  # NaN, which Kafka takes for 0 and keeps, is among them
+    if not value > 0:  # includes NaN, which Kafka takes for 0 and stores
         raise invalid(f"Quota {key} must be greater than 0")
     if key in FRACTIONAL and isfinite(value):
         return
@@ -114,14 +116,14 @@ def check_value(entity: Entity, key: str, value: float) -> None:
 
 
 def value_text(key: str, value: float) -> str:
-    """A quota as it is kept: whole numbers as such, the others as Java writes a double."""
+    """A quota in its stored form: whole numbers as such, the others as Java writes a double."""
     if key not in FRACTIONAL:
         return str(int(value + EPSILON))
     return repr(float(value))
 
 
 def stored_value(key: str, text: str) -> float | None:
-    """A quota that is kept; None if it cannot be used, which is as if it were not there."""
+    """A stored quota; None if it is not valid, and so ignored."""
     try:
         value = float(text)
     except ValueError:
@@ -130,7 +132,7 @@ def stored_value(key: str, text: str) -> float | None:
 
 
 def address(text: str) -> str | None:
-    """An address in the form in which connections have it; None for what is none. Names of hosts are none here."""
+    """An address in the form that connections have; None if the text is not one, such as a host name."""
     from ipaddress import IPv6Address, ip_address  # noqa: PLC0415 (rarely needed, and slow to import)
 
     try:
@@ -143,3 +145,65 @@ def address(text: str) -> str | None:
 
 def invalid(message: str) -> KafkaError:
     return KafkaError(Error.INVALID_REQUEST, message)
+
+
+EXACT: Final = 0
+DEFAULT: Final = 1
+ANY: Final = 2
+
+
+class Component(NamedTuple):
+    """One component of a filter."""
+
+    kind: str
+    match_type: int
+    match: str | None
+
+
+class Filter:
+    """All components together; `is_strict`: excludes entities with further kinds."""
+
+    def __init__(self, components: Sequence[Component], is_strict: bool) -> None:
+        self._exact: dict[str, str | None] = {}
+        self._any: set[str] = set()
+        self._is_strict = is_strict
+        for component in components:
+            self._add(component)
+        kinds = self._exact.keys() | self._any
+        if IP in kinds and kinds & {USER, CLIENT_ID}:
+            raise invalid(
+                "Invalid entity filter component combination. IP filter component should not be used with user or "
+                "clientId filter component."
+            )
+        self._kinds = kinds
+
+    def _add(self, component: Component) -> None:
+        kind, match_type, match = component
+        if not kind:
+            raise invalid("Invalid empty entity type.")
+        if kind in self._exact or kind in self._any:
+            raise invalid(f"Entity type {kind} cannot appear more than once in the filter.")
+        if kind not in NAMES:
+            raise KafkaError(Error.UNSUPPORTED_VERSION, f"Unsupported entity type {kind}")
+        if match_type == EXACT:
+            if match is None:
+                raise invalid("Request specified MATCH_TYPE_EXACT, but set match string to null.")
+            self._exact[kind] = match
+        elif match_type in (DEFAULT, ANY):
+            if match is not None:
+                name = "DEFAULT" if match_type == DEFAULT else "SPECIFIED"
+                raise invalid(f"Request specified MATCH_TYPE_{name}, but also specified a match string.")
+            if match_type == DEFAULT:
+                self._exact[kind] = None
+            else:
+                self._any.add(kind)
+        else:
+            raise invalid(f"Unknown match type {match_type}")
+
+    def matches(self, entity: Entity) -> bool:
+        parts = dict(entity.parts)
+        if not self._kinds <= parts.keys():
+            return False
+        if self._is_strict and len(parts) != len(self._kinds):
+            return False
+        return all(parts[kind] == name for kind, name in self._exact.items())

@@ -1,17 +1,18 @@
-"""How fast somebody is, and how long he has to wait for it. Compiled with mypyc where possible.
+"""Meters of quotas: the rate of an entity, and its throttle time. Compiled with mypyc where possible.
 
 Rules:
 1. `Meter` is Kafka's rate over the last windows (`quota.window.num` of `quota.window.size.seconds`): a window begins
-   with the first amount after the one before has ended. A beginner may use at once what all of them allow.
-2. Who has used more than that waits until old windows have left, and until he is not over any more on the average.
-   From then on he is paced: every amount costs the time that it takes at his rate, with one window's worth of credit
-   for who comes late. Kafka would let him have all of it at once again, and again nothing for ten seconds. So nobody
-   ever gets more than all windows allow and one request in as long as they last.
-3. Whoever was not held up for as long as all windows last is a beginner again.
-4. A request that is larger than all windows allow is paid for by waiting as long as it takes at its rate, as with
-   Kafka; but at most ten times as long as all windows last, because others wait with him.
-5. `Bucket` is Kafka's for changes of topics: it fills with the rate up to all windows' worth, and is overdrawn by one
-   change at most.
+   with the first amount after the end of the previous one. An entity without recent use may use at once what all
+   windows allow.
+2. An entity above that waits until old windows have expired and its average is within the bound. From then on it is
+   paced: every amount costs the time that it takes at the entity's rate, with a credit of one window after a pause.
+   Kafka would allow all of it at once again, and then nothing for ten seconds. So within the span of all windows an
+   entity never gets more than they allow plus one request.
+3. An entity that was not throttled during the span of all windows starts again as in rule 1.
+4. A request that is larger than all windows allow waits as long as it takes at the entity's rate, as with Kafka; but at
+   most ten times the span of all windows, because other requests wait behind it.
+5. `TokenBucket` is Kafka's token bucket for topic changes: it fills at the rate up to all windows' worth, and one
+   change at most may overdraw it.
 6. Time is monotonic, in milliseconds.
 """
 
@@ -21,12 +22,12 @@ from math import inf
 from typing import Final
 
 UNBOUNDED: Final = inf
-WAIT_LONGEST: Final = 10  # times all windows
-PEAK_MS: Final = 3_600_000  # so long the highest rate is remembered
+WAIT_LONGEST: Final = 10  # times the span of all windows
+PEAK_MS: Final = 3_600_000  # how long the highest rate is kept
 
 
 class Window:
-    """What came in one of the windows."""
+    """The amount of one window."""
 
     __slots__ = ("amount", "start_ms")
 
@@ -36,24 +37,24 @@ class Window:
 
 
 class Meter:
-    """One share of one kind: what was used of it lately."""
+    """The recent use of one quota by one entity."""
 
     __slots__ = (
         "_ends_ms",
         "_last_held_ms",
         "_last_wait_ms",
         "_most",
-        "_paced_until_ms",
         "_peaks",
+        "_smoothed_until_ms",
         "_windows",
         "bound",
         "free_ms",
-        "held_count",
-        "held_ms_sum",
-        "held_until_ms",
         "last_ms",
         "longest_ms",
-        "told_ms",
+        "reported_ms",
+        "throttle_count",
+        "throttle_ms_sum",
+        "throttled_until_ms",
         "total",
         "uses",
         "window_ms",
@@ -62,40 +63,40 @@ class Meter:
 
     def __init__(self, bound: float, windows: int, window_ms: int) -> None:
         self.total = 0.0  # of all windows that count
-        self.last_ms = 0  # when something was used last
-        self.uses = 0  # how many requests were measured
-        self.held_count = 0  # how many of them were held up, by how much all together, until when, and when told last
-        self.held_ms_sum = 0
-        self.held_until_ms = 0
-        self.told_ms = -1
+        self.last_ms = 0  # the time of the last use
+        self.uses = 0  # the number of measured requests
+        self.throttle_count = 0  # throttled requests: number, total wait, end of the wait, time of the last log line
+        self.throttle_ms_sum = 0
+        self.throttled_until_ms = 0
+        self.reported_ms = -1
         self._last_wait_ms = self._last_held_ms = 0
         self._windows: list[Window] = []
-        self._ends_ms = 0  # when the newest window is over
-        self.free_ms = 0.0  # when it may be used again; once paced
-        self._paced_until_ms = -1.0
-        self._peaks: list[tuple[int, float]] = []  # the highest rates of the last two halves of an hour
+        self._ends_ms = 0  # the end of the newest window
+        self.free_ms = 0.0  # once paced: when it may be used again
+        self._smoothed_until_ms = -1.0
+        self._peaks: list[tuple[int, float]] = []  # the highest rates of the last two half-hours
         self.change(bound, windows, window_ms)
 
     def change(self, bound: float, windows: int, window_ms: int) -> None:
-        """Another rule from now on; what was used stays used, but nobody waits for what the old one said."""
+        """Apply a changed rule; recorded use stays, but waits under the old rule end."""
         self.bound = bound
         self.windows = windows
         self.window_ms = window_ms
         self.longest_ms = windows * window_ms
         self._most = bound * self.longest_ms / 1000
         self.free_ms = 0.0
-        self._paced_until_ms = -1.0
-        self.held_until_ms = 0
+        self._smoothed_until_ms = -1.0
+        self.throttled_until_ms = 0
 
-    def note(self, amount: float, now_ms: int) -> int:
-        """So much was used; how long its user has to wait now, in milliseconds."""
+    def record(self, amount: float, now_ms: int) -> int:
+        """Record an amount; returns the throttle time in milliseconds."""
         if now_ms >= self._ends_ms:
             self._begin(now_ms)
         self._windows[-1].amount += amount
         self.last_ms = now_ms
         self.uses += 1
         self.total += amount
-        if now_ms < self._paced_until_ms:
+        if now_ms < self._smoothed_until_ms:
             free_ms = max(self.free_ms, float(now_ms - self.window_ms)) + amount * 1000 / self.bound
             if self.total > self._most:
                 free_ms = max(free_ms, self._fitting_ms())
@@ -105,28 +106,28 @@ class Meter:
             self._wait_until(max(self._fitting_ms(), paid_ms), now_ms)
         else:
             return 0
-        return self.wait_ms(now_ms)
+        return self.throttle_time_ms(now_ms)
 
-    def wait_ms(self, now_ms: int) -> int:
-        """How long its user has to wait as it stands."""
+    def throttle_time_ms(self, now_ms: int) -> int:
+        """The current throttle time."""
         return int(self.free_ms - now_ms + 0.5) if self.free_ms > now_ms else 0
 
     def left(self, now_ms: int) -> float:
-        """What may be used at once without waiting long for it; never so little that somebody would get crumbs."""
-        if now_ms < self._paced_until_ms:
+        """The amount that can be used now without a long wait; not less than a minimum, to avoid tiny responses."""
+        if now_ms < self._smoothed_until_ms:
             saved_ms = min(now_ms - self.free_ms, float(self.window_ms))
         else:
-            self._forget(now_ms)
+            self._drop_old_windows(now_ms)
             saved_ms = self.longest_ms - self.total * 1000 / self.bound
         return self.bound * max(saved_ms, self.window_ms / 4) / 1000
 
     def _wait_until(self, free_ms: float, now_ms: int) -> None:
         self.free_ms = free_ms = min(free_ms, now_ms + float(WAIT_LONGEST * self.longest_ms))
         if free_ms > now_ms:
-            self._paced_until_ms = free_ms + self.longest_ms
+            self._smoothed_until_ms = free_ms + self.longest_ms
 
     def _fitting_ms(self) -> float:
-        """When so many of the old windows have left that the others are within the bound."""
+        """The time when enough old windows have expired for the rest to be within the bound."""
         excess = self.total - self._most
         for window in self._windows:
             excess -= window.amount
@@ -134,20 +135,20 @@ class Meter:
                 break
         return float(window.start_ms + self.longest_ms)
 
-    def note_held(self, wait_ms: int, now_ms: int) -> None:
-        """Somebody is held up by it."""
-        self.held_count += 1
-        self.held_ms_sum += wait_ms
-        self.held_until_ms = max(self.held_until_ms, now_ms + wait_ms)
+    def record_throttle(self, wait_ms: int, now_ms: int) -> None:
+        """Record a throttled request."""
+        self.throttle_count += 1
+        self.throttle_ms_sum += wait_ms
+        self.throttled_until_ms = max(self.throttled_until_ms, now_ms + wait_ms)
         self._last_wait_ms = wait_ms
         self._last_held_ms = now_ms
 
     def recent_wait_ms(self, now_ms: int) -> int:
-        """How long somebody was held up last, as long as windows remember it."""
+        """The last throttle time, as long as windows keep it."""
         return self._last_wait_ms if now_ms - self._last_held_ms < self.longest_ms else 0
 
     def rate(self, now_ms: int) -> float:
-        """A second, over the windows that count."""
+        """The rate per second over the windows that count."""
         elapsed_ms = self._elapsed_ms(now_ms)
         return self.total * 1000 / elapsed_ms
 
@@ -157,7 +158,7 @@ class Meter:
         return max([self.rate(now_ms), *rates])
 
     def _begin(self, now_ms: int) -> None:
-        self._forget(now_ms)
+        self._drop_old_windows(now_ms)
         if self._windows:
             self._note_peak(self.total * 1000 / self.longest_ms, now_ms)
         self._windows.append(Window(now_ms))
@@ -171,15 +172,15 @@ class Meter:
             peaks[-1] = (peaks[-1][0], rate)
 
     def _elapsed_ms(self, now_ms: int) -> int:
-        self._forget(now_ms)
+        self._drop_old_windows(now_ms)
         elapsed_ms = now_ms - self._windows[0].start_ms if self._windows else 0
         missing = self.windows - 1 - elapsed_ms // self.window_ms
         if missing > 0:
             elapsed_ms += missing * self.window_ms
         return max(1, elapsed_ms)
 
-    def _forget(self, now_ms: int) -> None:
-        """Windows that began longer ago than all of them last do not count any more."""
+    def _drop_old_windows(self, now_ms: int) -> None:
+        """Remove expired windows."""
         oldest_ms = now_ms - self.longest_ms
         windows = self._windows
         if windows and windows[0].start_ms <= oldest_ms:
@@ -194,8 +195,8 @@ class Meter:
         return f"<Meter {self.total:.0f} used, bound {self.bound:g}/s>"
 
 
-class Bucket(Meter):
-    """The same for changes of topics, which are counted before they happen."""
+class TokenBucket(Meter):
+    """The token bucket for topic changes, which are counted before they happen."""
 
     __slots__ = ("_filled_ms", "_tokens")
 
@@ -208,13 +209,13 @@ class Bucket(Meter):
     def burst(self) -> float:
         return self.bound * self.windows * self.window_ms / 1000
 
-    def note(self, amount: float, now_ms: int) -> int:
-        super().note(amount, now_ms)
+    def record(self, amount: float, now_ms: int) -> int:
+        super().record(amount, now_ms)
         self._fill(now_ms)
         self._tokens -= amount
-        return self.wait_ms(now_ms)
+        return self.throttle_time_ms(now_ms)
 
-    def wait_ms(self, now_ms: int) -> int:
+    def throttle_time_ms(self, now_ms: int) -> int:
         self._fill(now_ms)
         wait_ms = -self._tokens / self.bound * 1000
         return int(min(wait_ms, 2**31 - 1) + 0.5) if wait_ms > 0 else 0

@@ -1,6 +1,6 @@
-"""Which rule counts for whom: Kafka's eight levels, for each kind of quota on its own.
+"""Lookup of quota rules: Kafka's eight levels of precedence, for each kind of quota separately.
 
-Levels (the first that has a value for the kind counts) and who shares what one rule gives:
+Levels (the first with a value for the kind wins), and the requests that share the quota:
 
 1. user and client id       each such pair
 2. user, any client id      each such pair
@@ -36,7 +36,7 @@ NO_VALUES: Final[Values] = {}
 
 
 class Rule(NamedTuple):
-    """What somebody may use of one kind, who says so, and who shares it ("" is everybody)."""
+    """A quota of one kind: bound, source, and the sharing user and client id ("" is all)."""
 
     key: str
     bound: float
@@ -46,7 +46,7 @@ class Rule(NamedTuple):
 
 
 class Rules:
-    """All rules of a cluster; `generation` goes up with every change."""
+    """All rules of a cluster; every change increments `generation`."""
 
     def __init__(self) -> None:
         self._values: dict[Entity, Values] = {}
@@ -59,7 +59,7 @@ class Rules:
         return iter(list(self._values.items()))
 
     def change(self, entity: Entity, config: Mapping[str, str]) -> bool:
-        """An entity has these settings now, quotas among them; whether that changed any."""
+        """Set an entity's configuration; returns whether a quota has changed."""
         if entity.kinds == (IP,) and entity.names[0] is not None:
             entity = of_address(address(entity.names[0]) or entity.names[0])
         values = {key: value for key, text in config.items() if (value := stored_value(key, text)) is not None}
@@ -76,16 +76,16 @@ class Rules:
         return self._values.get(entity, NO_VALUES).get(key)
 
     def of_client(self, user: str, client_id: str) -> dict[str, Rule]:
-        """The rules for somebody's requests, by kind."""
+        """The rules for a client's requests, by kind."""
         found: dict[str, Rule] = {}
         for entity in levels(user, client_id):
             for key, bound in self._values.get(entity, NO_VALUES).items():
                 if key not in found:
-                    found[key] = Rule(key, bound, entity, *sharing(entity, user, client_id))
+                    found[key] = Rule(key, bound, entity, *shares_limit(entity, user, client_id))
         return found
 
     def of_address(self, host: str) -> Rule | None:
-        """The rule for somebody's connections."""
+        """The rule for an address's connections."""
         for entity in (of_address(host), of_address(None)):
             bound = self._values.get(entity, NO_VALUES).get(CONNECTIONS)
             if bound is not None:
@@ -109,6 +109,6 @@ def levels(user: str, client_id: str) -> tuple[Entity, ...]:
     )
 
 
-def sharing(entity: Entity, user: str, client_id: str) -> tuple[str, str]:
-    """Whose requests are measured together under an entity's rule: user and client id, "" if that does not matter."""
+def shares_limit(entity: Entity, user: str, client_id: str) -> tuple[str, str]:
+    """The key under which requests are measured together: user and client id, "" where the rule ignores it."""
     return user if USER in entity.kinds else "", client_id if CLIENT_ID in entity.kinds else ""

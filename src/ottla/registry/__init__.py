@@ -1,1 +1,3 @@
-"""The schema registry: subjects, versions and compatibility, with the API of Confluent's."""
+"""The schema registry: subjects, versions and compatibility checks, with the REST API of Confluent's
+Schema Registry.
+"""

@@ -1,9 +1,9 @@
-"""The settings of a node: the keys of Confluent's `schema-registry.properties`. Pure.
+"""The configuration of a node: the keys of Confluent's `schema-registry.properties`. Pure.
 
 Rules:
-1. Keys that we have an effect for are read; those that mean nothing here are let be; the others are named in one line.
-2. `kafkastore.` before the name of a client's property makes it one: TLS, SASL, time-outs.
-3. Nobody else reaches the node unless the address of `listeners` says so.
+1. Supported keys are read, irrelevant ones are ignored, all others are reported in one line.
+2. The prefix `kafkastore.` marks client properties: TLS, SASL, timeouts.
+3. The node listens on loopback unless `listeners` has another address.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from ottla.registry.access import User
-from ottla.registry.candidates import GROUP, TOPIC
 from ottla.registry.formats.compatibility import LEVELS
-from ottla.registry.log_topic import REPLICATION_FACTOR
+from ottla.registry.kafka_store import REPLICATION_FACTOR
+from ottla.registry.leadership import GROUP, TOPIC
 from ottla.registry.subjects.settings import DEFAULT_LEVEL
 
 HOST: Final = "127.0.0.1"
 PORT: Final = 8081
 KAFKASTORE: Final = "kafkastore."
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-# What a client of Kafka may be told with `kafkastore.` before it.
+# Prefixes of client properties behind `kafkastore.`.
 CLIENT_PREFIXES: Final = ("ssl.", "sasl.", "security.", "client.", "request.")
-# Without an effect here, and no reason to complain: what they are for is done in another way, or not needed.
-WITHOUT_MEANING: Final = frozenset(
+# Ignored without a warning: done in another way here, or not needed.
+IGNORED_KEYS: Final = frozenset(
     {
         "access.control.allow.methods",
         "access.control.allow.origin",
@@ -50,12 +50,12 @@ WITHOUT_MEANING: Final = frozenset(
 
 
 class ConfigError(ValueError):
-    """A setting that makes no sense; str() is one line."""
+    """An invalid setting; str() is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegistryConfig:
-    """One node."""
+    """The configuration of one node."""
 
     bootstrap: str
     host: str = HOST
@@ -63,16 +63,16 @@ class RegistryConfig:
     advertised_host: str | None = None
     topic: str = TOPIC
     replication_factor: int = REPLICATION_FACTOR
-    timeout_ms: int | None = None  # of a write; None: ours
+    timeout_ms: int | None = None  # of a write; None: our default
     start_timeout_ms: int = 60_000
     default_level: str = DEFAULT_LEVEL
     has_mode_changes: bool = True
     group: str = GROUP
-    is_eligible: bool = True  # to lead
+    is_eligible: bool = True  # as leader
     allowed_hosts: tuple[str, ...] = ()
     tls: ssl.SSLContext | None = None  # None: HTTP
-    peers_tls: ssl.SSLContext | None = None  # how other nodes over HTTPS are trusted; None: as the machine does
-    users: Mapping[str, User] | None = None  # None: everybody may do everything
+    peers_tls: ssl.SSLContext | None = None  # for HTTPS connections to other nodes; None: the system's certificates
+    users: Mapping[str, User] | None = None  # None: every request is allowed
     properties: Mapping[str, str] = field(default_factory=dict)  # of the client
     unknown: tuple[str, ...] = ()
 
@@ -85,8 +85,8 @@ class RegistryConfig:
 
 
 def read_config(properties: Mapping[str, str], base: RegistryConfig) -> RegistryConfig:
-    """What the file says, over what holds without it; raises ConfigError."""
-    found = _Reading({key: value.strip() for key, value in properties.items()})
+    """The settings of the file over the defaults. Raises ConfigError."""
+    found = _UnreadKeys({key: value.strip() for key, value in properties.items()})
     config = base
     if listeners := found.take("listeners"):
         host, port = read_listener(listeners)
@@ -98,7 +98,7 @@ def read_config(properties: Mapping[str, str], base: RegistryConfig) -> Registry
     level = found.take("schema.compatibility.level") or found.take("avro.compatibility.level")
     if level:
         if level.upper() not in LEVELS:
-            raise ConfigError(f"schema.compatibility.level={level} is no level: it is one of {', '.join(LEVELS)}")
+            raise ConfigError(f"schema.compatibility.level={level} is not a level: it is one of {', '.join(LEVELS)}")
         config = replace(config, default_level=level.upper())
     config = replace(
         config,
@@ -118,7 +118,7 @@ def read_config(properties: Mapping[str, str], base: RegistryConfig) -> Registry
     }
     for key in client:
         found.take(f"{KAFKASTORE}{key}")
-    unknown = tuple(sorted(key for key in found.left if key not in WITHOUT_MEANING))
+    unknown = tuple(sorted(key for key in found.left if key not in IGNORED_KEYS))
     return replace(config, properties={**config.properties, **client}, unknown=unknown)
 
 
@@ -129,25 +129,25 @@ def read_listener(text: str) -> tuple[str, int]:
         parts = urlsplit(first)
         port = parts.port
     except ValueError:
-        raise ConfigError(f"listeners={first}: this is no address such as http://127.0.0.1:8081") from None
+        raise ConfigError(f"listeners={first}: this is not an address such as http://127.0.0.1:8081") from None
     if parts.scheme != "http" or port is None:
-        raise ConfigError(f"listeners={first}: only http://HOST:PORT is served")
+        raise ConfigError(f"listeners={first}: only http://HOST:PORT is supported")
     return parts.hostname or "0.0.0.0", port  # noqa: S104 (as Confluent's: an address without a host is every address)
 
 
 def bootstrap_servers(text: str) -> str:
-    """`PLAINTEXT://kafka:9092,...` as clients write it."""
+    """The addresses from `PLAINTEXT://kafka:9092,...`, without protocols."""
     servers = []
     for part in text.split(","):
         protocol, is_given, address = part.strip().partition("://")
         if is_given and protocol.upper() not in PROTOCOLS:
-            raise ConfigError(f"kafkastore.bootstrap.servers={part.strip()}: the protocol is not known")
+            raise ConfigError(f"kafkastore.bootstrap.servers={part.strip()}: unknown protocol")
         servers.append(address if is_given else part.strip())
     return ",".join(server for server in servers if server)
 
 
-class _Reading:
-    """The keys that nobody has asked for yet."""
+class _UnreadKeys:
+    """The keys that have not been read yet."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self.left = dict(properties)
@@ -164,11 +164,11 @@ class _Reading:
         if text is None:
             return default
         if text.lower() not in ("true", "false"):
-            raise ConfigError(f"{key}={text}: it is true or false")
+            raise ConfigError(f"{key}={text}: must be true or false")
         return text.lower() == "true"
 
 
 def _number(key: str, text: str) -> int:
     if not (text.isascii() and text.isdecimal()) or int(text) >= 2**31:
-        raise ConfigError(f"{key}={text}: this is no number that it can have")
+        raise ConfigError(f"{key}={text}: not a valid number")
     return int(text)

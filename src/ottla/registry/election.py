@@ -1,13 +1,13 @@
-"""Which of several nodes writes, decided as Confluent's registries do it: by a group of Kafka with the protocol `sr`.
+"""Leader election among registry nodes, as in Confluent's registry: by a Kafka group with protocol `sr`.
 
-A thread is a member of the group: it joins, the group's leader chooses, and a heartbeat every second keeps it in.
-
+A thread is a member of the group: it joins, the group leader assigns, and a heartbeat every second keeps the
+membership.
 Rules:
-1. Whoever leads does so only as long as the group's coordinator could not have given him up: a session time after the
-   last heartbeat that was answered, reckoned from when it was sent. A node that was paused finds its time over.
-2. That is for not asking in vain. What makes sure that nobody else writes is the epoch of the topic's producer.
-3. While the group is put together anew nobody leads.
-4. A cluster that does not answer is asked again; it is said once.
+1. Leadership lasts only as long as the group coordinator cannot have expired the member: one session timeout after the
+   last successful heartbeat, measured from its sending. A paused node finds its leadership expired.
+2. This only avoids useless requests. Exclusive writing is ensured by the producer epoch of the topic's writer.
+3. During a rebalance there is no leader.
+4. If the cluster does not answer, the thread retries; it is logged once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Final, TypeVar
 from ottla.base.errors import Error
 from ottla.client.client import Client
 from ottla.client.coordinators import KeyType, find_coordinator
-from ottla.client.errors import ClientError, refusal
+from ottla.client.errors import ClientError, error_from_code
 from ottla.protocol.messages.groups import (
     HeartbeatRequest,
     HeartbeatResponse,
@@ -35,11 +35,11 @@ from ottla.protocol.messages.groups import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
-from ottla.registry.candidates import (
+from ottla.registry.leadership import (
     DUPLICATE_URLS,
-    NOBODY,
-    Candidate,
-    choose,
+    NO_LEADER,
+    RegistryIdentity,
+    assign_leaders,
     decode_assignment,
     decode_candidate,
     encode_assignment,
@@ -54,21 +54,21 @@ SESSION_MS: Final = 10_000
 REBALANCE_MS: Final = 10_000
 HEARTBEAT_SECONDS: Final = 1.0
 RETRY_SECONDS: Final = 0.5
-ANSWER_MS: Final = 5_000  # beyond what a broker may keep a request
-JOINED_ANEW: Final = frozenset(
+ANSWER_MS: Final = 5_000  # beyond the broker's own waiting time
+REJOIN_ERRORS: Final = frozenset(
     {Error.REBALANCE_IN_PROGRESS, Error.ILLEGAL_GENERATION, Error.UNKNOWN_MEMBER_ID, Error.MEMBER_ID_REQUIRED}
 )
 R = TypeVar("R")
 
 
 class Election:
-    """This node's membership, and the Leadership that it gives."""
+    """The group membership of this node, and the Leadership that results from it."""
 
     def __init__(
         self,
         make_client: Callable[[int], Client],
         group: str,
-        candidate: Candidate,
+        candidate: RegistryIdentity,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = make_client(REBALANCE_MS + ANSWER_MS)
@@ -77,76 +77,76 @@ class Election:
         self._monotonic = monotonic
         self._member = ""
         self._generation = -1
-        self._assignment = NOBODY
-        self._good_until = float("-inf")
+        self._assignment = NO_LEADER
+        self._leadership_until = float("-inf")
         self._coordinator: int | None = None
-        self._trouble = ""
+        self._last_error = ""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="registry-election", daemon=True)
 
     def __repr__(self) -> str:
         return f"<Election of {self._group}, {self._candidate.url}, generation {self._generation}>"
 
-    # From any thread
+    # ---- thread-safe
 
     @property
     def is_leader(self) -> bool:
         assignment = self._assignment
-        return assignment.member == self._member != "" and self._is_good
+        return assignment.member == self._member != "" and self._is_leadership_valid
 
     @property
     def leader_url(self) -> str | None:
         leader = self._assignment.leader
-        return leader.url if leader is not None and self._is_good else None
+        return leader.url if leader is not None and self._is_leadership_valid else None
 
     @property
     def term(self) -> int:
         return self._generation
 
     @property
-    def _is_good(self) -> bool:
-        return self._monotonic() < self._good_until
+    def _is_leadership_valid(self) -> bool:
+        return self._monotonic() < self._leadership_until
 
     def start(self) -> None:
         self._thread.start()
 
     def close(self, seconds_max: float = 2.0) -> None:
-        """Leave, so that the others need not wait for the end of the session."""
+        """Leave the group, so that the others need not wait for the session timeout."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(seconds_max)
 
-    # In the member's thread
+    # ---- in the member's thread
 
     def _run(self) -> None:
         try:
             while not self._stopping.is_set():
                 try:
                     self._join()
-                    self._stay()
+                    self._send_heartbeats()
                 except ClientError as problem:
-                    self._give_up(problem)
-                except Exception as problem:  # ours; without an election nobody could change anything any more
-                    logger.exception("the election of %s begins anew", self._group)
-                    self._give_up(ClientError(f"{type(problem).__name__}: {problem}"))
+                    self._drop_leadership(problem)
+                except Exception as problem:  # our own bug; without an election no change would be possible any more
+                    logger.exception("the election of %s restarts", self._group)
+                    self._drop_leadership(ClientError(f"{type(problem).__name__}: {problem}"))
             self._leave()
         except Exception:
             logger.exception("the election of %s has ended", self._group)
         finally:
-            self._assignment = NOBODY
+            self._assignment = NO_LEADER
             self._client.close()
 
-    def _give_up(self, problem: ClientError) -> None:
-        """Nobody leads as far as this node knows; the group is joined again, after a pause if that was not its wish."""
-        self._assignment = NOBODY
+    def _drop_leadership(self, problem: ClientError) -> None:
+        """Drop the leadership and join again, after a pause unless the group asked for it."""
+        self._assignment = NO_LEADER
         if problem.error is Error.UNKNOWN_MEMBER_ID:
             self._member = ""
-        if problem.error in JOINED_ANEW:
+        if problem.error in REJOIN_ERRORS:
             return
         self._coordinator = None
         self._client.metadata = None
-        if str(problem) != self._trouble:
-            self._trouble = str(problem)
+        if str(problem) != self._last_error:
+            self._last_error = str(problem)
             logger.warning("no election of %s: %s", self._group, problem)
         self._stopping.wait(RETRY_SECONDS)
 
@@ -159,7 +159,7 @@ class Election:
             protocol_type=PROTOCOL_TYPE,
             protocols=[JoinGroupRequestProtocol(name=PROTOCOL, metadata=encode_candidate(self._candidate))],
         )
-        joined = self._ask(request, JoinGroupResponse)
+        joined = self._call_coordinator(request, JoinGroupResponse)
         if joined.error_code == Error.MEMBER_ID_REQUIRED:
             self._member = joined.member_id
         _check(joined.error_code)
@@ -167,7 +167,7 @@ class Election:
         assignments = []
         if joined.leader == joined.member_id:
             found = ((member.member_id, decode_candidate(member.metadata)) for member in joined.members)
-            chosen = choose({name: who for name, who in found if who is not None})
+            chosen = assign_leaders({name: who for name, who in found if who is not None})
             assignments = [
                 SyncGroupRequestAssignment(member_id=name, assignment=encode_assignment(assignment))
                 for name, assignment in chosen.items()
@@ -181,36 +181,34 @@ class Election:
             protocol_name=PROTOCOL,
             assignments=assignments,
         )
-        synced = self._ask(request_sync, SyncGroupResponse)
+        synced = self._call_coordinator(request_sync, SyncGroupResponse)
         _check(synced.error_code)
         assignment = decode_assignment(synced.assignment)
         if assignment.error == DUPLICATE_URLS:
-            raise ClientError(
-                f"two registries say that they are {self._candidate.url}, or another two share an address"
-            )
-        self._trouble = ""
-        self._good_until = sent + SESSION_MS / 1000
+            raise ClientError(f"two registries have the address {self._candidate.url}, or two others share one")
+        self._last_error = ""
+        self._leadership_until = sent + SESSION_MS / 1000
         self._assignment = assignment
 
-    def _stay(self) -> None:
+    def _send_heartbeats(self) -> None:
         request = HeartbeatRequest(group_id=self._group, generation_id=self._generation, member_id=self._member)
         while not self._stopping.wait(HEARTBEAT_SECONDS):
             sent = self._monotonic()
-            _check(self._ask(request, HeartbeatResponse).error_code)
-            self._good_until = sent + SESSION_MS / 1000
+            _check(self._call_coordinator(request, HeartbeatResponse).error_code)
+            self._leadership_until = sent + SESSION_MS / 1000
 
     def _leave(self) -> None:
         if not self._member:
             return
         member = MemberIdentity(member_id=self._member)
         try:
-            self._ask(
+            self._call_coordinator(
                 LeaveGroupRequest(group_id=self._group, member_id=self._member, members=[member]), LeaveGroupResponse
             )
         except ClientError:
-            return  # its session ends, too
+            return  # its session expires anyway
 
-    def _ask(self, request: object, response: type[R]) -> R:
+    def _call_coordinator(self, request: object, response: type[R]) -> R:
         if self._coordinator is None:
             self._coordinator = find_coordinator(self._client, KeyType.GROUP, self._group)
         return self._client.call_broker(self._coordinator, request, response)
@@ -218,4 +216,4 @@ class Election:
 
 def _check(error_code: int) -> None:
     if error_code:
-        raise refusal(error_code)
+        raise error_from_code(error_code)

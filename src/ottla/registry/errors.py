@@ -1,10 +1,10 @@
-"""What the registry refuses, with Confluent's codes and sentences; the first three digits are the HTTP status."""
+"""Errors of the registry with Confluent's codes and messages; the first three digits are the HTTP status."""
 
 from __future__ import annotations
 
 
 class RegistryError(Exception):
-    """A wish that is not granted."""
+    """A rejected request."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)

@@ -1,10 +1,10 @@
-"""The records of the topic `_schemas`, as Confluent's registry writes them. Pure.
+"""Records of the topic `_schemas` in the format of Confluent's registry. Pure.
 
 Rules:
-1. Keys are equal byte by byte: compaction knows no other equality. The order of their fields is Confluent's, an empty
-   field is left out.
-2. Values are equal as JSON. What we do not know in one is kept, so that a newer registry finds it again.
-3. Whatever cannot be read raises UnreadableRecordError with one sentence; its reader skips and counts it.
+1. Equal keys are equal bytes, because compaction compares bytes. The fields have Confluent's order; empty ones are left
+   out.
+2. Values are compared as JSON. Unknown fields are kept for newer registries.
+3. Every unreadable record raises UnreadableRecordError with one sentence; the reader skips and counts it.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ VERSION_MAX: Final = 2**31 - 1
 
 
 class UnreadableRecordError(ValueError):
-    """A record of which we cannot make sense; str() says why."""
+    """An unreadable record; str() is the reason."""
 
 
 class Key(NamedTuple):
-    """`subject` is None for what is global, and the name of the context for a CONTEXT."""
+    """The key of a record; `subject` is None for global records, and the context's name for a CONTEXT."""
 
     keytype: str
     subject: str | None = None
@@ -40,7 +40,9 @@ class Key(NamedTuple):
 
 
 class Record(NamedTuple):
-    """What is written: the value None is a tombstone. `raw` is a key that somebody else has written in his own way."""
+    """A record to write; the value None is a tombstone. `raw` is a key that another registry wrote in
+    its own format.
+    """
 
     key: Key
     value: Mapping[str, Any] | None
@@ -78,14 +80,14 @@ def decode_key(data: bytes | None) -> Key:
         raise UnreadableRecordError(f"the key type {str(keytype)[:40]} is not known")
     subject = fields.get("context" if keytype == CONTEXT else "subject")
     if subject is not None and not isinstance(subject, str):
-        raise UnreadableRecordError("the key's subject is no text")
+        raise UnreadableRecordError("the key's subject is not text")
     if keytype in (SCHEMA, DELETE_SUBJECT, CONTEXT) and not subject:
         raise UnreadableRecordError("the key names no subject")
     if keytype != SCHEMA:
         return Key(keytype, subject or None)
     version = fields.get("version")
     if not isinstance(version, int) or not 1 <= version <= VERSION_MAX:
-        raise UnreadableRecordError("the key's version is no version")
+        raise UnreadableRecordError("the key's version is not valid")
     return Key(keytype, subject, version)
 
 
@@ -94,7 +96,7 @@ def decode_value(data: bytes | None) -> dict[str, Any] | None:
 
 
 def to_json(value: object) -> bytes:
-    """As Jackson writes it: no blanks, letters as they are."""
+    """JSON in Jackson's format: compact, without escaped letters."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
@@ -104,7 +106,7 @@ def _object(data: bytes | None, what: str) -> dict[str, Any]:
     try:
         found = msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError) as problem:
-        raise UnreadableRecordError(f"its {what} is no JSON: {problem}") from None
+        raise UnreadableRecordError(f"its {what} is not JSON: {problem}") from None
     if not isinstance(found, dict):
-        raise UnreadableRecordError(f"its {what} is no object")
+        raise UnreadableRecordError(f"its {what} is not an object")
     return found

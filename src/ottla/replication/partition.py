@@ -1,210 +1,304 @@
-"""One partition as this broker sees it: its log, who leads it, how far it is replicated, who waits for it.
+"""One partition on this broker: its log, its role, the state of its replication, and the requests that wait for it.
 
 Rules:
-1. Only the leader appends for producers; followers append what the leader gives them, with the leader's offsets.
-2. Consumers never see records at or beyond the high watermark, wherever they read.
-3. On the leader the high watermark never goes back. What decides about it and about the in-sync replicas is leading.py;
-   where a follower's log parts from its leader's is following.py. Here and in following_replica.py they are brought
-   together with the log.
-4. A partition with a single replica knows nothing of all this: what it appends is replicated.
+1. Only the leader appends for producers; followers append the leader's records with the leader's offsets.
+2. Consumers never see records at or above the high watermark, on any replica.
+3. On the leader the high watermark never goes back. leader_state.py decides about it and about the ISR;
+   follower_state.py finds where a follower's log diverges. This file applies these rules to the log.
+4. A partition with a single replica skips all of this: what it appends is replicated.
+5. A replica with damage in its log does not become leader while other replicas are in sync. It reports the damage (the
+   controller handles it like a failed log directory), and is rebuilt from the leader as soon as it is out of the ISR.
+   A replica on a full disk reports that in the same way: other replicas lead, the high watermark does not wait for this
+   one, and it follows again once there is space. A sole replica keeps what it has.
+
+Compiled with mypyc where possible.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.file_range import FileRange
 from ottla.base.names import TopicPartition
-from ottla.base.tasks import tell
+from ottla.base.tasks import notify_safely
 from ottla.metrics.traffic import TopicTraffic
-from ottla.replication.following_replica import UNDAMAGED, FollowingReplica, Told
-from ottla.replication.leading import Follower, IsrProposal, Leading, Offsets
-from ottla.replication.replica import NO_EPOCH, ReplicaRead
-from ottla.replication.role import NO_LEADER, Role
-from ottla.replication.waiting import WaitingProduce
-from ottla.storage.log import Appended, Log
+from ottla.replication.follower_state import FetchPosition, follower_high_watermark, truncation_offset
+from ottla.replication.leader_state import (
+    NO_LEADER,
+    AlterPartitionProposal,
+    FollowerState,
+    LeaderState,
+    LogOffsets,
+    PartitionState,
+)
+from ottla.replication.waiting_requests import WaitingFetch, WaitingProduce
+from ottla.storage.log import Log
+from ottla.storage.log_validator import LogAppendInfo
+from ottla.storage.range_checks import invalidate_checks
 
 UNKNOWN: Final = -1
+NO_EPOCH: Final = -1
+UNDAMAGED: Final = -1
 TO_HIGH_WATERMARK: Final = -1
 LAG_MS_MAX: Final = 30_000
-NO_ROLE: Final = Role(NO_LEADER, NO_EPOCH, (), (), -1)
+NO_ROLE: Final = PartitionState(NO_LEADER, NO_EPOCH, (), (), -1)
+
+PartitionListener = Callable[[Any], None]
+"""Called with the partition."""
 
 
-class Partition(FollowingReplica):
-    """A replica on this broker and what is known about its leader."""
+class ReplicaRead(NamedTuple):
+    """A leader's answer to a follower's fetch."""
+
+    file_range: FileRange | None
+    high_watermark: int
+    log_start_offset: int
+    diverging: tuple[int, int] | None  # an epoch of the leader and its end offset: up to there the logs may agree
+
+
+class Partition:
+    """A replica on this broker and its leadership state."""
 
     def __init__(
         self, name: TopicPartition, topic_id: UUID, log: Log, node_id: int, traffic: TopicTraffic | None = None
     ) -> None:
-        super().__init__(name, topic_id, log, node_id)
-        self.traffic = traffic if traffic is not None else TopicTraffic()  # one for all partitions of the topic
-        self.role: Role = NO_ROLE
+        self.name = name
+        self.topic_id = topic_id
+        self.log = log
+        self.node_id = node_id
+        self.traffic = traffic if traffic is not None else TopicTraffic()  # shared by all partitions of the topic
+        self.high_watermark = log.log_start_offset
+        self.is_deleted = False
+        self.notifies_followers_of_watermark = (
+            False  # consumers read from followers, which must learn each new high watermark at once
+        )
+
+        self.state: PartitionState = NO_ROLE  # the controller's decision
+        self.leader_id = NO_LEADER  # of that decision, but none if this replica cannot lead or is retired
+        self.leader_epoch = NO_EPOCH
         self.replica_count = 1
-        self.leading_since = NO_EPOCH  # we lead without a break since this epoch: nobody else has written to the log
+        # The first epoch of uninterrupted leadership: since then no other broker has written to the log.
+        self.leader_since_epoch = NO_EPOCH
         self.lag_ms_max = LAG_MS_MAX
-        self.on_role: Told | None = None  # told of each new role, and of the end
-        self.on_isr: Told | None = None  # told when there is something to propose
-        self._leading: Leading | None = None  # only with other replicas
+        self.on_state_change: PartitionListener | None = None  # called for each new role, and at the end
+        self.on_isr_proposal_due: PartitionListener | None = None  # called when there is a change to propose
+        self._leader_state: LeaderState | None = None  # only if there are other replicas
 
-    # ---- who leads
+        self.flush: PartitionListener | None = None  # starts a flush; on_flushed() ends it
+        self.flush_rolled: PartitionListener | None = None  # the same for rolled segments; not urgent
+        self.flushed_ms = 0  # the last flush because of flush.ms
+        # A flush for flush.messages is in progress: newer records are not visible before it ends.
+        self.is_flushing = False
+        self.damage_offset = UNDAMAGED  # from this offset on the log may differ from the other replicas
+        self.on_damage: PartitionListener | None = None  # called when damage is found, and when it is repaired
+        self.is_disk_full = False  # an append failed for lack of disk space: the other replicas go on without this one
+        self.on_disk_full_change: PartitionListener | None = None  # called when `is_disk_full` changes
 
-    def take_role(self, role: Role, now_ms: int) -> None:
-        """Take over what the controller decided. `now_ms` is of the clock that never goes back."""
-        known = self.role
+        self._invisible_bytes = 0  # approximate size of appended records that are not visible yet
+        self._fetch_waiters: dict[WaitingFetch, None] | None = (
+            None  # None while there are none: most partitions are idle
+        )
+        self._follower_fetch_waiters: dict[WaitingFetch, None] | None = None
+        self._produce_waiters: list[tuple[int, WaitingProduce]] | None = None
+        self._delete_records_waiters: list[tuple[int, WaitingProduce]] | None = None
+        self._flush_waiters: list[WaitingProduce] | None = None
+
+    # ---- leadership
+
+    def apply_state(self, role: PartitionState, now_ms: int) -> None:
+        """Apply the controller's decision. `now_ms` is monotonic."""
+        known = self.state
         if role == known or role.leader_epoch < known.leader_epoch:
             return
         if role.leader_epoch == known.leader_epoch and role.partition_epoch < self.partition_epoch:
             return
-        self.role = role
+        self.state = role
         self.replica_count = len(role.replicas)
-        if self.is_full and (role.leader == NO_LEADER or role.isr == (self.node_id,)):
-            self.note_room()  # there is nobody else: better a leader that can be read from than none
+        if self.is_disk_full and (role.leader == NO_LEADER or role.isr == (self.node_id,)):
+            self.mark_disk_available()  # no other replica is left: a leader that only serves reads is better than none
         if self.damage_offset != UNDAMAGED:
-            role = self._role_with_damage(role)
+            role = self._state_for_damaged(role)
         if role.leader != self.leader_id or role.leader_epoch != self.leader_epoch:
-            self._change_hands(role, now_ms)
+            self._change_leader(role, now_ms)
         elif role.leader == self.node_id:
-            self._take_newer_state(role, now_ms)
-        else:
-            self.in_sync = role.isr
-        if self.on_role is not None:
-            tell(self.on_role, self)
+            self._update_leader_state(role, now_ms)
+        if self.on_state_change is not None:
+            notify_safely(self.on_state_change, self)
 
-    def _change_hands(self, role: Role, now_ms: int) -> None:
-        self._flush_if_due()  # a crash may have left records that are not on the disk: they count only when they are
+    def _change_leader(self, role: PartitionState, now_ms: int) -> None:
+        self._flush_if_due()  # records that a crash left unflushed count only once they are on disk
         if self.leader_id != self.node_id or role.leader != self.node_id:
-            self.leading_since = role.leader_epoch if role.leader == self.node_id else NO_EPOCH
+            self.leader_since_epoch = role.leader_epoch if role.leader == self.node_id else NO_EPOCH
         assert role.leader_epoch >= self.leader_epoch, f"{self} goes back to leader epoch {role.leader_epoch}"
         self.leader_id = role.leader
         self.leader_epoch = role.leader_epoch
-        self.in_sync = role.isr
-        self._leading = None
+        self._leader_state = None
         if role.leader == self.node_id:
-            self._wake_replicas()
-            self._lead(role, self.log.end_offset, now_ms)  # the log notes the epoch with its first record
+            self._wake_followers()
+            self._make_leader(role, self.log.end_offset, now_ms)  # the log records the epoch with its first batch
             return
         self.wake_all()
 
-    def _lead(self, role: Role, epoch_start_offset: int, now_ms: int) -> None:
+    def _make_leader(self, role: PartitionState, epoch_start_offset: int, now_ms: int) -> None:
         if role.replicas != (self.node_id,) and len(role.replicas) + len(role.isr) > 1:
-            self._leading = Leading(self.node_id, role, epoch_start_offset, self.lag_ms_max, now_ms)
-            self._ask_for_isr()
-        self._advance(0)
+            self._leader_state = LeaderState(self.node_id, role, epoch_start_offset, self.lag_ms_max, now_ms)
+            self._request_isr_change()
+        self._maybe_increment_high_watermark(0)
 
-    def _take_newer_state(self, role: Role, now_ms: int) -> None:
-        leading = self._leading
+    def _update_leader_state(self, role: PartitionState, now_ms: int) -> None:
+        leading = self._leader_state
         if leading is None:
-            self.in_sync = role.isr
-            # Its first followers. What we have written in this epoch we have written alone, so all of it counts.
-            self._lead(role, self.log.end_offset, now_ms)
+            # Its first followers. The records of this epoch so far had a single replica, so all of them count.
+            self._make_leader(role, self.log.end_offset, now_ms)
             return
-        leading.take_role(role, now_ms)
+        leading.update_state(role, now_ms)
         self._on_isr_changed(leading)
 
     @property
     def partition_epoch(self) -> int:
-        leading = self._leading
-        return self.role.partition_epoch if leading is None else leading.partition_epoch
+        leading = self._leader_state
+        return self.state.partition_epoch if leading is None else leading.partition_epoch
 
     @property
-    def min_in_sync(self) -> int:
+    def isr(self) -> tuple[int, ...]:
+        """The ISR, as confirmed by the controller."""
+        leading = self._leader_state
+        return self.state.isr if leading is None else leading.committed_isr
+
+    @property
+    def effective_min_isr(self) -> int:
         """How many replicas must be in sync for acks=all: never more than there are, as with Kafka 4.
 
-        The controller counts alike: while fewer are in sync the high watermark stands still, and whoever left stays
-        eligible (KIP-966). That is why replicas that are just being added count, too.
+        The controller counts in the same way: with fewer in sync the high watermark stands still, and replicas that
+        left the ISR stay eligible (KIP-966). Therefore replicas that are being added count, too.
         """
         return min(self.log.settings.min_insync_replicas, self.replica_count)
+
+    @property
+    def is_under_min_isr(self) -> bool:
+        return len(self.isr) < self.effective_min_isr
 
     @property
     def is_leader(self) -> bool:
         return self.leader_id == self.node_id
 
     @property
-    def has_too_few_in_sync(self) -> bool:
-        return len(self.in_sync) < self.min_in_sync
+    def followers(self) -> list[FollowerState]:
+        """The other replicas, as the leader sees them."""
+        return list(self._leader_state.followers.values()) if self._leader_state is not None else []
 
-    @property
-    def followers(self) -> list[Follower]:
-        """The other replicas, as their leader sees them."""
-        return list(self._leading.followers.values()) if self._leading is not None else []
+    def require_leader(self, known_epoch: int) -> None:
+        """Refuse a client with another leader epoch (KIP-320)."""
+        if self.leader_id != self.node_id:
+            raise KafkaError(Error.NOT_LEADER_OR_FOLLOWER)
+        self.require_epoch(known_epoch)
 
-    def require_known_end(self) -> None:
-        """A new leader may not know yet how far the one before him had come (KIP-207)."""
-        leading = self._leading
+    def require_epoch(self, known_epoch: int) -> None:
+        if known_epoch >= 0 and known_epoch != self.leader_epoch:
+            raise KafkaError(
+                Error.FENCED_LEADER_EPOCH if known_epoch < self.leader_epoch else Error.UNKNOWN_LEADER_EPOCH
+            )
+
+    def require_known_high_watermark(self) -> None:
+        """A new leader may not know yet how far the previous one had advanced the high watermark (KIP-207)."""
+        leading = self._leader_state
         if leading is not None and self.high_watermark < leading.epoch_start_offset:
             raise KafkaError(Error.OFFSET_NOT_AVAILABLE)
+
+    def close(self) -> None:
+        """The topic was deleted, or its folder failed: further appends and reads are refused."""
+        self.is_deleted = True
+        self.leader_id = NO_LEADER
+        self._leader_state = None
+        self.leader_since_epoch = NO_EPOCH
+        self.wake_all()
+        if self.on_state_change is not None:
+            notify_safely(self.on_state_change, self)
 
     # ---- reading
 
     def read(self, offset: int, max_bytes: int, minimum_one: bool, is_read_committed: bool) -> FileRange | None:
-        file_range = super().read(offset, max_bytes, minimum_one, is_read_committed)
-        return None if file_range is None else self._without_hole(file_range, offset)
+        """A range of whole batches that are visible to consumers, or None if there is nothing new."""
+        assert self.high_watermark <= self.log.end_offset, f"{self.name} has committed more than it has"
+        end_offset = self.last_stable_offset if is_read_committed else self.high_watermark
+        if offset >= end_offset and self.log.log_start_offset <= offset <= self.log.end_offset:
+            if offset > self.high_watermark and self.leader_id != self.node_id:
+                raise KafkaError(Error.OFFSET_NOT_AVAILABLE)  # the leader may have it (KIP-392)
+            return None
+        file_range = self.log.read(offset, max_bytes, end_offset, minimum_one)
+        return None if file_range is None else self._refuse_missing_offsets(file_range, offset)
 
-    def _without_hole(self, file_range: FileRange, offset: int) -> FileRange:
-        """Nobody is led over records that are missing here while others may have them."""
-        if not self.log.is_past_hole(offset, file_range) or self.in_sync == (self.node_id,):
+    def _refuse_missing_offsets(self, file_range: FileRange, offset: int) -> FileRange:
+        """Never skip a hole in the log while other replicas may have the missing records."""
+        if not self.log.skips_missing_offsets(offset, file_range) or self.isr == (self.node_id,):
             return file_range
         file_range.release()
         raise KafkaError(Error.CORRUPT_MESSAGE, f"The file of {self.name} that held offset {offset} is gone")
 
+    @property
+    def last_stable_offset(self) -> int:
+        """Every transaction below this offset has ended, on all replicas; without open ones, the high watermark."""
+        first_unstable = self.log.producer_state.first_unstable_offset_below(self.high_watermark)
+        return self.high_watermark if first_unstable < 0 else min(first_unstable, self.high_watermark)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """The epoch at or below this one and its end; the current epoch is open, and ends at the end of the log."""
+        if epoch == self.leader_epoch:
+            return epoch, self.log.end_offset
+        latest_epoch = self.log.latest_epoch
+        if latest_epoch < epoch < self.leader_epoch:
+            return (epoch if latest_epoch == NO_EPOCH else latest_epoch), self.log.end_offset
+        return self.log.end_offset_for_epoch(epoch)
+
     # ---- producing
 
-    def append(self, records: memoryview, is_acks_all: bool, now_ms: int) -> Appended:
-        """Append one producer's batch; the caller waits for the high watermark itself if it must."""
+    def append(self, records: memoryview, is_acks_all: bool, now_ms: int) -> LogAppendInfo:
+        """Append one producer's batch; with acks=all the caller waits for the high watermark."""
         if self.leader_id != self.node_id:
             raise KafkaError(Error.NOT_LEADER_OR_FOLLOWER)
         if is_acks_all:
-            self._require_replicas()
+            self._require_min_isr()
         try:
             appended = self.log.append(records, self.leader_epoch, now_ms)
         except KafkaError:
-            self._note_refusal()
+            self._check_disk_full()
             raise
         self._on_appended(len(records))
         return appended
 
-    def append_own(self, batch: bytearray, now_ms: int) -> int:
-        """Append what the broker itself has to say (a coordinator's records, a marker); the last offset of it."""
+    def append_as_coordinator(self, batch: bytearray, now_ms: int) -> int:
+        """Append a batch of the broker itself (a coordinator's records, a marker); returns its last offset."""
         if self.leader_id != self.node_id:
             raise KafkaError(Error.NOT_LEADER_OR_FOLLOWER)
-        self._require_replicas()
+        self._require_min_isr()
         try:
-            last_offset = self.log.append_own(memoryview(batch), self.leader_epoch, now_ms)
+            last_offset = self.log.append_as_coordinator(memoryview(batch), self.leader_epoch, now_ms)
         except KafkaError:
-            self._note_refusal()
+            self._check_disk_full()
             raise
         self._on_appended(len(batch))
-        self.log.forget_ended(self.high_watermark)
+        self.log.producer_state.remove_unreplicated(self.high_watermark)
         return last_offset
 
-    def _require_replicas(self) -> None:
-        if len(self.in_sync) < self.min_in_sync:
+    def _require_min_isr(self) -> None:
+        if len(self.isr) < self.effective_min_isr:
             raise KafkaError(
                 Error.NOT_ENOUGH_REPLICAS,
-                f"The size of the current ISR {list(self.in_sync)} is insufficient to satisfy the min.isr requirement "
-                f"of {self.min_in_sync} for partition {self.name}",
+                f"The size of the current ISR {list(self.isr)} is insufficient to satisfy the min.isr requirement "
+                f"of {self.effective_min_isr} for partition {self.name}",
             )
 
     def _on_appended(self, new_bytes: int) -> None:
         self._flush_if_due()
-        self._advance(new_bytes)
-
-    def on_flushed(self) -> None:
-        """A flush has ended. If more came meanwhile than may stay unflushed, the next one starts at once."""
-        self.is_flushing = False
-        if self.log.unflushed_messages >= self.log.settings.flush_messages:
-            self._start_flush()
-        if self.leader_id == self.node_id:
-            self._advance(0)
-        if not self.is_flushing:
-            self._tell_flushed()
+        self._maybe_increment_high_watermark(new_bytes)
 
     # ---- deleting
 
     def delete_records(self, offset: int, now_ms: int) -> int:
-        """Forget everything below an offset (-1 = the high watermark); the offset where the log starts then."""
+        """Delete everything below an offset (-1 = the high watermark); returns the new log start offset."""
         policy = self.log.settings.cleanup_policy
         if "compact" in policy and "delete" not in policy:
             raise KafkaError(Error.POLICY_VIOLATION, f"Records of partition {self.name} can not be deleted")
@@ -212,18 +306,25 @@ class Partition(FollowingReplica):
         if not 0 <= wanted <= self.high_watermark:
             raise KafkaError(Error.OFFSET_OUT_OF_RANGE, f"The offset {offset} for partition {self.name} is not valid")
         self.log.raise_log_start_offset(wanted)
-        self.log.delete_hidden_segments(now_ms, self.high_watermark)
-        self._wake_replicas()  # so that they follow at once
+        self.log.delete_log_start_offset_breached_segments(now_ms, self.high_watermark)
+        self._wake_followers()  # so that followers advance their start offsets at once
         return self.log.log_start_offset
 
     @property
     def low_watermark(self) -> int:
-        """Where the logs of all in-sync replicas start, or later."""
-        leading = self._leading
+        """The lowest log start offset of all in-sync replicas."""
+        leading = self._leader_state
         start_offset = self.log.log_start_offset
         return start_offset if leading is None else leading.low_watermark(start_offset)
 
-    # ---- as a leader of others
+    def _complete_delete_records(self, deletions: list[tuple[int, WaitingProduce]]) -> None:
+        low_watermark = self.low_watermark
+        self._delete_records_waiters = [entry for entry in deletions if entry[0] > low_watermark] or None
+        for offset, waiting in deletions:
+            if offset <= low_watermark:
+                waiting.complete_partition()
+
+    # ---- serving followers
 
     def read_for_replica(
         self,
@@ -238,12 +339,12 @@ class Partition(FollowingReplica):
         log_start_offset: int = UNKNOWN,
         is_first: bool = True,
     ) -> ReplicaRead:
-        """Records for a follower, up to the end of the log; what it asks for tells how far it is.
+        """Records for a follower, up to the end of the log; the fetch offset reports the follower's progress.
 
-        When the same fetch reads again, after a wait, it tells nothing new: `is_first` is false then.
+        When the same fetch reads again after a wait, it reports nothing new: `is_first` is false then.
         """
         self.require_leader(leader_epoch)
-        leading = self._leading
+        leading = self._leader_state
         if leading is None:
             raise KafkaError(Error.NOT_LEADER_OR_FOLLOWER if leader_epoch < 0 else Error.UNKNOWN_LEADER_EPOCH)
         follower = leading.follower(replica_id, leader_epoch >= 0)
@@ -256,12 +357,12 @@ class Partition(FollowingReplica):
             return ReplicaRead(None, self.high_watermark, log.log_start_offset, diverging)
         file_range = log.read(offset, max_bytes, log.end_offset, minimum_one)
         if file_range is not None:
-            file_range = self._without_hole(file_range, offset)
+            file_range = self._refuse_missing_offsets(file_range, offset)
         if is_first:
-            if file_range is not None and leading.note_repeated(follower, offset):
-                log.distrust(file_range)
-            leading.note_fetch(follower, broker_epoch, offset, log_start_offset, log.end_offset, now_ms)
-            self._on_progress(leading, follower)
+            if file_range is not None and leading.count_repeated_fetch(follower, offset):
+                invalidate_checks(file_range)
+            leading.update_fetch_state(follower, broker_epoch, offset, log_start_offset, log.end_offset, now_ms)
+            self._on_follower_fetch(leading, follower)
         return ReplicaRead(file_range, self.high_watermark, log.log_start_offset, None)
 
     def _divergence(self, offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
@@ -269,125 +370,356 @@ class Partition(FollowingReplica):
             end_offset = self.log.end_offset
             return (NO_EPOCH, end_offset) if offset > end_offset else None
         epoch, end_offset = self.end_offset_for_epoch(last_fetched_epoch)
-        if epoch == NO_EPOCH and last_fetched_epoch > self.leader_epoch:  # nobody has had it: damage has made it up
+        # No leader had this epoch: it comes from damage.
+        if epoch == NO_EPOCH and last_fetched_epoch > self.leader_epoch:
             epoch, end_offset = self.log.latest_epoch, self.log.end_offset
         return (epoch, end_offset) if epoch < last_fetched_epoch or end_offset < offset else None
 
-    def _on_progress(self, leading: Leading, follower: Follower) -> None:
+    def _on_follower_fetch(self, leading: LeaderState, follower: FollowerState) -> None:
         self._move_high_watermark(leading)
-        if self._deletions is not None:
-            self._answer_deletions(self._deletions)
-        if leading.pending is None and leading.may_join(follower, self.high_watermark):
-            self._ask_for_isr()
+        if self._delete_records_waiters is not None:
+            self._complete_delete_records(self._delete_records_waiters)
+        if leading.pending_proposal is None and leading.can_join_isr(follower, self.high_watermark):
+            self._request_isr_change()
 
-    def _ask_for_isr(self) -> None:
-        if self.on_isr is not None:
-            tell(self.on_isr, self)
+    def reset_follower(self, broker_id: int) -> None:
+        """A broker has died or restarted: the high watermark does not wait for it."""
+        leading = self._leader_state
+        if leading is not None:
+            leading.reset_follower(broker_id)
+            self._move_high_watermark(leading)
+
+    # ---- the in-sync replicas
+
+    def _request_isr_change(self) -> None:
+        if self.on_isr_proposal_due is not None:
+            notify_safely(self.on_isr_proposal_due, self)
 
     def wants_isr_change(self, now_ms: int) -> bool:
-        """Whether somebody lags, or could join; cheap."""
-        leading = self._leading
-        return leading is not None and leading.wants_change(Offsets(self.log.end_offset, self.high_watermark), now_ms)
+        """Whether a replica lags, or could join; cheap."""
+        leading = self._leader_state
+        return leading is not None and leading.has_isr_change(
+            LogOffsets(self.log.end_offset, self.high_watermark), now_ms
+        )
 
-    def awaits(self, proposal: IsrProposal) -> bool:
-        """Whether the answer to this proposal still tells something."""
-        return self._leading is not None and self._leading.pending is proposal
+    def is_pending_proposal(self, proposal: AlterPartitionProposal) -> bool:
+        """Whether the answer to this proposal still matters."""
+        return self._leader_state is not None and self._leader_state.pending_proposal is proposal
 
-    def isr_proposal(self, now_ms: int, own_broker_epoch: int = UNKNOWN) -> IsrProposal | None:
-        """What to ask the controller for. Until on_isr_answer() there is no other."""
-        leading = self._leading
+    def propose_isr_change(self, now_ms: int, own_broker_epoch: int = UNKNOWN) -> AlterPartitionProposal | None:
+        """The next proposal for the controller. Until on_alter_partition_response() there is no other."""
+        leading = self._leader_state
         if leading is None:
             return None
         topic, index = self.name
-        offsets = Offsets(self.log.end_offset, self.high_watermark)
-        return leading.propose(self.topic_id, topic, index, own_broker_epoch, offsets, now_ms)
+        offsets = LogOffsets(self.log.end_offset, self.high_watermark)
+        return leading.propose_isr(self.topic_id, topic, index, own_broker_epoch, offsets, now_ms)
 
-    def on_isr_answer(
+    def on_alter_partition_response(
         self,
-        proposal: IsrProposal,
+        proposal: AlterPartitionProposal,
         error: Error,
         leader_epoch: int = UNKNOWN,
         isr: tuple[int, ...] = (),
         partition_epoch: int = UNKNOWN,
         is_recovering: bool = False,
     ) -> bool:
-        """What became of a proposal; true if the in-sync replicas are as the controller says now."""
-        leading = self._leading
-        if leading is None or not leading.take_answer(proposal, error, leader_epoch, isr, partition_epoch):
+        """Apply the outcome of a proposal; true if the ISR is now the controller's."""
+        leading = self._leader_state
+        if leading is None or not leading.apply_response(proposal, error, leader_epoch, isr, partition_epoch):
             return False
         leading.is_recovering = is_recovering and error is Error.NONE
         self._on_isr_changed(leading)
         return True
 
-    def forget_follower(self, broker_id: int) -> None:
-        """A broker has died, or begun a new life: it holds nobody up."""
-        leading = self._leading
-        if leading is not None:
-            leading.forget(broker_id)
-            self._move_high_watermark(leading)
-
-    def _on_isr_changed(self, leading: Leading) -> None:
-        self.in_sync = leading.isr
+    def _on_isr_changed(self, leading: LeaderState) -> None:
         self._move_high_watermark(leading)
-        if self._produces is not None and self.has_too_few_in_sync:
-            produces, self._produces = self._produces, None
-            self._produces = [entry for entry in produces if not entry[1].minds_isr] or None
+        if self._produce_waiters is not None and self.is_under_min_isr:
+            produces, self._produce_waiters = self._produce_waiters, None
+            self._produce_waiters = [entry for entry in produces if not entry[1].fails_below_min_isr] or None
             for _, waiting in produces:
-                if waiting.minds_isr:
-                    waiting.note()
-        if any(leading.may_join(follower, self.high_watermark) for follower in leading.followers.values()):
-            self._ask_for_isr()
+                if waiting.fails_below_min_isr:
+                    waiting.complete_partition()
+        if any(leading.can_join_isr(follower, self.high_watermark) for follower in leading.followers.values()):
+            self._request_isr_change()
 
-    # ---- the high watermark
+    # ---- following
 
-    def _advance(self, new_bytes: int) -> None:
-        """Our own log has grown, or may count further than before."""
-        if self._leading is not None:
-            self._advance_with_followers(self._leading, new_bytes)
+    def fetch_position(self) -> FetchPosition:
+        """The position of the next fetch."""
+        return FetchPosition(self.log.end_offset, self.log.latest_epoch, self.leader_epoch)
+
+    def is_response_valid(self, position: FetchPosition) -> bool:
+        """Whether the response to this fetch is still valid: not after a new role, and not a second time."""
+        if self.leader_id == self.node_id or self.is_deleted:
+            return False
+        return position.leader_epoch == self.leader_epoch and position.offset == self.log.end_offset
+
+    def append_fetched(
+        self, position: FetchPosition, records: memoryview, high_watermark: int, log_start_offset: int
+    ) -> bool:
+        """Append fetched records; false if the response is outdated. Raises KafkaError if the append fails."""
+        if not self.is_response_valid(position):
+            return False
+        log = self.log
+        if len(records):
+            try:
+                self._append_records(log, records)
+            except KafkaError:
+                self._check_disk_full()
+                raise
+            self._invisible_bytes += len(records)
+            self._flush_if_due()
+        self._set_high_watermark(follower_high_watermark(self.high_watermark, high_watermark, log.end_offset))
+        log.producer_state.remove_unreplicated(self.high_watermark)
+        if log.log_start_offset < log_start_offset:
+            log.raise_log_start_offset(min(log_start_offset, self.high_watermark))
+        return True
+
+    def _append_records(self, log: Log, records: memoryview) -> None:
+        start_offset = log.log_start_offset
+        base_offset = first_offset(records)
+        if base_offset < log.end_offset == start_offset:
+            # The leader's log starts within a batch (DeleteRecords): the batch arrives as a whole.
+            log.truncate_fully_and_start_at(base_offset)
+            log.append_as_follower(records)
+            log.raise_log_start_offset(min(start_offset, log.end_offset))
+            return
+        if base_offset < log.end_offset:
+            self._truncate_overlapping_batch(log, base_offset)
+        log.append_as_follower(records)
+
+    def _truncate_overlapping_batch(self, log: Log, base_offset: int) -> None:
+        """The local log ends within a batch of the leader, so its last records are not the leader's.
+
+        While this replica is in the ISR, it must report the damage first; the append is refused until it has left the
+        ISR.
+        """
+        self.mark_damaged(base_offset)
+        if self.damage_offset != UNDAMAGED:
+            raise KafkaError(Error.CORRUPT_MESSAGE, f"{self.name} ends within the leader's batch at {base_offset}")
+        log.truncate_to(base_offset)
+        self._limit_high_watermark()
+
+    def truncate_on_divergence(self, position: FetchPosition, epoch: int, end_offset: int) -> bool:
+        """Truncate where the leader reports a divergence; false if nothing was removed."""
+        if not self.is_response_valid(position):
+            return False
+        log = self.log
+        own_epoch, own_epoch_end = log.end_offset_for_epoch(epoch)
+        offset = truncation_offset(epoch, end_offset, own_epoch, own_epoch_end, log.end_offset)
+        if offset >= log.end_offset:
+            return False
+        log.truncate_to(offset)
+        self._limit_high_watermark()
+        return True
+
+    def restart_at(self, position: FetchPosition, offset: int) -> bool:
+        """The leader's log starts after the end of the local one: start again at that offset."""
+        if not self.is_response_valid(position) or offset <= self.log.end_offset:
+            return False
+        self.log.truncate_fully_and_start_at(offset)
+        self.load_high_watermark(offset)
+        return True
+
+    # ---- the high watermark: the only place that changes it
+
+    def load_high_watermark(self, offset: int) -> None:
+        """Start from a stored high watermark, or from that of the leader whose log this one restarts at."""
+        self.high_watermark = min(max(offset, self.log.log_start_offset), self.log.end_offset)
+
+    def _limit_high_watermark(self) -> None:
+        """The log was truncated."""
+        self.high_watermark = min(self.high_watermark, self.log.end_offset)
+
+    def _maybe_increment_high_watermark(self, new_bytes: int) -> None:
+        """The local log has grown, or more of it was flushed."""
+        if self._leader_state is not None:
+            self._advance_with_followers(self._leader_state, new_bytes)
             return
         end_offset = self.log.recovery_point if self.is_flushing else self.log.end_offset
         assert end_offset <= self.log.end_offset, f"{self} has flushed up to {end_offset}"
-        if end_offset > self.high_watermark and len(self.in_sync) <= 1:
+        if end_offset > self.high_watermark and len(self.isr) <= 1:
             self.high_watermark = end_offset
-            if self._fetches is not None:
-                for waiting in list(self._fetches):
-                    waiting.note(new_bytes)
-            if self._produces is not None:
-                self._answer_produces(self._produces)
+            if self._fetch_waiters is not None:
+                for waiting in list(self._fetch_waiters):
+                    waiting.add_bytes(new_bytes)
+            if self._produce_waiters is not None:
+                self._complete_produces(self._produce_waiters)
 
-    def _advance_with_followers(self, leading: Leading, new_bytes: int) -> None:
+    def _advance_with_followers(self, leading: LeaderState, new_bytes: int) -> None:
         if new_bytes:
-            self._hidden_bytes += new_bytes
-            if self._replica_fetches is not None:
-                for waiting in list(self._replica_fetches):
-                    waiting.note(new_bytes)
-            if not leading.is_alone:
-                return  # nobody has it yet
+            self._invisible_bytes += new_bytes
+            if self._follower_fetch_waiters is not None:
+                for waiting in list(self._follower_fetch_waiters):
+                    waiting.add_bytes(new_bytes)
+            if not leading.is_sole_replica:
+                return  # no follower has it yet
         self._move_high_watermark(leading)
 
-    def _move_high_watermark(self, leading: Leading) -> None:
+    def _move_high_watermark(self, leading: LeaderState) -> None:
         assert self.is_leader, f"{self} has followers"
-        if len(self.in_sync) < self.min_in_sync:
-            return  # as with KIP-966: what too few have is not committed
+        if len(self.isr) < self.effective_min_isr:
+            return  # KIP-966: records on fewer than min.insync.replicas are not committed
         own_offset = self.log.recovery_point if self.is_flushing else self.log.end_offset
         self._set_high_watermark(leading.replicated_offset(own_offset))
 
-    def _answer_deletions(self, deletions: list[tuple[int, WaitingProduce]]) -> None:
-        low_watermark = self.low_watermark
-        self._deletions = [entry for entry in deletions if entry[0] > low_watermark] or None
-        for offset, waiting in deletions:
-            if offset <= low_watermark:
-                waiting.note()
+    def _set_high_watermark(self, offset: int) -> None:
+        before = self.high_watermark
+        if offset <= before:
+            return
+        end_offset = self.log.end_offset
+        assert offset <= end_offset, f"{self.name} cannot have committed {offset}, it ends at {end_offset}"
+        self.high_watermark = offset
+        visible_bytes = self._invisible_bytes
+        if offset < end_offset:
+            visible_bytes = visible_bytes * (offset - before) // (end_offset - before)
+        self._invisible_bytes -= visible_bytes
+        if self._fetch_waiters is not None:
+            for waiting in list(self._fetch_waiters):
+                waiting.add_bytes(max(visible_bytes, 1))
+        if self._produce_waiters is not None:
+            self._complete_produces(self._produce_waiters)
+        if self.notifies_followers_of_watermark:
+            self._wake_followers()
 
-    def retire(self) -> None:
-        """The topic was deleted, or its folder failed: nobody may append or read any more."""
-        self.is_deleted = True
-        self.leader_id = NO_LEADER
-        self._leading = None
-        self.leading_since = NO_EPOCH
-        self.wake_all()
-        if self.on_role is not None:
-            tell(self.on_role, self)
+    # ---- damage and the disk
+
+    def mark_damaged(self, offset: int) -> None:
+        """The stored batch with this offset is corrupt. Other replicas have it: they take over and restore it here."""
+        if self.damage_offset == UNDAMAGED and self.node_id in self.isr and len(self.isr) > 1:
+            self.damage_offset = self.log.batch_start(offset)
+            if self.on_damage is not None:
+                notify_safely(self.on_damage, self)
+
+    def _state_for_damaged(self, role: PartitionState) -> PartitionState:
+        """The role that a damaged replica accepts: it does not become leader while other replicas have the data."""
+        trusted = frozenset((*role.isr, *role.eligible_leader_replicas))
+        if self.node_id in trusted and len(trusted) > 1:
+            begins = role.leader == self.node_id != self.leader_id
+            return role._replace(leader=NO_LEADER) if begins else role
+        if self.node_id not in role.isr and self.damage_offset < self.log.end_offset:
+            if role.leader == NO_LEADER:
+                return role  # the local log may be the only remaining copy
+            try:
+                self.log.truncate_to(self.damage_offset)
+            except KafkaError:
+                return role  # the disk has failed as well; the log has reported it
+            self._limit_high_watermark()
+        # The replica is out of the ISR, or no other one has the data and this one leads with the rest.
+        self.damage_offset = UNDAMAGED
+        self.log.accept_data_loss()
+        if self.on_damage is not None:
+            notify_safely(self.on_damage, self)
+        return role
+
+    def _check_disk_full(self) -> None:
+        """An append has failed. Other replicas may have space: they go on without this one."""
+        if self.log.is_disk_full and not self.is_disk_full and self.node_id in self.isr and len(self.isr) > 1:
+            self.is_disk_full = True
+            if self.on_disk_full_change is not None:
+                notify_safely(self.on_disk_full_change, self)
+
+    def mark_disk_available(self) -> None:
+        """The disk has space again."""
+        if self.is_disk_full:
+            self.is_disk_full = False
+            if self.on_disk_full_change is not None:
+                notify_safely(self.on_disk_full_change, self)
+
+    def _flush_if_due(self) -> None:
+        if self.log.unflushed_messages >= self.log.settings.flush_messages and not self.is_flushing:
+            self._start_flush()
+        if self.log.has_rolled and self.flush_rolled is not None:
+            self.flush_rolled(self)
+
+    def _start_flush(self) -> None:
+        if self.flush is not None:
+            self.is_flushing = True
+            self.flush(self)
+
+    def on_flushed(self) -> None:
+        """A flush has ended. If flush.messages is exceeded again, the next one starts at once."""
+        self.is_flushing = False
+        if self.log.unflushed_messages >= self.log.settings.flush_messages:
+            self._start_flush()
+        if self.leader_id == self.node_id:
+            self._maybe_increment_high_watermark(0)
+        if not self.is_flushing:
+            self._complete_flush_waiters()
+
+    # ---- waiting requests
+
+    def wait_for_records(self, waiting: WaitingFetch) -> None:
+        if self._fetch_waiters is None:
+            self._fetch_waiters = {}
+        self._fetch_waiters[waiting] = None
+
+    def wait_for_appends(self, waiting: WaitingFetch) -> None:
+        """As wait_for_records(), for a follower: it gets records before they are replicated."""
+        if self._follower_fetch_waiters is None:
+            self._follower_fetch_waiters = {}
+        self._follower_fetch_waiters[waiting] = None
+
+    def wait_for_replication(self, last_offset: int, waiting: WaitingProduce) -> None:
+        if self._produce_waiters is None:
+            self._produce_waiters = []
+        self._produce_waiters.append((last_offset, waiting))
+
+    def wait_for_deletion(self, offset: int, waiting: WaitingProduce) -> None:
+        """Wait until the low watermark has reached this offset."""
+        if self._delete_records_waiters is None:
+            self._delete_records_waiters = []
+        self._delete_records_waiters.append((offset, waiting))
+
+    def wait_for_flush(self, waiting: WaitingProduce) -> None:
+        """Wait until everything appended so far is on disk."""
+        if self._flush_waiters is None:
+            self._flush_waiters = []
+        self._flush_waiters.append(waiting)
+
+    def remove_waiter(self, waiting: WaitingFetch) -> None:
+        fetches = self._fetch_waiters
+        if fetches is not None:
+            fetches.pop(waiting, None)
+            if not fetches:
+                self._fetch_waiters = None
+        if self._follower_fetch_waiters is not None:
+            self._follower_fetch_waiters.pop(waiting, None)
+
+    def is_replicated(self, last_offset: int) -> bool:
+        return self.high_watermark > last_offset
+
+    def _complete_produces(self, produces: list[tuple[int, WaitingProduce]]) -> None:
+        left = [entry for entry in produces if entry[0] >= self.high_watermark]
+        done = [entry for entry in produces if entry[0] < self.high_watermark]
+        self._produce_waiters = left or None
+        for _, waiting in done:
+            waiting.complete_partition()
+
+    def _complete_flush_waiters(self) -> None:
+        flushes, self._flush_waiters = self._flush_waiters, None
+        for waiting in flushes or ():
+            waiting.complete_partition()
+
+    def wake_all(self) -> None:
+        """The partition has another leader or is gone: wake every waiting request."""
+        fetches, self._fetch_waiters = self._fetch_waiters, None
+        for waiting_fetch in fetches or ():
+            waiting_fetch.complete()
+        self._wake_followers()
+        produces, self._produce_waiters = self._produce_waiters, None
+        deletions, self._delete_records_waiters = self._delete_records_waiters, None
+        for _, waiting_produce in produces or ():
+            waiting_produce.complete_partition()
+        for _, waiting_deletion in deletions or ():
+            waiting_deletion.complete_partition()
+        self._complete_flush_waiters()
+
+    def _wake_followers(self) -> None:
+        fetches, self._follower_fetch_waiters = self._follower_fetch_waiters, None
+        for waiting_fetch in fetches or ():
+            waiting_fetch.complete()
 
     def __repr__(self) -> str:
         role = "leader" if self.is_leader else f"follower of {self.leader_id}"
@@ -395,3 +727,8 @@ class Partition(FollowingReplica):
             f"<Partition {self.name} {role} epoch {self.leader_epoch}, "
             f"{self.log.log_start_offset}..{self.high_watermark}..{self.log.end_offset}>"
         )
+
+
+def first_offset(records: memoryview) -> int:
+    """The offset of the first batch in fetched records."""
+    return int.from_bytes(records[:8], "big", signed=True)

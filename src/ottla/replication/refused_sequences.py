@@ -1,16 +1,17 @@
-"""Batches that were refused and will come again: nothing behind them may be taken in first, or be told of a gap.
+"""Refused batches that the producer will retry: later batches must not overtake them, or see a sequence gap.
 
-Producers have several batches under way. If one is refused for a moment (the topic is new, the leader is, the disk is
-full, the transaction's coordinator has just died), the next ones may find that moment over:
-1. A partition takes a producer that it does not know at any sequence, since its records may have been deleted. Taken
-   in, the second batch would tell the producer that the first is stored as well, and the first would be lost.
-2. A partition that knows the producer would find a gap. Told of it (OUT_OF_ORDER_SEQUENCE_NUMBER), librdkafka begins a
-   new epoch, and writes once more what other partitions have stored and not acknowledged yet.
-So whatever follows a refused batch is refused with the same error until that batch has come again.
+Producers have several batches in flight. If one is refused for a transient reason (a new topic, a new leader, a full
+disk, a transaction coordinator that has just died), the reason may be gone for the next ones:
+1. A partition accepts an unknown producer at any sequence, because its records may have been deleted. If the second
+   batch were accepted, its acknowledgement would tell the producer that the first is stored as well, and the first
+   would be lost.
+2. A partition that knows the producer would find a gap. After OUT_OF_ORDER_SEQUENCE_NUMBER librdkafka begins a new
+   epoch, and writes again what other partitions have stored but not acknowledged yet.
+So every batch after a refused one is refused with the same error until that one has arrived again.
 
-Kafka guards verified transactions alone ("earliest seen sequence", KIP-890), and tells of a gap. It ends with the batch
-that was refused, a new epoch, a marker, or after REMEMBERED_MS, when no producer still tries; and it is bounded: the
-oldest are forgotten first.
+Kafka guards only verified transactions ("earliest seen sequence", KIP-890), and reports a gap. An entry here ends with
+the refused batch, a new epoch, a marker, or after RETENTION_MS, when no producer still retries. The number of entries
+is bounded: the oldest are removed first.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from ottla.base.errors import Error, KafkaError
 from ottla.protocol.batches import HEADER_BYTES, BatchHeader, read_batch_header
 from ottla.storage.log import Log
 
-REMEMBERED_MS: Final = 5 * 60_000  # producers give a record up after two minutes, librdkafka's after five
-REMEMBERED_MAX: Final = 10_000
-TRIED_AGAIN: Final = frozenset(
+RETENTION_MS: Final = 5 * 60_000  # producers give up on a record after two minutes, librdkafka's after five
+ENTRIES_MAX: Final = 10_000
+RETRIABLE_ERRORS: Final = frozenset(
     {
         Error.UNKNOWN_TOPIC_OR_PARTITION,
         Error.UNKNOWN_TOPIC_ID,
@@ -38,26 +39,26 @@ TRIED_AGAIN: Final = frozenset(
 Key = tuple[str, int, int]  # topic, partition, producer id
 
 
-class _Refused(NamedTuple):
+class _RejectedBatch(NamedTuple):
     epoch: int
-    sequence: int  # the earliest
+    sequence: int  # the earliest refused one
     error: Error
     until_ms: int
 
 
-class RefusedSequences:
-    """Of all partitions that a broker was asked for."""
+class RejectedBatches:
+    """The refused batches of all partitions of a broker."""
 
     def __init__(self) -> None:
-        self._refused: dict[Key, _Refused] = {}
+        self._refused: dict[Key, _RejectedBatch] = {}
 
     def __bool__(self) -> bool:
         return bool(self._refused)
 
-    def note(self, error: Error, topic: str, index: int, records: memoryview | None, now_ms: int) -> None:
-        """A batch was refused."""
+    def add(self, error: Error, topic: str, index: int, records: memoryview | None, now_ms: int) -> None:
+        """Remember a refused batch."""
         header = _header_of(records)
-        if header is None or error not in TRIED_AGAIN:
+        if header is None or error not in RETRIABLE_ERRORS:
             return
         key = (topic, index, header.producer_id)
         sequence = header.base_sequence
@@ -68,12 +69,12 @@ class RefusedSequences:
                 return
             if earlier.epoch == header.producer_epoch:
                 sequence = min(sequence, earlier.sequence)
-        self._refused[key] = _Refused(header.producer_epoch, sequence, error, now_ms + REMEMBERED_MS)
-        if len(self._refused) > REMEMBERED_MAX:
+        self._refused[key] = _RejectedBatch(header.producer_epoch, sequence, error, now_ms + RETENTION_MS)
+        if len(self._refused) > ENTRIES_MAX:
             del self._refused[next(iter(self._refused))]
 
     def check(self, topic: str, index: int, log: Log, records: memoryview, now_ms: int) -> None:
-        """Raises KafkaError if one before this batch is still to come."""
+        """Raises KafkaError if a refused batch before this one is still missing."""
         header = _header_of(records)
         if header is None:
             return
@@ -92,12 +93,12 @@ class RefusedSequences:
             f"{topic}-{index} and has to come before {header.base_sequence}",
         )
 
-    def forget(self, topic: str, index: int, producer_id: int) -> None:
-        """A marker has ended what this producer tried."""
+    def remove(self, topic: str, index: int, producer_id: int) -> None:
+        """A marker has ended the producer's transaction: remove its refused batches."""
         self._refused.pop((topic, index, producer_id), None)
 
     def __repr__(self) -> str:
-        return f"<RefusedSequences of {len(self._refused)}>"
+        return f"<RejectedBatches of {len(self._refused)}>"
 
 
 def _header_of(records: memoryview | None) -> BatchHeader | None:
@@ -105,12 +106,12 @@ def _header_of(records: memoryview | None) -> BatchHeader | None:
         return None
     try:
         header = read_batch_header(records, 0)
-    except KafkaError:  # whoever checks the batch says what is wrong with it
+    except KafkaError:  # the log's own check of the batch reports the problem
         return None
     return header if header.producer_id >= 0 else None
 
 
 def _is_stored(log: Log, header: BatchHeader, sequence: int) -> bool:
-    """Another broker has taken the batch in, and it was replicated from there."""
+    """Another leader has accepted the batch, and it was replicated from there."""
     producer = log.producers.by_id.get(header.producer_id)
     return producer is not None and producer.epoch == header.producer_epoch and producer.last_sequence >= sequence

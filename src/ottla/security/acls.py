@@ -1,12 +1,11 @@
-"""Access rules (ACLs): what one is, what it is about, and which of them a filter means.
+"""Access rules (ACLs): their parts, their filters, and which rules apply to a request.
 
-Pure. The rules are those of Kafka's StandardAuthorizer:
+Pure. The semantics are those of Kafka's StandardAuthorizer:
 
-1. A rule that denies beats all that allow. Without either nobody may do anything, unless the resource has no rules at
-   all and `allow.everyone.if.no.acl.found` says otherwise.
-2. Who may READ, WRITE, DELETE or ALTER may DESCRIBE, and who may ALTER_CONFIGS may DESCRIBE_CONFIGS. Nothing follows
-   from a denial but itself.
-3. A literal rule named `*` is about every resource of its type, a prefixed one about all names that begin so.
+1. A DENY rule takes precedence over all ALLOW rules. Without a matching rule access is denied, unless the resource has
+   no rules at all and `allow.everyone.if.no.acl.found` is set.
+2. READ, WRITE, DELETE and ALTER imply DESCRIBE; ALTER_CONFIGS implies DESCRIBE_CONFIGS. A denial implies nothing else.
+3. A literal pattern `*` matches every resource of its type; a prefixed pattern matches all names with that prefix.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from typing import Final, NamedTuple
 
-from ottla.base.security import ANYBODY, WILDCARD, Operation, PatternType, Permission, ResourceType
+from ottla.base.security import WILDCARD, WILDCARD_PRINCIPAL, Operation, PatternType, Permission, ResourceType
 
-IMPLYING: Final[Mapping[int, frozenset[int]]] = {
+IMPLYING_OPERATIONS: Final[Mapping[int, frozenset[int]]] = {
     Operation.DESCRIBE: frozenset(
         {Operation.DESCRIBE, Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}
     ),
@@ -26,7 +25,7 @@ IMPLYING: Final[Mapping[int, frozenset[int]]] = {
 
 
 class ResourcePattern(NamedTuple):
-    """What a rule is about."""
+    """The resources that a rule applies to."""
 
     resource_type: ResourceType
     name: str
@@ -40,7 +39,7 @@ class ResourcePattern(NamedTuple):
 
 
 class AccessControlEntry(NamedTuple):
-    """Who may or may not do what, and from where."""
+    """Principal, host, operation and permission of a rule."""
 
     principal: str
     host: str
@@ -55,7 +54,7 @@ class AccessControlEntry(NamedTuple):
 
 
 class AclBinding(NamedTuple):
-    """A whole rule."""
+    """A complete rule."""
 
     pattern: ResourcePattern
     entry: AccessControlEntry
@@ -68,12 +67,12 @@ Entries = frozenset[AccessControlEntry]
 Acls = Mapping[ResourcePattern, Entries]  # no pattern without entries
 
 NO_ENTRIES: Final[Entries] = frozenset()
-# What a node that cannot be read stands for: nobody knows whom it denied something, so it denies everything.
-DENY_ALL: Final = frozenset({AccessControlEntry(ANYBODY, WILDCARD, Operation.ALL, Permission.DENY)})
+# Stands for a node that cannot be read: its denials are unknown, so everything is denied.
+DENY_ALL: Final = frozenset({AccessControlEntry(WILDCARD_PRINCIPAL, WILDCARD, Operation.ALL, Permission.DENY)})
 
 
 class AclFilter(NamedTuple):
-    """Which rules somebody means; None and ANY stand for all. The words of DescribeAcls and DeleteAcls."""
+    """A filter of DescribeAcls and DeleteAcls; None and ANY match everything."""
 
     resource_type: int = ResourceType.ANY
     name: str | None = None
@@ -92,7 +91,7 @@ class AclFilter(NamedTuple):
             return True
         if self.pattern_type != PatternType.MATCH:
             return self.name == pattern.name
-        return is_about(pattern, self.name)
+        return matches_name(pattern, self.name)
 
     def matches_entry(self, entry: AccessControlEntry) -> bool:
         return (
@@ -103,10 +102,10 @@ class AclFilter(NamedTuple):
         )
 
     def select(self, acls: Acls) -> dict[ResourcePattern, Entries]:
-        """The rules that are meant; one resource that is named exactly is looked up."""
+        """The matching rules; an exact resource name is looked up directly."""
         if self.name is not None and self.pattern_type in (PatternType.LITERAL, PatternType.PREFIXED):
-            types = [self.resource_type] if self.resource_type != ResourceType.ANY else list(ResourceType)
-            named = [ResourcePattern(ResourceType(kind), self.name, PatternType(self.pattern_type)) for kind in types]
+            types = [each for each in ResourceType if self.resource_type in (ResourceType.ANY, each)]
+            named = [ResourcePattern(kind, self.name, PatternType(self.pattern_type)) for kind in types]
             candidates: Iterable[ResourcePattern] = [pattern for pattern in named if pattern in acls]
         else:
             candidates = [pattern for pattern in acls if self.matches_pattern(pattern)]
@@ -114,24 +113,24 @@ class AclFilter(NamedTuple):
         return {pattern: entries for pattern, entries in found.items() if entries}
 
 
-def is_about(pattern: ResourcePattern, name: str) -> bool:
+def matches_name(pattern: ResourcePattern, name: str) -> bool:
     """Rule 3."""
     if pattern.pattern_type == PatternType.PREFIXED:
         return name.startswith(pattern.name)
     return pattern.name in (name, WILDCARD)
 
 
-def is_for(entry: AccessControlEntry, host: str, operation: int) -> bool:
-    """Whether a rule of the right principal and resource is about this host and operation (rule 2)."""
+def applies_to(entry: AccessControlEntry, host: str, operation: int) -> bool:
+    """Whether a rule, of the right principal and resource, applies to this host and operation (rule 2)."""
     if canonical_host(entry.host) not in (WILDCARD, host):
         return False
     if entry.operation in (Operation.ALL, operation):
         return True
-    return entry.permission == Permission.ALLOW and entry.operation in IMPLYING.get(operation, ())
+    return entry.permission == Permission.ALLOW and entry.operation in IMPLYING_OPERATIONS.get(operation, ())
 
 
 def canonical_host(host: str) -> str:
-    """An IPv6 address in the one form that sockets tell: Java writes 0:0:0:0:0:0:0:1 for ::1."""
+    """An IPv6 address in the form that sockets report: Java writes 0:0:0:0:0:0:0:1 for ::1."""
     if ":" not in host:
         return host
     try:
@@ -140,8 +139,8 @@ def canonical_host(host: str) -> str:
         return host
 
 
-def acls_of(bindings: Iterable[AclBinding]) -> Acls:
-    """Rules by what they are about."""
+def group_by_pattern(bindings: Iterable[AclBinding]) -> Acls:
+    """Rules by pattern."""
     found: dict[ResourcePattern, set[AccessControlEntry]] = {}
     for pattern, entry in bindings:
         found.setdefault(pattern, set()).add(entry)

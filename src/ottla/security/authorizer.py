@@ -1,10 +1,10 @@
-"""Who may do what: the broker's authorizer, switched on with `authorizer.class.name`.
+"""The broker's authorizer, enabled with `authorizer.class.name`. Compiled with mypyc where possible.
 
-In permissive mode nobody is refused anything, and what would be refused is noted.
+In permissive mode no request is refused; denials are only logged.
 
-Thousands of new rules are put into the index a few at a time (`settle`), since others have to be served. They count at
-once all the same: whoever asks about a resource has its rules put first. Only the question whether there is any
-resource at all (`is_any_granted`) is answered by those that are there already, until all are.
+Thousands of new rules are indexed in steps (`index_pending`), so that other requests are served in between. They take
+effect at once all the same: the rules of a resource are indexed before a request about it is decided. Only
+`is_any_granted`, which asks about any resource, uses the rules that are indexed so far.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Final, NamedTuple
 from ottla.base.security import WILDCARD, Operation, PatternType, ResourceType
 from ottla.security.acl_index import AclIndex
 from ottla.security.acls import NO_ENTRIES, AclBinding, Acls, ResourcePattern
-from ottla.security.denials import Denial, DenialLog
+from ottla.security.denial_log import Denial, DenialLog
 
-PUT_AT_ONCE: Final = 300  # patterns: a millisecond
-LENGTHS_AT_ONCE: Final = 5_000  # patterns: two milliseconds
-ANSWERS_MAX: Final = 10_000  # about resources of a whole type, which may take a look at all rules
-ANY_NAME: Final = "hardcode"  # what Kafka asks about to learn whether somebody may do something to anything
+INDEXED_PER_STEP: Final = 300  # patterns per step: a millisecond
+PREFIX_LENGTHS_MAX: Final = 5_000  # patterns: two milliseconds
+ANSWERS_MAX: Final = 10_000  # cached results about whole resource types, which may need a look at all rules
+ANY_RESOURCE_NAME: Final = "hardcode"  # the name that Kafka uses to ask about any resource
 
 
 class Explanation(NamedTuple):
-    """An answer and where it comes from."""
+    """A decision and its reason."""
 
     is_allowed: bool
     rule: str  # in Kafka's words: SuperUser, DefaultDeny, DefaultAllow, MatchingAcl(...)
@@ -32,7 +32,7 @@ class Explanation(NamedTuple):
 
 
 class Authorizer:
-    """One a broker; owned by its loop."""
+    """One per broker; used only on its event loop."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Authorizer:
         allows_without_rules: bool = False,
         is_permissive: bool = False,
         denials: DenialLog | None = None,
-        put_at_once: int = PUT_AT_ONCE,
+        put_at_once: int = INDEXED_PER_STEP,
     ) -> None:
         self.super_users = frozenset(super_users)
         self.allows_without_rules = allows_without_rules
@@ -51,22 +51,22 @@ class Authorizer:
         self._put_at_once = put_at_once
         self._acls = acls
         self._index = AclIndex(acls)
-        self._waiting: set[ResourcePattern] = set()  # whose rules the index does not have yet
-        self._waiting_lengths: list[int] = []  # of the prefixes among them
-        self._is_any_length = False  # there are too many of them to look at each
+        self._pending_patterns: set[ResourcePattern] = set()  # patterns that are not indexed yet
+        self._pending_prefix_lengths: list[int] = []  # of the prefixes among them
+        self._checks_all_prefix_lengths = False  # too many lengths to check each one
         self._any_answers: dict[tuple[str, str, int, int], bool] = {}
-        self.generation = 0  # of the rules: what was granted in another one is to be asked again
+        self.generation = 0  # generation of the rules: a change invalidates granted access
 
     def __repr__(self) -> str:
         mode = "permissive" if self.is_permissive else "enforcing"
-        return f"<Authorizer {mode} patterns={len(self._acls)} waiting={len(self._waiting)}>"
+        return f"<Authorizer {mode} patterns={len(self._acls)} waiting={len(self._pending_patterns)}>"
 
     @property
     def acls(self) -> Acls:
         return self._acls
 
-    def take(self, acls: Acls, changed: Iterable[ResourcePattern] | None = None) -> None:
-        """The rules from now on; `changed` names the patterns that differ, if that is known."""
+    def update(self, acls: Acls, changed: Iterable[ResourcePattern] | None = None) -> None:
+        """Replace the rules; `changed` contains the patterns that differ, if known."""
         before = self._acls
         if changed is None:
             changed = [pattern for pattern in acls if acls[pattern] != before.get(pattern)]
@@ -75,56 +75,56 @@ class Authorizer:
         self._acls = acls
         self.generation += 1
         self._any_answers.clear()
-        self._waiting |= changed
+        self._pending_patterns |= changed
         if len(changed) <= self._put_at_once:
-            self._put(changed)
-        if len(changed) > LENGTHS_AT_ONCE:
-            self._is_any_length = True
-        elif self._waiting:
+            self._index_patterns(changed)
+        if len(changed) > PREFIX_LENGTHS_MAX:
+            self._checks_all_prefix_lengths = True
+        elif self._pending_patterns:
             lengths = {len(name) for _, name, pattern_type in changed if pattern_type == PatternType.PREFIXED}
-            self._waiting_lengths = sorted(lengths.union(self._waiting_lengths))
+            self._pending_prefix_lengths = sorted(lengths.union(self._pending_prefix_lengths))
 
     @property
-    def is_settled(self) -> bool:
-        return not self._waiting
+    def is_fully_indexed(self) -> bool:
+        return not self._pending_patterns
 
-    def settle(self) -> None:
-        """Put some of the rules that wait into the index; to be called until `is_settled`."""
-        self._put([pattern for pattern, _ in zip(self._waiting, range(self._put_at_once))])  # noqa: B905
+    def index_pending(self) -> None:
+        """Index some of the pending rules; call until `is_fully_indexed`."""
+        self._index_patterns([pattern for pattern, _ in zip(self._pending_patterns, range(self._put_at_once))])  # noqa: B905
 
-    def _settle_about(self, resource_type: ResourceType, name: str) -> None:
-        """The rules that one resource has."""
+    def _index_resource(self, resource_type: ResourceType, name: str) -> None:
+        """Index the rules of one resource."""
         kind = ResourceType(resource_type)
         about = [ResourcePattern(kind, name), ResourcePattern(kind, WILDCARD)]
-        lengths = range(len(name) + 1) if self._is_any_length else self._waiting_lengths
+        lengths = range(len(name) + 1) if self._checks_all_prefix_lengths else self._pending_prefix_lengths
         about += [
             ResourcePattern(kind, name[:length], PatternType.PREFIXED) for length in lengths if length <= len(name)
         ]
-        self._put([pattern for pattern in dict.fromkeys(about) if pattern in self._waiting])
+        self._index_patterns([pattern for pattern in dict.fromkeys(about) if pattern in self._pending_patterns])
 
-    def _put(self, patterns: Iterable[ResourcePattern]) -> None:
+    def _index_patterns(self, patterns: Iterable[ResourcePattern]) -> None:
         for pattern in patterns:
             self._index.put(pattern, self._acls.get(pattern, NO_ENTRIES))
-            self._waiting.discard(pattern)
-        if not self._waiting:
-            self._waiting_lengths, self._is_any_length = [], False
+            self._pending_patterns.discard(pattern)
+        if not self._pending_patterns:
+            self._pending_prefix_lengths, self._checks_all_prefix_lengths = [], False
             self._any_answers.clear()
 
     def is_granted(
         self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str
     ) -> bool:
-        """What the rules say."""
+        """Whether the rules allow the operation."""
         if principal in self.super_users:
             return True
-        if self._waiting:
-            self._settle_about(resource_type, name)
+        if self._pending_patterns:
+            self._index_resource(resource_type, name)
         if self._index.allows(principal, host, operation, resource_type, name):
             return True
         return self.allows_without_rules and not self._index.has_rules(resource_type, name)
 
     def is_any_granted(self, principal: str, host: str, operation: Operation, resource_type: ResourceType) -> bool:
-        """Whether there is a resource of the type to which this may be done, whether it exists or not."""
-        if self.is_granted(principal, host, operation, resource_type, ANY_NAME):
+        """Whether the operation is allowed on any resource of the type, existing or not."""
+        if self.is_granted(principal, host, operation, resource_type, ANY_RESOURCE_NAME):
             return True
         key = (principal, host, int(operation), int(resource_type))
         answer = self._any_answers.get(key)
@@ -135,23 +135,26 @@ class Authorizer:
             self._any_answers[key] = answer
         return answer
 
-    def refuses(
+    def record_denial(
         self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str, api: str
     ) -> bool:
-        """Note that the rules deny something; whether it is refused."""
-        if self._denials is not None:
-            rule = self.explain(principal, host, operation, resource_type, name).rule
-            self._denials.write(Denial(principal, host, operation, resource_type, name, api, rule))
+        """Log a denial; true if the request must be refused."""
+        denials = self._denials
+        if denials is not None:
+            denial = Denial(principal, host, operation, resource_type, name, api)
+            if denials.is_due(denial):
+                rule = self.explain(principal, host, operation, resource_type, name).rule
+                denials.write(denial._replace(rule=rule))
         return not self.is_permissive
 
     def explain(
         self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str
     ) -> Explanation:
-        """The answer with its reason; slower."""
+        """The decision with its reason; slower."""
         if principal in self.super_users:
             return Explanation(True, "SuperUser")
         is_allowed = self.is_granted(principal, host, operation, resource_type, name)
-        binding = self._index.deciding(principal, host, operation, resource_type, name)
+        binding = self._index.deciding_binding(principal, host, operation, resource_type, name)
         if binding is not None:
             return Explanation(is_allowed, f"MatchingAcl(acl={binding})", binding)
         return Explanation(is_allowed, "DefaultAllow" if is_allowed else "DefaultDeny")

@@ -1,6 +1,6 @@
-"""TLS of a client, from its properties: Java's names, and those of librdkafka for the same things.
+"""TLS of a client, from its properties, with Java's names or librdkafka's.
 
-The wire client takes the context; librdkafka, which reads no Java stores, gets their content as PEM text.
+The wire client uses the context. librdkafka cannot read Java key stores and gets their content as PEM text.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import ssl
 from collections.abc import Mapping
 from typing import Final
 
-from ottla.base.broker_keys.tls import TlsKeys
-from ottla.security.client_protocol import client_protocol
+from ottla.base.broker_keys.security import TlsKeys
+from ottla.security.client_protocol import security_protocol
 from ottla.security.key_stores import (
     KeyStoreError,
     is_pem,
@@ -33,18 +33,18 @@ LIBRDKAFKA_FILES: Final = {
     "ssl.certificate.location": "ssl.keystore.certificate.chain",
     "ssl.key.location": "ssl.keystore.key",
 }
-NO_IDENTIFICATION: Final = "none"  # librdkafka's word for Java's empty one
+NO_IDENTIFICATION: Final = "none"  # librdkafka's value for Java's empty one
 
 
-def client_tls(properties: Mapping[str, str]) -> ssl.SSLContext | None:
-    """The context that these properties ask for, None if they ask for none. Raises TlsError."""
-    if client_protocol(properties) not in OVER_TLS:
+def client_tls_context(properties: Mapping[str, str]) -> ssl.SSLContext | None:
+    """The TLS context for these properties, None without TLS. Raises TlsError."""
+    if security_protocol(properties) not in OVER_TLS:
         return None
-    return client_context(TlsKeys(tls_texts(properties))).context
+    return client_context(TlsKeys(tls_properties(properties))).context
 
 
-def tls_texts(properties: Mapping[str, str]) -> dict[str, str]:
-    """What properties say about TLS, in Java's names; empty values are none."""
+def tls_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """The TLS properties under Java's names, without empty values."""
     texts = {name: properties[name].strip() for name in TlsKeys.keys if properties.get(name, "").strip()}
     algorithm = properties.get("ssl.endpoint.identification.algorithm")
     if algorithm is not None:
@@ -62,8 +62,8 @@ def tls_texts(properties: Mapping[str, str]) -> dict[str, str]:
     return texts
 
 
-def for_librdkafka(properties: Mapping[str, str]) -> dict[str, str]:
-    """Stores that librdkafka cannot read itself (JKS, PKCS12), under its names as PEM text. Raises TlsError."""
+def librdkafka_pem(properties: Mapping[str, str]) -> dict[str, str]:
+    """Key stores that librdkafka cannot read (JKS, PKCS12), as PEM text under its names. Raises TlsError."""
     found: dict[str, str] = {}
     try:
         path, data = _java_store(properties, "ssl.truststore.location")
@@ -82,7 +82,7 @@ def for_librdkafka(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def _java_store(properties: Mapping[str, str], name: str) -> tuple[str, bytes]:
-    """A file that is no PEM; about one that is not there librdkafka has its own words."""
+    """A file that is not PEM. If it does not exist, librdkafka reports that."""
     path = properties.get(name, "").strip()
     data = read_file(path) if path and os.path.isfile(path) else b""
     return path, b"" if is_pem(data) else data

@@ -1,7 +1,7 @@
-"""Delegation tokens (KIP-48): a name and a password that stand for somebody else, for a while. Pure.
+"""Delegation tokens (KIP-48): temporary credentials that authenticate as another principal. Pure.
 
-The name is the token's id, the password the HMAC of that id under `delegation.token.secret.key`, in base64. So nothing
-that is kept or told between brokers is good for a login: each of them makes the password of the secret that it has.
+The user name is the token's id. The password is the HMAC of that id with `delegation.token.secret.key`, in base64.
+Stored or exchanged token data is therefore useless for a login: each broker computes the password from its own secret.
 """
 
 from __future__ import annotations
@@ -13,39 +13,39 @@ from typing import Final, NamedTuple
 from ottla.base.security import SEPARATOR
 
 HASH: Final = "sha512"
-PRINCIPAL_TYPE: Final = "User"  # the only one that logs in
+PRINCIPAL_TYPE: Final = "User"  # the only principal type that can log in
 
 
 class DelegationToken(NamedTuple):
-    """What is known of a token; principals with their types, as in "User:alice"."""
+    """A token; principals have their types, as in "User:alice"."""
 
     token_id: str
     owner: str
-    requester: str  # who has asked for it; mostly the owner
+    token_requester: str  # the principal that requested it; usually the owner
     renewers: tuple[str, ...]
     issue_ms: int
-    max_ms: int  # nobody can renew it past this time
+    max_ms: int  # the token cannot be renewed beyond this time
     expiry_ms: int
 
     def is_expired(self, now_ms: int) -> bool:
         return self.max_ms < now_ms or self.expiry_ms < now_ms
 
-    def may_be_renewed_by(self, principal: str) -> bool:
-        """Whoever may renew a token may expire it, too. The requester is not among them, unless he is the owner."""
+    def can_be_renewed_by(self, principal: str) -> bool:
+        """Whether this principal may renew or expire the token. The requester may not, unless it is the owner."""
         return principal == self.owner or principal in self.renewers
 
     @property
-    def people(self) -> tuple[str, ...]:
-        """Who sees it without a right to."""
-        return (self.owner, self.requester, *self.renewers)
+    def related_principals(self) -> tuple[str, ...]:
+        """The principals that may describe the token without further permissions."""
+        return (self.owner, self.token_requester, *self.renewers)
 
 
 def token_hmac(secret: str, token_id: str) -> bytes:
     return hmac.digest(secret.encode(), token_id.encode(), HASH)
 
 
-def token_password(token: bytes) -> str:
-    """What a client logs in with, beside the token's id."""
+def password_of_hmac(token: bytes) -> str:
+    """The password for a login with the token's id."""
     return base64.b64encode(token).decode()
 
 

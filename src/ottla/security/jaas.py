@@ -1,28 +1,47 @@
-"""JAAS: who logs in as what, in the words of Java's login configuration.
+"""JAAS: login modules in the syntax of Java's login configuration.
 
-Two forms, read as Java and Kafka read them: a file with named sections, each with login modules, and the value of
-`sasl.jaas.config`, which is one module without a section.
+There are two forms: a file with named sections, each with login modules, and the value of `sasl.jaas.config`, which is
+one module without a section. Both are read as Java and Kafka read them.
 
 Rules:
-1. A listener's login is looked for in its own setting (`listener.name.<listener>.<mechanism>.sasl.jaas.config`), then
-   in the file's section `<listener>.KafkaServer`, then in `KafkaServer`; a client's in `sasl.jaas.config`, then in
-   `KafkaClient` of the file that is named for it, or else of `jaas.conf` in the working folder.
-2. What is wrong raises JaasError, which names the line and the cause and never the value of an option.
-3. Java ends a text without its closing quote at the end of the line, and takes a bare `/` for a comment: both make
-   another password than was meant, so both are errors here.
+1. The login of a listener is looked up in its own setting (`listener.name.<listener>.<mechanism>.sasl.jaas.config`),
+   then in the section `<listener>.KafkaServer` of the file, then in `KafkaServer`. The login of a client is looked up
+   in `sasl.jaas.config`, then in `KafkaClient` of the configured file, or of `jaas.conf` in the working directory.
+2. Invalid configurations raise JaasError with the line and the cause. It quotes only class names and known options.
+3. A module must be one of LOGIN_MODULES, and allowed by the Java properties: there is no JVM to load another class.
+4. Java ends a text without its closing quote at the end of the line, and takes a bare `/` for a comment. Both change
+   the password silently, so both are errors here.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from ottla.security.java_options import java_properties
+VARIABLES: Final = ("JAVA_TOOL_OPTIONS", "KAFKA_OPTS")  # the later one takes precedence
+
+
+def java_properties(environment: Mapping[str, str]) -> dict[str, str]:
+    """The Java system properties (`-Dname=value`) in KAFKA_OPTS. The last value of a property counts, as in Java."""
+    found: dict[str, str] = {}
+    for variable in VARIABLES:
+        text = environment.get(variable, "")
+        try:
+            words = shlex.split(text)
+        except ValueError:  # an unclosed quote: Java gets the words as the shell splits them
+            words = text.split()
+        for word in words:
+            if word.startswith("-D"):
+                name, _, value = word[2:].partition("=")
+                found[name] = value
+    return found
+
 
 FILE_BYTES_MAX: Final = 1024 * 1024
-FILE_HERE: Final = "jaas.conf"
+DEFAULT_FILE: Final = "jaas.conf"
 FILE_PROPERTY: Final = "java.security.auth.login.config"
 SERVER_SECTION: Final = "KafkaServer"
 CLIENT_SECTION: Final = "KafkaClient"
@@ -30,7 +49,26 @@ ZOOKEEPER_SECTION: Final = "Client"
 JAAS_CONFIG: Final = "sasl.jaas.config"
 FLAGS: Final = ("required", "requisite", "sufficient", "optional")
 
-MODULE_WORDS: Final = {
+LOGIN_MODULES: Final = (
+    "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
+    "com.sun.security.auth.module.Krb5LoginModule",
+    "com.ibm.security.auth.module.Krb5LoginModule",
+)
+OPTIONS: Final = frozenset(
+    {
+        *("username", "password", "tokenauth", "clientId", "clientSecret", "scope"),
+        *("keyTab", "principal", "useKeyTab", "useTicketCache", "ticketCache", "storeKey", "serviceName"),
+    }
+)
+USER: Final = "user_"
+ALLOWED_PROPERTY: Final = "org.apache.kafka.allowed.login.modules"
+DISALLOWED_PROPERTY: Final = "org.apache.kafka.disallowed.login.modules"
+DISALLOWED: Final = "com.sun.security.auth.module.JndiLoginModule,com.sun.security.auth.module.LdapLoginModule"
+_CLASS: Final = re.compile(r"[A-Za-z_$][\w$]*(?:\.[A-Za-z_$][\w$]*)+")
+
+MODULE_NAME_PARTS: Final = {
     "PLAIN": "PlainLogin",
     "SCRAM-SHA-256": "ScramLogin",
     "SCRAM-SHA-512": "ScramLogin",
@@ -38,8 +76,8 @@ MODULE_WORDS: Final = {
     "GSSAPI": "Krb5Login",
 }
 
-# A word is made of letters, digits, _ $ * . - and whatever is not ASCII, and does not begin with a digit, . or -. The
-# classes name what it is not: to compile ranges up to the end of Unicode takes 60 ms.
+# A word consists of letters, digits, _ $ * . - and non-ASCII characters, and does not start with a digit, . or -. The
+# classes list excluded characters: compiling ranges up to the end of Unicode takes 60 ms.
 _TOKEN: Final = re.compile(
     r"""(?P<space>[\x00-\x20]+)
     | (?P<comment>//[^\n]*|/\*.*?\*/)
@@ -56,7 +94,7 @@ _ESCAPED: Final = {"a": "\x07", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t":
 
 
 class JaasError(ValueError):
-    """A login configuration that cannot be used."""
+    """An invalid login configuration."""
 
     def __init__(self, cause: str, line: int | None = None) -> None:
         super().__init__(cause if line is None else f"line {line}: {cause}")
@@ -65,11 +103,11 @@ class JaasError(ValueError):
 
 
 class JaasMissingError(JaasError):
-    """Nothing says how to log in."""
+    """There is no login configuration."""
 
 
-class LoginModule:
-    """One way to log in: the class that Java would use, and its options, which may be secret."""
+class AppConfigurationEntry:
+    """One login module: the Java class, and its options, which may be secret."""
 
     def __init__(self, name: str, flag: str, options: Mapping[str, str]) -> None:
         self.name = name
@@ -78,27 +116,27 @@ class LoginModule:
 
     @property
     def short_name(self) -> str:
-        """The class without its package: `PlainLoginModule`."""
+        """The class name without its package: `PlainLoginModule`."""
         return self.name.rpartition(".")[2]
 
     def is_true(self, option: str) -> bool:
         return self.options.get(option, "").lower() == "true"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, LoginModule) and vars(self) == vars(other)
+        return isinstance(other, AppConfigurationEntry) and vars(self) == vars(other)
 
     def __hash__(self) -> int:
         return hash(self.name)
 
     def __repr__(self) -> str:
-        return f"<LoginModule {self.name} {self.flag} {len(self.options)} options>"
+        return f"<AppConfigurationEntry {self.name} {self.flag} {len(self.options)} options>"
 
 
-Sections = dict[str, tuple[LoginModule, ...]]
+Sections = dict[str, tuple[AppConfigurationEntry, ...]]
 
 
 def parse_sections(text: str) -> Sections:
-    """The sections of a file, in its order."""
+    """The sections of a file, in order."""
     reader = _Reader(text)
     found: Sections = {}
     while not reader.is_at_end():
@@ -106,19 +144,19 @@ def parse_sections(text: str) -> Sections:
         name = reader.word("the name of a section")
         if name in found:
             raise JaasError(f"there are two sections {name}", line)
-        reader.sign("{", f"after {name}")
+        reader.expect_sign("{", f"after {name}")
         modules = []
-        while not reader.skips("}"):
+        while not reader.skip_sign("}"):
             modules.append(_module(reader))
-        reader.sign(";", f"after the }} of {name}")
+        reader.expect_sign(";", f"after the }} of {name}")
         if not modules:
             raise JaasError(f"section {name} has no login module", line)
         found[name] = tuple(modules)
     return found
 
 
-def parse_value(text: str) -> LoginModule:
-    """The one module that a value of `sasl.jaas.config` holds."""
+def parse_value(text: str) -> AppConfigurationEntry:
+    """The one module in a value of `sasl.jaas.config`."""
     reader = _Reader(text)
     if reader.is_at_end():
         raise JaasError("Login module not specified in JAAS config")
@@ -129,7 +167,7 @@ def parse_value(text: str) -> LoginModule:
 
 
 def read_sections(path: str) -> Sections:
-    """The sections of the file at `path`; JaasError names it."""
+    """The sections of the file at `path`; a JaasError contains the path."""
     try:
         with open(path, "rb") as file:
             data: bytes = file.read(FILE_BYTES_MAX + 1)
@@ -147,30 +185,32 @@ def read_sections(path: str) -> Sections:
 
 
 def escaped(text: str) -> str:
-    """A name or a password as it stands between double quotes."""
+    """A name or a password for use between double quotes."""
     return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
-def named_file(environment: Mapping[str, str] = os.environ) -> str | None:
-    """The file that `KAFKA_OPTS=-Djava.security.auth.login.config=...` names, as Kafka's scripts hand it to Java."""
+def configured_file(environment: Mapping[str, str] = os.environ) -> str | None:
+    """The file of `KAFKA_OPTS=-Djava.security.auth.login.config=...`, as Kafka's scripts pass it to Java."""
     return java_properties(environment).get(FILE_PROPERTY) or None
 
 
-class ServerLogins(NamedTuple):
-    """What a broker knows about logins: its settings, and the file that was named for it."""
+class ServerJaasConfig(NamedTuple):
+    """The login configuration of a broker: its settings, and its JAAS file."""
 
     values: Mapping[str, str]
-    """Settings that end in `.sasl.jaas.config`, under their whole names."""
+    """Settings that end in `.sasl.jaas.config`, by full name."""
     path: str | None
     sections: Sections
+    java: Mapping[str, str] = {}
+    """Java system properties; some restrict the allowed modules."""
 
-    def module_of(self, listener: str, mechanism: str) -> LoginModule:
+    def module_of(self, listener: str, mechanism: str) -> AppConfigurationEntry:
         """The login module of a mechanism on a listener (rule 1)."""
         key = f"listener.name.{listener.lower()}.{mechanism.lower()}.{JAAS_CONFIG}"
         value = self.values.get(key)
         if value is not None:
             try:
-                return parse_value(value)
+                return check_modules((parse_value(value),), self.java)[0]
             except JaasError as problem:
                 raise JaasError(f"{key}: {problem}") from None
         own = f"{listener.lower()}.{SERVER_SECTION}"
@@ -181,12 +221,40 @@ class ServerLogins(NamedTuple):
                 f"Could not find a '{SERVER_SECTION}' or '{own}' entry in the JAAS configuration. {where}"
                 + ("" if self.path else f" {key}")
             )
-        return choose_module(modules, mechanism)
+        try:
+            return choose_module(check_modules(modules, self.java), mechanism)
+        except JaasError as problem:
+            raise JaasError(f"{self.path}: {problem}") from None
 
 
-def choose_module(modules: tuple[LoginModule, ...], mechanism: str) -> LoginModule:
-    """The module of a section that a mechanism is about; the first one if none is known by its name."""
-    words = MODULE_WORDS.get(mechanism)
+def check_modules(
+    modules: tuple[AppConfigurationEntry, ...], java: Mapping[str, str]
+) -> tuple[AppConfigurationEntry, ...]:
+    """The same modules, if all of them are allowed (rule 3). Raises JaasError."""
+    allowed, disallowed = java.get(ALLOWED_PROPERTY), java.get(DISALLOWED_PROPERTY, DISALLOWED)
+    for module in modules:
+        name = module.name.strip()
+        if name not in _names(allowed) if allowed is not None else name in _names(disallowed):
+            raise JaasError(
+                f"{_printable_name(name)} is not allowed by the Java properties {ALLOWED_PROPERTY} and "
+                f"{DISALLOWED_PROPERTY}, "
+                f"of which the second names {DISALLOWED} unless it is set"
+            )
+        if name not in LOGIN_MODULES:
+            raise JaasError(
+                f"No LoginModule found for {_printable_name(name)}: there is no JVM to load classes, and known are "
+                f"{', '.join(LOGIN_MODULES)}"
+            )
+    return modules
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
+
+
+def choose_module(modules: tuple[AppConfigurationEntry, ...], mechanism: str) -> AppConfigurationEntry:
+    """The module of a section for a mechanism; the first one if none matches by name."""
+    words = MODULE_NAME_PARTS.get(mechanism)
     for module in modules:
         if words is not None and words in module.short_name:
             return module
@@ -195,33 +263,38 @@ def choose_module(modules: tuple[LoginModule, ...], mechanism: str) -> LoginModu
 
 def client_module(
     properties: Mapping[str, str], mechanism: str, sections: Sections | None = None
-) -> LoginModule | None:
+) -> AppConfigurationEntry | None:
     """The login module of a client; None if neither its properties nor a file have one."""
     value = properties.get(JAAS_CONFIG)
     if value is not None and value.strip():
         try:
-            return parse_value(value)
+            return check_modules((parse_value(value),), java_properties(os.environ))[0]
         except JaasError as problem:
             raise JaasError(f"{JAAS_CONFIG}: {problem}") from None
     if sections is None:
-        path = named_file() or (FILE_HERE if os.path.exists(FILE_HERE) else None)
+        path = configured_file() or (DEFAULT_FILE if os.path.exists(DEFAULT_FILE) else None)
         sections = read_sections(path) if path is not None else {}
     modules = sections.get(CLIENT_SECTION)
-    return choose_module(modules, mechanism) if modules else None
+    return choose_module(check_modules(modules, java_properties(os.environ)), mechanism) if modules else None
 
 
-def _module(reader: _Reader) -> LoginModule:
+def _module(reader: _Reader) -> AppConfigurationEntry:
     name = reader.word("the class of a login module")
     line = reader.line
-    flag = reader.word(f"required, requisite, sufficient or optional after {name}")
+    flag = reader.word(f"required, requisite, sufficient or optional after {_printable_name(name)}")
     if flag.lower() not in FLAGS:
-        raise JaasError(f"what follows {name} is not one of {', '.join(FLAGS)}", line)
+        raise JaasError(f"what follows {_printable_name(name)} is not one of {', '.join(FLAGS)}", line)
     options: dict[str, str] = {}
-    while not reader.skips(";"):
-        key = reader.word(f"an option of {name}, or ;")
-        reader.sign("=", f"after the name of an option of {name}")  # without the name: it may be half a password
-        options[key] = reader.word(f"the value of {key}")
-    return LoginModule(name, flag.lower(), options)
+    while not reader.skip_sign(";"):
+        key = reader.word("an option of the login module, or ;")
+        reader.expect_sign("=", "after the name of an option")
+        options[key] = reader.word(f"the value of {key if key in OPTIONS or key.startswith(USER) else 'an option'}")
+    return AppConfigurationEntry(name, flag.lower(), options)
+
+
+def _printable_name(name: str) -> str:
+    """Only class names and known options are quoted: other text may be part of a password."""
+    return name if _CLASS.fullmatch(name) else "a login module"
 
 
 class _Token(NamedTuple):
@@ -231,7 +304,7 @@ class _Token(NamedTuple):
 
 
 class _Reader:
-    """Words and signs of a text, one after the other."""
+    """The tokens of a text, in order."""
 
     def __init__(self, text: str) -> None:
         self._tokens = _tokens(text)
@@ -246,7 +319,7 @@ class _Reader:
         return self._last_line if self.is_at_end() else self._tokens[self._at].line
 
     def word(self, what: str) -> str:
-        """The next word, which must be there; a quoted one without its quotes."""
+        """The next word; a quoted one without its quotes."""
         token = self._next(what)
         if token.kind == "bare":
             raise JaasError(f"{what} begins with a digit or a sign: put it in double quotes", token.line)
@@ -254,13 +327,13 @@ class _Reader:
             raise JaasError(f"expected {what}", token.line)
         return token.text
 
-    def sign(self, sign: str, where: str) -> None:
+    def expect_sign(self, sign: str, where: str) -> None:
         token = self._next(f"{sign} {where}")
         if token.kind != "sign" or token.text != sign:
             raise JaasError(f"expected {sign} {where}", token.line)
 
-    def skips(self, sign: str) -> bool:
-        """Whether the next token is this sign, which is then taken."""
+    def skip_sign(self, sign: str) -> bool:
+        """Whether the next token is this sign; if so, it is consumed."""
         if self.is_at_end():
             raise JaasError(f"the text ends where {sign} is expected", self._last_line)
         token = self._tokens[self._at]

@@ -1,18 +1,19 @@
-"""Credentials of Kerberos, of a broker that is asked in and of whoever asks: keytabs, tickets and their renewal.
+"""Kerberos credentials of brokers and clients: keytabs, tickets and their renewal.
 
 Rules:
-1. Nothing of this process is shared between logins: each has its keytab and its ticket cache by a GSSAPI credential
-   store, so that several listeners have several keytabs. Only krb5.conf is the process's own, as in Java.
-2. A keytab is read at every login: a new one counts without a restart.
-3. A ticket is renewed when `sasl.kerberos.ticket.renew.window.factor` of its life is over. From a keytab a new one is
-   got by whoever logs in next. In a ticket cache it is renewed by `kinit -R`, and by a thread, since nobody can renew
-   what has ended. If that fails, the old ticket is used as long as it lives.
-4. What the library says becomes KerberosError: one line with cause and cure.
-5. All of it may wait for files or for a KDC: workers run it, never the event loop.
+1. Logins share nothing in the process: each has its keytab and ticket cache through a GSSAPI credential store, so that
+   listeners may have different keytabs. Only krb5.conf applies to the whole process, as in Java.
+2. A keytab is read at every login: a new one takes effect without a restart.
+3. A ticket is renewed after the share `sasl.kerberos.ticket.renew.window.factor` of its lifetime. With a keytab the
+   next login gets a new one. In a ticket cache a thread renews it with `kinit -R`, because an expired ticket cannot be
+   renewed. If renewal fails, the old ticket is used until it expires.
+4. Errors of the library become KerberosError: one line with cause and remedy.
+5. Everything may block on files or on a KDC: worker threads run it, never the event loop.
 """
 
 from __future__ import annotations
 
+import errno
 import importlib
 import itertools
 import os
@@ -27,8 +28,136 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ottla.base.log4j import java_options
-from ottla.security.jaas import LoginModule
-from ottla.security.kerberos_faults import OTHER, Fault, fault_of, sentence
+from ottla.security.jaas import AppConfigurationEntry
+
+ERROR_TABLE: Final = -1765328384  # base of the Kerberos error numbers in MIT's library
+NO_SUCH_KEY_IN_KEYTAB: Final = 39756033  # from its GSSAPI layer
+
+KEYTAB_CURE: Final = "look at it with klist -kte FILE, and export it anew: ktadd -k FILE PRINCIPAL"
+CLOCK_CURE: Final = "set both clocks by NTP: Kerberos allows 5 minutes"
+SERVICE_CURE: Final = (
+    "sasl.kerberos.service.name of the client must be the first part of the broker's principal, and the host name that "
+    "the client connects to its second part"
+)
+
+
+class KerberosFault(NamedTuple):
+    """A cause of failed Kerberos logins and its remedy. `name` is its short name in metrics and reports."""
+
+    name: str
+    cause: str
+    cure: str
+
+
+CLOCK: Final = KerberosFault("clock", "the clocks of the two machines differ too much", CLOCK_CURE)
+EXPIRED: Final = KerberosFault("expired", "the ticket has expired", "get a new one: kinit, or a login with a keytab")
+SERVICE: Final = KerberosFault("service name", "Kerberos knows no such service", SERVICE_CURE)
+OTHER_SERVICE: Final = KerberosFault(
+    "service name", "the ticket is for another service than this broker is", SERVICE_CURE
+)
+KVNO: Final = KerberosFault(
+    "kvno",
+    "the key was changed in Kerberos, and the broker's keytab has only older ones",
+    "export the keytab anew (ktadd -norandkey keeps the key); it is read at the next login, without a restart",
+)
+STALE_TICKET: Final = KerberosFault(
+    "kvno",
+    "the ticket was made with another key than the keytab has",
+    "if the keytab is new, get a new ticket (kinit); if not, export the keytab anew: " + KEYTAB_CURE,
+)
+PASSWORD: Final = KerberosFault(
+    "password", "the password or the key in the keytab is not the one that Kerberos has", KEYTAB_CURE
+)
+NO_KEYTAB: Final = KerberosFault(
+    "keytab", "the keytab cannot be read", "check keyTab in the JAAS settings, and that this user may read the file"
+)
+BAD_KEYTAB: Final = KerberosFault("keytab", "the file is no keytab", KEYTAB_CURE)
+NOT_IN_KEYTAB: Final = KerberosFault(
+    "keytab",
+    "the keytab has no key of this principal",
+    "compare principal in the JAAS settings with klist -kt FILE: host name, upper and lower case, realm",
+)
+UNKNOWN_CLIENT: Final = KerberosFault(
+    "principal", "Kerberos knows no such principal", "compare principal in the JAAS settings with the KDC's list"
+)
+NO_TICKET: Final = KerberosFault(
+    "ticket", "there is no ticket", "get one (kinit; klist shows it), or use a keytab: useKeyTab=true keyTab=FILE"
+)
+NO_KDC: Final = KerberosFault(
+    "kdc",
+    "no KDC of the realm answers",
+    "check kdc of the realm in krb5.conf (KRB5_CONFIG, or KAFKA_OPTS=-Djava.security.krb5.conf=FILE), and the network",
+)
+NO_REALM: Final = KerberosFault(
+    "realm",
+    "krb5.conf does not define the realm",
+    "name the realm and its kdc there (KRB5_CONFIG, or KAFKA_OPTS=-Djava.security.krb5.conf=FILE)",
+)
+CIPHERS: Final = KerberosFault(
+    "encryption",
+    "both sides have no encryption type in common",
+    "make new keys with AES (ktadd), and compare permitted_enctypes in krb5.conf with klist -kte FILE",
+)
+REPLAY: Final = KerberosFault(
+    "replay", "the same login was sent twice", "unless this is an attack, the client may retry"
+)
+NO_REPLAY_CACHE: Final = KerberosFault(
+    "replay cache",
+    "the replay cache cannot be written",
+    "make the folder of temporary files (KRB5RCNAME, else /var/tmp) writable for the broker",
+)
+LOCKED: Final = KerberosFault("principal", "the principal is locked or has expired", "ask the administrator of the KDC")
+OTHER: Final = KerberosFault("other", "Kerberos refuses", "KRB5_TRACE=/dev/stderr shows each step of the library")
+
+_FAULTS_BY_ERROR: Final = {
+    6: UNKNOWN_CLIENT,
+    7: SERVICE,
+    14: CIPHERS,
+    1: LOCKED,
+    18: LOCKED,
+    23: LOCKED,
+    24: PASSWORD,
+    32: EXPIRED,
+    33: CLOCK,
+    34: REPLAY,
+    35: OTHER_SERVICE,
+    37: CLOCK,
+    44: KVNO,
+    45: NOT_IN_KEYTAB,
+    135: NO_REALM,
+    136: NO_REALM,
+    141: NO_TICKET,
+    144: OTHER_SERVICE,
+    154: NO_REALM,
+    156: NO_KDC,
+    181: NOT_IN_KEYTAB,
+    188: CIPHERS,
+    195: NO_TICKET,
+    213: BAD_KEYTAB,
+    220: NO_KDC,
+    224: NO_REALM,
+    230: KVNO,
+    237: CIPHERS,
+    **dict.fromkeys(range(164, 173), NO_REPLAY_CACHE),
+}
+_FAULTS_BY_ERRNO: Final = {errno.ENOENT: NO_KEYTAB, errno.EACCES: NO_KEYTAB, NO_SUCH_KEY_IN_KEYTAB: NOT_IN_KEYTAB}
+_INTEGRITY: Final = 31
+
+
+def fault_of(minor_code: int, *, is_acceptor: bool) -> KerberosFault:
+    """The fault of an error number of the library, for the broker (acceptor) or for the client."""
+    signed = minor_code - (1 << 32) if minor_code >= 1 << 31 else minor_code
+    number = signed - ERROR_TABLE
+    if number == _INTEGRITY:  # cannot decrypt: for the broker the ticket, for the client the reply of the KDC
+        return STALE_TICKET if is_acceptor else PASSWORD
+    return _FAULTS_BY_ERRNO.get(signed) or _FAULTS_BY_ERROR.get(number, OTHER)
+
+
+def fault_message(fault: KerberosFault, words: str) -> str:
+    """One line with the cause, the library's message and the remedy."""
+    said = f" ({words})" if words and not words.startswith("Unknown error") else ""
+    return f"{fault.cause}{said}: {fault.cure}"
+
 
 ANY_PRINCIPAL: Final = "*"
 KINIT: Final = "/usr/bin/kinit"
@@ -40,16 +169,16 @@ _CACHES = itertools.count()
 
 
 class KerberosError(Exception):
-    """A login, or its preparation, that failed: one line; `fault` is what kind of trouble it is."""
+    """A failed login, or its preparation, in one line; `fault` is its cause."""
 
-    def __init__(self, text: str, fault: Fault = OTHER) -> None:
+    def __init__(self, text: str, fault: KerberosFault = OTHER) -> None:
         super().__init__(text)
         self.fault = fault
 
 
 @cache
-def library() -> Any:
-    """The module gssapi, which an extra brings."""
+def load_gssapi() -> Any:
+    """The module gssapi, from the extra `kerberos`."""
     use_java_krb5_conf()
     try:
         return importlib.import_module("gssapi")
@@ -58,49 +187,49 @@ def library() -> Any:
 
 
 def new_context(**words: Any) -> Any:
-    """A context whose errors are raised by the step that meets them, not by the one after it."""
-    context = library().SecurityContext(**words)
+    """A context that raises errors in the step that causes them, not in the next one."""
+    context = load_gssapi().SecurityContext(**words)
     context.__DEFER_STEP_ERRORS__ = False
     return context
 
 
 def use_java_krb5_conf() -> None:
-    """`-Djava.security.krb5.conf=FILE` in KAFKA_OPTS counts as it does in Java, unless KRB5_CONFIG names another."""
+    """Apply `-Djava.security.krb5.conf=FILE` of KAFKA_OPTS as in Java, unless KRB5_CONFIG is set."""
     path = java_options(os.environ.get("KAFKA_OPTS", "")).get(KRB5_CONF_PROPERTY)
     if path:
         os.environ.setdefault("KRB5_CONFIG", path)
 
 
-def told(problem: Any, *, is_acceptor: bool) -> KerberosError:
-    """An exception of the library as a line for people."""
+def kerberos_error(problem: Any, *, is_acceptor: bool) -> KerberosError:
+    """An exception of the library as one line."""
     fault = fault_of(problem.min_code, is_acceptor=is_acceptor)
     words = problem.get_all_statuses(problem.min_code, False) or [""]
-    return KerberosError(sentence(fault, " ".join(words)), fault)
+    return KerberosError(fault_message(fault, " ".join(words)), fault)
 
 
 def default_realm() -> str:
-    """The realm of krb5.conf that names without one belong to; empty if there is none, as in Kafka."""
-    gssapi = library()
+    """The default realm of krb5.conf; empty if there is none, as in Kafka."""
+    gssapi = load_gssapi()
     try:
-        name = gssapi.Name("anybody", gssapi.NameType.kerberos_principal).canonicalize(gssapi.MechType.kerberos)
+        name = gssapi.Name("user", gssapi.NameType.kerberos_principal).canonicalize(gssapi.MechType.kerberos)
     except gssapi.exceptions.GSSError:
         return ""
     return str(name).rpartition("@")[2]
 
 
 class Krb5Options(NamedTuple):
-    """What a Krb5LoginModule of a JAAS section says."""
+    """The options of a Krb5LoginModule."""
 
     principal: str | None
-    keytab: str | None  # an absolute path; None for the one of krb5.conf
+    keytab: str | None  # an absolute path; None for the default of krb5.conf
     uses_keytab: bool
     uses_ticket_cache: bool
     ticket_cache: str | None
     service_name: str | None
 
     @classmethod
-    def of(cls, module: LoginModule) -> Krb5Options:
-        """Raises KerberosError if another mechanism's module is there."""
+    def of(cls, module: AppConfigurationEntry) -> Krb5Options:
+        """Raises KerberosError for a module of another mechanism."""
         if not module.short_name.startswith("Krb5LoginModule"):
             raise KerberosError(f"GSSAPI needs com.sun.security.auth.module.Krb5LoginModule, not {module.name}")
         options = module.options
@@ -116,7 +245,7 @@ class Krb5Options(NamedTuple):
 
     @classmethod
     def of_properties(cls, properties: Mapping[str, str]) -> Krb5Options:
-        """Without JAAS: librdkafka's names of a keytab and its principal, else whatever kinit has got."""
+        """Without JAAS: librdkafka's properties for a keytab and its principal, otherwise the tickets of kinit."""
         keytab = properties.get("sasl.kerberos.keytab", "").strip()
         principal = properties.get("sasl.kerberos.principal", "").strip() or None
         path = str(Path(keytab).absolute()) if keytab else None
@@ -125,7 +254,7 @@ class Krb5Options(NamedTuple):
 
 
 def service_name(options: Krb5Options | None, setting: str | None) -> str | None:
-    """The name of the brokers' service, which the JAAS section or `sasl.kerberos.service.name` may tell."""
+    """The service name of the brokers, from the JAAS section or from `sasl.kerberos.service.name`."""
     in_section = options.service_name if options is not None else None
     if in_section and setting and in_section != setting:
         raise KerberosError(
@@ -136,8 +265,8 @@ def service_name(options: Krb5Options | None, setting: str | None) -> str | None
 
 
 def acceptor_credentials(options: Krb5Options, service: str | None) -> Any:
-    """The keys of a broker. Raises KerberosError if its keytab has none of its principal."""
-    gssapi = library()
+    """The keys of a broker. Raises KerberosError if its keytab has none for its principal."""
+    gssapi = load_gssapi()
     name = None
     if options.principal not in (None, ANY_PRINCIPAL):
         name = gssapi.Name(options.principal, gssapi.NameType.kerberos_principal)
@@ -148,11 +277,11 @@ def acceptor_credentials(options: Krb5Options, service: str | None) -> Any:
             name=name, usage="accept", mechs=[gssapi.MechType.kerberos], store=_keytab_store(b"keytab", options.keytab)
         )
     except gssapi.exceptions.GSSError as problem:
-        raise told(problem, is_acceptor=True) from None
+        raise kerberos_error(problem, is_acceptor=True) from None
 
 
 class RenewalTimes(NamedTuple):
-    """When a ticket is renewed; the settings `sasl.kerberos.*` of that name.  Pure."""
+    """The renewal times of tickets, from the settings `sasl.kerberos.*`. Pure."""
 
     window_factor: float = 0.8
     jitter: float = 0.05
@@ -160,7 +289,7 @@ class RenewalTimes(NamedTuple):
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> RenewalTimes:
-        """Of settings as they are written. Raises KerberosError at what is no number."""
+        """From the text of settings. Raises KerberosError for an invalid number."""
         try:
             return cls(
                 float(properties.get("sasl.kerberos.ticket.renew.window.factor", 0.8)),
@@ -168,19 +297,20 @@ class RenewalTimes(NamedTuple):
                 int(properties.get("sasl.kerberos.min.time.before.relogin", 60_000)),
             )
         except ValueError as problem:
-            raise KerberosError(f"one of the sasl.kerberos.* properties is no number: {problem}") from None
+            raise KerberosError(f"one of the sasl.kerberos.* properties is not a number: {problem}") from None
 
     def next_ms(self, now_ms: int, lifetime_ms: int, share: float) -> int:
-        """When a ticket that is good for `lifetime_ms` more is renewed; `share` is a random number from 0 to 1.
+        """The renewal time of a ticket with this remaining lifetime; `share` is a random number from 0 to 1.
 
-        Never in less than the shortest time between two logins, and a ticket that ends before that is used to its end.
+        Never earlier than the minimum time between two logins; a ticket that ends before that is used to its end.
         """
         wanted_ms = int(lifetime_ms * (self.window_factor + self.jitter * share))
         return now_ms + min(lifetime_ms, max(wanted_ms, self.min_before_relogin_ms))
 
 
-class ClientTickets:
-    """The tickets of one client, a tool or a broker: got at the first login, renewed in time, for all connections."""
+class TicketCache:
+    """The tickets of one client, tool or broker: acquired at the first login, renewed in time, shared by all
+    connections."""
 
     def __init__(
         self,
@@ -202,10 +332,10 @@ class ClientTickets:
         self._lock = threading.Lock()
         self._credentials: Any = None
         self._renew_ms = 0
-        self._end_ms = 0
+        self._expires_ms = 0
 
     def credentials(self) -> Any:
-        """Good ones: those at hand, or new ones."""
+        """Valid credentials: the current ones, or new ones."""
         with self._lock:
             now_ms = self.now_ms()
             if self._credentials is None or now_ms >= self._renew_ms:
@@ -216,22 +346,22 @@ class ClientTickets:
         try:
             found = self._acquire(is_renewal=self._credentials is not None)
         except KerberosError:
-            if self._credentials is None or now_ms >= self._end_ms:
+            if self._credentials is None or now_ms >= self._expires_ms:
                 self._credentials = None
                 raise
-            self._renew_ms = min(self._end_ms, now_ms + self.times.min_before_relogin_ms)
+            self._renew_ms = min(self._expires_ms, now_ms + self.times.min_before_relogin_ms)
             return
         lifetime_ms = 1000 * int(found.lifetime or 0)
         self._credentials = found
-        self._end_ms = now_ms + lifetime_ms
+        self._expires_ms = now_ms + lifetime_ms
         self._renew_ms = self.times.next_ms(now_ms, lifetime_ms, random.random())  # noqa: S311 (spreads load)
-        if self.options.uses_ticket_cache and self._renew_ms < self._end_ms:
-            timer = threading.Timer((self._renew_ms - now_ms) / 1000, self._renew_in_time)
+        if self.options.uses_ticket_cache and self._renew_ms < self._expires_ms:
+            timer = threading.Timer((self._renew_ms - now_ms) / 1000, self._renew_on_timer)
             timer.daemon = True
             timer.start()
 
-    def _renew_in_time(self) -> None:
-        with suppress(KerberosError):  # told to whoever logs in
+    def _renew_on_timer(self) -> None:
+        with suppress(KerberosError):  # the next login reports it
             self.credentials()
 
     def _acquire(self, is_renewal: bool) -> Any:
@@ -246,8 +376,8 @@ class ClientTickets:
         return self._from_keytab()
 
     def _from_keytab(self) -> Any:
-        """A new ticket, in a cache in memory that is ours alone."""
-        acceptor_credentials(self.options, None)  # what is wrong with the keytab itself is told best by this
+        """A new ticket, in a private cache in memory."""
+        acceptor_credentials(self.options, None)  # this call has the best error for an invalid keytab
         store = _keytab_store(b"client_keytab", self.options.keytab) or {}
         return self._initiator({**store, b"ccache": b"MEMORY:ottla-%d" % next(_CACHES)})
 
@@ -256,20 +386,20 @@ class ClientTickets:
         return self._initiator({b"ccache": path.encode()} if path else None)
 
     def _initiator(self, store: dict[bytes, bytes] | None) -> Any:
-        gssapi = library()
+        gssapi = load_gssapi()
         principal = self.options.principal
         try:
             name = None if principal is None else gssapi.Name(principal, gssapi.NameType.kerberos_principal)
             found = gssapi.Credentials(name=name, usage="initiate", mechs=[gssapi.MechType.kerberos], store=store)
-            _ = found.lifetime  # an expired one says so here
+            _ = found.lifetime  # raises for an expired one
         except gssapi.exceptions.ExpiredCredentialsError:
             raise KerberosError(*_expired()) from None
         except gssapi.exceptions.GSSError as problem:
-            raise told(problem, is_acceptor=False) from None
+            raise kerberos_error(problem, is_acceptor=False) from None
         return found
 
     def _renew_cache(self) -> None:
-        """As Kafka does it. A cache that somebody else has renewed meanwhile is as good, so a failure says nothing."""
+        """Run `kinit -R`, as Kafka does. A failure is ignored: another process may have renewed the cache."""
         cache = ["-c", self.options.ticket_cache] if self.options.ticket_cache else []
         try:
             subprocess.run(  # noqa: S603 (the program that the settings name)
@@ -283,22 +413,22 @@ class ClientTickets:
             return
 
     def __repr__(self) -> str:
-        return f"<ClientTickets {self.options.principal or 'of the ticket cache'}>"
+        return f"<TicketCache {self.options.principal or 'of the ticket cache'}>"
 
 
 @lru_cache(maxsize=TICKETS_MAX)
-def tickets_of(options: Krb5Options, times: RenewalTimes, kinit: str) -> ClientTickets:
-    """One for all clients of this process that log in alike: they share their tickets."""
-    return ClientTickets(options, times, kinit)
+def tickets_of(options: Krb5Options, times: RenewalTimes, kinit: str) -> TicketCache:
+    """One object for all clients of this process with the same login: they share their tickets."""
+    return TicketCache(options, times, kinit)
 
 
 def _keytab_store(key: bytes, path: str | None) -> dict[bytes, bytes] | None:
     return None if path is None else {key: os.fsencode(path)}
 
 
-def _expired() -> tuple[str, Fault]:
+def _expired() -> tuple[str, KerberosFault]:
     fault = fault_of(_TICKET_EXPIRED, is_acceptor=False)
-    return sentence(fault, ""), fault
+    return fault_message(fault, ""), fault
 
 
 _TICKET_EXPIRED: Final = -1765328352

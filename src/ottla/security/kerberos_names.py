@@ -1,11 +1,10 @@
 """Short names of Kerberos principals: `sasl.kerberos.principal.to.local.rules`, as Kafka applies them.
 
-Rules of the rules:
-1. The first that fits decides. `DEFAULT` fits principals of the default realm and takes their first part.
-2. `RULE:[n:string](regexp)s/pattern/replacement/g/L`: for principals of n parts before the realm. `$0` in the string
-   is the realm, `$1` and `$2` are the parts. The regexp must match all of it; `g` replaces every match instead of the
-   first; `/L` and `/U` make the result lower or upper case.
-3. A result that still holds `/` or `@` is no short name: nobody gets in by it.
+1. The first matching rule decides. `DEFAULT` matches principals of the default realm and takes their first part.
+2. `RULE:[n:string](regexp)s/pattern/replacement/g/L`: for principals of n parts before the realm. `$0` in the string is
+   the realm, `$1` and `$2` are the parts. The regexp must match the whole string; `g` replaces every match instead of
+   the first; `/L` and `/U` make the result lower or upper case.
+3. A result with `/` or `@` is not a short name: the login fails.
 4. Nothing here reads a file or a clock; patterns and replacements are Java's (`$1` is a group, a backslash quotes).
 """
 
@@ -13,7 +12,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+from ottla.base.regular_expressions import PatternError, compile_java_pattern
 
 _NAME: Final = re.compile(r"([^/@]*)(?:/([^/@]*))?@([^/@]*)")
 _RULE: Final = re.compile(
@@ -24,16 +25,15 @@ _RULE: Final = re.compile(
     r"/?(?P<case>[LU])?"
 )
 _PARAMETER: Final = re.compile(r"\$(\d*)")
-_NAMED_GROUP: Final = re.compile(r"\(\?<(?=[A-Za-z])")  # as Java writes it
 _REPLACEMENT: Final = re.compile(r"\\(.)|\$(?:(\d)|\{(\w+)\})", re.DOTALL)
 
 
 class KerberosNameError(ValueError):
-    """A rule or a principal that no short name can be made with."""
+    """A rule or a principal that gives no short name."""
 
 
 class KerberosName(NamedTuple):
-    """A principal in its parts: `kafka/host@REALM`; what is not there is None."""
+    """The parts of a principal: `kafka/host@REALM`; missing parts are None."""
 
     service: str
     host: str | None = None
@@ -53,25 +53,25 @@ def parse_name(text: str) -> KerberosName:
     return KerberosName(text)
 
 
-class Rule(NamedTuple):
-    """One rule, ready for use. Without a number of parts it is DEFAULT."""
+class KerberosRule(NamedTuple):
+    """One parsed rule. Without a number of parts it is DEFAULT."""
 
     text: str
     parts: int | None = None
     format: str = ""
-    match: re.Pattern[str] | None = None
-    pattern: re.Pattern[str] | None = None
+    match: Any = None
+    pattern: Any = None
     replacement: str = ""
-    is_for_all: bool = False
+    is_global: bool = False
     case: str | None = None
 
     def apply(self, values: Sequence[str], default_realm: str) -> str | None:
-        """The short name of a principal (its realm, then its parts); None if the rule is not about it."""
+        """The short name of a principal (its realm, then its parts); None if the rule does not match."""
         result: str | None = None
         if self.parts is None:
             result = values[1] if values[0] == default_realm else None
         elif len(values) - 1 == self.parts:
-            base = self._filled(values)
+            base = self._format_base(values)
             if self.match is None or self.match.fullmatch(base):
                 result = base if self.pattern is None else self._replaced(self.pattern, base)
         if result is None:
@@ -80,7 +80,7 @@ class Rule(NamedTuple):
             raise KerberosNameError(f"Non-simple name {result} after auth_to_local rule {self.text}")
         return result.lower() if self.case == "L" else result.upper() if self.case == "U" else result
 
-    def _filled(self, values: Sequence[str]) -> str:
+    def _format_base(self, values: Sequence[str]) -> str:
         def value(match: re.Match[str]) -> str:
             number = int(match[1])
             if number >= len(values):
@@ -99,19 +99,19 @@ class Rule(NamedTuple):
 
             return _REPLACEMENT.sub(group, self.replacement)
 
-        return pattern.sub(text_of, base, count=0 if self.is_for_all else 1)
+        return pattern.sub(text_of, base, count=0 if self.is_global else 1)
 
 
-class ShortNamer:
-    """All rules of a listener, in their order."""
+class KerberosShortNamer:
+    """All rules of a listener, in order."""
 
     def __init__(self, rules: Iterable[str], default_realm: str) -> None:
-        """Raises KerberosNameError at a rule that Kafka would refuse."""
+        """Raises KerberosNameError for a rule that Kafka would refuse."""
         self.rules = tuple(parse_rule(rule) for rule in rules) or (parse_rule("DEFAULT"),)
         self.default_realm = default_realm
 
     def short_name(self, principal: str) -> str:
-        """`alice` of `alice@REALM`; raises KerberosNameError if no rule fits."""
+        """`alice` for `alice@REALM`; raises KerberosNameError if no rule matches."""
         name = parse_name(principal)
         if name.realm is None and name.host is None:
             return name.service
@@ -124,23 +124,23 @@ class ShortNamer:
         raise KerberosNameError(f"No rules apply to {principal}, rules [{texts}]")
 
     def __repr__(self) -> str:
-        return f"<ShortNamer {len(self.rules)} rules, default realm {self.default_realm}>"
+        return f"<KerberosShortNamer {len(self.rules)} rules, default realm {self.default_realm}>"
 
 
-def parse_rule(text: str) -> Rule:
+def parse_rule(text: str) -> KerberosRule:
     match = _RULE.match(text)
     if match is None:
         raise KerberosNameError(f"Invalid rule: {text}")
     if match.end() != len(text):
         raise KerberosNameError(f"Invalid rule: `{text}`, unmatched substring: `{text[match.end() :]}`")
     if match["default"]:
-        return Rule(text)
+        return KerberosRule(text)
     if not match["parts"] or re.search(r"\$(?!\d)", match["format"]):
         raise KerberosNameError(f"Invalid rule: {text}: `[n:string]` needs a number, and `$` in it a digit")
     pattern = _compiled(match["pattern"], text)
     replacement = match["replacement"] or ""
     _check_replacement(replacement, pattern, text)
-    return Rule(
+    return KerberosRule(
         text,
         int(match["parts"]),
         match["format"],
@@ -152,17 +152,17 @@ def parse_rule(text: str) -> Rule:
     )
 
 
-def _compiled(pattern: str | None, text: str) -> re.Pattern[str] | None:
+def _compiled(pattern: str | None, text: str) -> Any:
     if pattern is None:
         return None
     try:
-        return re.compile(_NAMED_GROUP.sub("(?P<", pattern))
-    except re.error as problem:
+        return compile_java_pattern(pattern, has_groups=True)
+    except PatternError as problem:
         raise KerberosNameError(f"Invalid rule: {text}: {problem} in {pattern}") from None
 
 
 def _check_replacement(replacement: str, pattern: re.Pattern[str] | None, text: str) -> None:
-    """What would fail at somebody's login is told when the broker starts."""
+    """Report at the start what would otherwise fail at a login."""
     groups: set[object] = {0, *range(1, pattern.groups + 1), *pattern.groupindex} if pattern is not None else set()
     for match in _REPLACEMENT.finditer(replacement):
         named = int(match[2]) if match[2] is not None else match[3]

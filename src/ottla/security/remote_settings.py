@@ -1,13 +1,14 @@
-"""Which settings of TLS and SASL may come over the wire. Pure.
+"""Restrictions on TLS and SASL settings that are changed through the admin API. Pure.
 
-Whoever may change settings of a broker must not thereby read its files, run its programs or load code (the class of
-CVE-2025-27818 and CVE-2025-27819).
+The right to change a broker's settings must not grant the right to read its files, run its programs or load code (the
+class of CVE-2025-27818 and CVE-2025-27819).
 
 Rules:
-1. A file or a command must lie in a folder that `ottla.dynamic.config.allowed.paths` names in the broker's own file.
-   Paths are absolute; a link in such a folder is the business of whoever may write there.
-2. A class can only be the one that counts without the change: there is no JVM to load another.
-3. A login module is one of Kafka's, and the files of its options are held to rule 1. No text says what an option holds.
+1. A file or a command must be in a directory of `ottla.dynamic.config.allowed.paths` in the broker's own file. Paths
+   are absolute; symbolic links in such a directory are the responsibility of its owner.
+2. A class must be the current one: there is no JVM to load another.
+3. A login module must be one of Kafka's, and the files in its options are subject to rule 1. Messages never contain the
+   values of options.
 """
 
 from __future__ import annotations
@@ -23,16 +24,10 @@ ALLOWED_PATHS: Final = "ottla.dynamic.config.allowed.paths"
 PATHS: Final = frozenset({"ssl.keystore.location", "ssl.truststore.location", "sasl.kerberos.kinit.cmd"})
 NO_JVM: Final = "There is no JVM to load classes."
 JAAS_PATHS: Final = ("keyTab", "keytab", "ticketCache")
-LOGIN_MODULES: Final = (
-    "org.apache.kafka.common.security.plain.PlainLoginModule",
-    "org.apache.kafka.common.security.scram.ScramLoginModule",
-    "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
-    "com.sun.security.auth.module.Krb5LoginModule",
-)
 
 
-def remote_problem(settings: BrokerSettings, name: str, text: str) -> str | None:
-    """Why a broker with these settings does not take this value over the wire, or None."""
+def dynamic_config_problem(settings: BrokerSettings, name: str, text: str) -> str | None:
+    """Why a broker with these settings refuses this value through the admin API, or None."""
     key = find_key(name)
     if key is None:
         return None
@@ -49,7 +44,7 @@ def remote_problem(settings: BrokerSettings, name: str, text: str) -> str | None
 
 
 def _jaas_problem(settings: BrokerSettings, name: str, text: str) -> str | None:
-    from ottla.security.jaas import JaasError, parse_value  # noqa: PLC0415 (brokers without logins start without it)
+    from ottla.security.jaas import LOGIN_MODULES, JaasError, parse_value  # noqa: PLC0415 (brokers without logins start without it)
 
     try:
         module = parse_value(text)

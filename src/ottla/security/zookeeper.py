@@ -1,12 +1,12 @@
-"""How ZooKeeper is reached safely: who logs in there, and over which TLS. Shared by brokers and tools.
+"""Secure connections to ZooKeeper: login and TLS, for brokers and tools.
 
 Rules:
-1. As in Java, the login is the section Client of the file that KAFKA_OPTS=-Djava.security.auth.login.config names
-   (`zookeeper.sasl.clientconfig` names another section, `zookeeper.sasl.client=false` is no login at all): a password
+1. As in Java, the login is the section Client of the file in KAFKA_OPTS=-Djava.security.auth.login.config
+   (`zookeeper.sasl.clientconfig` sets another section, `zookeeper.sasl.client=false` disables logins): a password
    (DigestLoginModule), or Kerberos (Krb5LoginModule) at the service `zookeeper.sasl.client.username`, or zookeeper.
-2. TLS is what the settings `zookeeper.ssl.*` say, else Java's properties of the same meaning in KAFKA_OPTS.
-3. The name of the host is checked, unless zookeeper.ssl.endpoint.identification.algorithm is empty.
-4. Whoever asks for a protection that cannot be had does not run without it: ZooKeeperSecurityError, one line.
+2. TLS follows the settings `zookeeper.ssl.*`, otherwise the equivalent Java properties in KAFKA_OPTS.
+3. The host name is verified, unless zookeeper.ssl.endpoint.identification.algorithm is empty.
+4. Never continue without a requested protection: ZooKeeperSecurityError, one line.
 """
 
 from __future__ import annotations
@@ -15,23 +15,29 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from ottla.base.broker_keys.tls import TlsKeys
+from ottla.base.broker_keys.security import TlsKeys
 from ottla.base.broker_keys.zookeeper import ZooKeeperKeys
 from ottla.base.properties import PropertiesError, read_properties
-from ottla.security.jaas import FILE_PROPERTY, ZOOKEEPER_SECTION, JaasError, LoginModule, read_sections
-from ottla.security.java_options import java_properties
+from ottla.security.jaas import (
+    FILE_PROPERTY,
+    ZOOKEEPER_SECTION,
+    AppConfigurationEntry,
+    JaasError,
+    java_properties,
+    read_sections,
+)
 from ottla.security.sasl.digest_md5 import DigestMd5Client
-from ottla.security.sasl.mechanism import ClientExchange
+from ottla.security.sasl.exchange import ClientExchange
 
 if TYPE_CHECKING:
     import ssl
 
-    from ottla.security.live_context import LiveContext
+    from ottla.security.tls import ReloadingTlsContext
 
 SERVICE: Final = "zookeeper"
-DIGEST_HOST: Final = "zk-sasl-md5"  # ZooKeeper's, whatever the name of its machine
+DIGEST_HOST: Final = "zk-sasl-md5"  # a constant of ZooKeeper, independent of its host name
 NONCE_BYTES: Final = 16
-# Java's names of the client's properties, and ours.
+# Java's client properties, and the broker's settings.
 JAVA_NAMES: Final = {
     "zookeeper.client.secure": "zookeeper.ssl.client.enable",
     "zookeeper.ssl.keyStore.location": "zookeeper.ssl.keystore.location",
@@ -47,46 +53,45 @@ JAVA_NAMES: Final = {
 JAVA_HOST_CHECK: Final = "zookeeper.ssl.hostnameVerification"
 HOST_CHECK: Final = "zookeeper.ssl.endpoint.identification.algorithm"
 NO_IDENTITY: Final = (
-    "zookeeper.set.acl is true, but nothing says who this broker is: name a JAAS file with a section Client "
+    "zookeeper.set.acl is true, but this broker has no identity: set a JAAS file with a section Client "
     f"(KAFKA_OPTS=-D{FILE_PROPERTY}=FILE), or set zookeeper.ssl.client.enable and zookeeper.ssl.keystore.location"
 )
 
 MakeExchange = Callable[[str], ClientExchange]
-"""Takes the name of the host to log in at."""
+"""Takes the host name of the server."""
 
 
 class ZooKeeperSecurityError(Exception):
-    """Settings or files with which ZooKeeper cannot be reached as they ask: one line."""
+    """Settings or files that cannot be used for a connection to ZooKeeper, in one line."""
 
 
-class ZooKeeperSecurity:
-    """Made once for a process; each connection asks it anew."""
+class ZooKeeperClientSecurity:
+    """The security of all ZooKeeper connections of a process."""
 
     def __init__(
         self, make_login: MakeExchange | None = None, tls_keys: TlsKeys | None = None, *, sets_rights: bool = False
     ) -> None:
         """Raises ZooKeeperSecurityError."""
         self.make_login = make_login
-        self.sets_rights = sets_rights  # whether nodes belong to who creates them
+        self.sets_acls = sets_rights  # whether nodes get ACLs for their creator
         self._tls_keys = tls_keys
-        self._tls: LiveContext | None = None
+        self._tls: ReloadingTlsContext | None = None
         if tls_keys is not None:
-            from ottla.security.live_context import LiveContext  # noqa: PLC0415 (only who has TLS pays for it)
-            from ottla.security.tls import TlsError, client_context  # noqa: PLC0415
+            from ottla.security.tls import ReloadingTlsContext, TlsError, client_context  # noqa: PLC0415 (loads ssl)
 
             try:
-                self._tls = LiveContext("the connection to ZooKeeper", tls_keys, client_context)
+                self._tls = ReloadingTlsContext("the connection to ZooKeeper", tls_keys, client_context)
             except TlsError as problem:
                 raise ZooKeeperSecurityError(f"TLS to ZooKeeper (zookeeper.ssl.*): {problem}") from None
 
     @property
-    def is_identified(self) -> bool:
-        """Whether ZooKeeper can know who we are."""
+    def can_authenticate(self) -> bool:
+        """Whether this process can authenticate itself to ZooKeeper."""
         has_key = self._tls_keys is not None and self._tls_keys.ssl_keystore_location is not None
         return self.make_login is not None or has_key
 
     def context(self) -> ssl.SSLContext | None:
-        """For a new connection, with the files as they are now; None without TLS. Reads files."""
+        """For a new connection, with the current files; None without TLS. Reads files."""
         if self._tls is None or self._tls_keys is None:
             return None
         self._tls.refresh(self._tls_keys)
@@ -94,31 +99,33 @@ class ZooKeeperSecurity:
 
     def __repr__(self) -> str:
         parts = [name for name, is_on in (("login", self.make_login), ("TLS", self._tls)) if is_on]
-        return f"<ZooKeeperSecurity {' and '.join(parts) or 'none'}>"
+        return f"<ZooKeeperClientSecurity {' and '.join(parts) or 'none'}>"
 
 
-def broker_security(settings: ZooKeeperKeys, environment: Mapping[str, str]) -> ZooKeeperSecurity:
-    """As the settings of a broker and its environment say. Raises ZooKeeperSecurityError."""
+def broker_security(settings: ZooKeeperKeys, environment: Mapping[str, str]) -> ZooKeeperClientSecurity:
+    """From the settings of a broker and its environment. Raises ZooKeeperSecurityError."""
     java = java_properties(environment)
     keys = _with_java(settings, java)
-    found = ZooKeeperSecurity(_login(java), _tls_keys(keys), sets_rights=settings.zookeeper_set_acl)
-    if found.sets_rights and not found.is_identified:
+    found = ZooKeeperClientSecurity(_login(java), _tls_keys(keys), sets_rights=settings.zookeeper_set_acl)
+    if found.sets_acls and not found.can_authenticate:
         raise ZooKeeperSecurityError(NO_IDENTITY)
     return found
 
 
-def tool_security(environment: Mapping[str, str], tls_file: str | None = None) -> ZooKeeperSecurity:
-    """As the environment says, and a file with `zookeeper.ssl.*`. As with Kafka, nodes that a tool makes belong to it
-    if it has logged in. Raises ZooKeeperSecurityError."""
+def tool_security(environment: Mapping[str, str], tls_file: str | None = None) -> ZooKeeperClientSecurity:
+    """From the environment, and a file with `zookeeper.ssl.*`. Raises ZooKeeperSecurityError.
+
+    As in Kafka, nodes that a tool creates get ACLs if it has logged in.
+    """
     java = java_properties(environment)
     keys = _with_java(ZooKeeperKeys(_read(tls_file) if tls_file is not None else {}), java)
-    found = ZooKeeperSecurity(_login(java), _tls_keys(keys))
-    found.sets_rights = found.is_identified
+    found = ZooKeeperClientSecurity(_login(java), _tls_keys(keys))
+    found.sets_acls = found.can_authenticate
     return found
 
 
 def java_client_properties(tls_file: str) -> dict[str, str]:
-    """A file with `zookeeper.ssl.*` in the words of ZooKeeper's client in Java. Raises ZooKeeperSecurityError."""
+    """The properties of ZooKeeper's Java client for a file with `zookeeper.ssl.*`. Raises ZooKeeperSecurityError."""
     texts = _read(tls_file)
     found = {theirs: texts[ours] for theirs, ours in JAVA_NAMES.items() if ours in texts}
     if HOST_CHECK in texts:
@@ -133,7 +140,7 @@ def _read(path: str) -> dict[str, str]:
     except PropertiesError as problem:
         raise ZooKeeperSecurityError(f"{path}:{problem.line}: {problem.cause}") from None
     except (OSError, UnicodeDecodeError) as problem:
-        cause = getattr(problem, "strerror", None) or "it is no text"
+        cause = getattr(problem, "strerror", None) or "it is not text"
         raise ZooKeeperSecurityError(f"{path} cannot be read: {cause.lower()}") from None
 
 
@@ -152,7 +159,7 @@ def _tls_keys(keys: ZooKeeperKeys) -> TlsKeys | None:
         return None
     for name in ("zookeeper.ssl.crl.enable", "zookeeper.ssl.ocsp.enable"):
         if getattr(keys, name.replace(".", "_")):
-            raise ZooKeeperSecurityError(f"{name}=true asks for a check that is not built: remove the line")
+            raise ZooKeeperSecurityError(f"{name}=true is not supported: remove the line")
     versions = keys.zookeeper_ssl_enabled_protocols or tuple(filter(None, [keys.zookeeper_ssl_protocol]))
     texts = {
         "ssl.endpoint.identification.algorithm": keys.zookeeper_ssl_endpoint_identification_algorithm,
@@ -184,16 +191,16 @@ def _login(java: Mapping[str, str]) -> MakeExchange | None:
         return None
     if java.get("zookeeper.sasl.client", "true").lower() == "false":
         raise ZooKeeperSecurityError(
-            f"{path} has a section {section}, but zookeeper.sasl.client=false switches logins at ZooKeeper off: "
+            f"{path} has a section {section}, but zookeeper.sasl.client=false disables logins at ZooKeeper: "
             "remove one of them"
         )
     place = f"{path}, section {section}"
     if "Krb5Login" in modules[0].short_name:
-        return _tickets(modules[0], place, java.get("zookeeper.sasl.client.username") or SERVICE)
-    return _passwords(modules[0], place)
+        return _kerberos_login(modules[0], place, java.get("zookeeper.sasl.client.username") or SERVICE)
+    return _digest_login(modules[0], place)
 
 
-def _tickets(module: LoginModule, place: str, service: str) -> MakeExchange:
+def _kerberos_login(module: AppConfigurationEntry, place: str, service: str) -> MakeExchange:
     from ottla.security.kerberos import KerberosError  # noqa: PLC0415 (only who has Kerberos pays for it)
     from ottla.security.sasl.gssapi_mechanism import gssapi_client  # noqa: PLC0415
 
@@ -203,7 +210,7 @@ def _tickets(module: LoginModule, place: str, service: str) -> MakeExchange:
         raise ZooKeeperSecurityError(f"{place}: {problem}") from None
 
 
-def _passwords(module: LoginModule, place: str) -> MakeExchange:
+def _digest_login(module: AppConfigurationEntry, place: str) -> MakeExchange:
     if "DigestLogin" not in module.short_name:
         raise ZooKeeperSecurityError(
             f"{place}: {module.short_name} is not served: logins at ZooKeeper are by "

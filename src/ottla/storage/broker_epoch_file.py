@@ -1,9 +1,9 @@
-"""Which life of a broker a log folder belongs to, and whether it has everything that this life wrote.
+"""`ottla.broker.epoch`: the broker epoch that a log directory belongs to, and whether it is complete for that epoch.
 
-In a cluster every registration of a broker is a new life with an epoch of its own. A broker that comes back says which
-life it goes on with, and only if its folders have all that it had acknowledged then: after a clean stop
-(`.kafka_cleanshutdown` tells the epoch), or after a crash of the process alone, because what was written is in the
-kernel's hands. That the machine did not go down is told by the boot id that Linux makes anew with every boot.
+In a cluster every registration of a broker gets a new broker epoch. A restarted broker reports its previous epoch only
+if its log directories contain everything that it acknowledged in that epoch. This holds after a clean shutdown
+(`.kafka_cleanshutdown` has the epoch), and after a crash of the process alone: written data is still in the page cache.
+The boot id, which Linux generates at every boot, shows that the machine did not restart.
 """
 
 from __future__ import annotations
@@ -24,46 +24,46 @@ BOOT_ID_FILE: Final = "/proc/sys/kernel/random/boot_id"
 UNKNOWN: Final = -1
 
 
-def previous_life(dirs: Sequence[LogDir], boot_id: str | None = None) -> int:
-    """The epoch of the life that these folders go on with; UNKNOWN if one of them may lack something."""
+def previous_broker_epoch(dirs: Sequence[LogDir], boot_id: str | None = None) -> int:
+    """The previous broker epoch of these log directories; UNKNOWN if one of them may be incomplete."""
     boot_id = current_boot_id() if boot_id is None else boot_id
-    lives = {life_of(log_dir, boot_id) for log_dir in dirs if log_dir.failure is None}
+    lives = {stored_broker_epoch(log_dir, boot_id) for log_dir in dirs if log_dir.offline_reason is None}
     return lives.pop() if len(lives) == 1 else UNKNOWN
 
 
-def note_life(dirs: Sequence[LogDir], epoch: int, boot_id: str | None = None) -> None:
-    """Write down which life goes on from here. A folder that cannot be written to will be told so by its logs."""
+def write_broker_epoch(dirs: Sequence[LogDir], epoch: int, boot_id: str | None = None) -> None:
+    """Write the broker epoch to each log directory. A failure is only logged: the logs of that directory report it."""
     fields = {"version": 1, "broker_epoch": epoch, "boot_id": current_boot_id() if boot_id is None else boot_id}
     for log_dir in dirs:
-        if log_dir.failure is not None:
+        if log_dir.offline_reason is not None:
             continue
         try:
-            files.replace_file(f"{log_dir.path}/{FILE_NAME}", json.dumps(fields).encode(), durable=True)
+            files.replace_file(f"{log_dir.path}/{FILE_NAME}", json.dumps(fields).encode(), is_durable=True)
         except OSError as problem:
-            logger.warning("cannot note the broker's epoch in %s: %s", log_dir.path, problem)
+            logger.warning("cannot write the broker epoch to %s: %s", log_dir.path, problem)
 
 
-def has_lived_in_cluster(dirs: Sequence[LogDir]) -> bool:
-    """Whether a broker of a cluster has used one of these folders."""
+def was_cluster_broker(dirs: Sequence[LogDir]) -> bool:
+    """Whether a broker of a cluster has used one of these log directories."""
     return any(os.path.exists(f"{log_dir.path}/{FILE_NAME}") for log_dir in dirs)
 
 
-def life_of(log_dir: LogDir, boot_id: str) -> int:
-    if log_dir.marker is not None:
-        return epoch_in(fields_of(log_dir.marker), "brokerEpoch")
+def stored_broker_epoch(log_dir: LogDir, boot_id: str) -> int:
+    if log_dir.clean_shutdown_marker is not None:
+        return epoch_field(parse_json_fields(log_dir.clean_shutdown_marker), "brokerEpoch")
     try:
-        fields = fields_of(files.read_whole(f"{log_dir.path}/{FILE_NAME}"))
+        fields = parse_json_fields(files.read_file(f"{log_dir.path}/{FILE_NAME}"))
     except OSError:
         return UNKNOWN
-    return epoch_in(fields, "broker_epoch") if boot_id and fields.get("boot_id") == boot_id else UNKNOWN
+    return epoch_field(fields, "broker_epoch") if boot_id and fields.get("boot_id") == boot_id else UNKNOWN
 
 
-def epoch_in(fields: dict[str, Any], key: str) -> int:
+def epoch_field(fields: dict[str, Any], key: str) -> int:
     epoch = fields.get(key)
     return epoch if isinstance(epoch, int) and epoch >= 0 else UNKNOWN
 
 
-def fields_of(data: bytes) -> dict[str, Any]:
+def parse_json_fields(data: bytes) -> dict[str, Any]:
     try:
         fields = json.loads(data)
     except ValueError:
@@ -72,8 +72,8 @@ def fields_of(data: bytes) -> dict[str, Any]:
 
 
 def current_boot_id() -> str:
-    """Empty where the system has none: then a crash counts as one of the machine."""
+    """The boot id; empty where the system has none, so that every crash counts as a restart of the machine."""
     try:
-        return files.read_whole(BOOT_ID_FILE).decode().strip()
+        return files.read_file(BOOT_ID_FILE).decode().strip()
     except OSError:
         return ""

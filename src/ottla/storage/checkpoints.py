@@ -1,12 +1,22 @@
-"""Kafka's checkpoint files: small text files with a version, a count and that many lines.
+"""Checkpoint files: Kafka's offset checkpoints, and `ottla.metadata.transaction`.
 
-They are replaced as a whole (temporary file, sync, rename, sync of the folder), so that a crash leaves the old or the
-new one. A damaged file raises CheckpointError; the caller rebuilds or starts from nothing and says so.
+An offset checkpoint is a text file with a version, a count and one line per partition. Files are replaced as a whole
+(temporary file, sync, rename, sync of the directory): after a crash the old or the new content is there. A damaged file
+raises CheckpointError; the caller rebuilds the content or starts without it.
+
+`ottla.metadata.transaction` contains the number of the last metadata transaction that created or deleted a partition in
+this log directory. It is written after the metadata store has made that transaction durable, never before: a store with
+a lower last number has lost transactions. Creating a topic does not wait for this file. After a crash the number may be
+too low, which can hide a loss but never reports a false one. The rule only needs numbers that grow with every change;
+offsets of a metadata log qualify too.
 """
 
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from ottla.base.names import TopicPartition
 from ottla.storage import files
@@ -19,14 +29,14 @@ CLEANED_OFFSET_FILE = "cleaner-offset-checkpoint"
 
 
 class CheckpointError(Exception):
-    """A checkpoint file that is not what we or Kafka write."""
+    """A checkpoint file with invalid content."""
 
 
 def read_offsets(directory: str, name: str) -> dict[TopicPartition, int]:
-    """Offsets by partition; a missing or empty file holds none."""
+    """Offsets by partition; empty if the file is missing or empty."""
     path = f"{directory}/{name}"
     try:
-        data = files.read_whole(path)
+        data = files.read_file(path)
     except FileNotFoundError:
         return {}
     offsets: dict[TopicPartition, int] = {}
@@ -40,11 +50,11 @@ def read_offsets(directory: str, name: str) -> dict[TopicPartition, int]:
 
 def write_offsets(directory: str, name: str, offsets: Mapping[TopicPartition, int]) -> None:
     text = format_lines(f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items())
-    files.replace_file(f"{directory}/{name}", text.encode(), durable=True)
+    files.replace_file(f"{directory}/{name}", text.encode(), is_durable=True)
 
 
 def parse_lines(data: bytes, path: str) -> list[str]:
-    """The entries of a checkpoint file, after a check of its head and count."""
+    """The entries of a checkpoint file, after checks of its version and count."""
     if not data:
         return []
     try:
@@ -62,3 +72,31 @@ def parse_lines(data: bytes, path: str) -> list[str]:
 def format_lines(entries: Iterable[str]) -> str:
     lines = list(entries)
     return "\n".join([VERSION, str(len(lines)), *lines, ""])
+
+
+logger = logging.getLogger("ottla.storage.checkpoints")
+
+TRANSACTION_FILE: Final = "ottla.metadata.transaction"
+TRANSACTION_VERSION: Final = 1
+
+
+def read_transaction(directory: str) -> int | None:
+    """The transaction number; None for a new directory, and for one of an older version or of Apache Kafka."""
+    path = f"{directory}/{TRANSACTION_FILE}"
+    try:
+        fields = json.loads(files.read_file(path))
+        number = fields["transaction"]
+        if fields["version"] != TRANSACTION_VERSION or not isinstance(number, int) or number < 0:
+            raise ValueError("the version or the number is invalid")
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as problem:
+        logger.warning("Cannot read %s (%s): continuing without it", path, problem)
+        return None
+    return int(number)
+
+
+def write_transaction(directory: str, number: int, *, is_durable: bool = True) -> None:
+    """Blocks until it is on the disk; without `is_durable`, until the system has it."""
+    text = json.dumps({"version": TRANSACTION_VERSION, "transaction": number}, separators=(",", ":"))
+    files.replace_file(f"{directory}/{TRANSACTION_FILE}", text.encode(), is_durable=is_durable)

@@ -1,16 +1,18 @@
-"""Why storage cannot start."""
+"""Exceptions of storage."""
 
 from __future__ import annotations
 
 
 class LogDirError(Exception):
-    """A log folder that this broker cannot use; the message is one line for the person who starts the broker."""
+    """A log directory that this broker cannot use; the message is one line for the operator."""
 
 
 class RecompressionNeededError(Exception):
-    """The topic wants another codec, and this batch is too large for that to be done while everybody waits: put it
-    through Log.recompressed() in a worker thread, and append what comes out."""
+    """The topic has another codec, and recompressing this batch would block the event loop.
+
+    Call Log.recompressed() in a worker thread and append its result.
+    """
 
 
 class FolderUnusableError(LogDirError):
-    """The disk does not let us use the folder: the broker can go on without it, if it has others."""
+    """The disk does not allow the use of a log directory; the broker can continue with its other ones."""

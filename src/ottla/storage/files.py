@@ -1,8 +1,8 @@
-"""Everything that storage does to a disk goes through this module: the one place where a test can make a disk fail.
+"""All disk writes of storage.
 
-The plain names (`write_at`, `sync`, ...) are module attributes that callers look up at every call: replace one, and
-all of storage sees a disk that is full, torn or dead. Nothing else in this package calls os.pwrite and its kind; a test
-sees to that. What only reads (os.pread, os.scandir) needs no door.
+Tests replace these module attributes (`write_at`, `sync` and others) to simulate a disk that is full, fails, or writes
+partially: callers look them up at every call. No other module of this package calls os.pwrite and similar functions,
+and a test checks that. Functions that only read (os.pread, os.scandir) are called directly.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import errno
 import os
 import shutil
 from collections.abc import Iterator
+from typing import Final
 
 OFFSET_DIGITS = 20
 LOG_SUFFIX = ".log"
@@ -23,6 +24,8 @@ DELETED_SUFFIX = ".deleted"
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 TEMPORARY_SUFFIX = ".tmp"
+PROBE_FILE: Final = "ottla.room"
+PROBE_BYTES: Final = 1 << 20  # as large as the largest batch of most topics
 
 CREATE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 READ_WRITE_FLAGS = os.O_RDWR | os.O_CLOEXEC
@@ -30,8 +33,8 @@ READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC
 FILE_MODE = 0o644
 FALLOC_KEEP_SIZE = 1
 
-# These get better by themselves; every other error on writing may mean that stored bytes are at risk.
-PASSING_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR})
+# Transient errors; after any other write error stored data may be damaged.
+TRANSIENT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR})
 
 open_file = os.open
 close = os.close
@@ -39,7 +42,7 @@ replace_descriptor = os.dup2
 write_at = os.pwrite
 copy_range = os.copy_file_range
 truncate = os.ftruncate
-sync = os.fdatasync  # the size that is needed to read the data back is synced with it; other times are not
+sync = os.fdatasync  # fdatasync also syncs the file size, which is needed to read the data
 rename = os.rename
 link = os.link
 unlink = os.unlink
@@ -49,30 +52,30 @@ set_times = os.utime
 
 
 def segment_path(directory: str, base_offset: int, suffix: str) -> str:
-    """The file of a segment, named after the segment's first offset as Kafka names it."""
+    """The path of a segment's file, named after the base offset as in Kafka."""
     return f"{directory}/{base_offset:020d}{suffix}"
 
 
 def remove_tree(path: str, ignore_errors: bool = False) -> None:
-    """A folder with everything in it."""
+    """Remove a directory with its contents."""
     shutil.rmtree(path, ignore_errors)
 
 
-def write_whole(descriptor: int, data: bytes | bytearray | memoryview, position: int) -> None:
-    """Write all of `data`; a short write goes on until it is complete or fails with an OSError."""
+def write_all(descriptor: int, data: bytes | bytearray | memoryview, position: int) -> None:
+    """Write all of `data`; short writes are continued until OSError."""
     view = memoryview(data)
     while view:
         written = write_at(descriptor, view, position)
         if written <= 0:
-            raise OSError(errno.EIO, "the disk took no bytes")
+            raise OSError(errno.EIO, "the write returned no bytes")
         position += written
         view = view[written:]
 
 
-def reserve(descriptor: int, size: int) -> None:
-    """Set room on the disk aside for a file that will grow to this size; its length stays what it is.
+def preallocate(descriptor: int, size: int) -> None:
+    """Preallocate disk space for a file; its length does not change.
 
-    Where the system or the file system cannot do that, nothing happens: the file then takes its room as it grows.
+    A file system without support ignores this: the file then grows with its data.
     """
     import ctypes  # noqa: PLC0415 (few need it, and it takes its time to load)
 
@@ -89,37 +92,37 @@ def create_empty(path: str) -> None:
     close(open_file(path, CREATE_FLAGS, FILE_MODE))
 
 
-def read_whole(path: str) -> bytes:
-    with opened(path, READ_FLAGS) as descriptor:
+def read_file(path: str) -> bytes:
+    with open_descriptor(path, READ_FLAGS) as descriptor:
         chunks = []
         while chunk := os.read(descriptor, 1 << 20):
             chunks.append(chunk)
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
-def replace_file(path: str, data: bytes, *, durable: bool) -> None:
-    """Put a new content under this name: a reader finds the old file or the new one, never a half of one.
+def replace_file(path: str, data: bytes, *, is_durable: bool) -> None:
+    """Replace a file atomically: a reader finds the old or the new content.
 
-    With `durable` it also survives a power cut once this returns; without, a later sync of the folder and of the
-    file (or a rebuild after the cut) has to care for that.
+    With `is_durable` the new content also survives a power cut once this returns. Without it, a later sync of the file
+    and the directory must follow, or the content must be rebuilt after a power cut.
     """
     temporary = path + TEMPORARY_SUFFIX
-    with opened(temporary, CREATE_FLAGS | os.O_TRUNC) as descriptor:
-        write_whole(descriptor, data, 0)
-        if durable:
+    with open_descriptor(temporary, CREATE_FLAGS | os.O_TRUNC) as descriptor:
+        write_all(descriptor, data, 0)
+        if is_durable:
             sync(descriptor)
     rename(temporary, path)
-    if durable:
+    if is_durable:
         sync_path(os.path.dirname(path))
 
 
 def sync_path(path: str) -> None:
-    """Make a folder's entries, or a file that is not open, survive a power cut."""
-    with opened(path, READ_FLAGS) as descriptor:
+    """Sync a directory's entries, or a file that is not open."""
+    with open_descriptor(path, READ_FLAGS) as descriptor:
         sync(descriptor)
 
 
-def remove_if_there(path: str) -> bool:
+def remove_if_exists(path: str) -> bool:
     try:
         unlink(path)
     except FileNotFoundError:
@@ -128,7 +131,7 @@ def remove_if_there(path: str) -> bool:
 
 
 @contextlib.contextmanager
-def opened(path: str, flags: int) -> Iterator[int]:
+def open_descriptor(path: str, flags: int) -> Iterator[int]:
     descriptor = open_file(path, flags, FILE_MODE)
     try:
         yield descriptor
@@ -136,6 +139,23 @@ def opened(path: str, flags: int) -> Iterator[int]:
         close(descriptor)
 
 
-def is_passing(error: OSError) -> bool:
-    """Whether the disk is full, or the process is short of something: worth another try later."""
-    return error.errno in PASSING_ERRORS
+def is_transient(error: OSError) -> bool:
+    """Whether the error is transient: the disk is full, or the process has too few resources. A retry may succeed."""
+    return error.errno in TRANSIENT_ERRORS
+
+
+def has_space(path: str) -> bool:
+    """Whether a disk has space again; in any thread.
+
+    Writes a file to this directory and removes it: statvfs() knows nothing about quotas.
+    """
+    probe = f"{path}/{PROBE_FILE}"
+    try:
+        with open_descriptor(probe, CREATE_FLAGS | os.O_TRUNC) as descriptor:
+            write_all(descriptor, bytes(PROBE_BYTES), 0)
+    except OSError:
+        return False
+    finally:
+        with contextlib.suppress(OSError):
+            remove_if_exists(probe)
+    return True

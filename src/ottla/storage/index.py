@@ -1,11 +1,11 @@
-"""The two sparse indexes of a segment, in Kafka's file formats.
+"""The offset index and time index of a segment, in Kafka's file formats.
 
-Offset index: 8 bytes an entry, relative offset int32 and file position int32: the batch at that position ends with
-that offset. Time index: 12 bytes an entry, timestamp int64 and relative offset int32: no earlier batch of the segment
-has a larger timestamp. Both only ever grow, so files are appended to and never preallocated.
+Offset index: 8 bytes an entry, relative offset int32 and file position int32. The batch at that position ends with that
+offset. Time index: 12 bytes an entry, timestamp int64 and relative offset int32. No earlier batch of the segment has a
+larger timestamp. Both only grow; they are appended to and never preallocated.
 
-New entries wait in memory and reach the file in lots, at the latest when the segment is flushed, rolled or closed:
-after a crash everything past the recovery point is rebuilt from the log anyway.
+New entries are buffered in memory and written in groups, at the latest when the segment is flushed, rolled or closed.
+After a crash recovery rebuilds everything past the recovery point.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ NO_TIMESTAMP: Final = -1
 
 
 class OffsetIndex:
-    """The whole offset index of one segment in memory; an entry is relative offset << 32 | position."""
+    """The offset index of one segment in memory; an entry is relative offset << 32 | position."""
 
-    __slots__ = ("entries", "written")
+    __slots__ = ("entries", "written_count")
 
     def __init__(self, entries: array[int], written: int) -> None:
         self.entries = entries
-        self.written = written  # how many of the entries the file has
+        self.written_count = written  # number of entries in the file
 
     def append(self, relative_offset: int, position: int) -> None:
         self.entries.append(relative_offset << 32 | position)
 
     def lookup(self, relative_offset: int) -> int:
-        """The place of the last entry at or before this offset, or -1 if there is none before it."""
+        """The index of the last entry at or before this offset, or -1."""
         return bisect_right(self.entries, relative_offset << 32 | POSITION_MASK) - 1
 
-    def lookup_position(self, position: int) -> int:
-        """How many entries lie below this file position; positions rise together with offsets."""
+    def count_before_position(self, position: int) -> int:
+        """The number of entries below this file position. Positions ascend together with offsets."""
         low = 0
         high = len(self.entries)
         while low < high:
@@ -63,39 +63,39 @@ class OffsetIndex:
         return self.entries[-1] & POSITION_MASK if self.entries else 0
 
     def write_pending(self, path: str) -> None:
-        """Bring the file up to date. On an OSError nothing is lost: the next call writes the same entries again."""
+        """Write pending entries to the file. After an OSError the next call writes the same entries again."""
         count = len(self.entries)
-        if count > self.written:
-            with files.opened(path, files.CREATE_FLAGS) as descriptor:
-                files.write_whole(descriptor, to_big_endian(self.entries[self.written :]), self.written * 8)
-            self.written = count
+        if count > self.written_count:
+            with files.open_descriptor(path, files.CREATE_FLAGS) as descriptor:
+                files.write_all(descriptor, to_big_endian(self.entries[self.written_count :]), self.written_count * 8)
+            self.written_count = count
 
-    def cut(self, count: int, path: str) -> None:
+    def truncate_to_entries(self, count: int, path: str) -> None:
         """Keep the first `count` entries, in memory and in the file."""
         del self.entries[count:]
-        if self.written > count:
-            with files.opened(path, files.CREATE_FLAGS) as descriptor:
+        if self.written_count > count:
+            with files.open_descriptor(path, files.CREATE_FLAGS) as descriptor:
                 files.truncate(descriptor, count * OFFSET_ENTRY_BYTES)
-            self.written = count
+            self.written_count = count
 
     def __repr__(self) -> str:
-        return f"<OffsetIndex {len(self.entries)} entries, {self.written} written>"
+        return f"<OffsetIndex {len(self.entries)} entries, {self.written_count} written>"
 
 
 class TimeIndex:
-    """The tail of one segment's time index: its last entry, and the entries that the file does not have yet."""
+    """The last entry of one segment's time index, and the entries that are not in the file yet."""
 
-    __slots__ = ("count", "last_relative_offset", "last_timestamp", "pending", "written")
+    __slots__ = ("count", "last_relative_offset", "last_timestamp", "pending", "written_count")
 
     def __init__(self, count: int, last_timestamp: int, last_relative_offset: int) -> None:
         self.count = count
-        self.written = count
+        self.written_count = count
         self.last_timestamp = last_timestamp
         self.last_relative_offset = last_relative_offset
         self.pending: bytearray = bytearray()
 
     def maybe_append(self, timestamp: int, relative_offset: int) -> None:
-        """Timestamps in the index only rise; anything else is silently not an entry, as in Kafka."""
+        """Append an entry if its timestamp is larger than the last one; other timestamps are ignored, as in Kafka."""
         if timestamp > self.last_timestamp:
             self.pending += TIME_ENTRY.pack(timestamp, relative_offset)
             self.last_timestamp = timestamp
@@ -104,27 +104,27 @@ class TimeIndex:
 
     def write_pending(self, path: str) -> None:
         if self.pending:
-            with files.opened(path, files.CREATE_FLAGS) as descriptor:
-                files.write_whole(descriptor, bytes(self.pending), self.written * TIME_ENTRY_BYTES)
+            with files.open_descriptor(path, files.CREATE_FLAGS) as descriptor:
+                files.write_all(descriptor, bytes(self.pending), self.written_count * TIME_ENTRY_BYTES)
             self.pending = bytearray()
-            self.written = self.count
+            self.written_count = self.count
 
     def __repr__(self) -> str:
-        return f"<TimeIndex {self.count} entries, {self.written} written, last {self.last_timestamp}>"
+        return f"<TimeIndex {self.count} entries, {self.written_count} written, last {self.last_timestamp}>"
 
 
 def load_offset_index(path: str) -> OffsetIndex:
-    """All whole entries of the file; a missing file is an empty index. Padding is cut off."""
+    """All entries of the file; a missing file is an empty index. Padding is truncated."""
     entries = array("q")
     try:
-        data = files.read_whole(path)
+        data = files.read_file(path)
     except FileNotFoundError:
         return OffsetIndex(entries, 0)
     whole = len(data) - len(data) % OFFSET_ENTRY_BYTES
     if whole and not any(data[whole - OFFSET_ENTRY_BYTES : whole]):
-        # What a killed Apache Kafka leaves behind its last entry: 10 MB of zeros.
+        # A killed Apache Kafka leaves 10 MB of zeros after the last entry.
         whole = -(-len(data.rstrip(b"\0")) // OFFSET_ENTRY_BYTES) * OFFSET_ENTRY_BYTES
-        truncate_path(path, whole)
+        truncate_file(path, whole)
     entries.frombytes(data[:whole])
     if IS_LITTLE_ENDIAN:
         entries.byteswap()
@@ -132,8 +132,8 @@ def load_offset_index(path: str) -> OffsetIndex:
 
 
 def last_offset_entry(path: str) -> tuple[int, int]:
-    """Relative offset and position of the last entry in the file, (0, 0) if there is none. Padding is cut off."""
-    with files.opened(path, files.READ_FLAGS) as descriptor:
+    """Relative offset and position of the last entry in the file; (0, 0) if there is none. Padding is truncated."""
+    with files.open_descriptor(path, files.READ_FLAGS) as descriptor:
         count = os.fstat(descriptor).st_size // OFFSET_ENTRY_BYTES
         if count == 0:
             return 0, 0
@@ -141,20 +141,20 @@ def last_offset_entry(path: str) -> tuple[int, int]:
             os.pread(descriptor, OFFSET_ENTRY_BYTES, (count - 1) * OFFSET_ENTRY_BYTES)
         )
     if relative_offset == 0 and position == 0:
-        return cut_padding(path)
+        return truncate_padding(path)
     return relative_offset, position
 
 
-def cut_padding(path: str) -> tuple[int, int]:
+def truncate_padding(path: str) -> tuple[int, int]:
     index = load_offset_index(path)
-    index.cut(rising_prefix(index.entries, POSITION_MASK), path)
+    index.truncate_to_entries(ascending_prefix(index.entries, POSITION_MASK), path)
     return (index.entries[-1] >> 32, index.last_position()) if index.entries else (0, 0)
 
 
 def load_time_index(path: str) -> TimeIndex:
-    """Only the number of entries and the last one are read."""
+    """Reads only the number of entries and the last one."""
     try:
-        with files.opened(path, files.READ_FLAGS) as descriptor:
+        with files.open_descriptor(path, files.READ_FLAGS) as descriptor:
             count = os.fstat(descriptor).st_size // TIME_ENTRY_BYTES
             if count == 0:
                 return TimeIndex(0, NO_TIMESTAMP, 0)
@@ -162,17 +162,17 @@ def load_time_index(path: str) -> TimeIndex:
     except FileNotFoundError:
         return TimeIndex(0, NO_TIMESTAMP, 0)
     if timestamp == 0 and relative_offset == 0:
-        return cut_time_index(path, RELATIVE_OFFSET_MAX + 1)
+        return truncate_time_index(path, RELATIVE_OFFSET_MAX + 1)
     return TimeIndex(count, timestamp, relative_offset)
 
 
 def lookup_time(path: str, timestamp: int) -> tuple[int, int]:
     """The last entry (timestamp, relative offset) at or before this timestamp; (-1, 0) if there is none.
 
-    Rare enough to search in the file itself. Records at or after `timestamp` are at or after that offset.
+    The file itself is searched, because lookups are rare. Records at or after `timestamp` are at or after that offset.
     """
     found = (NO_TIMESTAMP, 0)
-    with files.opened(path, files.READ_FLAGS) as descriptor:
+    with files.open_descriptor(path, files.READ_FLAGS) as descriptor:
         low = 0
         high = os.fstat(descriptor).st_size // TIME_ENTRY_BYTES
         while low < high:
@@ -186,30 +186,30 @@ def lookup_time(path: str, timestamp: int) -> tuple[int, int]:
     return found
 
 
-def cut_time_index(path: str, relative_offset: int) -> TimeIndex:
-    """Drop the entries at or past this offset from the file, and whatever does not rise before them."""
+def truncate_time_index(path: str, relative_offset: int) -> TimeIndex:
+    """Remove the entries at or past this offset from the file, and those before it that do not ascend."""
     try:
-        data = files.read_whole(path)
+        data = files.read_file(path)
     except FileNotFoundError:
         return TimeIndex(0, NO_TIMESTAMP, 0)
     count = 0
     last_timestamp = NO_TIMESTAMP
     last_offset = -1
     for timestamp, offset in TIME_ENTRY.iter_unpack(data[: len(data) - len(data) % TIME_ENTRY_BYTES]):
-        is_padding = timestamp == 0 and offset == 0  # what a killed Apache Kafka leaves behind its last entry
+        is_padding = timestamp == 0 and offset == 0  # padding after the last entry of a killed Apache Kafka
         if timestamp <= last_timestamp or offset <= last_offset or offset >= relative_offset or is_padding:
             break
         count += 1
         last_timestamp = timestamp
         last_offset = offset
     if len(data) != count * TIME_ENTRY_BYTES:
-        truncate_path(path, count * TIME_ENTRY_BYTES)
+        truncate_file(path, count * TIME_ENTRY_BYTES)
     return TimeIndex(count, last_timestamp, max(last_offset, 0))
 
 
-def rising_prefix(entries: array[int], log_bytes: int) -> int:
-    """How many entries are in order and point into the log; zero padding ends them like any other damage."""
-    previous_offset = 0  # the first batch of a segment never has an entry, so zeros cannot be one
+def ascending_prefix(entries: array[int], log_bytes: int) -> int:
+    """The number of leading entries that ascend and point into the log. Zero padding ends them like any damage."""
+    previous_offset = 0  # the first batch of a segment never has an entry, so zeros are never valid
     previous_position = 0
     for place, entry in enumerate(entries):
         offset = entry >> 32
@@ -221,16 +221,19 @@ def rising_prefix(entries: array[int], log_bytes: int) -> int:
     return len(entries)
 
 
-class BuiltIndexes:
-    """Both indexes of a segment made anew, and the largest timestamp that was met. Any thread may make them."""
+class RebuiltIndexes:
+    """Both indexes of a segment, rebuilt from its batch headers, and its largest timestamp.
+
+    Any thread may build them.
+    """
 
     __slots__ = ("max_timestamp", "max_timestamp_offset", "offsets", "size", "times")
 
     def __init__(self, descriptor: int, size: int, base_offset: int, interval_bytes: int) -> None:
-        """Walk the headers of all batches; stops where there is no batch."""
+        """Scan the headers of all batches, up to the first invalid one."""
         self.offsets = OffsetIndex(array("q"), 0)
         self.times = TimeIndex(0, NO_TIMESTAMP, 0)
-        self.size = size  # of what they cover
+        self.size = size  # of the covered part of the segment
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = base_offset
         last_position = 0
@@ -238,7 +241,7 @@ class BuiltIndexes:
         scan = BatchScan(descriptor, 0, size, False)
         while scan.advance():
             if not last_offset < scan.last_offset <= base_offset + RELATIVE_OFFSET_MAX:
-                continue  # a damaged batch: it has no place in an index
+                continue  # a corrupt batch has no index entry
             last_offset = scan.last_offset
             if scan.max_timestamp > self.max_timestamp:
                 self.max_timestamp = scan.max_timestamp
@@ -254,8 +257,8 @@ def read_time_entry(descriptor: int, place: int) -> bytes:
     return os.pread(descriptor, TIME_ENTRY_BYTES, place * TIME_ENTRY_BYTES)
 
 
-def truncate_path(path: str, length: int) -> None:
-    with files.opened(path, files.CREATE_FLAGS) as descriptor:
+def truncate_file(path: str, length: int) -> None:
+    with files.open_descriptor(path, files.CREATE_FLAGS) as descriptor:
         files.truncate(descriptor, length)
 
 

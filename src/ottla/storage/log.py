@@ -1,94 +1,65 @@
-"""The log of one partition as clients see it: appending and reading. Compiled with mypyc where possible.
+"""The log of one partition: its segments, appending, reading, rolling, truncating and flushing.
 
-Rule 1: one thread owns a log. What takes long (syncing, checking stored bytes, recovery) is cut out as jobs that other
-threads run and whose results come back to the owner.
-Rule 2: `end_offset` and the producers change only after a batch has been written whole. A write that fails is cut away
-again; if even that fails, the log refuses all further writes.
-Rule 3: an idle log is a handful of numbers; files, indexes and producers are loaded when they are needed.
+Rule 1: one thread owns a log. Slow work (syncing, checking stored bytes, recovery, renaming deleted files) is a job
+that another thread runs; the owner takes the result.
+Rule 2: `end_offset` and the producers change only after a batch was written whole. A failed write is truncated; if even
+that fails, the log refuses all further writes.
+Rule 3: an idle log holds only a few numbers; files, indexes and producers are loaded on demand.
+Rule 4: after a failure that may leave unknown content on disk, the log is out of service (`offline_reason`) until
+recovery. A full disk is no such failure: writes are refused until there is space.
+Rule 5: `recovery_point` advances only after a sync that covered everything below it. Compiled with mypyc where
+possible.
 """
 
 from __future__ import annotations
 
 import logging
+import random
 import uuid
+from collections.abc import Callable
 from typing import Final
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.file_range import FileRange
 from ottla.base.names import TopicPartition
-from ottla.base.topic_settings import NEVER_MS, TopicSettings
+from ottla.base.topic_settings import TopicSettings
 from ottla.protocol.batches import (
     HEADER_BYTES,
     BatchHeader,
-    check_produced_batch,
-    crc_is_right,
+    is_crc_valid,
     read_batch_header,
-    recompress,
     write_log_append_time,
     write_offsets,
 )
-from ottla.protocol.compression import CODEC_NAMES, GZIP, LZ4, ZSTD, is_slow, library_level
 from ottla.storage import files
-from ottla.storage.boundaries import some_batches
+from ottla.storage.batch_ranges import batch_start, whole_batch_range
 from ottla.storage.descriptors import DescriptorPool
-from ottla.storage.epoch_mending import mend_epochs
-from ottla.storage.epochs import LeaderEpochs
-from ottla.storage.errors import RecompressionNeededError
+from ottla.storage.flush import FlushJob, prepare_flush
 from ottla.storage.index import RELATIVE_OFFSET_MAX
-from ottla.storage.log_files import LogFiles
-from ottla.storage.page_cache import range_is_cached
-from ottla.storage.partition_metadata import write_topic_id
-from ottla.storage.producers import ProducerBatch, Producers
-from ottla.storage.replay import aborted_by, read_marker
-from ottla.storage.segment import Segment, create_segment
-from ottla.storage.segment_times import NOT_LOADED, load_first_timestamp
-from ottla.storage.timestamps import FoundOffset, offset_for_timestamp, offset_of_max_timestamp
-from ottla.storage.transaction_check import TransactionIndexWrongError, has_wrong_outcome
-from ottla.storage.transaction_index import AbortedTransaction, TransactionIndexError
-from ottla.storage.verification import check_range, distrust, needs_check, remember, segment_of
+from ottla.storage.leader_epochs import LeaderEpochCache
+from ottla.storage.log_validator import LogAppendInfo, LogValidator
+from ottla.storage.producer_state import BatchMetadata, ProducerStateManager, ProducerStates
+from ottla.storage.range_checks import add_verified_range, check_range, repair_leader_epochs, segment_of
+from ottla.storage.replay import aborted_transaction, read_marker
+from ottla.storage.retention import (
+    DeletedSegments,
+    SegmentRenameJob,
+    delete_log_start_offset_breached_segments,
+    delete_old_segments,
+)
+from ottla.storage.segment import NOT_LOADED, Segment, create_segment, load_first_timestamp
+from ottla.storage.timestamp_search import TimestampAndOffset, offset_for_timestamp, offset_of_max_timestamp
+from ottla.storage.transaction_check import TransactionIndexWrongError, TxnOutcome, contradicts_transaction_index
+from ottla.storage.transaction_index import AbortedTxn, TransactionIndexError
+from ottla.storage.truncation import truncate_fully_and_start_at, truncate_to
 
 logger = logging.getLogger("ottla.storage.log")
 
-INT64_MIN: Final = -(2**63)
-INT64_MAX: Final = 2**63 - 1
 NO_TIMESTAMP: Final = -1
-KEEPS_PRODUCERS_CODEC: Final = -1
-RECOMPRESSED_HERE_BYTES_MAX: Final = 16 << 10  # of a codec that is quick: a millisecond at most
 
 
-class Appended:
-    """Where a batch went."""
-
-    __slots__ = ("base_offset", "is_duplicate", "last_offset", "log_append_time_ms")
-
-    def __init__(self, base_offset: int, last_offset: int, log_append_time_ms: int, is_duplicate: bool) -> None:
-        self.base_offset = base_offset
-        self.last_offset = last_offset
-        self.log_append_time_ms = log_append_time_ms  # -1 with CreateTime, unless it is a duplicate
-        self.is_duplicate = is_duplicate
-
-    def __repr__(self) -> str:
-        return f"<Appended {self.base_offset}-{self.last_offset}{' again' if self.is_duplicate else ''}>"
-
-
-class Log(LogFiles):
-    """All segments of one partition: takes produced batches, hands out ranges of stored ones."""
-
-    __slots__ = (
-        "_codec",
-        "_index_interval_bytes",
-        "_is_compacted",
-        "_is_log_append_time",
-        "_level",
-        "_limit_position",
-        "_message_bytes_max",
-        "_recompressed_here_max",
-        "_segment_bytes",
-        "_segment_index_bytes",
-        "_segment_ms",
-        "_timestamp_after_max_ms",
-        "_timestamp_before_max_ms",
-    )
+class Log:
+    """All segments of one partition in one folder; the last segment takes the appends."""
 
     def __init__(
         self,
@@ -101,29 +72,46 @@ class Log(LogFiles):
         end_offset: int,
         log_start_offset: int,
         recovery_point: int,
-        epochs: LeaderEpochs,
-        producers: Producers | None = None,
+        epochs: LeaderEpochCache,
+        producers: ProducerStates | None = None,
         producer_expiration_ms: int = 86_400_000,
         topic_id: uuid.UUID | None = None,
     ) -> None:
-        super().__init__(
-            partition,
-            directory,
-            settings,
-            pool,
-            segments,
-            end_offset=end_offset,
-            log_start_offset=log_start_offset,
-            recovery_point=recovery_point,
-            epochs=epochs,
-            producers=producers,
-            producer_expiration_ms=producer_expiration_ms,
-            topic_id=topic_id,
-        )
-        self._limit_position = 0  # where `_limit_offset` stands in its segment
+        self.partition = partition
+        self.directory = directory
+        self.pool = pool
+        self.topic_id = topic_id
+        self.segments = segments
+        self.end_offset = end_offset  # the offset that the next record gets
+        self.log_start_offset = log_start_offset
+        self.recovery_point = recovery_point  # everything below it is durable
+        self.epochs = epochs
+        self.producer_state = ProducerStateManager(producers, producer_expiration_ms)
+        self.deleted_segments = DeletedSegments(epochs)
+        self.offline_reason: str | None = None  # why this log refuses writes until it is opened again
+        # Called once: a failed log takes its log directory offline.
+        self.on_offline: Callable[[Log], None] | None = None
+        self.has_verified_txn_index = False  # the transaction indexes match the log
+        self.known_txn_outcomes: dict[
+            int, TxnOutcome
+        ] = {}  # of transactions whose markers were searched for in later segments
+        self.has_data_loss = False  # recovery found more damage than the unfinished write of a crash
+        self.lost_start_offset = -1  # the first lost offset, if segments at the start of the log are missing
+        self.is_moving_log_dir = False  # a move to another log directory is under way: no segment may be replaced
+        self.has_rolled = False  # a segment was rolled since the last flush: begin_flush(only_rolled=True) is due
+        self.cleaned_offset = -1  # the log is compacted below this offset; -1 before the first compaction
+        self.is_directory_unsynced = False
+        self.is_new = False  # the directory was never synced
+        self._active = segments[-1]
+        self._latest_epoch = epochs.latest_epoch
+        self._is_disk_full = False
+        self._truncation_count = 0
+        self._cached_end_offset = -1  # end offset of the last read that was limited …
+        self._cached_end_position = 0  # … and its file position
+        self._name = str(partition)
         self._apply_settings(settings)
 
-    # --- settings -----------------------------------------------------------------------------------------------
+    # --- settings ----------------------------------------------------------------------------------------------------
 
     @property
     def settings(self) -> TopicSettings:
@@ -135,6 +123,7 @@ class Log(LogFiles):
 
     def _apply_settings(self, settings: TopicSettings) -> None:
         self._settings = settings
+        self._validator = LogValidator(self._name, settings)
         self._is_compacted: bool = settings.is_compacted
         self._is_log_append_time: bool = settings.message_timestamp_type == "LogAppendTime"
         self._index_interval_bytes: int = settings.index_interval_bytes
@@ -142,49 +131,90 @@ class Log(LogFiles):
         self._segment_bytes: int = settings.segment_bytes
         self._segment_index_bytes: int = settings.segment_index_bytes
         self._segment_ms: int = settings.segment_ms
-        self._timestamp_before_max_ms: int = settings.message_timestamp_before_max_ms
-        self._timestamp_after_max_ms: int = settings.message_timestamp_after_max_ms
-        self._codec: int = KEEPS_PRODUCERS_CODEC
-        self._level: int = 0
-        self._recompressed_here_max: int = RECOMPRESSED_HERE_BYTES_MAX
-        if settings.compression_type == "uncompressed":
-            self._codec = 0
-        elif settings.compression_type in CODEC_NAMES:
-            self._codec = CODEC_NAMES.index(settings.compression_type)
-            levels = {
-                GZIP: settings.compression_gzip_level,
-                LZ4: settings.compression_lz4_level,
-                ZSTD: settings.compression_zstd_level,
-            }
-            self._level = library_level(self._codec, levels.get(self._codec, 0))
-            if is_slow(self._codec, self._level):
-                self._recompressed_here_max = 0
 
-    # --- appending ----------------------------------------------------------------------------------------------
+    # --- state -------------------------------------------------------------------------------------------------------
 
-    def append(self, records: memoryview, leader_epoch: int, now_ms: int) -> Appended:
-        """Check the one batch of a Produce request as Kafka does and write it; changes `records` in place."""
-        if self.failure is not None:
-            raise self.refusal()
-        header = self._check_batch(records, now_ms)
-        if self._codec >= 0 and header.codec != self._codec:
-            if header.batch_bytes > self._recompressed_here_max:
-                raise RecompressionNeededError
-            records = memoryview(self.recompressed(records))
-            header = read_batch_header(records, 0)
-            if header.batch_bytes > self._message_bytes_max:
-                raise KafkaError(Error.MESSAGE_TOO_LARGE, f"The batch has {header.batch_bytes} bytes when recompressed")
-        if header.batch_bytes > self._segment_bytes:
-            raise KafkaError(
-                Error.RECORD_LIST_TOO_LARGE,
-                f"Message batch size is {header.batch_bytes} bytes in append to partition {self._name}, "
-                f"which exceeds the maximum configured segment size of {self._segment_bytes}.",
-            )
+    @property
+    def active(self) -> Segment:
+        return self._active
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self.segments)
+
+    @property
+    def latest_epoch(self) -> int:
+        return self._latest_epoch
+
+    @property
+    def producers(self) -> ProducerStates:
+        return self.producer_state.load()
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether all files are as found at the start, or synced since: nothing needs recovery."""
+        if self.offline_reason is not None or self.recovery_point != self.end_offset or self.is_directory_unsynced:
+            return False
+        return not self.epochs.is_unsynced and not any(segment.has_unsynced_indexes for segment in self.segments)
+
+    @property
+    def unflushed_messages(self) -> int:
+        """Compared with `flush.messages`."""
+        return self.end_offset - self.recovery_point
+
+    @property
+    def is_disk_full(self) -> bool:
+        """Whether the last write failed for lack of disk space."""
+        return self._is_disk_full
+
+    @property
+    def truncation_count(self) -> int:
+        """Changes when stored bytes may have been replaced."""
+        return self._truncation_count
+
+    def take_offline(self, reason: str) -> None:
+        """Refuse all further writes: the content of the disk is unknown."""
+        if self.offline_reason is None:
+            self.offline_reason = reason
+            logger.error("The log of %s is out of service: %s", self._name, reason)
+            if self.on_offline is not None:
+                self.on_offline(self)
+
+    def offline_error(self) -> KafkaError:
+        return KafkaError(
+            Error.KAFKA_STORAGE_ERROR, f"The log of {self._name} is out of service: {self.offline_reason}"
+        )
+
+    def write_failed(self, error: OSError) -> KafkaError:
+        """Truncate torn bytes. After any error but a full disk the log is out of service."""
+        try:
+            self._active.truncate_torn_bytes()
+        except OSError as second_error:
+            self.take_offline(f"cannot truncate a failed write: {second_error}")
+        if not files.is_transient(error):
+            self.take_offline(f"cannot write to {self.directory}: {error}")
+        elif not self._is_disk_full:
+            self._is_disk_full = True
+            logger.error("Cannot write to %s: %s; writes are refused until there is space", self.directory, error)
+        return KafkaError(Error.KAFKA_STORAGE_ERROR, f"Cannot write to the log of {self._name}: {error.strerror}")
+
+    # --- appending ---------------------------------------------------------------------------------------------------
+
+    def append(self, records: memoryview, leader_epoch: int, now_ms: int) -> LogAppendInfo:
+        """Check the one batch of a Produce request as Kafka does, and write it; changes `records` in place."""
+        if self.offline_reason is not None:
+            raise self.offline_error()
+        validator = self._validator
+        header = validator.validate(records, now_ms)
+        if validator.needs_recompression(header):
+            records = memoryview(validator.recompressed(records))
+            header = validator.check_recompressed(records)
+        validator.check_segment_bytes(header)
         if header.producer_id >= 0:
             duplicate = self._check_producer(header)
             if duplicate is not None:
-                # With CreateTime, too, Kafka answers a duplicate with the time of the first.
-                return Appended(duplicate.first_offset, duplicate.last_offset, duplicate.timestamp, True)
+                # With CreateTime, too, a duplicate gets the timestamp of the first batch, as in Kafka.
+                return LogAppendInfo(duplicate.first_offset, duplicate.last_offset, duplicate.timestamp, True)
         if self._is_log_append_time:
             write_log_append_time(records, 0, header, now_ms)
         base_offset = self.end_offset
@@ -192,17 +222,19 @@ class Log(LogFiles):
         write_offsets(records, 0, base_offset, leader_epoch)
         self._write(records, header, now_ms)
         if leader_epoch != self._latest_epoch:
-            self.assign_epoch(leader_epoch, base_offset)
-        return Appended(base_offset, self.end_offset - 1, now_ms if self._is_log_append_time else NO_TIMESTAMP, False)
+            self.assign_epoch_start_offset(leader_epoch, base_offset)
+        return LogAppendInfo(
+            base_offset, self.end_offset - 1, now_ms if self._is_log_append_time else NO_TIMESTAMP, False
+        )
 
     def recompressed(self, records: memoryview | bytes) -> bytearray:
-        """A batch under the topic's own codec and level; runs in any thread."""
-        return recompress(records, self._codec, self._level)
+        """A batch with the topic's own codec and level; runs in any thread."""
+        return self._validator.recompressed(records)
 
-    def append_own(self, records: memoryview, leader_epoch: int, now_ms: int) -> int:
-        """Write a batch of the broker's own making: coordinators' records and transaction markers; its last offset."""
-        if self.failure is not None:
-            raise self.refusal()
+    def append_as_coordinator(self, records: memoryview, leader_epoch: int, now_ms: int) -> int:
+        """Write a batch of the broker itself (coordinator records, transaction markers); returns its last offset."""
+        if self.offline_reason is not None:
+            raise self.offline_error()
         header = read_batch_header(records, 0)
         if header.batch_bytes > self._message_bytes_max and not header.is_control:
             raise KafkaError(Error.MESSAGE_TOO_LARGE, f"The batch has {header.batch_bytes} bytes")
@@ -211,16 +243,100 @@ class Log(LogFiles):
         write_offsets(records, 0, base_offset, leader_epoch)
         self._write(records, header, now_ms)
         if leader_epoch != self._latest_epoch:
-            self.assign_epoch(leader_epoch, base_offset)
+            self.assign_epoch_start_offset(leader_epoch, base_offset)
         return self.end_offset - 1
 
-    def append_as_follower(self, records: memoryview) -> None:
-        """Write batches that a leader gave their offsets, with few system calls; one that is cut off is left out.
+    def _check_producer(self, header: BatchHeader) -> BatchMetadata | None:
+        """The stored batch that this one duplicates, or None. Raises KafkaError if the sequence is invalid."""
+        producers = self.producer_state.producers
+        if producers is None:
+            return None
+        producer_id = header.producer_id
+        epoch = header.producer_epoch
+        sequence = header.base_sequence
+        duplicate = producers.find_duplicate(producer_id, epoch, sequence, header.last_sequence)
+        if duplicate is None:
+            producers.check(producer_id, epoch, sequence, header.is_transactional, self.end_offset)
+        return duplicate
 
-        KafkaError if a batch cannot be the next one or was damaged on its way: those before it are in the log then.
+    def _write(self, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
+        """Write one batch with its offsets to the active segment, or to a new one, and update its producer's state."""
+        last_offset = header.base_offset + header.last_offset_delta
+        assert self.end_offset == header.base_offset <= last_offset, f"{self} cannot continue at {header.base_offset}"
+        try:
+            segment = self._active
+            if self._should_roll(segment, header, last_offset, now_ms):
+                segment = self.roll(now_ms)
+            segment.append(batch, header.base_offset, last_offset, header.max_timestamp, self._index_interval_bytes)
+        except OSError as error:
+            raise self.write_failed(error) from error
+        self.end_offset = last_offset + 1
+        if self._is_disk_full:
+            self._is_disk_full = False
+            logger.info("%s takes writes again", self._name)
+        if header.producer_id >= 0:
+            self._apply_to_producer_state(batch, header, last_offset)
+
+    def _apply_to_producer_state(self, batch: memoryview, header: BatchHeader, last_offset: int) -> None:
+        if header.is_control:
+            self._apply_marker(batch, header, last_offset)
+            return
+        self.producers.append(
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            header.last_sequence,
+            header.base_offset,
+            last_offset,
+            header.max_timestamp,
+            header.is_transactional,
+        )
+
+    def _apply_marker(self, batch: memoryview, header: BatchHeader, last_offset: int) -> None:
+        marker = read_marker(batch)
+        if marker is None:
+            return
+        producers = self.producers
+        producer_id = header.producer_id
+        first_offset = producers.end_transaction(
+            producer_id, header.producer_epoch, marker.coordinator_epoch, header.max_timestamp, last_offset
+        )
+        if marker.is_abort and first_offset >= 0:
+            self.is_directory_unsynced = self.is_directory_unsynced or not self._active.has_transactions
+            self._active.add_aborted(aborted_transaction(producers, producer_id, first_offset, last_offset))
+
+    def _should_roll(self, segment: Segment, header: BatchHeader, last_offset: int, now_ms: int) -> bool:
+        size = segment.size
+        if size == 0:
+            return last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
+        if size > self._segment_bytes - header.batch_bytes:
+            return True
+        if last_offset - segment.base_offset > RELATIVE_OFFSET_MAX:
+            return True
+        if (
+            self._time_waited_for_roll(segment, header.max_timestamp, now_ms)
+            > self._segment_ms - segment.roll_jitter_ms
+        ):
+            return True
+        return segment.is_index_full(self._segment_index_bytes)
+
+    def _time_waited_for_roll(self, segment: Segment, max_timestamp: int, now_ms: int) -> int:
+        """The age of the segment, from record timestamps where they exist, as in Kafka."""
+        if segment.first_timestamp == NOT_LOADED:
+            load_first_timestamp(segment)
+        if segment.first_timestamp >= 0:
+            return max_timestamp - segment.first_timestamp
+        return now_ms - segment.created_ms
+
+    # --- appending fetched batches -----------------------------------------------------------------------------------
+
+    def append_as_follower(self, records: memoryview) -> None:
+        """Write batches with the leader's offsets, with few system calls; a partial batch at the end is skipped.
+
+        Raises KafkaError if a batch is corrupt or out of order; the batches before it are in the log then.
         """
-        if self.failure is not None:
-            raise self.refusal()
+        if self.offline_reason is not None:
+            raise self.offline_error()
         position = 0
         while len(records) - position >= HEADER_BYTES:
             length = self._append_run(records[position:])
@@ -229,7 +345,7 @@ class Log(LogFiles):
             position += length
 
     def _append_run(self, records: memoryview) -> int:
-        """Write as many batches as one segment takes; how many bytes that were."""
+        """Write as many batches as fit into one segment; returns the number of bytes."""
         run: list[BatchHeader] = []
         position = 0
         next_offset = self.end_offset
@@ -245,7 +361,7 @@ class Log(LogFiles):
                 break
             if position == 0:
                 self._roll_for(header)
-            elif not self._has_room(position, header):
+            elif not self._fits_active_segment(position, header):
                 break
             run.append(header)
             next_offset = header.next_offset
@@ -257,16 +373,16 @@ class Log(LogFiles):
         return position
 
     def _check_fetched(self, records: memoryview, position: int, header: BatchHeader, next_offset: int) -> None:
-        if not crc_is_right(records, position, header) or header.last_offset_delta < 0:
+        if not is_crc_valid(records, position, header) or header.last_offset_delta < 0:
             raise KafkaError(Error.CORRUPT_MESSAGE, f"The batch at offset {header.base_offset} is corrupt")
         if header.base_offset < next_offset:
             raise KafkaError(
                 Error.OFFSET_OUT_OF_RANGE,
-                f"The batch at offset {header.base_offset} lies before the end of {self._name}, {next_offset}",
+                f"The batch at offset {header.base_offset} is before the end of {self._name}, {next_offset}",
             )
 
-    def _has_room(self, run_bytes: int, header: BatchHeader) -> bool:
-        """Whether the active segment takes the batch, after so many bytes that go into it with the same write."""
+    def _fits_active_segment(self, run_bytes: int, header: BatchHeader) -> bool:
+        """Whether the active segment has space for the batch, after `run_bytes` of the same write."""
         segment = self._active
         if segment.size + run_bytes > self._segment_bytes - header.batch_bytes:
             return False
@@ -274,144 +390,92 @@ class Log(LogFiles):
 
     def _roll_for(self, header: BatchHeader) -> None:
         try:
-            if self._must_roll(self._active, header, header.last_offset, header.max_timestamp):
+            if self._should_roll(self._active, header, header.last_offset, header.max_timestamp):
                 self.roll(header.max_timestamp)
         except OSError as error:
             raise self.write_failed(error) from error
 
     def _write_run(self, records: memoryview, run: list[BatchHeader]) -> None:
-        assert run[0].base_offset >= self.end_offset, f"{self} cannot go on at {run[0].base_offset}"
+        assert run[0].base_offset >= self.end_offset, f"{self} cannot continue at {run[0].base_offset}"
         try:
             position = self._active.append_run(records)
         except OSError as error:
             raise self.write_failed(error) from error
         place = 0
         for header in run:
-            self._note_fetched(records, place, position + place, header)
+            self._apply_fetched_batch(records, place, position + place, header)
             place += header.batch_bytes
         if self._is_disk_full:
             self._is_disk_full = False
             logger.info("%s takes writes again", self._name)
 
-    def _note_fetched(self, records: memoryview, place: int, position: int, header: BatchHeader) -> None:
-        """Keep indexes, epochs and producers in step with a batch that has been written."""
+    def _apply_fetched_batch(self, records: memoryview, place: int, position: int, header: BatchHeader) -> None:
+        """Update indexes, epochs and producers for a batch that was written."""
         segment = self._active
         length = header.batch_bytes
         last_offset = header.last_offset
         try:
-            segment.note_batch(position, length, last_offset, header.max_timestamp, self._index_interval_bytes)
-        except OSError as error:  # an index that cannot be written is made anew
-            self.fail(f"cannot write the indexes of {self.directory}: {error}")
-            raise self.refusal() from error
+            segment.index_batch(position, length, last_offset, header.max_timestamp, self._index_interval_bytes)
+        except OSError as error:  # recovery rebuilds the index
+            self.take_offline(f"cannot write the indexes of {self.directory}: {error}")
+            raise self.offline_error() from error
         segment.last_append_offset = header.base_offset
         segment.last_append_position = position
         segment.size = position + length
         self.end_offset = last_offset + 1
         if header.leader_epoch > self._latest_epoch:
-            self.assign_epoch(header.leader_epoch, header.base_offset)
+            self.assign_epoch_start_offset(header.leader_epoch, header.base_offset)
         if header.producer_id >= 0:
-            self._note_producer(records[place : place + length], header, last_offset)
+            self._apply_to_producer_state(records[place : place + length], header, last_offset)
 
-    def _check_batch(self, records: memoryview, now_ms: int) -> BatchHeader:
-        before_ms = self._timestamp_before_max_ms
-        after_ms = self._timestamp_after_max_ms
-        return check_produced_batch(
-            records,
-            is_compacted=self._is_compacted,
-            message_bytes_max=self._message_bytes_max,
-            partition=self._name,
-            is_log_append_time=self._is_log_append_time,
-            timestamp_min=INT64_MIN if before_ms >= NEVER_MS else now_ms - before_ms,
-            timestamp_max=INT64_MAX if after_ms >= NEVER_MS else now_ms + after_ms,
+    # --- growing -----------------------------------------------------------------------------------------------------
+
+    def roll(self, now_ms: int) -> Segment:
+        """Start a new segment at the end of the log. After an OSError the log continues with the old one."""
+        old = self._active
+        old.seal_indexes()
+        if old.size == 0 and old.base_offset == self.end_offset:
+            return old
+        self._prepare_snapshot()
+        if self._settings.preallocate:
+            old.open_descriptor()
+            old.truncate_torn_bytes()  # frees the preallocated space that was not used
+        segment = create_segment(
+            self.directory, self.end_offset, self.pool, now_ms, self._settings.reserved_segment_bytes
         )
+        jitter_ms = min(self._settings.segment_jitter_ms, self._settings.segment_ms)
+        segment.roll_jitter_ms = random.randrange(jitter_ms) if jitter_ms > 0 else 0  # noqa: S311 - no secret
+        self.segments.append(segment)
+        old.next_base_offset = segment.base_offset
+        self._active = segment
+        self.is_directory_unsynced = True
+        self.has_rolled = True
+        logger.info("Rolled a new segment at offset %d of %s", segment.base_offset, self._name)
+        return segment
 
-    def _check_producer(self, header: BatchHeader) -> ProducerBatch | None:
-        """The earlier batch that this one repeats, if it does; refuses it if it may not come now."""
-        producers = self._producers
-        if producers is None:
-            return None
-        producer_id = header.producer_id
-        epoch = header.producer_epoch
-        sequence = header.base_sequence
-        duplicate = producers.find_duplicate(producer_id, epoch, sequence, header.last_sequence)
-        if duplicate is None:
-            producers.check(producer_id, epoch, sequence, header.is_transactional, self.end_offset)
-        return duplicate
+    def _prepare_snapshot(self) -> None:
+        """Take a snapshot of the producers at the end of the log; the next flush writes it, in any thread."""
+        if self.producer_state.prepare_snapshot(self.directory, self.end_offset, self.recovery_point):
+            self.is_directory_unsynced = True
 
-    def _write(self, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
-        """Put one batch with its offsets into the active segment, or into a new one, and remember its producer."""
-        last_offset = header.base_offset + header.last_offset_delta
-        assert self.end_offset == header.base_offset <= last_offset, f"{self} cannot go on at {header.base_offset}"
-        try:
-            segment = self._active
-            if self._must_roll(segment, header, last_offset, now_ms):
-                segment = self.roll(now_ms)
-            segment.append(batch, header.base_offset, last_offset, header.max_timestamp, self._index_interval_bytes)
-        except OSError as error:
-            raise self.write_failed(error) from error
-        self.end_offset = last_offset + 1
-        if self._is_disk_full:
-            self._is_disk_full = False
-            logger.info("%s takes writes again", self._name)
-        if header.producer_id >= 0:
-            self._note_producer(batch, header, last_offset)
+    def assign_epoch_start_offset(self, epoch: int, start_offset: int) -> None:
+        """A leader of this epoch writes from this offset on."""
+        self.epochs.assign(epoch, start_offset)
+        self._latest_epoch = self.epochs.latest_epoch
 
-    def _note_producer(self, batch: memoryview, header: BatchHeader, last_offset: int) -> None:
-        if header.is_control:
-            self._note_marker(batch, header, last_offset)
-            return
-        self.producers.append(
-            header.producer_id,
-            header.producer_epoch,
-            header.base_sequence,
-            header.last_sequence,
-            header.base_offset,
-            last_offset,
-            header.max_timestamp,
-            header.is_transactional,
-        )
+    def mark_directory_new(self) -> None:
+        """The next flush syncs the directory itself and partition.metadata."""
+        self.is_new = True
+        self.is_directory_unsynced = True
 
-    def _note_marker(self, batch: memoryview, header: BatchHeader, last_offset: int) -> None:
-        marker = read_marker(batch)
-        if marker is None:
-            return
-        producers = self.producers
-        producer_id = header.producer_id
-        first_offset = producers.end_transaction(
-            producer_id, header.producer_epoch, marker.coordinator_epoch, header.max_timestamp, last_offset
-        )
-        if marker.is_abort and first_offset >= 0:
-            self._is_directory_unsynced = self._is_directory_unsynced or not self._active.has_transactions
-            self._active.add_aborted(aborted_by(producers, producer_id, first_offset, last_offset))
-
-    def _must_roll(self, segment: Segment, header: BatchHeader, last_offset: int, now_ms: int) -> bool:
-        size = segment.size
-        if size == 0:
-            return last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
-        if size > self._segment_bytes - header.batch_bytes:
-            return True
-        if last_offset - segment.base_offset > RELATIVE_OFFSET_MAX:
-            return True
-        if self._waited_ms(segment, header.max_timestamp, now_ms) > self._segment_ms - segment.roll_jitter_ms:
-            return True
-        return segment.is_index_full(self._segment_index_bytes)
-
-    def _waited_ms(self, segment: Segment, max_timestamp: int, now_ms: int) -> int:
-        """How old the segment is: by the records' own times where they have any, as Kafka counts."""
-        if segment.first_timestamp == NOT_LOADED:
-            load_first_timestamp(segment)
-        if segment.first_timestamp >= 0:
-            return max_timestamp - segment.first_timestamp
-        return now_ms - segment.created_ms
-
-    # --- reading ------------------------------------------------------------------------------------------------
+    # --- reading -----------------------------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int, end_offset: int, minimum_one: bool) -> FileRange | None:
-        """The stored bytes from the batch that contains `offset`, up to the batch that contains `end_offset`.
+        """The stored bytes from the batch that contains `offset` up to, but not including, `end_offset`.
 
-        None if there is nothing to read there. Of what goes beyond `max_bytes` only whole batches are handed out, with
-        `minimum_one` at least the first. The caller owns the range and must release it. RebuildNeededError: read
-        again when a worker has made the segment's indexes anew (index_rebuild.py).
+        Returns None if there is nothing to read. Beyond `max_bytes` only whole batches are returned; with `minimum_one`
+        at least the first. The caller must release the range. Raises RebuildNeededError if a worker must rebuild the
+        segment's indexes first; then read again.
         """
         if offset < self.log_start_offset or offset > self.end_offset:
             raise KafkaError(
@@ -421,41 +485,41 @@ class Log(LogFiles):
             )
         if offset >= end_offset or (max_bytes <= 0 and not minimum_one):
             return None
-        self.pool.defers_rebuilds = True
+        self.pool.defers_index_rebuilds = True
         try:
             return self._read(offset, max_bytes, end_offset, minimum_one)
         except OSError as error:
             logger.error("Cannot read from %s: %s", self.directory, error)
             raise KafkaError(Error.KAFKA_STORAGE_ERROR, f"Cannot read the log of {self._name}") from error
         finally:
-            self.pool.defers_rebuilds = False
+            self.pool.defers_index_rebuilds = False
 
     def _read(self, offset: int, max_bytes: int, end_offset: int, minimum_one: bool) -> FileRange | None:
-        place = self._segment_place(offset)
+        place = self._segment_index(offset)
         while place < len(self.segments):
             segment = self.segments[place]
             position, batch_bytes = segment.find(offset)
             if position < segment.size:
-                length = self._limit(place, end_offset) - position
+                length = self._end_position(place, end_offset) - position
                 if length > max_bytes:
-                    return some_batches(segment, position, batch_bytes, max_bytes, minimum_one)
+                    return whole_batch_range(segment, position, batch_bytes, max_bytes, minimum_one)
                 return segment.make_range(position, length) if length > 0 else None
-            place += 1  # the offsets at the end of this segment were compacted away
+            place += 1  # compaction removed the offsets at the end of this segment
         return None
 
-    def _limit(self, place: int, end_offset: int) -> int:
-        """Where readers that may not see `end_offset` must stop in this segment."""
+    def _end_position(self, place: int, end_offset: int) -> int:
+        """The position in this segment at which a read up to `end_offset` ends."""
         segment = self.segments[place]
         if end_offset >= self.end_offset:
             return segment.size
         if place + 1 < len(self.segments) and end_offset >= self.segments[place + 1].base_offset:
             return segment.size
-        if end_offset != self._limit_offset:
-            self._limit_position = segment.find(end_offset)[0]
-            self._limit_offset = end_offset
-        return self._limit_position
+        if end_offset != self._cached_end_offset:
+            self._cached_end_position = segment.find(end_offset)[0]
+            self._cached_end_offset = end_offset
+        return self._cached_end_position
 
-    def _segment_place(self, offset: int) -> int:
+    def _segment_index(self, offset: int) -> int:
         """Index of the last segment that starts at or before the offset."""
         high = len(self.segments)
         if offset >= self._active.base_offset:
@@ -470,48 +534,42 @@ class Log(LogFiles):
         return max(low - 1, 0)
 
     def segment_of(self, offset: int) -> Segment:
-        return self.segments[self._segment_place(offset)]
+        return self.segments[self._segment_index(offset)]
 
-    def is_past_hole(self, offset: int, file_range: FileRange) -> bool:
-        """Whether the bytes for this offset are those of a later segment: between two of them that nobody compacts
-        there is no gap, unless a file is gone or was shortened."""
+    def batch_start(self, offset: int) -> int:
+        """The first offset of the batch that contains this offset, or of the first corrupt batch before it."""
+        return batch_start(self.segment_of(offset), offset)
+
+    def skips_missing_offsets(self, offset: int, file_range: FileRange) -> bool:
+        """Whether the range starts in a later segment than the offset. Without compaction this means missing data."""
         return not self._is_compacted and segment_of(file_range).base_offset > offset
 
-    def needs_check(self, file_range: FileRange) -> bool:
-        """Whether check_range must run before these bytes may be sent, because an earlier run wrote them."""
-        return needs_check(file_range)
-
-    def distrust(self, file_range: FileRange) -> None:
-        """Check the segment of these bytes again before it is served, though this process wrote it."""
-        distrust(file_range)
-
     def check_range(self, file_range: FileRange) -> None:
-        """Check stored bytes, in any thread. A range with a bad batch is shortened to end before it; if that is its
-        first, KafkaError(CORRUPT_MESSAGE). TransactionIndexWrongError: read again when a worker has mended that."""
+        """Check stored bytes, in any thread. A range with a corrupt batch is shortened to end before it.
+
+        Raises KafkaError(CORRUPT_MESSAGE) if the first batch is corrupt, and TransactionIndexWrongError if a worker
+        must rebuild the transaction indexes first; then read again.
+        """
         sound_end = check_range(file_range)
-        mend_epochs(segment_of(file_range), file_range, self.epochs)
-        if not self.has_checked_transactions and has_wrong_outcome(
-            list(self.segments), file_range, self.open_transactions, self.outcomes
+        repair_leader_epochs(segment_of(file_range), file_range, self.epochs)
+        if not self.has_verified_txn_index and contradicts_transaction_index(
+            list(self.segments), file_range, self.producer_state.ongoing_txns(), self.known_txn_outcomes
         ):
             raise TransactionIndexWrongError(self)
-        remember(segment_of(file_range), file_range.position, sound_end)
+        add_verified_range(segment_of(file_range), file_range.position, sound_end)
 
-    def range_is_cached(self, file_range: FileRange) -> bool:
-        """Whether the range can be sent without waiting for the disk; if not, read_ahead() it in a thread first."""
-        return range_is_cached(file_range)
-
-    def offset_for_timestamp(self, timestamp_ms: int) -> FoundOffset | None:
-        """Offset, timestamp and leader epoch of the first record that is not older than this."""
+    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampAndOffset | None:
+        """Offset, timestamp and leader epoch of the first record with this timestamp or a later one."""
         return offset_for_timestamp(self.segments, self.log_start_offset, timestamp_ms)
 
-    def offset_of_max_timestamp(self) -> FoundOffset | None:
-        """Offset, timestamp and leader epoch of the first record with the largest timestamp of all."""
+    def offset_of_max_timestamp(self) -> TimestampAndOffset | None:
+        """Offset, timestamp and leader epoch of the first record with the largest timestamp of the log."""
         return offset_of_max_timestamp(self.segments, self.log_start_offset)
 
-    def aborted_transactions(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
-        """The aborted transactions with records between the two offsets; or TransactionIndexWrongError."""
-        found: list[AbortedTransaction] = []
-        for place in range(self._segment_place(from_offset), len(self.segments)):
+    def aborted_transactions(self, from_offset: int, to_offset: int) -> list[AbortedTxn]:
+        """The aborted transactions with records between the two offsets. May raise TransactionIndexWrongError."""
+        found: list[AbortedTxn] = []
+        for place in range(self._segment_index(from_offset), len(self.segments)):
             segment = self.segments[place]
             if segment.has_transactions:
                 try:
@@ -523,49 +581,219 @@ class Log(LogFiles):
                     break
         return found
 
-    def aborted_transactions_in(self, offset: int, file_range: FileRange, end_offset: int) -> list[AbortedTransaction]:
-        """Those that a reader of this range meets, from this offset on."""
+    def aborted_transactions_in_range(self, offset: int, file_range: FileRange, end_offset: int) -> list[AbortedTxn]:
+        """The aborted transactions in this range, from this offset on."""
         segment = file_range.owner
         assert isinstance(segment, Segment)
         next_base_offset = segment.next_base_offset
         return self.aborted_transactions(offset, next_base_offset if next_base_offset >= 0 else end_offset)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """The largest known epoch at or below this one and the offset where it ends; (-1, -1) if unknown."""
+        """The largest known epoch at or below this one and its end offset; (-1, -1) if unknown."""
         return self.epochs.end_offset_for(epoch, self.end_offset)
 
+    # --- deleting ----------------------------------------------------------------------------------------------------
 
-def create_log(
-    partition: TopicPartition,
-    directory: str,
-    settings: TopicSettings,
-    pool: DescriptorPool,
-    topic_id: uuid.UUID | None,
-    now_ms: int,
-    producer_expiration_ms: int,
-) -> Log:
-    """Make the folder of a new partition. It survives a power cut after the first flush."""
-    files.make_directory(directory)
-    try:
-        segment = create_segment(directory, 0, pool, now_ms, settings.reserved_segment_bytes)
-        if topic_id is not None:
-            write_topic_id(directory, topic_id)
-    except OSError:
-        files.remove_tree(directory, ignore_errors=True)  # half a folder would be in the way of the next attempt
-        raise
-    log = Log(
-        partition,
-        directory,
-        settings,
-        pool,
-        [segment],
-        end_offset=0,
-        log_start_offset=0,
-        recovery_point=0,
-        epochs=LeaderEpochs(directory),
-        producer_expiration_ms=producer_expiration_ms,
-        topic_id=topic_id,
-    )
-    log.has_checked_transactions = True
-    log.mark_new()
-    return log
+    def raise_log_start_offset(self, offset: int, *, writes_epochs: bool = True) -> None:
+        """Hide everything below the offset; delete_old_segments() deletes whole hidden segments."""
+        if offset > self.end_offset:
+            raise KafkaError(
+                Error.OFFSET_OUT_OF_RANGE, f"Offset {offset} is past the end of {self._name}, {self.end_offset}"
+            )
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.epochs.truncate_from_start(offset, writes=writes_epochs)
+
+    def delete_old_segments(self, now_ms: int, high_watermark: int) -> int:
+        """Delete segments that retention does not keep; returns their number."""
+        count = self._delete_old_segments(now_ms, high_watermark)
+        self.finish_renames()
+        return count
+
+    def begin_deletion(self, now_ms: int, high_watermark: int) -> SegmentRenameJob | None:
+        """The same in steps: run the job in any thread, then call finish_rename(). None if there is nothing to do."""
+        self._delete_old_segments(now_ms, high_watermark)
+        return self.deleted_segments.begin_rename()
+
+    def _delete_old_segments(self, now_ms: int, high_watermark: int) -> int:
+        if self.offline_reason is not None:
+            return 0
+        try:
+            return delete_old_segments(self, now_ms, high_watermark)
+        except OSError as error:
+            raise self.write_failed(error) from error
+
+    def delete_log_start_offset_breached_segments(self, now_ms: int, high_watermark: int) -> int:
+        """Delete segments below the log start offset now, without waiting for retention; returns their number."""
+        if self.offline_reason is not None:
+            raise self.offline_error()
+        count = delete_log_start_offset_breached_segments(self, now_ms, high_watermark)
+        self.finish_renames()
+        return count
+
+    def remove_and_delete_segments(self, count: int, now_ms: int) -> None:
+        """Remove the oldest segments from the log. Active reads may finish; the files are deleted after a delay.
+
+        The files keep their names until finish_renames() or a SegmentRenameJob renames them.
+        """
+        due_ms = now_ms + self._settings.file_delete_delay_ms
+        for segment in self.segments[:count]:
+            segment.close()
+            self.deleted_segments.add(due_ms, segment)
+        del self.segments[:count]
+
+    def finish_rename(self, job: SegmentRenameJob) -> None:
+        """Take back a finished job. Renames that failed are retried, if that may help."""
+        error = self.deleted_segments.finish_rename(job)
+        if error is not None:
+            raise self.write_failed(error) from error
+
+    def finish_renames(self) -> None:
+        """Rename the files of all dropped segments now, also those of a job that is under way."""
+        while (job := self.deleted_segments.current_or_next_rename()) is not None:
+            job.run()
+            self.finish_rename(job)
+
+    def replace_segments(self, old: list[Segment], new: Segment, now_ms: int) -> None:
+        """Replace segments by a cleaned one. All files have their final names already."""
+        place = self.segments.index(old[0])
+        due_ms = now_ms + self._settings.file_delete_delay_ms
+        for segment in old:
+            segment.close()
+            self.deleted_segments.renamed.append((due_ms, segment))
+        new.next_base_offset = old[-1].next_base_offset
+        self.segments[place : place + len(old)] = [new]
+        self._cached_end_offset = -1
+        self.is_directory_unsynced = True
+
+    def take_due_deletions(self, now_ms: int) -> list[str]:
+        """Files of deleted segments whose delay is over; the caller removes them."""
+        return self.deleted_segments.take_due_paths(now_ms)
+
+    def accept_data_loss(self) -> None:
+        """No other replica has the lost records: the log consists of what is left."""
+        self.lost_start_offset = -1
+        self.epochs.truncate_from_start(self.log_start_offset)
+
+    # --- truncating --------------------------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int) -> None:
+        """Remove this offset and all later ones."""
+        if offset < self.segments[0].base_offset:
+            self.truncate_fully_and_start_at(offset)
+        elif offset < self.end_offset:
+            self._truncate(truncate_to, offset)
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Remove all records; the next append gets this offset."""
+        self._truncate(truncate_fully_and_start_at, offset)
+
+    def _truncate(self, truncate: Callable[[Log, int], None], offset: int) -> None:
+        self.finish_renames()  # a new segment may need the name of one of them
+        self._truncation_count += 1
+        self._cached_end_offset = -1
+        self.known_txn_outcomes.clear()
+        self.producer_state.cancel_snapshot()
+        try:
+            truncate(self, offset)
+        except OSError as error:
+            self.take_offline(f"cannot truncate {self.directory}: {error}")
+            raise self.offline_error() from error
+        finally:
+            self._active = self.segments[-1]
+            self._active.next_base_offset = -1
+            self.recovery_point = min(self.recovery_point, self.end_offset)
+            self.cleaned_offset = min(self.cleaned_offset, self.end_offset)
+            self._latest_epoch = self.epochs.latest_epoch
+            self.is_directory_unsynced = True
+        assert self.log_start_offset <= self.end_offset == offset, f"{self} was to end at {offset}"
+
+    # --- flushing and closing ----------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Make everything up to the end durable. Blocks; the event loop uses begin_flush and end_flush."""
+        job = self.begin_flush()
+        if job is not None:
+            job.run()
+            self.end_flush(job)
+
+    def begin_flush(self, only_rolled: bool = False) -> FlushJob | None:
+        """A job for any thread; pass it to end_flush afterwards. None if there is nothing to do.
+
+        With `only_rolled` the active segment is left out, as in Kafka's flush after a roll.
+        """
+        if self.offline_reason is not None:
+            raise self.offline_error()
+        self.has_rolled = False
+        try:
+            return prepare_flush(self, only_rolled)
+        except OSError as error:
+            raise self.write_failed(error) from error
+
+    def end_flush(self, job: FlushJob) -> None:
+        """Take the result of a job on the owner's thread. A failed sync takes the log out of service."""
+        if job.snapshot is not None and job.truncations == self._truncation_count:
+            self.producer_state.finish_snapshot(job.snapshot)
+        if job.error is not None:
+            self.take_offline(f"cannot sync {self.directory}: {job.error}")
+            raise self.offline_error()
+        if job.is_done and job.truncations == self._truncation_count and job.end_offset > self.recovery_point:
+            self.recovery_point = job.end_offset
+
+    def begin_close(self) -> FlushJob | None:
+        """Write everything that the next start needs; the returned job syncs it."""
+        if self.offline_reason is not None:
+            raise self.offline_error()
+        self.finish_renames()
+        try:
+            self._active.seal_indexes()
+        except OSError as error:
+            raise self.write_failed(error) from error
+        self._prepare_snapshot()
+        self.producer_state.write_snapshot()
+        return self.begin_flush()
+
+    def close(self) -> None:
+        """Close the log cleanly. Raises KafkaError if that fails; the files are closed anyway."""
+        try:
+            job = self.begin_close()
+            if job is not None:
+                job.run()
+                self.end_flush(job)
+        finally:
+            self.close_files()
+
+    def close_files(self) -> None:
+        """Close the files without further writes."""
+        for segment in self.segments:
+            segment.close()
+
+    def switch_directory(self, directory: str, descriptors: dict[int, int], synced_offset: int) -> None:
+        """Continue in another directory with identical files, without interrupting active reads.
+
+        `descriptors` are those of the copied log files, by base offset, for each segment with an open file. Each
+        replaces the old descriptor under its number, so active ranges remain valid.
+        """
+        for segment in self.segments:
+            descriptor = descriptors.pop(segment.base_offset, -1)
+            if descriptor >= 0:
+                files.replace_descriptor(descriptor, segment.descriptor, False)
+                files.close(descriptor)
+            segment.has_unsynced_indexes = segment is self._active
+        self.set_directory(directory)
+        self.epochs.write()  # a SegmentRenameJob may be writing newer epochs to the old directory
+        self._truncation_count += 1  # a flush that is under way syncs the old files: its result is void
+        self.recovery_point = min(self.recovery_point, synced_offset)
+        self.producer_state.snapshot_offset = -1
+        self.mark_directory_new()
+
+    def set_directory(self, directory: str) -> None:
+        """The directory was renamed."""
+        self.directory = directory
+        self.epochs.directory = directory
+        for segment in self.segments:
+            segment.directory = directory
+
+    def __repr__(self) -> str:
+        state = f"failed: {self.offline_reason}" if self.offline_reason else f"{len(self.segments)} segments"
+        return f"<Log {self._name}, offsets {self.log_start_offset}-{self.end_offset}, {state}>"

@@ -1,8 +1,11 @@
-"""One folder of `log.dirs`: its lock, its owner, its checkpoint files and the partitions that stand in it.
+"""One directory of `log.dirs`: its lock, its checkpoint files and its partitions.
 
-`.kafka_cleanshutdown` is written last on a clean stop and removed before the first log is opened: with it no log is
-scanned, without it each is recovered from its recovery point. A damaged checkpoint file only costs a longer recovery,
-and is told. A folder whose disk has failed (`failure`) is left alone until the broker starts again.
+`.kafka_cleanshutdown` is written last at a clean shutdown, and removed before the first log is opened. With it no log
+is scanned; without it each log is recovered from its recovery point. A damaged checkpoint file is logged, and only
+makes recovery longer. A log directory that has failed (`failure`) is not used until the broker restarts.
+
+A busy disk may take seconds to create or rename a directory. The event loop therefore prepares and finishes these
+operations, and a worker thread runs them.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import uuid
 from collections.abc import Mapping
 
 from ottla.base.names import TopicPartition, topic_name_problem
+from ottla.base.topic_settings import TopicSettings
 from ottla.storage import files
 from ottla.storage.checkpoints import (
     CLEANED_OFFSET_FILE,
@@ -24,11 +28,16 @@ from ottla.storage.checkpoints import (
     RECOVERY_POINT_FILE,
     CheckpointError,
     read_offsets,
+    read_transaction,
     write_offsets,
+    write_transaction,
 )
+from ottla.storage.descriptors import DescriptorPool
 from ottla.storage.errors import FolderUnusableError, LogDirError
-from ottla.storage.folder_jobs import DoomedFolder
+from ottla.storage.leader_epochs import LeaderEpochCache
 from ottla.storage.log import Log
+from ottla.storage.partition_metadata import write_topic_id
+from ottla.storage.segment import create_segment
 
 logger = logging.getLogger("ottla.storage.log_dir")
 
@@ -37,12 +46,12 @@ CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 DELETE_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
 FUTURE_SUFFIX = "-future"
-FOLDER_NAME_LENGTH_MAX = 255
+DIR_NAME_LENGTH_MAX = 255
 KRAFT_METADATA_TOPIC = "__cluster_metadata"
 
 
-class FoundLog:
-    """The folder of a partition that nobody has opened yet."""
+class UnopenedLog:
+    """The directory of a partition that is not open yet."""
 
     __slots__ = ("directory", "is_clean", "log_start_offset", "partition", "recovery_point")
 
@@ -56,11 +65,12 @@ class FoundLog:
         self.log_start_offset = log_start_offset
 
     def __repr__(self) -> str:
-        return f"<FoundLog {self.partition}, {'clean' if self.is_clean else 'to recover'}>"
+        return f"<UnopenedLog {self.partition}, {'clean' if self.is_clean else 'to recover'}>"
 
 
-class Checkpoints:
-    """Offsets by partition for each checkpoint file of a folder: gathered on the loop, written by any thread."""
+class CheckpointWrite:
+    """Offsets by partition for the checkpoint files of a log directory: collected on the event loop, written by any
+    thread."""
 
     def __init__(self, path: str, by_file: dict[str, dict[TopicPartition, int]]) -> None:
         self.path = path
@@ -69,9 +79,9 @@ class Checkpoints:
         self.error: OSError | None = None
 
     def write(self) -> None:
-        """Replace the files. If the disk does not take them, that is told, and `is_written` stays False.
+        """Replace the files. A failure is logged, and `is_written` stays False.
 
-        After a crash an older state of these files is still right: it only makes recovery longer.
+        After a crash older checkpoints are still valid; they only make recovery longer.
         """
         try:
             for name, offsets in self.by_file.items():
@@ -83,122 +93,152 @@ class Checkpoints:
             self.is_written = True
 
     def __repr__(self) -> str:
-        return f"<Checkpoints of {self.path}: {', '.join(self.by_file)}>"
+        return f"<CheckpointWrite of {self.path}: {', '.join(self.by_file)}>"
 
 
 class LogDir:
-    """A folder that is locked for this process until unlock(); with a failure, one that cannot even be locked."""
+    """A log directory, locked for this process until unlock(); one with a `failure` is not locked."""
 
     def __init__(self, path: str, failure: str | None = None) -> None:
         self.path = os.path.abspath(path)
-        self.failure = failure  # why it is out of service until the next start
-        self.lock = lock_folder(self.path) if failure is None else -1
-        self.marker: bytes | None = None  # of a clean shutdown, as it was found
+        self.offline_reason = failure  # why it is offline until the next start
+        self.lock = lock_dir(self.path) if failure is None else -1
+        self.clean_shutdown_marker: bytes | None = None  # the clean shutdown marker as found at the start
         self.is_in_use = False
-        self._first_use = threading.Lock()
-        self.coming: set[TopicPartition] = set()  # new logs whose folder is being made
+        self._first_use_lock = threading.Lock()
+        self.creating: set[TopicPartition] = set()  # new logs whose directory is being created
         self.logs: dict[TopicPartition, Log] = {}
-        self.found: dict[TopicPartition, FoundLog] = {}  # on the disk, not open yet
+        self.unopened: dict[TopicPartition, UnopenedLog] = {}  # on disk, not open yet
         self.high_watermarks: dict[TopicPartition, int] = {}
-        self.known_cleaned_offsets: dict[TopicPartition, int] = {}  # as the last run left them
-        self.futures: list[tuple[TopicPartition, str]] = []  # copies that a move to this folder had not finished
-        self.arriving: dict[TopicPartition, int] = {}  # where logs start that are about to be moved here
-        self.doomed: list[tuple[int, str]] = []  # (when to remove it, folder)
+        self.known_cleaned_offsets: dict[TopicPartition, int] = {}  # from the checkpoint of the last run
+        self.future_dirs: list[tuple[TopicPartition, str]] = []  # unfinished copies of a move to this log directory
+        self.incoming_start_offsets: dict[
+            TopicPartition, int
+        ] = {}  # log start offsets of logs that are about to be moved here
+        self.pending_deletes: list[tuple[int, str]] = []  # (time of removal, directory)
+        self.metadata_transaction: int | None = None  # the last recorded metadata transaction
+        self._transaction_lock = threading.Lock()
+        self._is_metadata_transaction_durable = True
 
     @property
     def partition_count(self) -> int:
-        return len(self.logs) + len(self.found) + len(self.coming)
+        return len(self.logs) + len(self.unopened) + len(self.creating)
 
-    def look_around(self) -> None:
-        """Find out how the last run ended and which partitions it left. Changes nothing."""
-        self.marker = read_clean_shutdown_marker(self.path)
-        is_clean = self.marker is not None
-        recovery_points = self._read(RECOVERY_POINT_FILE)
-        start_offsets = self._read(LOG_START_OFFSET_FILE)
-        self.high_watermarks = self._read(HIGH_WATERMARK_FILE)
-        self.known_cleaned_offsets = self._read(CLEANED_OFFSET_FILE)
+    def scan(self) -> None:
+        """Read how the last run ended and which partitions exist. Changes nothing."""
+        self.metadata_transaction = read_transaction(self.path)
+        self.clean_shutdown_marker = read_clean_shutdown_marker(self.path)
+        is_clean = self.clean_shutdown_marker is not None
+        recovery_points = self._read_checkpoint(RECOVERY_POINT_FILE)
+        start_offsets = self._read_checkpoint(LOG_START_OFFSET_FILE)
+        self.high_watermarks = self._read_checkpoint(HIGH_WATERMARK_FILE)
+        self.known_cleaned_offsets = self._read_checkpoint(CLEANED_OFFSET_FILE)
         with os.scandir(self.path) as entries:
             names = sorted(entry.name for entry in entries if entry.is_dir())
         for name in names:
             if name.endswith(DELETE_SUFFIX):
-                self.doomed.append((0, f"{self.path}/{name}"))
-            elif name.endswith(FUTURE_SUFFIX) and (partition := parse_renamed_folder(name)) is not None:
-                self.futures.append((partition, f"{self.path}/{name}"))
-            elif (partition := parse_folder_name(name)) is not None:
+                self.pending_deletes.append((0, f"{self.path}/{name}"))
+            elif name.endswith(FUTURE_SUFFIX) and (partition := parse_renamed_dir_name(name)) is not None:
+                self.future_dirs.append((partition, f"{self.path}/{name}"))
+            elif (partition := parse_topic_partition_name(name)) is not None:
                 start_offset = start_offsets.get(partition, 0)
                 recovery_point = recovery_points.get(partition, 0)
                 folder = f"{self.path}/{name}"
-                self.found[partition] = FoundLog(partition, folder, is_clean, recovery_point, start_offset)
+                self.unopened[partition] = UnopenedLog(partition, folder, is_clean, recovery_point, start_offset)
+
+    def record_transaction(self, number: int, *, is_durable: bool = True) -> None:
+        """Record the metadata transaction that created or deleted a partition here; in any thread, OSError.
+
+        Without `is_durable` a power cut may lose it, until it is recorded once more.
+        """
+        with self._transaction_lock:
+            known = self.metadata_transaction
+            if known is None or number > known or (is_durable and not self._is_metadata_transaction_durable):
+                number = max(number, known or 0)
+                write_transaction(self.path, number, is_durable=is_durable)
+                self.metadata_transaction = number
+                self._is_metadata_transaction_durable = is_durable
+
+    def reset_transaction(self, number: int) -> None:
+        """Start to follow another metadata store: the recorded number is replaced."""
+        write_transaction(self.path, number)
+        self.metadata_transaction = number
 
     def begin_use(self) -> None:
-        """Take the mark of a clean shutdown away before anything is changed: a crash from here on is a crash."""
+        """Remove the clean shutdown marker before anything is changed: from here on a crash needs recovery."""
         if self.is_in_use:
             return
-        with self._first_use:
-            if not self.is_in_use and files.remove_if_there(f"{self.path}/{CLEAN_SHUTDOWN_FILE}"):
+        with self._first_use_lock:
+            if not self.is_in_use and files.remove_if_exists(f"{self.path}/{CLEAN_SHUTDOWN_FILE}"):
                 files.sync_path(self.path)
             self.is_in_use = True
 
-    def restore_marker(self) -> None:
-        """A start that came to nothing leaves the folder as it was found, if no log was changed meanwhile."""
-        if self.is_in_use and self.marker is not None and all(log.is_unchanged for log in self.logs.values()):
-            files.replace_file(f"{self.path}/{CLEAN_SHUTDOWN_FILE}", self.marker, durable=True)
+    def restore_clean_shutdown_marker(self) -> None:
+        """Restore the clean shutdown marker after an aborted start, if no log was changed since."""
+        if (
+            self.is_in_use
+            and self.clean_shutdown_marker is not None
+            and all(log.is_unchanged for log in self.logs.values())
+        ):
+            files.replace_file(f"{self.path}/{CLEAN_SHUTDOWN_FILE}", self.clean_shutdown_marker, is_durable=True)
 
-    def checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None) -> Checkpoints:
-        """What the next run starts from, as of now. Logs that are still to be opened keep what is known of them."""
+    def checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None) -> CheckpointWrite:
+        """The checkpoints as of now. Logs that are not open yet keep their known offsets."""
         by_file = {RECOVERY_POINT_FILE: self.recovery_points(), LOG_START_OFFSET_FILE: self.start_offsets()}
         if cleaned_offsets := self.cleaned_offsets():
             by_file[CLEANED_OFFSET_FILE] = cleaned_offsets
         if high_watermarks is not None:
-            by_file[HIGH_WATERMARK_FILE] = self.replicated_offsets(high_watermarks)
-        return Checkpoints(self.path, by_file)
+            by_file[HIGH_WATERMARK_FILE] = self.high_watermark_checkpoint(high_watermarks)
+        return CheckpointWrite(self.path, by_file)
 
     def cleaned_offsets(self) -> dict[TopicPartition, int]:
-        """Up to where logs are compacted; those that never were are left out."""
+        """The cleaner checkpoint; logs that were never compacted are left out."""
         known = self.known_cleaned_offsets
-        offsets = {partition: known[partition] for partition in self.found if partition in known}
+        offsets = {partition: known[partition] for partition in self.unopened if partition in known}
         offsets.update(
             (partition, log.cleaned_offset) for partition, log in self.logs.items() if log.cleaned_offset >= 0
         )
         return offsets
 
     def recovery_points(self) -> dict[TopicPartition, int]:
-        points = {partition: found.recovery_point for partition, found in self.found.items()}
+        points = {partition: found.recovery_point for partition, found in self.unopened.items()}
         points.update((partition, log.recovery_point) for partition, log in self.logs.items())
         return points
 
     def start_offsets(self) -> dict[TopicPartition, int]:
-        """Where logs start that start inside of a segment; the others start where their first segment does."""
-        found = self.found.items()
+        """Log start offsets inside a segment; the other logs start with their first segment."""
+        found = self.unopened.items()
         offsets = {partition: each.log_start_offset for partition, each in found if each.log_start_offset}
-        offsets.update(self.arriving)
+        offsets.update(self.incoming_start_offsets)
         for partition, log in self.logs.items():
             if log.log_start_offset > log.segments[0].base_offset:
                 offsets[partition] = log.log_start_offset
         return offsets
 
-    def replicated_offsets(self, high_watermarks: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        opening = {partition: self.high_watermarks.get(partition, 0) for partition in self.found}
+    def high_watermark_checkpoint(self, high_watermarks: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        opening = {partition: self.high_watermarks.get(partition, 0) for partition in self.unopened}
         return opening | {name: high_watermarks[name] for name in self.logs if name in high_watermarks}
 
-    def doom(self, log: Log, now_ms: int) -> DoomedFolder:
-        """Take a partition out of service at once; its files go later, when nobody can still be sending them."""
+    def delete_log(self, log: Log, now_ms: int) -> PendingDirDelete:
+        """Take a partition offline now; its files are removed later, after active reads have finished."""
         del self.logs[log.partition]
-        log.abandon()
-        log.on_failure = None  # whoever still flushes it may find no files: that is no failure of this folder
-        log.failure = log.failure or "its partition is gone"
-        return self.doom_folder(log.partition, log.directory, now_ms + log.topic_settings.file_delete_delay_ms, log)
+        log.close_files()
+        log.on_offline = None  # a flush that is under way may find no files: that is no failure of this log directory
+        log.offline_reason = log.offline_reason or "its partition was deleted"
+        return self.delete_directory(log.partition, log.directory, now_ms + log.settings.file_delete_delay_ms, log)
 
-    def doom_folder(
+    def delete_directory(
         self, partition: TopicPartition, directory: str, due_ms: int, log: Log | None = None
-    ) -> DoomedFolder:
-        """A folder that is not needed any more, to be renamed by the caller and removed later."""
-        return DoomedFolder(self, directory, f"{self.path}/{renamed_folder(partition, DELETE_SUFFIX)}", due_ms, log)
+    ) -> PendingDirDelete:
+        """A directory to be renamed by the caller and removed later."""
+        return PendingDirDelete(
+            self, directory, f"{self.path}/{renamed_dir_name(partition, DELETE_SUFFIX)}", due_ms, log
+        )
 
-    def take_doomed(self, now_ms: int) -> list[str]:
-        """The folders whose time has come; the caller removes them."""
-        due = [folder for due_ms, folder in self.doomed if due_ms <= now_ms]
-        self.doomed = [item for item in self.doomed if item[0] > now_ms]
+    def take_due_deletes(self, now_ms: int) -> list[str]:
+        """The directories whose delay is over; the caller removes them."""
+        due = [folder for due_ms, folder in self.pending_deletes if due_ms <= now_ms]
+        self.pending_deletes = [item for item in self.pending_deletes if item[0] > now_ms]
         return due
 
     def unlock(self) -> None:
@@ -206,7 +246,7 @@ class LogDir:
             files.close(self.lock)
             self.lock = -1
 
-    def _read(self, name: str) -> dict[TopicPartition, int]:
+    def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
         try:
             return read_offsets(self.path, name)
         except CheckpointError as error:
@@ -214,12 +254,15 @@ class LogDir:
             return {}
 
     def __repr__(self) -> str:
-        state = f"failed: {self.failure}" if self.failure else f"{self.partition_count} partitions"
-        return f"<LogDir {self.path}, {state}, {len(self.doomed)} to remove>"
+        state = f"failed: {self.offline_reason}" if self.offline_reason else f"{self.partition_count} partitions"
+        return f"<LogDir {self.path}, {state}, {len(self.pending_deletes)} to remove>"
 
 
-def lock_folder(path: str) -> int:
-    """A descriptor that holds the lock; LogDirError if the folder cannot be used or another broker runs in it."""
+def lock_dir(path: str) -> int:
+    """A descriptor that holds the lock.
+
+    Raises LogDirError if another broker holds it, or if the directory is unusable.
+    """
     try:
         files.make_directories(path, exist_ok=True)
         descriptor = files.open_file(f"{path}/{LOCK_FILE}", files.CREATE_FLAGS, files.FILE_MODE)
@@ -231,7 +274,7 @@ def lock_folder(path: str) -> int:
         ) from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kind of lock that Apache Kafka takes and sees
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the lock type that Apache Kafka uses
     except OSError:
         files.close(descriptor)
         raise LogDirError(
@@ -242,32 +285,143 @@ def lock_folder(path: str) -> int:
 
 
 def read_clean_shutdown_marker(path: str) -> bytes | None:
-    """What the last run left if it ended well."""
+    """The clean shutdown marker of the last run, if any."""
     try:
-        return files.read_whole(f"{path}/{CLEAN_SHUTDOWN_FILE}")
+        return files.read_file(f"{path}/{CLEAN_SHUTDOWN_FILE}")
     except FileNotFoundError:
         return None
 
 
 def write_clean_shutdown_marker(path: str, broker_epoch: int) -> None:
     text = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
-    files.replace_file(f"{path}/{CLEAN_SHUTDOWN_FILE}", text.encode(), durable=True)
+    files.replace_file(f"{path}/{CLEAN_SHUTDOWN_FILE}", text.encode(), is_durable=True)
 
 
-def parse_folder_name(name: str) -> TopicPartition | None:
-    """The partition that a folder is named after, None for folders that hold none."""
+def parse_topic_partition_name(name: str) -> TopicPartition | None:
+    """The partition of a directory name; None for other directories."""
     topic, dash, number = name.rpartition("-")
     if not dash or not number.isdecimal() or topic == KRAFT_METADATA_TOPIC or topic_name_problem(topic):
         return None
     return TopicPartition(topic, int(number))
 
 
-def parse_renamed_folder(name: str) -> TopicPartition | None:
-    """The partition of a folder that renamed_folder() named, if its topic was not cut short."""
-    return parse_folder_name(name.rpartition(".")[0])
+def parse_renamed_dir_name(name: str) -> TopicPartition | None:
+    """The partition of a name made by renamed_dir_name(), unless its topic name was shortened."""
+    return parse_topic_partition_name(name.rpartition(".")[0])
 
 
-def renamed_folder(partition: TopicPartition, suffix: str) -> str:
-    """Kafka's name for the folder of a deleted or stray partition; a long topic name is cut to fit the file system."""
+def renamed_dir_name(partition: TopicPartition, suffix: str) -> str:
+    """Kafka's directory name for a deleted or stray partition; long topic names are shortened."""
     ending = f"-{partition.partition}.{uuid.uuid4().hex}{suffix}"
-    return partition.topic[: FOLDER_NAME_LENGTH_MAX - len(ending)] + ending
+    return partition.topic[: DIR_NAME_LENGTH_MAX - len(ending)] + ending
+
+
+class LogCreation:
+    """The creation of an empty log. Until it is finished it counts as a partition of its log directory."""
+
+    def __init__(
+        self,
+        log_dir: LogDir,
+        partition: TopicPartition,
+        topic_id: uuid.UUID | None,
+        settings: TopicSettings,
+        pool: DescriptorPool,
+        now_ms: int,
+        producer_expiration_ms: int,
+    ) -> None:
+        self.log_dir = log_dir
+        self.partition = partition
+        self.topic_id = topic_id
+        self.settings = settings
+        self.log: Log | None = None
+        self.error: OSError | None = None
+        self._pool = pool
+        self._now_ms = now_ms
+        self._producer_expiration_ms = producer_expiration_ms
+        log_dir.creating.add(partition)
+
+    def run(self) -> None:
+        """In any thread. Never raises; the outcome is in `log` or in `error`."""
+        try:
+            self.log_dir.begin_use()
+            self.log = create_log(
+                self.partition,
+                f"{self.log_dir.path}/{self.partition}",
+                self.settings,
+                self._pool,
+                self.topic_id,
+                self._now_ms,
+                self._producer_expiration_ms,
+            )
+        except OSError as error:
+            self.error = error
+
+    def __repr__(self) -> str:
+        return f"<LogCreation {self.partition} in {self.log_dir.path}, error {self.error}>"
+
+
+class PendingDirDelete:
+    """The deletion of a partition's directory: it is renamed now and removed later."""
+
+    def __init__(self, log_dir: LogDir, directory: str, folder: str, due_ms: int, log: Log | None = None) -> None:
+        self.log_dir = log_dir
+        self.directory = directory
+        self.target = folder
+        self._due_ms = due_ms
+        self._log = log  # the log of this directory
+        self._is_renamed = False
+
+    def run(self) -> None:
+        """In any thread. If the rename fails, the next start finds a directory without a topic."""
+        try:
+            self.log_dir.begin_use()
+            files.rename(self.directory, self.target)
+        except OSError as error:
+            logger.error("Cannot rename the deleted folder %s: %s", self.directory, error)
+        else:
+            self._is_renamed = True
+
+    def finish(self) -> None:
+        if self._is_renamed:
+            self.log_dir.pending_deletes.append((self._due_ms, self.target))
+            if self._log is not None:
+                self._log.set_directory(self.target)
+
+    def __repr__(self) -> str:
+        return f"<PendingDirDelete {self.directory}>"
+
+
+def create_log(
+    partition: TopicPartition,
+    directory: str,
+    settings: TopicSettings,
+    pool: DescriptorPool,
+    topic_id: uuid.UUID | None,
+    now_ms: int,
+    producer_expiration_ms: int,
+) -> Log:
+    """Create the directory of a new partition. It is durable after the first flush."""
+    files.make_directory(directory)
+    try:
+        segment = create_segment(directory, 0, pool, now_ms, settings.reserved_segment_bytes)
+        if topic_id is not None:
+            write_topic_id(directory, topic_id)
+    except OSError:
+        files.remove_tree(directory, ignore_errors=True)  # a partial directory would make the next attempt fail
+        raise
+    log = Log(
+        partition,
+        directory,
+        settings,
+        pool,
+        [segment],
+        end_offset=0,
+        log_start_offset=0,
+        recovery_point=0,
+        epochs=LeaderEpochCache(directory),
+        producer_expiration_ms=producer_expiration_ms,
+        topic_id=topic_id,
+    )
+    log.has_verified_txn_index = True
+    log.mark_directory_new()
+    return log

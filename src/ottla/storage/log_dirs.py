@@ -1,11 +1,10 @@
-"""All logs of one broker, over all folders of `log.dirs`.
+"""All logs of one broker, in all directories of `log.dirs`.
 
-open() takes the folders into possession, load() opens what stands in them. Recovery after a crash may take long: a
-broker that wants to serve meanwhile opens the logs of `found` itself with open_log(), which runs in any thread, and
-hands each to adopt() on its own thread.
+open() locks the directories, load() opens their logs. Recovery after a crash may take long. A broker that serves
+clients in the meantime opens the logs of `found` itself: open_log() runs in any thread, add_opened() on the owner's.
 
-A disk that fails takes its folder out of service (`LogDir.failure`) with all logs in it; the others go on. Whoever
-serves the partitions hears of it through `on_failure`.
+A disk failure takes its log directory offline (`LogDir.failure`) with all its logs; the others continue. `on_failure`
+reports it.
 """
 
 from __future__ import annotations
@@ -25,32 +24,31 @@ from ottla.base.topic_settings import TopicSettings
 from ottla.storage import files
 from ottla.storage.descriptors import DescriptorPool
 from ottla.storage.errors import FolderUnusableError, LogDirError
-from ottla.storage.flush import FlushJob
-from ottla.storage.folder_jobs import DoomedFolder, NewLog
+from ottla.storage.flush import FlushJob, SyncLatency
 from ottla.storage.log import Log
 from ottla.storage.log_dir import (
     STRAY_SUFFIX,
-    Checkpoints,
-    FoundLog,
+    CheckpointWrite,
+    LogCreation,
     LogDir,
-    renamed_folder,
+    PendingDirDelete,
+    UnopenedLog,
+    renamed_dir_name,
     write_clean_shutdown_marker,
 )
-from ottla.storage.log_files import LogFiles
 from ottla.storage.meta_properties import check_meta_properties, write_meta_properties
 from ottla.storage.recovery import open_log
-from ottla.storage.sync_times import SyncTimes
 
 logger = logging.getLogger("ottla.storage.log_dirs")
 
 PRODUCER_EXPIRATION_MS = 86_400_000
 SYNC_THREADS = 16
-PREFERENCES_MAX = 10_000
-JOBS_AT_ONCE = 256  # each holds a descriptor or more
+PREFERRED_LOG_DIRS_MAX = 10_000
+FLUSH_JOBS_MAX = 256  # each holds at least one descriptor
 
 
 class LogDirs:
-    """The folders, and every open log in them."""
+    """The log directories and every open log in them."""
 
     def __init__(
         self,
@@ -64,13 +62,14 @@ class LogDirs:
     ) -> None:
         self.dirs = dirs
         self.node_id = node_id
-        self.cluster_id = cluster_id  # None until claim(), if the folders are new
+        self.cluster_id = cluster_id  # None until write_meta_properties() if the directories are new
         self.clock = clock
-        self.sync_times = SyncTimes(clock)
+        self.sync_times = SyncLatency(clock)
         self.pool = DescriptorPool(open_files_max)
         self.producer_id_expiration_ms = producer_id_expiration_ms
-        self.preferred: dict[TopicPartition, str] = {}  # folders that somebody chose for partitions to come
-        self.cordoned: AbstractSet[str] = frozenset()  # folders that get no new partitions
+        # Log directories chosen for future partitions (AlterReplicaLogDirs).
+        self.preferred_log_dirs: dict[TopicPartition, str] = {}
+        self.cordoned_paths: AbstractSet[str] = frozenset()  # log directories that get no new partitions
         self.on_failure: Callable[[LogDir], None] | None = None
 
     @classmethod
@@ -84,19 +83,19 @@ class LogDirs:
         producer_id_expiration_ms: int = PRODUCER_EXPIRATION_MS,
         open_files_max: int = 0,
     ) -> LogDirs:
-        """Lock the folders and look at what is there; LogDirError if one is in use or belongs to somebody else.
+        """Lock and scan the directories. Raises LogDirError if one is in use or belongs to another broker or cluster.
 
-        A folder that the disk does not let us use is left out, as long as there is another one.
-        Without a cluster id the one that stands in the folders is taken over (`cluster_id`, None if they are new).
+        A directory that the disk does not allow to use is left out, as long as there is another one. Without a cluster
+        id, the stored one is used (`cluster_id`, None for new directories).
         """
         dirs: list[LogDir] = []
         try:
             for path in paths:
                 dirs.append(lock_if_possible(path))  # noqa: PERF401 - those locked so far are unlocked if one fails
             for log_dir in dirs:
-                cluster_id = look_if_possible(log_dir, node_id, cluster_id)
-            if all(log_dir.failure for log_dir in dirs):
-                raise FolderUnusableError("; ".join(log_dir.failure or "" for log_dir in dirs))
+                cluster_id = scan_if_possible(log_dir, node_id, cluster_id)
+            if all(log_dir.offline_reason for log_dir in dirs):
+                raise FolderUnusableError("; ".join(log_dir.offline_reason or "" for log_dir in dirs))
         except LogDirError:
             for log_dir in dirs:
                 log_dir.unlock()
@@ -110,11 +109,11 @@ class LogDirs:
             open_files_max=open_files_max,
         )
         if cluster_id is not None:
-            log_dirs.claim(cluster_id)
+            log_dirs.write_meta_properties(cluster_id)
         return log_dirs
 
-    def claim(self, cluster_id: str) -> None:
-        """Write meta.properties into the folders that have none."""
+    def write_meta_properties(self, cluster_id: str) -> None:
+        """Write meta.properties to the directories that have none."""
         self.cluster_id = cluster_id
         for log_dir in self.online:
             if check_meta_properties(log_dir.path, self.node_id, cluster_id) is None:
@@ -124,69 +123,69 @@ class LogDirs:
 
     @property
     def online(self) -> list[LogDir]:
-        return [log_dir for log_dir in self.dirs if log_dir.failure is None]
+        return [log_dir for log_dir in self.dirs if log_dir.offline_reason is None]
 
     @property
-    def is_whole(self) -> bool:
-        """Whether every folder is in service: only then a log that is nowhere does not exist."""
-        return all(log_dir.failure is None for log_dir in self.dirs)
+    def are_all_online(self) -> bool:
+        """Whether every log directory is online: only then does a log that is not found not exist."""
+        return all(log_dir.offline_reason is None for log_dir in self.dirs)
 
-    def tell_failures(self) -> None:
-        """Log what keeps folders out of service from the start; for a broker that goes on without them."""
+    def log_offline_dirs(self) -> None:
+        """Log why directories are offline from the start, for a broker that continues without them."""
         for log_dir in self.dirs:
-            if log_dir.failure is not None:
-                logger.error("%s", log_dir.failure)
+            if log_dir.offline_reason is not None:
+                logger.error("%s", log_dir.offline_reason)
 
-    def folder(self, path: str) -> LogDir | None:
+    def find(self, path: str) -> LogDir | None:
         return next((log_dir for log_dir in self.dirs if log_dir.path == path), None)
 
-    def fail(self, log_dir: LogDir, reason: str) -> None:
-        """Take a folder out of service: none of its logs takes another write, whatever the disk does from now on."""
-        if log_dir.failure is not None:
+    def take_offline(self, log_dir: LogDir, reason: str) -> None:
+        """Take a log directory offline: none of its logs accepts another write."""
+        if log_dir.offline_reason is not None:
             return
-        log_dir.failure = reason
+        log_dir.offline_reason = reason
         logger.error(
             "The log folder %s is out of service with %d partitions: %s", log_dir.path, log_dir.partition_count, reason
         )
         for log in log_dir.logs.values():
-            log.failure = log.failure or reason
+            log.offline_reason = log.offline_reason or reason
         if self.on_failure is not None:
             self.on_failure(log_dir)
 
-    def fail_at(self, directory: str, reason: str) -> None:
-        """The same for the folder that a partition's folder stands in."""
-        self.fail(self._dir_of(directory), reason)
+    def take_offline_at(self, directory: str, reason: str) -> None:
+        """The same for the log directory that contains this partition's directory."""
+        self.take_offline(self._dir_of(directory), reason)
 
-    def has_failed(self, directory: str) -> bool:
-        return self._dir_of(directory).failure is not None
+    def is_offline(self, directory: str) -> bool:
+        return self._dir_of(directory).offline_reason is not None
 
-    def forget_failed(self, log_dir: LogDir) -> list[TopicPartition]:
-        """Close what a failed folder held, and say which partitions that were; nothing on its disk is touched."""
-        names = [*log_dir.logs, *log_dir.found]
+    def close_offline(self, log_dir: LogDir) -> list[TopicPartition]:
+        """Close the logs of a failed log directory and return its partitions; the disk is not touched."""
+        names = [*log_dir.logs, *log_dir.unopened]
         for log in log_dir.logs.values():
-            log.abandon()
+            log.close_files()
         log_dir.logs.clear()
-        log_dir.found.clear()
-        log_dir.doomed.clear()
+        log_dir.unopened.clear()
+        log_dir.pending_deletes.clear()
         return names
 
-    def _on_log_failure(self, log: LogFiles) -> None:
-        self.fail(self._dir_of(log.directory), log.failure or "one of its logs failed")
+    def _on_log_failure(self, log: Log) -> None:
+        self.take_offline(self._dir_of(log.directory), log.offline_reason or "one of its logs failed")
 
     # --- loading ------------------------------------------------------------------------------------------------
 
     @property
-    def found(self) -> list[FoundLog]:
+    def unopened(self) -> list[UnopenedLog]:
         """The partitions on disk that are not open yet."""
-        return [found for log_dir in self.dirs for found in log_dir.found.values()]
+        return [found for log_dir in self.dirs for found in log_dir.unopened.values()]
 
     @property
-    def needs_recovery(self) -> list[FoundLog]:
-        """Those of them that were not closed cleanly: opening them reads their tail."""
-        return [found for found in self.found if not found.is_clean]
+    def needs_recovery(self) -> list[UnopenedLog]:
+        """Those that were not closed cleanly: opening them reads their tail."""
+        return [found for found in self.unopened if not found.is_clean]
 
-    def open_log(self, found: FoundLog, settings: TopicSettings) -> Log:
-        """Open, and if need be recover, one log. Runs in any thread; adopt() makes it part of this broker."""
+    def open_log(self, found: UnopenedLog, settings: TopicSettings) -> Log:
+        """Open one log, with recovery if needed. Runs in any thread; add_opened() adds it to this broker."""
         log_dir = self._dir_of(found.directory)
         log_dir.begin_use()
         log = open_log(
@@ -204,42 +203,42 @@ class LogDirs:
         log.cleaned_offset = log_dir.known_cleaned_offsets.get(found.partition, log.cleaned_offset)
         return log
 
-    def adopt(self, found: FoundLog, log: Log) -> None:
+    def add_opened(self, found: UnopenedLog, log: Log) -> None:
         log_dir = self._dir_of(found.directory)
-        del log_dir.found[found.partition]
-        self._own(log_dir, log)
+        del log_dir.unopened[found.partition]
+        self._add_log(log_dir, log)
 
-    def _own(self, log_dir: LogDir, log: Log) -> None:
-        log.on_failure = self._on_log_failure
+    def _add_log(self, log_dir: LogDir, log: Log) -> None:
+        log.on_offline = self._on_log_failure
         log_dir.logs[log.partition] = log
 
-    def set_aside(self, found: FoundLog) -> str:
-        """Give the folder of a partition that nobody asks for Kafka's name for strays, and forget it."""
-        place = f"{os.path.dirname(found.directory)}/{renamed_folder(found.partition, STRAY_SUFFIX)}"
+    def mark_stray(self, found: UnopenedLog) -> str:
+        """Rename the directory of a stray partition as Kafka does, and forget it."""
+        place = f"{os.path.dirname(found.directory)}/{renamed_dir_name(found.partition, STRAY_SUFFIX)}"
         files.rename(found.directory, place)
-        del self._dir_of(found.directory).found[found.partition]
+        del self._dir_of(found.directory).unopened[found.partition]
         return place
 
-    def drop(self, found: FoundLog) -> None:
-        """Remove a copy of a partition that another folder has as well."""
+    def delete_duplicate(self, found: UnopenedLog) -> None:
+        """Remove a copy of a partition that another log directory has as well."""
         log_dir = self._dir_of(found.directory)
-        del log_dir.found[found.partition]
-        run_doomed(log_dir.doom_folder(found.partition, found.directory, 0))
+        del log_dir.unopened[found.partition]
+        run_dir_delete(log_dir.delete_directory(found.partition, found.directory, 0))
 
     def load(self, topic_settings_for: Callable[[str], TopicSettings], threads: int = 2) -> dict[TopicPartition, Log]:
-        """Open everything and wait for it. Clean folders are opened right here, others in threads."""
-        topics = {found.partition.topic for found in self.found}
+        """Open all logs and wait. Clean directories are opened in this thread, others in worker threads."""
+        topics = {found.partition.topic for found in self.unopened}
         by_topic = {topic: topic_settings_for(topic) for topic in topics}
         for log_dir in self.dirs:
-            found_logs = list(log_dir.found.values())
+            found_logs = list(log_dir.unopened.values())
             if any(not found.is_clean for found in found_logs):
                 with ThreadPoolExecutor(threads, thread_name_prefix="recovery") as executor:
                     logs = list(executor.map(lambda f: self.open_log(f, by_topic[f.partition.topic]), found_logs))
             else:
                 logs = [self.open_log(found, by_topic[found.partition.topic]) for found in found_logs]
-            log_dir.found.clear()
+            log_dir.unopened.clear()
             for log in logs:
-                self._own(log_dir, log)
+                self._add_log(log_dir, log)
         return self.logs
 
     # --- logs ---------------------------------------------------------------------------------------------------
@@ -249,9 +248,9 @@ class LogDirs:
         return {partition: log for log_dir in self.dirs for partition, log in log_dir.logs.items()}
 
     def create(self, partition: TopicPartition, topic_id: uuid.UUID | None, settings: TopicSettings) -> Log:
-        """A new, empty log: in the folder that somebody chose for it, else in the one with the fewest partitions.
+        """A new, empty log: in the preferred directory, or else in the one with the fewest partitions.
 
-        A folder that fails at that is out of service, and the next one has its turn.
+        A directory that fails goes offline, and the next one is tried.
         """
         while True:
             new = self.begin_create(partition, topic_id, settings)
@@ -260,124 +259,129 @@ class LogDirs:
             if log is not None:
                 return log
 
-    def begin_create(self, partition: TopicPartition, topic_id: uuid.UUID | None, settings: TopicSettings) -> NewLog:
-        """The same in three steps: the middle one, run(), is for any thread. KafkaError if all folders have failed."""
-        log_dir = self._dir_for_new(partition)
-        return NewLog(
+    def begin_create(
+        self, partition: TopicPartition, topic_id: uuid.UUID | None, settings: TopicSettings
+    ) -> LogCreation:
+        """The same in three steps; run() is for any thread. Raises KafkaError if all directories have failed."""
+        log_dir = self._next_log_dir(partition)
+        return LogCreation(
             log_dir, partition, topic_id, settings, self.pool, self.clock.now_ms(), self.producer_id_expiration_ms
         )
 
-    def finish_create(self, new: NewLog) -> Log | None:
-        """The log; None if its folder has failed, and the next one is to be tried. OSError if that would not help."""
-        new.log_dir.coming.discard(new.partition)
+    def finish_create(self, new: LogCreation) -> Log | None:
+        """The log; None if its directory has failed and the next one should be tried.
+
+        Raises OSError for errors that a retry would not fix.
+        """
+        new.log_dir.creating.discard(new.partition)
         if new.error is not None:
-            if files.is_passing(new.error) or isinstance(new.error, FileExistsError):
+            if files.is_transient(new.error) or isinstance(new.error, FileExistsError):
                 raise new.error
-            self.fail(new.log_dir, f"cannot make the folder of {new.partition}: {new.error}")
-        if new.log is None or new.log_dir.failure is not None:
+            self.take_offline(new.log_dir, f"cannot make the folder of {new.partition}: {new.error}")
+        if new.log is None or new.log_dir.offline_reason is not None:
             return None
-        self._own(new.log_dir, new.log)
+        self._add_log(new.log_dir, new.log)
         return new.log
 
-    def prefer(self, partition: TopicPartition, path: str) -> None:
-        """Remember which folder a partition shall be made in, if it ever is; the oldest wishes are forgotten first."""
-        self.preferred.pop(partition, None)
-        if len(self.preferred) >= PREFERENCES_MAX:
-            self.preferred.pop(next(iter(self.preferred)))
-        self.preferred[partition] = path
+    def maybe_update_preferred_log_dir(self, partition: TopicPartition, path: str) -> None:
+        """Remember the log directory of a partition that may be created later. The oldest entries are evicted first."""
+        self.preferred_log_dirs.pop(partition, None)
+        if len(self.preferred_log_dirs) >= PREFERRED_LOG_DIRS_MAX:
+            self.preferred_log_dirs.pop(next(iter(self.preferred_log_dirs)))
+        self.preferred_log_dirs[partition] = path
 
-    def _dir_for_new(self, partition: TopicPartition) -> LogDir:
+    def _next_log_dir(self, partition: TopicPartition) -> LogDir:
         online = self.online
         if not online:
             raise KafkaError(Error.KAFKA_STORAGE_ERROR, "All log folders are out of service")
-        wanted = self.preferred.pop(partition, None)
+        wanted = self.preferred_log_dirs.pop(partition, None)
         chosen = [log_dir for log_dir in online if log_dir.path == wanted]
-        open_to_all = [log_dir for log_dir in online if log_dir.path not in self.cordoned]
+        open_to_all = [log_dir for log_dir in online if log_dir.path not in self.cordoned_paths]
         return min(chosen or open_to_all or online, key=lambda log_dir: log_dir.partition_count)
 
     def delete(self, log: Log) -> None:
-        """Out of service at once, its name free again; remove_deleted() removes the files after a while."""
-        run_doomed(self.begin_delete(log))
+        """Take the log offline now; its name is free again. remove_deleted() removes the files after a delay."""
+        run_dir_delete(self.begin_delete(log))
 
-    def begin_delete(self, log: Log) -> DoomedFolder:
-        """The same in steps: its name is free when run() was called, in any thread; then finish() it."""
-        return self._dir_of(log.directory).doom(log, self.clock.now_ms())
+    def begin_delete(self, log: Log) -> PendingDirDelete:
+        """The same in steps: run() in any thread frees the name, then call finish()."""
+        return self._dir_of(log.directory).delete_log(log, self.clock.now_ms())
 
     def take_deleted(self, now_ms: int) -> list[str]:
-        """Files and folders of deleted segments and partitions whose delay is over, for remove_paths()."""
-        paths = [path for log_dir in self.online for path in log_dir.take_doomed(now_ms)]
+        """Files and directories of deleted segments and partitions whose delay is over, for remove_paths()."""
+        paths = [path for log_dir in self.online for path in log_dir.take_due_deletes(now_ms)]
         for log_dir in self.online:
             for log in log_dir.logs.values():
-                if log.deleted_segments:
-                    paths += log.take_deleted(now_ms)
+                if log.deleted_segments.renamed:
+                    paths += log.take_due_deletions(now_ms)
         return paths
 
     def remove_deleted(self, now_ms: int) -> int:
-        """Both at once: remove what is due. Blocks for as long as the file system takes."""
+        """Both steps at once: remove what is due. Blocks for as long as the file system takes."""
         paths = self.take_deleted(now_ms)
         remove_paths(paths)
         return len(paths)
 
     # --- checkpoints and the end --------------------------------------------------------------------------------
 
-    def checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> list[Checkpoints]:
-        """What to write down now and then; each one's write() syncs and belongs into a thread."""
+    def checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> list[CheckpointWrite]:
+        """The checkpoints to write from time to time; write() syncs and belongs in a thread."""
         return [log_dir.checkpoints(high_watermarks) for log_dir in self.online]
 
     def write_checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
-        """Both at once. Blocks until the files are on disk."""
+        """Both steps at once. Blocks until the files are on disk."""
         for checkpoints in self.checkpoints(high_watermarks):
             checkpoints.write()
 
     def read_high_watermarks(self) -> dict[TopicPartition, int]:
-        """As the last run left them."""
+        """The high watermarks of the last run."""
         return {partition: offset for log_dir in self.dirs for partition, offset in log_dir.high_watermarks.items()}
 
     def close(self, clean: bool, broker_epoch: int = -1) -> None:
-        """Close all logs. Only a folder whose logs all closed well gets the mark of a clean shutdown."""
+        """Close all logs. A log directory gets the clean shutdown marker only if all its logs closed cleanly."""
         for log in self.logs.values():
-            log.on_failure = None  # at the end one log that cannot be closed is no reason to give the others up
+            log.on_offline = None  # at shutdown one failed log must not take the others offline
         for log_dir in self.dirs:
             try:
-                if log_dir.failure is not None:
+                if log_dir.offline_reason is not None:
                     continue
                 if clean:
                     is_safe = self._close_logs(log_dir)
                     checkpoints = log_dir.checkpoints(None)
                     checkpoints.write()
-                    if checkpoints.is_written and is_safe and not log_dir.found:
+                    if checkpoints.is_written and is_safe and not log_dir.unopened:
                         write_clean_shutdown_marker(log_dir.path, broker_epoch)
                 else:
-                    log_dir.restore_marker()
+                    log_dir.restore_clean_shutdown_marker()
             except OSError as error:
                 logger.error("Cannot close %s cleanly: %s", log_dir.path, error)
             finally:
                 for log in log_dir.logs.values():
-                    log.abandon()
+                    log.close_files()
                 log_dir.unlock()
 
     def _close_logs(self, log_dir: LogDir) -> bool:
-        """Bring everything to disk; whether all logs are safe there. Many syncs at once cost little more than one."""
+        """Flush all logs; true if all are durable. Many concurrent syncs cost little more than one."""
         logs = list(log_dir.logs.values())
-        self.pool.close_unused()  # the readers are gone: no sync shall fail for want of a descriptor
-        at_once = min(JOBS_AT_ONCE, self.pool.open_files_max // 2)
+        self.pool.close_unused()  # all reads have ended: no sync may fail for lack of a descriptor
+        at_once = min(FLUSH_JOBS_MAX, self.pool.open_files_max // 2)
         with ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="sync") as executor:
             for start in range(0, len(logs), at_once):
                 jobs = [(log, job) for log in logs[start : start + at_once] if (job := begin_close(log))]
                 list(executor.map(FlushJob.run, [job for _, job in jobs]))
                 for log, job in jobs:
-                    with contextlib.suppress(KafkaError):  # the log is out of service and has said why
+                    with contextlib.suppress(KafkaError):  # the log has logged the reason already
                         log.end_flush(job)
-        return all(log.failure is None and log.recovery_point == log.end_offset for log in logs)
+        return all(log.offline_reason is None and log.recovery_point == log.end_offset for log in logs)
 
-    def folder_of(self, log: LogFiles) -> LogDir:
+    def log_dir_of(self, log: Log) -> LogDir:
         return self._dir_of(log.directory)
 
-    def settle(self, log: Log, old_directory: str) -> LogDir:
-        """A log has been moved: it belongs to the folder that it stands in now. The folder that it came from."""
+    def complete_move(self, log: Log, old_directory: str) -> LogDir:
+        """Register a moved log in its new log directory; returns the old one."""
         source = self._dir_of(old_directory)
         del source.logs[log.partition]
-        self._own(self._dir_of(log.directory), log)
+        self._add_log(self._dir_of(log.directory), log)
         return source
 
     def _dir_of(self, directory: str) -> LogDir:
@@ -389,23 +393,23 @@ class LogDirs:
 
 
 def lock_if_possible(path: str) -> LogDir:
-    """The folder in our possession, or one that is out of service; LogDirError if another broker uses it."""
+    """The locked log directory, or an offline one. Raises LogDirError if another broker uses it."""
     try:
         return LogDir(path)
     except FolderUnusableError as error:
         return LogDir(path, str(error))
 
 
-def look_if_possible(log_dir: LogDir, node_id: int, cluster_id: str | None) -> str | None:
-    """See what stands in a folder; the cluster that it belongs to. LogDirError if that is not the given one."""
-    if log_dir.failure is not None:
+def scan_if_possible(log_dir: LogDir, node_id: int, cluster_id: str | None) -> str | None:
+    """Scan a log directory; returns its cluster id. Raises LogDirError if it belongs to another cluster."""
+    if log_dir.offline_reason is not None:
         return cluster_id
     try:
         cluster_id = check_meta_properties(log_dir.path, node_id, cluster_id) or cluster_id
-        log_dir.look_around()
+        log_dir.scan()
     except OSError as error:
-        log_dir.failure = f"Cannot read the log folder {log_dir.path}: {error.strerror}"
-        log_dir.found.clear()
+        log_dir.offline_reason = f"Cannot read the log folder {log_dir.path}: {error.strerror}"
+        log_dir.unopened.clear()
     return cluster_id
 
 
@@ -414,21 +418,21 @@ def begin_close(log: Log) -> FlushJob | None:
         return log.begin_close()
     except KafkaError as error:
         logger.error("Cannot close the log of %s cleanly: %s", log.partition, error)
-        log.fail("it could not be closed")
+        log.take_offline("it could not be closed")
         return None
 
 
-def run_doomed(doomed: DoomedFolder) -> None:
-    """All at once, where nobody is kept waiting."""
+def run_dir_delete(doomed: PendingDirDelete) -> None:
+    """All steps at once, where blocking is allowed."""
     doomed.run()
     doomed.finish()
 
 
 def remove_paths(paths: list[str]) -> None:
-    """Remove files and whole folders; runs in any thread. What cannot be removed is told and left."""
+    """Remove files and directories, in any thread. A failure is logged."""
     for path in paths:
         try:
-            remove = files.remove_tree if os.path.isdir(path) else files.remove_if_there
+            remove = files.remove_tree if os.path.isdir(path) else files.remove_if_exists
             remove(path)
         except OSError as error:
             logger.warning("Cannot remove %s: %s", path, error)

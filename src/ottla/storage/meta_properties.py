@@ -1,7 +1,7 @@
-"""`meta.properties`: which broker of which cluster a log folder belongs to.
+"""`meta.properties`: the broker and the cluster that a log directory belongs to.
 
-Written as Kafka 3.9 does in ZooKeeper mode (version 0 with `broker.id`); the form of KRaft (version 1 with `node.id`)
-is understood too, so that a broker can start on a copy of either.
+Written as by Kafka 3.9 in ZooKeeper mode (version 0 with `broker.id`). The KRaft format (version 1 with `node.id`) is
+accepted too, so a broker can start on a copy of either.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FILE_NAME = "meta.properties"
 
 
 def check_meta_properties(directory: str, node_id: int, cluster_id: str | None) -> str | None:
-    """The cluster id in the folder, None if it has no meta.properties; LogDirError if it belongs to somebody else."""
+    """The stored cluster id; None without meta.properties. Raises LogDirError for another broker or cluster."""
     path = f"{directory}/{FILE_NAME}"
     values = read_meta_properties(path)
     if values is None:
@@ -37,7 +37,7 @@ def check_meta_properties(directory: str, node_id: int, cluster_id: str | None) 
 
 
 def stored_node_id(directories: Sequence[str]) -> int | None:
-    """The number of the broker that the folders belong to, None if no folder says; LogDirError if they disagree."""
+    """The stored broker id; None if no directory has one. Raises LogDirError if the directories disagree."""
     found: dict[str, str] = {}
     for directory in directories:
         values = read_meta_properties(f"{directory}/{FILE_NAME}")
@@ -46,30 +46,30 @@ def stored_node_id(directories: Sequence[str]) -> int | None:
     numbers = set(found.values())
     if len(numbers) > 1:
         said = ", ".join(f"{directory}: {number}" for directory, number in found.items())
-        raise LogDirError(f"the folders in log.dirs belong to different brokers ({said}): name those of one broker")
+        raise LogDirError(f"the folders in log.dirs belong to different brokers ({said}): use those of one broker")
     number = numbers.pop() if numbers else ""
     return int(number) if number.isdigit() else None
 
 
 def write_meta_properties(directory: str, node_id: int, cluster_id: str, directory_id: str | None = None) -> None:
-    """Claim a folder. With a directory id in the form of KRaft, where each folder has an id of its own."""
+    """Write the file. With a directory id it has the KRaft format, where each directory has an id."""
     text = f"#\nversion=0\nbroker.id={node_id}\ncluster.id={cluster_id}\n"
     if directory_id is not None:
         text = f"#\nnode.id={node_id}\ndirectory.id={directory_id}\nversion=1\ncluster.id={cluster_id}\n"
-    files.replace_file(f"{directory}/{FILE_NAME}", text.encode(), durable=True)
+    files.replace_file(f"{directory}/{FILE_NAME}", text.encode(), is_durable=True)
 
 
 def read_meta_properties(path: str) -> dict[str, str] | None:
-    """The pairs in the file, None if it is not there; LogDirError if it is half-written or of a later version."""
+    """The key-value pairs, None without the file. Raises LogDirError for a damaged file or a later version."""
     if not os.path.exists(path):
         return None
-    lines = files.read_whole(path).decode("utf-8", "replace").splitlines()
+    lines = files.read_file(path).decode("utf-8", "replace").splitlines()
     pairs = [line.partition("=") for line in lines if line.strip() and not line.startswith(("#", "!"))]
     values = {key.strip(): value.strip() for key, _, value in pairs}
     is_whole = "cluster.id" in values and ("broker.id" in values or "node.id" in values)
     if values.get("version") not in ("0", "1") or not is_whole:
         raise LogDirError(
-            f"{path} is damaged, or of a version that is not known (its version says {values.get('version')!r}): "
+            f"{path} is damaged, or has an unknown version ({values.get('version')!r}): "
             "put the right file back, or delete it to claim this folder for this broker"
         )
     return values

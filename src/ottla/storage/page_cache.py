@@ -1,46 +1,45 @@
-"""Would reading these bytes wait for the disk? The loop must not; a thread may."""
+"""Whether reading a range would wait for the disk: the event loop must not, a thread may."""
 
 from __future__ import annotations
 
 import os
 
 from ottla.base.file_range import FileRange
-from ottla.storage.segment import Segment
-from ottla.storage.segment_times import UNKNOWN
+from ottla.storage.segment import UNKNOWN, Segment
 
-PROBE_INTERVAL_BYTES = 128 << 10  # what the kernel reads ahead in one go
-RECENT_BYTES = 32 << 20  # the tail that was just written is taken to be in memory
+PROBE_INTERVAL_BYTES = 128 << 10  # the kernel's default read-ahead
+RECENT_BYTES = 32 << 20  # the recently written tail is assumed to be cached
 READ_BYTES = 1 << 20
-NO_WAIT = getattr(os, "RWF_NOWAIT", None)
+RWF_NOWAIT = getattr(os, "RWF_NOWAIT", None)
 
 _probe = bytearray(1)
 
 
-def range_is_cached(file_range: FileRange) -> bool:
-    """Whether sending the range now would not block, as far as one byte in 128 KiB tells."""
-    if NO_WAIT is None or is_recent(file_range):
+def is_range_cached(file_range: FileRange) -> bool:
+    """Whether sending the range would not block, judged by one byte in 128 KiB."""
+    if RWF_NOWAIT is None or is_recently_appended(file_range):
         return True
     end = file_range.position + file_range.length
     try:
         for position in range(file_range.position, end, PROBE_INTERVAL_BYTES):
-            os.preadv(file_range.descriptor, [_probe], position, NO_WAIT)
-        os.preadv(file_range.descriptor, [_probe], end - 1, NO_WAIT)
+            os.preadv(file_range.descriptor, [_probe], position, RWF_NOWAIT)
+        os.preadv(file_range.descriptor, [_probe], end - 1, RWF_NOWAIT)
     except BlockingIOError:
         return False
-    except OSError:  # a file system that cannot tell
+    except OSError:  # a file system without RWF_NOWAIT
         return True
     return True
 
 
 def read_ahead(file_range: FileRange) -> None:
-    """Bring the range into memory; for a thread."""
+    """Read the range into the page cache; for a worker thread."""
     buffer = memoryview(bytearray(min(READ_BYTES, file_range.length)))
     end = file_range.position + file_range.length
     for position in range(file_range.position, end, READ_BYTES):
         os.preadv(file_range.descriptor, [buffer[: end - position]], position)
 
 
-def is_recent(file_range: FileRange) -> bool:
+def is_recently_appended(file_range: FileRange) -> bool:
     segment = file_range.owner
     if not isinstance(segment, Segment) or segment.last_append_offset == UNKNOWN:
         return False

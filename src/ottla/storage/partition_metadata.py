@@ -1,6 +1,6 @@
-"""`partition.metadata`: the id of the topic that a partition's folder belongs to.
+"""`partition.metadata`: the topic id of a partition's directory.
 
-A topic may be deleted and made again under the same name; the id tells their folders apart.
+A topic may be deleted and created again with the same name; the id distinguishes their directories.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ FILE_NAME = "partition.metadata"
 
 def write_topic_id(directory: str, topic_id: uuid.UUID) -> None:
     text = f"version: 0\ntopic_id: {encode_topic_id(topic_id)}"
-    files.replace_file(f"{directory}/{FILE_NAME}", text.encode(), durable=False)
+    files.replace_file(f"{directory}/{FILE_NAME}", text.encode(), is_durable=False)
 
 
 def read_topic_id(directory: str) -> uuid.UUID | None:
-    """The id in the file, None if there is no file; CheckpointError if it makes no sense."""
+    """The stored id, None without the file. Raises CheckpointError for invalid content."""
     path = f"{directory}/{FILE_NAME}"
     try:
-        lines = files.read_whole(path).decode("ascii", "replace").split("\n")
+        lines = files.read_file(path).decode("ascii", "replace").split("\n")
     except FileNotFoundError:
         return None
     if len(lines) < 2 or lines[0] != "version: 0" or not lines[1].startswith("topic_id: "):
@@ -40,4 +40,4 @@ def decode_topic_id(text: str, path: str) -> uuid.UUID:
     try:
         return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))
     except (binascii.Error, ValueError):
-        raise CheckpointError(f"{path}: {text!r} is no topic id") from None
+        raise CheckpointError(f"{path}: {text!r} is not a topic id") from None

@@ -1,7 +1,7 @@
-"""Walks the batches of a segment file, with or without checking their bytes. Compiled with mypyc where possible.
+"""Scans the batches of a segment file, with or without CRC checks. Compiled with mypyc where possible.
 
-One scan reads through one large buffer, so that recovery runs at the speed of the checksum. It stops at the first
-thing that is not a whole, sound batch and says what was wrong; what to do about it is the caller's business.
+A scan reads through one large buffer, so that recovery runs at the speed of the CRC. It stops at the first byte that is
+not part of a whole, valid batch; the caller decides what to do about the problem.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ TRANSACTIONAL_FLAG: Final = 0x10
 CONTROL_FLAG: Final = 0x20
 
 
-# base offset, length, magic, last offset delta: all that hopping from batch to batch needs
-HOP: Final = struct.Struct(">qi4xb6xi")
-HOP_BYTES: Final = 27
+# base offset, length, magic, last offset delta: the fields that are needed to find the next batch
+OFFSETS_HEADER: Final = struct.Struct(">qi4xb6xi")
+OFFSETS_HEADER_BYTES: Final = 27
 ENDS_IN_HEADER: Final = "the file ends inside a batch header"
 ENDS_IN_BATCH: Final = "the file ends inside a batch"
-UNFINISHED: Final = (ENDS_IN_HEADER, ENDS_IN_BATCH)  # so a write looks that a crash has cut short
+UNFINISHED_WRITE: Final = (ENDS_IN_HEADER, ENDS_IN_BATCH)  # the usual result of a write that a crash has interrupted
 
 
 class BatchScan:
-    """Call advance() until it says False: then `problem` tells whether the end was reached or damage was found."""
+    """Call advance() until it returns false; then `problem` is None at the end of the file."""
 
     __slots__ = (
         "_buffer",
@@ -59,8 +59,8 @@ class BatchScan:
         self._buffer = bytearray(min(buffer_bytes, max(end - position, 0)))
         self._view = memoryview(self._buffer)
         self._buffer_start = 0
-        self._buffer_bytes = 0  # how much of the buffer is filled
-        self.end = end  # where the file ends
+        self._buffer_bytes = 0  # number of valid bytes in the buffer
+        self.end = end  # end of the file
         self.position = position  # of the current batch
         self.batch_bytes = 0
         self.base_offset = -1
@@ -82,18 +82,18 @@ class BatchScan:
         return (self.base_sequence + self.last_offset - self.base_offset) & 0x7FFFFFFF
 
     def advance(self) -> bool:
-        """Go to the next batch; False at the end of the file or at the first damage."""
+        """Go to the next batch; false at the end of the file or at the first corrupt batch."""
         self.position += self.batch_bytes
         self.batch_bytes = 0
         if self.position >= self.end:
             return False
         if self.end - self.position < HEADER_BYTES:
-            return self._stop(ENDS_IN_HEADER)
+            return self._fail(ENDS_IN_HEADER)
         place = self.position - self._buffer_start
         if place + HEADER_BYTES > self._buffer_bytes:
             place = self._fill(HEADER_BYTES)
             if place < 0:
-                return self._stop("the file is shorter than its size says")
+                return self._fail("the file is shorter than its size says")
         (
             self.base_offset,
             length,
@@ -112,11 +112,11 @@ class BatchScan:
         batch_bytes: int = length + LENGTH_PREFIX_BYTES
         self.last_offset = self.base_offset + last_offset_delta
         if batch_bytes < HEADER_BYTES or magic != MAGIC or last_offset_delta < 0 or self.base_offset < 0:
-            return self._stop("there is no batch header")
+            return self._fail("there is no batch header")
         if self.position + batch_bytes > self.end:
-            return self._stop(ENDS_IN_BATCH)
+            return self._fail(ENDS_IN_BATCH)
         if record_count < 0 or (self._checks_crc and self._crc(place, batch_bytes) != crc):
-            return self._stop("the checksum of a batch is wrong")
+            return self._fail("the checksum of a batch is wrong")
         self.batch_bytes = batch_bytes
         return True
 
@@ -127,12 +127,12 @@ class BatchScan:
             return bytes(self._view[place : place + self.batch_bytes])
         return os.pread(self._descriptor, self.batch_bytes, self.position)
 
-    def _stop(self, problem: str) -> bool:
+    def _fail(self, problem: str) -> bool:
         self.problem = problem
         return False
 
     def _fill(self, wanted: int) -> int:
-        """Read from the current position on; the place of these bytes in the buffer, or -1 if there are too few."""
+        """Read from the current position on; returns its place in the buffer, or -1 if there are too few bytes."""
         self._buffer_start = self.position
         self._buffer_bytes = os.preadv(self._descriptor, [self._view], self.position)
         return 0 if self._buffer_bytes >= wanted else -1
@@ -147,7 +147,7 @@ class BatchScan:
         return int(crc32c(self._view[place + ATTRIBUTES_POSITION : place + batch_bytes]))
 
     def _crc_of_large_batch(self, batch_bytes: int) -> int:
-        """Checksum of a batch that does not fit into the buffer; leaves the buffer empty."""
+        """CRC of a batch that does not fit into the buffer; leaves the buffer empty."""
         self._buffer_bytes = 0
         position = self.position + ATTRIBUTES_POSITION
         end = self.position + batch_bytes
@@ -164,12 +164,12 @@ class BatchScan:
         return f"<BatchScan at {self.position} of {self.end}, offsets {self.base_offset}-{self.last_offset}>"
 
 
-def peek(descriptor: int, position: int, end: int) -> tuple[int, int, int]:
+def peek_header(descriptor: int, position: int, end: int) -> tuple[int, int, int]:
     """First offset, last offset and length of the batch at this position, unchecked; (-1, -1, 0) if there is none."""
     if position < end:
-        head = os.pread(descriptor, HOP_BYTES, position)
-        if len(head) == HOP_BYTES:
-            base_offset, length, magic, last_offset_delta = HOP.unpack(head)
+        head = os.pread(descriptor, OFFSETS_HEADER_BYTES, position)
+        if len(head) == OFFSETS_HEADER_BYTES:
+            base_offset, length, magic, last_offset_delta = OFFSETS_HEADER.unpack(head)
             batch_bytes: int = length + LENGTH_PREFIX_BYTES
             if magic == MAGIC and batch_bytes >= HEADER_BYTES and last_offset_delta >= 0 and base_offset >= 0:
                 return base_offset, base_offset + last_offset_delta, batch_bytes

@@ -1,11 +1,11 @@
-"""Whether the index of aborted transactions says what the log says, and making it anew if it does not.
+"""Checks the index of aborted transactions against the log, and rebuilds it.
 
-The index has no checksum, and a file that is gone looks like one that was never needed. So when bytes of an earlier run
-are checked (verification.py), the batches of transactions among them are compared with it: how one of them ended, the
-next marker of its producer tells, in these bytes or further on. An aborted one must have an entry that ends at that
-marker, a committed one must have none. One that disagrees costs a rebuild of the whole log's transaction indexes.
+The index has no checksum, and a missing file looks like one that was never needed. When bytes of an earlier run are
+checked (range_checks.py), their transactional batches are therefore compared with the index. The next marker of a
+producer, in these bytes or later, shows how a transaction ended. An aborted transaction must have an entry that ends at
+its marker; a committed one must have none. A mismatch leads to a rebuild of all transaction indexes of the log.
 
-Everything that this process wrote or recovered itself is in step with its log, and never looked at here.
+Transactions that this process wrote or recovered are never checked here.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.base.file_range import FileRange
 from ottla.storage import files
-from ottla.storage.producers import Producers
-from ottla.storage.replay import aborted_by, note_producer, read_marker
+from ottla.storage.producer_state import ProducerStates
+from ottla.storage.replay import aborted_transaction, apply_batch, read_marker
 from ottla.storage.scan import CONTROL_FLAG, TRANSACTIONAL_FLAG, BatchScan
 from ottla.storage.segment import Segment
-from ottla.storage.transaction_index import AbortedTransaction, TransactionIndexError
+from ottla.storage.transaction_index import AbortedTxn, TransactionIndexError
 
 if TYPE_CHECKING:
     from ottla.storage.log import Log
@@ -31,23 +31,23 @@ NOT_SEEN: Final = -1
 
 
 class TransactionIndexWrongError(Exception):
-    """The transaction indexes of a log are not what its markers say: read again when a worker has made them anew."""
+    """The transaction indexes of a log do not match its markers: read again after a worker has rebuilt them."""
 
     def __init__(self, log: Log) -> None:
-        super().__init__(f"the transaction indexes of {log.partition} do not fit the log")
+        super().__init__(f"the transaction indexes of {log.partition} do not match the log")
         self.log = log
 
 
-class Outcome(NamedTuple):
-    """The next marker of a producer, seen from an offset on; NOT_SEEN if there is none that could be read."""
+class TxnOutcome(NamedTuple):
+    """The next marker of a producer after an offset; NOT_SEEN if there is none that could be read."""
 
     from_offset: int
     marker_offset: int
     is_abort: bool
 
 
-class Part(NamedTuple):
-    """The batches of one transaction that lie in a range, and how it ended."""
+class RangeTransaction(NamedTuple):
+    """The batches of one transaction in a range, and its outcome."""
 
     producer_id: int
     first_offset: int
@@ -56,37 +56,39 @@ class Part(NamedTuple):
     is_abort: bool
 
 
-class OutcomeScan:
-    """Reads a range and as far beyond it as it takes to know how its transactions ended; in any thread."""
+class TxnOutcomeScan:
+    """Scans a range, and further until the outcome of its transactions is known; in any thread."""
 
-    def __init__(self, segments: list[Segment], open_transactions: dict[int, int], known: dict[int, Outcome]) -> None:
-        self.parts: list[Part] = []
+    def __init__(
+        self, segments: list[Segment], open_transactions: dict[int, int], known: dict[int, TxnOutcome]
+    ) -> None:
+        self.transactions: list[RangeTransaction] = []
         self._segments = segments
         self._open = open_transactions  # first offsets, by producer
-        self._known = known  # what an earlier look ahead found: a long transaction is read once, not with each range
+        self._known = known  # outcomes of earlier scans: a long transaction is scanned once, not for each range
         self._pending: dict[int, tuple[int, int]] = {}  # first and last batch in the range, by producer
 
-    def run(self, place: int, descriptor: int, start: int, end: int) -> None:
-        """Over the bytes from start to end of the segment in this place, then on to the last marker that is missing."""
-        scan = BatchScan(descriptor, start, self._segments[place].size, False)
+    def run(self, segment_index: int, descriptor: int, start: int, end: int) -> None:
+        """Scan the bytes from start to end of this segment, then on to the last missing marker."""
+        scan = BatchScan(descriptor, start, self._segments[segment_index].size, False)
         while scan.next_position < end and scan.advance():
-            self._take(scan, is_in_range=True)
-        self._settle_known()
+            self._add_batch(scan, is_in_range=True)
+        self._complete_known()
         if not self._pending or scan.problem is not None:
             return
         while self._pending and scan.advance():
-            self._take(scan, is_in_range=False)
-        for segment in self._segments[place + 1 :]:
+            self._add_batch(scan, is_in_range=False)
+        for segment in self._segments[segment_index + 1 :]:
             if not self._pending or scan.problem is not None:
                 break
-            with files.opened(segment.path(files.LOG_SUFFIX), files.READ_FLAGS) as other:
+            with files.open_descriptor(segment.path(files.LOG_SUFFIX), files.READ_FLAGS) as other:
                 scan = BatchScan(other, 0, segment.size, False)
                 while self._pending and scan.advance():
-                    self._take(scan, is_in_range=False)
+                    self._add_batch(scan, is_in_range=False)
         for producer_id, (first_offset, _) in self._pending.items():
-            self._known[producer_id] = Outcome(first_offset, NOT_SEEN, False)
+            self._known[producer_id] = TxnOutcome(first_offset, NOT_SEEN, False)
 
-    def _take(self, scan: BatchScan, *, is_in_range: bool) -> None:
+    def _add_batch(self, scan: BatchScan, *, is_in_range: bool) -> None:
         producer_id = scan.producer_id
         if producer_id < 0 or not scan.attributes & TRANSACTIONAL_FLAG:
             return
@@ -100,15 +102,15 @@ class OutcomeScan:
             if marker is not None:
                 if not is_in_range:
                     first_offset = self._pending[producer_id][0]
-                    self._known[producer_id] = Outcome(first_offset, scan.last_offset, marker.is_abort)
-                self._settle(producer_id, scan.last_offset, marker.is_abort)
+                    self._known[producer_id] = TxnOutcome(first_offset, scan.last_offset, marker.is_abort)
+                self._complete(producer_id, scan.last_offset, marker.is_abort)
 
-    def _settle(self, producer_id: int, marker_offset: int, is_abort: bool) -> None:
+    def _complete(self, producer_id: int, marker_offset: int, is_abort: bool) -> None:
         first_offset, last_offset = self._pending.pop(producer_id)
-        self.parts.append(Part(producer_id, first_offset, last_offset, marker_offset, is_abort))
+        self.transactions.append(RangeTransaction(producer_id, first_offset, last_offset, marker_offset, is_abort))
 
-    def _settle_known(self) -> None:
-        """Transactions that are under way have no marker, and others may have been looked for before."""
+    def _complete_known(self) -> None:
+        """Open transactions have no marker; others may be known from an earlier scan."""
         for producer_id, (first_offset, last_offset) in list(self._pending.items()):
             open_offset = self._open.get(producer_id, NOT_SEEN)
             if 0 <= open_offset <= first_offset:
@@ -120,49 +122,50 @@ class OutcomeScan:
             if known.marker_offset == NOT_SEEN:
                 del self._pending[producer_id]
             elif last_offset < known.marker_offset:
-                self._settle(producer_id, known.marker_offset, known.is_abort)
+                self._complete(producer_id, known.marker_offset, known.is_abort)
 
     def __repr__(self) -> str:
-        return f"<OutcomeScan {len(self.parts)} parts, {len(self._pending)} open>"
+        return f"<TxnOutcomeScan {len(self.transactions)} parts, {len(self._pending)} open>"
 
 
-def has_wrong_outcome(
-    segments: list[Segment], file_range: FileRange, open_transactions: dict[int, int], known: dict[int, Outcome]
+def contradicts_transaction_index(
+    segments: list[Segment], file_range: FileRange, open_transactions: dict[int, int], known: dict[int, TxnOutcome]
 ) -> bool:
-    """Whether the transaction indexes say something else about these bytes than the log; in any thread."""
+    """Whether the transaction indexes contradict these bytes; in any thread."""
     segment = file_range.owner
     place = next((place for place, each in enumerate(segments) if each is segment), -1)
     if place < 0:
-        return False  # it was taken out of the log meanwhile
-    scan = OutcomeScan(segments, open_transactions, known)
-    with contextlib.suppress(FileNotFoundError):  # a later segment was deleted or moved: nothing to compare with
+        return False  # it was removed from the log in the meantime
+    scan = TxnOutcomeScan(segments, open_transactions, known)
+    # A later segment was deleted or moved: there is nothing to compare with.
+    with contextlib.suppress(FileNotFoundError):
         scan.run(place, file_range.descriptor, file_range.position, file_range.position + file_range.length)
-    if not scan.parts:
+    if not scan.transactions:
         return False
     try:
         aborted = find_aborted(
             segments[place:],
-            min(part.first_offset for part in scan.parts),
-            max(part.last_offset for part in scan.parts) + 1,
+            min(part.first_offset for part in scan.transactions),
+            max(part.last_offset for part in scan.transactions) + 1,
         )
     except TransactionIndexError:
         return True
-    return not all(is_right(part, aborted) for part in scan.parts)
+    return not all(matches_index(part, aborted) for part in scan.transactions)
 
 
-def find_aborted(segments: list[Segment], from_offset: int, to_offset: int) -> list[AbortedTransaction]:
-    """As Log.aborted_transactions() finds them, without a trace in the segments."""
-    found: list[AbortedTransaction] = []
+def find_aborted(segments: list[Segment], from_offset: int, to_offset: int) -> list[AbortedTxn]:
+    """As Log.aborted_transactions(), without changing the segments."""
+    found: list[AbortedTxn] = []
     for segment in segments:
         if segment.has_transactions:
-            entries, is_complete = segment.known_transactions().find(from_offset, to_offset)
+            entries, is_complete = segment.read_transactions().find(from_offset, to_offset)
             found += entries
             if is_complete:
                 break
     return found
 
 
-def is_right(part: Part, aborted: list[AbortedTransaction]) -> bool:
+def matches_index(part: RangeTransaction, aborted: list[AbortedTxn]) -> bool:
     has_entry = False
     for entry in aborted:
         if entry.producer_id != part.producer_id:
@@ -175,40 +178,40 @@ def is_right(part: Part, aborted: list[AbortedTransaction]) -> bool:
 
 
 class TransactionRebuild:
-    """All transaction indexes of a log on their way: read in any thread, installed by the owner of the log."""
+    """A rebuild of all transaction indexes of a log: any thread reads, the owner installs the result."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
         self._truncations = log.truncation_count
         self._end_offset = log.end_offset
         self._sources = [(segment, segment.size, segment.path(files.LOG_SUFFIX)) for segment in log.segments]
-        self._built: dict[Segment, list[AbortedTransaction]] = {}
+        self._built: dict[Segment, list[AbortedTxn]] = {}
 
     def run(self) -> None:
-        """In any thread: walk the batch headers of what the log had when this began."""
-        producers = Producers(self.log.producer_expiration_ms)
+        """In any thread: scan the batch headers that existed when the rebuild started."""
+        producers = ProducerStates(self.log.producer_state.expiration_ms)
         for segment, size, path in self._sources:
             try:
-                with files.opened(path, files.READ_FLAGS) as descriptor:
-                    self._built[segment] = aborted_in(BatchScan(descriptor, 0, size, False), producers)
+                with files.open_descriptor(path, files.READ_FLAGS) as descriptor:
+                    self._built[segment] = aborted_transactions_of(BatchScan(descriptor, 0, size, False), producers)
             except FileNotFoundError:
-                continue  # deleted meanwhile, or moved: then the next one finds it
+                continue  # deleted or moved in the meantime: the next check finds it
 
-    def finish(self) -> None:
-        """On the thread that owns the log, whatever became of run()."""
+    def install(self) -> None:
+        """On the owner's thread, also if run() has failed."""
         log = self.log
-        log.outcomes.clear()
+        log.known_txn_outcomes.clear()
         if log.truncation_count != self._truncations:
             return
         for segment in log.segments:
             built = self._built.get(segment)
             if built is not None and not segment.is_closing:
                 self._install(segment, built)
-        log.has_checked_transactions = all(
+        log.has_verified_txn_index = all(
             segment in self._built for segment in log.segments if segment.base_offset < self._end_offset
         )
 
-    def _install(self, segment: Segment, built: list[AbortedTransaction]) -> None:
+    def _install(self, segment: Segment, built: list[AbortedTxn]) -> None:
         try:
             entries = segment.transactions().entries if segment.has_transactions else []
         except TransactionIndexError:
@@ -228,12 +231,12 @@ class TransactionRebuild:
         return f"<TransactionRebuild of {self.log.partition}>"
 
 
-def aborted_in(scan: BatchScan, producers: Producers) -> list[AbortedTransaction]:
-    """The aborted transactions whose markers a scan meets, with the producers as they were where it begins."""
-    found: list[AbortedTransaction] = []
+def aborted_transactions_of(scan: BatchScan, producers: ProducerStates) -> list[AbortedTxn]:
+    """The aborted transactions with markers in this scan, given the producers at its start."""
+    found: list[AbortedTxn] = []
     while scan.advance():
         if scan.producer_id >= 0:
-            first_offset = note_producer(producers, scan)
+            first_offset = apply_batch(producers, scan)
             if first_offset >= 0:
-                found.append(aborted_by(producers, scan.producer_id, first_offset, scan.last_offset))
+                found.append(aborted_transaction(producers, scan.producer_id, first_offset, scan.last_offset))
     return found

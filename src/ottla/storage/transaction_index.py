@@ -1,8 +1,8 @@
 """The aborted transactions of a segment, `<base offset>.txnindex`, in Kafka's format: 34 bytes an entry.
 
-    version int16 | producer id int64 | first offset int64 | last offset int64 | last stable offset int64
-An entry stands in the segment that holds the abort marker, whose offset is the last offset; the transaction itself may
-have begun in an earlier segment. Most segments have no aborted transactions and so no file.
+    version int16, producer id int64, first offset int64, last offset int64, last stable offset int64
+An entry belongs to the segment of its abort marker, whose offset is the last offset; the transaction may start in an
+earlier segment. Most segments have no aborted transactions, and no such file.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ ENTRY_BYTES: Final = 34
 VERSION: Final = 0
 
 
-class AbortedTransaction(NamedTuple):
-    """What a reader of committed records must leave out."""
+class AbortedTxn(NamedTuple):
+    """An aborted transaction, whose records read_committed consumers skip."""
 
     producer_id: int
     first_offset: int
@@ -28,7 +28,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class TransactionIndexError(KafkaError):
-    """An index file that is not what we or Kafka write."""
+    """An index file with invalid content."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Error.KAFKA_STORAGE_ERROR, message)
@@ -37,34 +37,34 @@ class TransactionIndexError(KafkaError):
 class TransactionIndex:
     """All entries of one segment, in the order of their abort markers."""
 
-    def __init__(self, entries: list[AbortedTransaction], written: int) -> None:
+    def __init__(self, entries: list[AbortedTxn], written: int) -> None:
         self.entries = entries
-        self.written = written  # how many of the entries the file has
+        self.written = written  # number of entries in the file
 
-    def append(self, entry: AbortedTransaction) -> None:
+    def append(self, entry: AbortedTxn) -> None:
         self.entries.append(entry)
 
     def write_pending(self, path: str) -> bool:
-        """Bring the file up to date; whether there was anything to write. After an OSError the next call goes on."""
+        """Write pending entries; true if there were any. After an OSError the next call writes them again."""
         if len(self.entries) == self.written:
             return False
         data = b"".join(ENTRY.pack(VERSION, *entry) for entry in self.entries[self.written :])
-        with files.opened(path, files.CREATE_FLAGS) as descriptor:
-            files.write_whole(descriptor, data, self.written * ENTRY_BYTES)
+        with files.open_descriptor(path, files.CREATE_FLAGS) as descriptor:
+            files.write_all(descriptor, data, self.written * ENTRY_BYTES)
         self.written = len(self.entries)
         return True
 
     def cut(self, offset: int, path: str) -> None:
-        """Forget the transactions that were aborted at or after this offset, in memory and in the file."""
+        """Remove the transactions that were aborted at or after this offset, in memory and in the file."""
         self.entries = [entry for entry in self.entries if entry.last_offset < offset]
         if self.written > len(self.entries):
             self.written = len(self.entries)
-            with files.opened(path, files.CREATE_FLAGS) as descriptor:
+            with files.open_descriptor(path, files.CREATE_FLAGS) as descriptor:
                 files.truncate(descriptor, self.written * ENTRY_BYTES)
 
-    def find(self, from_offset: int, to_offset: int) -> tuple[list[AbortedTransaction], bool]:
-        """Those that overlap the range, and whether later segments cannot have any more of them."""
-        found: list[AbortedTransaction] = []
+    def find(self, from_offset: int, to_offset: int) -> tuple[list[AbortedTxn], bool]:
+        """The entries that overlap the range, and whether later segments cannot have more of them."""
+        found: list[AbortedTxn] = []
         for entry in self.entries:
             if entry.last_offset >= from_offset and entry.first_offset < to_offset:
                 found.append(entry)
@@ -77,9 +77,9 @@ class TransactionIndex:
 
 
 def load_transaction_index(path: str, base_offset: int) -> TransactionIndex:
-    """The index of the segment with this base offset; a missing file has no entries."""
+    """The index of the segment with this base offset; a missing file is an empty index."""
     try:
-        data = files.read_whole(path)
+        data = files.read_file(path)
     except FileNotFoundError:
         return TransactionIndex([], 0)
     entries = decode_entries(data, path)
@@ -89,12 +89,12 @@ def load_transaction_index(path: str, base_offset: int) -> TransactionIndex:
     return TransactionIndex(entries, len(entries))
 
 
-def decode_entries(data: bytes, path: str) -> list[AbortedTransaction]:
+def decode_entries(data: bytes, path: str) -> list[AbortedTxn]:
     if len(data) % ENTRY_BYTES:
         raise TransactionIndexError(f"{path}: {len(data)} bytes are not a number of whole entries")
-    entries: list[AbortedTransaction] = []
+    entries: list[AbortedTxn] = []
     for version, producer_id, first_offset, last_offset, last_stable_offset in ENTRY.iter_unpack(data):
         if version > VERSION or not 0 <= first_offset <= last_offset:
             raise TransactionIndexError(f"{path}: an entry of version {version} from {first_offset} to {last_offset}")
-        entries.append(AbortedTransaction(producer_id, first_offset, last_offset, last_stable_offset))
+        entries.append(AbortedTxn(producer_id, first_offset, last_offset, last_stable_offset))
     return entries

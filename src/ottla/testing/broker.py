@@ -1,9 +1,9 @@
-"""The broker that a test holds in its hands.
+"""The broker of a test.
 
 Rules:
-1. Its data is its own and is removed at the end; stop(), kill() and restart() keep it.
-2. The address is the same before and after a restart, so that clients find it again.
-3. What a test may break (kill, pause) can always be repaired or closed.
+1. Each broker has its own data, which is removed at the end; stop(), kill() and restart() keep it.
+2. The address stays the same after a restart, so that clients reconnect.
+3. After every failure that a test can cause (kill, pause) the broker can be started or closed.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from ottla.testing.child import BrokerError, Child
+from ottla.testing.child import BrokerError, BrokerProcess
 from ottla.testing.folders import Folder
-from ottla.testing.security import Security, secured
+from ottla.testing.security import Security, make_security
 
 if TYPE_CHECKING:
     from ottla.client.admin import Admin
     from ottla.client.quotas import Quota
 
-START_SECONDS_MAX = 120.0  # a ceiling: whoever cannot start says so, and is not waited for
+START_SECONDS_MAX = 120.0  # an upper limit: a broker that fails to start reports it earlier
 DATA = "data"
 OUTPUT = "broker.log"
 
-# What one broker for one test needs; everything else is Kafka's default.
+# Settings for one broker in a test; all others are Kafka's defaults.
 DEFAULTS = {
     "node.id": "1",
     "offsets.topic.replication.factor": "1",
@@ -46,11 +46,11 @@ Quotas = Iterable[Mapping[str, Value]]
 class Broker:
     """One broker process. Use it as a context manager, plain or async, or call start() and close().
 
-    `settings` are a broker's, under Kafka's names. `topics` are made at the start: names alone, names with a number of
-    partitions, or names with settings of the topic (`partitions` among them); where no number is given, it is the
-    broker's num.partitions. The data folder is made in `folder`. A setting that no broker has is an error, unless
-    `ignores_unknown`. `environment` are variables of the process, on top of ours. `security` is SSL, SASL_PLAINTEXT or
-    SASL_SSL: its clients need the settings in `broker.security`. `quotas` are limits in the words of kafka-configs.sh:
+    `settings` are broker settings under Kafka's names. `topics` are created at the start: names only, names with a
+    number of partitions, or names with topic settings (`partitions` among them); the default number is num.partitions.
+    The data folder is created in `folder`. An unknown setting is an error, unless `ignores_unknown`. `environment` adds
+    variables to the current environment. `security` is SSL, SASL_PLAINTEXT or SASL_SSL: clients then need the settings
+    in `broker.security`. `quotas` are limits in the terms of kafka-configs.sh:
     `[{"client": "greedy", "producer_byte_rate": 1_000_000}, {"user-defaults": True, "request_percentage": 50}]`.
     """
 
@@ -72,29 +72,29 @@ class Broker:
         self._quotas = checked_quotas(quotas)
         self.start_seconds_max = start_seconds_max
         self._folder = Folder(folder)
-        self._child = Child(self._folder.path / OUTPUT, environment)
-        self.security = secured(security, self._folder.path) if isinstance(security, str | None) else security
+        self._process = BrokerProcess(self._folder.path / OUTPUT, environment)
+        self.security = make_security(security, self._folder.path) if isinstance(security, str | None) else security
         listener = "PLAINTEXT" if self.security is None else self.security.protocol
         self.settings = {
-            "listeners": f"{listener}://{self._child.reserved_address}",
+            "listeners": f"{listener}://{self._process.reserved_address}",
             "log.dirs": str(self.data_folder),
             **DEFAULTS,
             **{key: as_text(value) for key, value in (settings or {}).items()},
         }
-        if "broker.id" in self.settings:  # the older name of the same setting
+        if "broker.id" in self.settings:  # a synonym of node.id
             self.settings.pop("node.id")
         if self.security is not None:
             broker_id = self.settings.get("broker.id") or self.settings["node.id"]
-            self._child.config = self.security.broker_file(int(broker_id))
+            self._process.config = self.security.broker_file(int(broker_id))
         self._last_output = ""
         self._was_started = False
 
-    # ---- what a test wants to know
+    # ---- information
 
     @property
     def bootstrap_servers(self) -> str:
-        """host:port, for every client's setting of that name."""
-        return self._child.address or self._child.reserved_address
+        """host:port, for a client's bootstrap.servers."""
+        return self._process.address or self._process.reserved_address
 
     @property
     def host(self) -> str:
@@ -106,57 +106,57 @@ class Broker:
 
     @property
     def data_folder(self) -> Path:
-        """Where the logs lie; gone after close()."""
+        """The folder of the logs; removed by close()."""
         return self._folder.path / DATA
 
     @property
     def is_running(self) -> bool:
-        return self._child.is_running
+        return self._process.is_running
 
     @property
     def pid(self) -> int:
-        return self._child.pid
+        return self._process.pid
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables of the process, on top of ours: what is changed here counts from the next start on."""
-        return self._child.environment
+        """Additional environment variables; changes take effect at the next start."""
+        return self._process.environment
 
     @property
     def logs(self) -> str:
-        """All that the broker has said since it was first started."""
-        return self._last_output or self._child.text()
+        """All output of the broker since its first start."""
+        return self._last_output or self._process.text()
 
     def log_position(self) -> int:
-        """A mark for logs_since()."""
-        return self._child.size()
+        """A position for logs_since()."""
+        return self._process.size()
 
     def logs_since(self, position: int) -> str:
-        return self._child.text(position)
+        return self._process.text(position)
 
     # ---- start and end
 
     def start(self) -> Self:
-        """Start the process, wait until it serves, and make topics and quotas if this is the first start."""
+        """Start the process and wait until it serves; the first start also creates topics and quotas."""
         if self.is_running:
             return self
         try:
-            self._child.start(self.settings, self.start_seconds_max)
+            self._process.start(self.settings, self.start_seconds_max)
             if not self._was_started:
                 self._create_topics()
                 if self._quotas:
                     self._alter_quotas(self._quotas)
         except BaseException:
-            if not self._was_started:  # nobody has it yet, so nobody would close it
+            if not self._was_started:  # the caller has no broker to close yet
                 self.close()
             raise
         self._was_started = True
         return self
 
     def close(self) -> None:
-        """End the process at once and remove its data."""
-        self._child.close()
-        self._last_output = self._last_output or self._child.text()
+        """Kill the process and remove its data."""
+        self._process.close()
+        self._last_output = self._last_output or self._process.text()
         self._folder.remove()
 
     def __enter__(self) -> Self:
@@ -174,30 +174,30 @@ class Broker:
     # ---- failures
 
     def stop(self) -> None:
-        """A clean stop (SIGTERM); the data stays, start() brings the broker back."""
-        self._child.stop()
+        """A clean stop (SIGTERM); the data stays, and start() runs the broker again."""
+        self._process.stop()
 
     def kill(self) -> None:
-        """A crash (SIGKILL); the data stays, start() brings the broker back."""
-        self._child.kill()
+        """A crash (SIGKILL); the data stays, and start() runs the broker again."""
+        self._process.kill()
 
     def restart(self) -> Self:
-        """Stop cleanly, if it still runs, and start again at the same address with the same data."""
+        """Stop cleanly if running, and start again at the same address with the same data."""
         if self.is_running:
-            self._child.stop()
+            self._process.stop()
         return self.start()
 
     def pause(self) -> None:
-        """Freeze the process (SIGSTOP): connections stay open and nobody answers."""
-        self._child.pause()
+        """Freeze the process (SIGSTOP): connections stay open, but requests get no response."""
+        self._process.pause()
 
     def resume(self) -> None:
-        self._child.resume()
+        self._process.resume()
 
     # ---- topics
 
     def create_topic(self, name: str, partitions: int | None = None, settings: Settings | None = None) -> str:
-        """Create a topic and return its name; it can be written to at once. Partitions: None is num.partitions."""
+        """Create a topic and return its name; it is ready for writes. Partitions: None is num.partitions."""
         configs = {key: as_text(value) for key, value in (settings or {}).items()}
         with self._admin(f"cannot create topic {name!r}") as admin:
             admin.create_topic(name, partitions=-1 if partitions is None else partitions, configs=configs)
@@ -210,8 +210,8 @@ class Broker:
     @contextlib.contextmanager
     def _admin(self, complaint: str) -> Iterator[Admin]:
         from ottla.client.admin import Admin  # noqa: PLC0415 (many tests let their client make the topics)
+        from ottla.client.client import open_client  # noqa: PLC0415
         from ottla.client.errors import ClientError  # noqa: PLC0415
-        from ottla.client.opening import open_client  # noqa: PLC0415
 
         properties = {} if self.security is None else self.security.properties
         with open_client(self.bootstrap_servers, properties, "ottla-testing") as client:
@@ -231,7 +231,7 @@ class Broker:
                 self.create_topic(name, None if partitions is None else int(partitions), settings)
 
     def set_quotas(self, quotas: Quotas) -> None:
-        """Set limits while the broker runs; those of other entities stay."""
+        """Set quotas on the running broker; those of other entities are unchanged."""
         self._alter_quotas(checked_quotas(quotas))
 
     def _alter_quotas(self, quotas: list[Quota]) -> None:
@@ -241,7 +241,7 @@ class Broker:
             alter_quotas(admin.client, [Alteration(quota.entity, quota.limits) for quota in quotas])
 
     def __repr__(self) -> str:
-        return f"<Broker {self.bootstrap_servers} {self._child}>"
+        return f"<Broker {self.bootstrap_servers} {self._process}>"
 
 
 def broker(
@@ -265,11 +265,11 @@ def broker(
 
 
 def checked_quotas(quotas: Quotas) -> list[Quota]:
-    """A misspelt limit would limit nobody."""
+    """Checked, because a misspelt quota would have no effect."""
     given = list(quotas)
     if not given:
         return []
-    from ottla.client.quota_words import QuotaError, parse_quota  # noqa: PLC0415 (few tests have quotas)
+    from ottla.client.quotas import QuotaError, parse_quota  # noqa: PLC0415 (few tests have quotas)
 
     try:
         return [parse_quota(words) for words in given]
@@ -278,15 +278,15 @@ def checked_quotas(quotas: Quotas) -> list[Quota]:
 
 
 def check_names(settings: Settings) -> None:
-    """A misspelt setting would have no effect, and the test would not test what it says."""
+    """Checked, because a misspelt setting would have no effect, and the test would not test what it says."""
     from ottla.base.broker_settings import BrokerSettings  # noqa: PLC0415 (25 ms, and most tests have no settings)
-    from ottla.base.legacy_keys import is_heard_of, nearest_key  # noqa: PLC0415
+    from ottla.base.legacy_keys import is_known_key, nearest_key  # noqa: PLC0415
 
     for name in settings:
-        if not is_heard_of(name, BrokerSettings.keys):
+        if not is_known_key(name, BrokerSettings.keys):
             raise BrokerError(f"no setting of a broker is called {name}{nearest_key(name, BrokerSettings.keys)}")
 
 
 def as_text(value: Value) -> str:
-    """A value as a properties file has it."""
+    """A value in the form of a properties file."""
     return str(value).lower() if isinstance(value, bool) else str(value)

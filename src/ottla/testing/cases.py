@@ -1,4 +1,4 @@
-"""For unittest: a test case whose class has a broker of its own.
+"""A unittest.TestCase with a broker for the class.
 
 class OrdersTest(BrokerTestCase):
     topics = {"orders": 3}
@@ -16,7 +16,7 @@ from ottla.testing.broker import Broker, Settings, Topics
 
 
 class BrokerTestCase(unittest.TestCase):
-    """All tests of the class share `self.broker`; `settings` and `topics` say how it is started."""
+    """All tests of the class share `self.broker`; `settings` and `topics` are its arguments."""
 
     settings: ClassVar[Settings] = {}
     topics: ClassVar[Topics] = ()

@@ -1,7 +1,7 @@
-"""Folders for the data of test brokers: in memory where there is room, and never left behind for long.
+"""Data folders of test brokers: in memory if there is enough of it, and removed soon after a killed run.
 
-A test run that is killed cannot remove its folders, and what lies in /dev/shm is memory. So whoever makes a folder
-holds a lock in it, and removes those of earlier runs whose lock nobody holds any more.
+A killed test run cannot remove its folders, and those in /dev/shm use memory. So each folder holds a lock file, and a
+new folder's owner removes those of earlier runs that are no longer locked.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 PREFIX = "ottla-testing-"
-UNFINISHED = "ottla-unfinished-"  # not locked yet: nobody else touches these
+UNFINISHED = "ottla-unfinished-"  # not locked yet: other processes leave these alone
 LOCK = "owner.lock"
 MEMORY = Path("/dev/shm")  # noqa: S108 (mkdtemp makes the name)
 MEMORY_BYTES_MIN = 1 << 30  # containers often have only 64 MiB there, which a test can fill
@@ -24,7 +24,7 @@ class Folder:
     """One folder, locked until remove()."""
 
     def __init__(self, parent: Path | None = None) -> None:
-        parent = parent or best_parent()
+        parent = parent or default_parent()
         remove_abandoned(parent)
         made = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=parent))
         self._lock = os.open(made / LOCK, os.O_CREAT | os.O_RDWR, 0o600)
@@ -42,8 +42,8 @@ class Folder:
         return f"<Folder {self.path}{'' if self._lock >= 0 else ' removed'}>"
 
 
-def best_parent() -> Path:
-    """Memory if there is plenty of it, else the usual place for temporary files."""
+def default_parent() -> Path:
+    """Memory if there is enough, else the default directory for temporary files."""
     try:
         room = os.statvfs(MEMORY)
     except OSError:
@@ -53,9 +53,9 @@ def best_parent() -> Path:
 
 
 def remove_abandoned(parent: Path) -> None:
-    """Folders of this user whose owner is gone."""
+    """Remove folders of this user whose owner has ended."""
     for path in parent.glob(f"{PREFIX}*"):
-        with contextlib.suppress(OSError):  # somebody else's, in use, or just being removed
+        with contextlib.suppress(OSError):  # another user's, in use, or being removed by another process
             lock = os.open(path / LOCK, os.O_RDWR)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

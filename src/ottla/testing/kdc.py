@@ -1,4 +1,4 @@
-"""A Kerberos realm for tests: a real MIT KDC in a temporary folder, up in a tenth of a second, gone without a trace.
+"""A Kerberos realm for tests: a real MIT KDC in a temporary folder, up in a tenth of a second, removed without a trace.
 
     with Kdc() as kdc:
         service = kdc.keytab("kafka/localhost")
@@ -8,8 +8,8 @@
 It needs the programs of Debian's krb5-kdc and krb5-admin-server.
 
 Rules:
-1. Nothing outside the folder is read or written: `environment` is what a process needs to live in this realm.
-2. The port stays reserved while the KDC is down, so that it comes back at the same address with the same principals.
+1. Only files in the folder are read or written: `environment` has the variables that a process needs for this realm.
+2. The port stays reserved while the KDC is down, so that it returns at the same address with the same principals.
 3. The KDC serves TCP on the loopback interface only, and ends with the test run, also when that is killed.
 """
 
@@ -27,8 +27,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
+from ottla.testing.child import is_main_thread, set_parent_death_signal
 from ottla.testing.folders import Folder
-from ottla.testing.parent import die_with_parent, is_main_thread
 
 HOST = "127.0.0.1"
 REALM = "EXAMPLE.COM"
@@ -36,12 +36,13 @@ OUTPUT = "kdc.output"
 TICKETS = "tickets"
 READY = "commencing operation"
 SECONDS_MAX = 20.0
-LOOK_SECONDS = 0.002
-SYSTEM_PROGRAMS = "/usr/local/sbin:/usr/sbin:/sbin"  # where servers lie, which is not on the path of everybody
-PACKAGES = "apt-get install krb5-kdc krb5-admin-server"
+POLL_SECONDS = 0.002
+# Directories of server programs, which many users' PATH does not have.
+SYSTEM_PROGRAMS = "/usr/local/sbin:/usr/sbin:/sbin"
+INSTALL_COMMAND = "apt-get install krb5-kdc krb5-admin-server"
 MASTER_PASSWORD = "of the database, which lives as long as a test"  # noqa: S105
 
-# Names are taken as they are given: a test has no DNS. TCP alone, since a UDP socket cannot be reserved.
+# Host names are used without DNS, which a test does not have. TCP only, because a UDP socket cannot be reserved.
 CLIENT_FILE = """\
 [libdefaults]
   default_realm = {realm}
@@ -81,11 +82,11 @@ SERVER_FILE = """\
 
 
 class KdcError(Exception):
-    """The KDC did not do what the test asked of it; the message ends with what it said."""
+    """The KDC did not do what the test requested; the message ends with its output."""
 
 
 class Kdc:
-    """One realm with its KDC. `lifetime` is how long a ticket is good for, in Kerberos' words (`10h`, `5s`)."""
+    """One realm with its KDC. `lifetime` is that of tickets, in Kerberos' notation (`10h`, `5s`)."""
 
     def __init__(self, realm: str = REALM, *, lifetime: str = "10h", folder: Path | None = None) -> None:
         self.realm = realm
@@ -108,11 +109,11 @@ class Kdc:
         (self.folder / "kadm5.acl").touch()
         self._principals: set[str] = set()
 
-    # ---- what a test needs to know
+    # ---- information
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables of a process that lives in this realm: MIT's library reads the first, Java the second."""
+        """Environment variables for this realm: MIT's library reads the first, Java the second."""
         return {
             "KRB5_CONFIG": str(self.krb5_conf),
             "JAVA_TOOL_OPTIONS": f"-Djava.security.krb5.conf={self.krb5_conf}",
@@ -125,50 +126,51 @@ class Kdc:
 
     @property
     def logs(self) -> str:
-        """What the KDC has said: each request with its outcome."""
+        """The KDC's log: each request with its outcome."""
         path = self.folder / "kdc.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
     # ---- principals
 
     def keytab(self, *principals: str, name: str | None = None, lifetime: str | None = None) -> Path:
-        """A keytab with the keys of these principals, which are made if they are new; its name is that of the first.
+        """A keytab with the keys of these principals, which are created if needed; the default name is the first
+        principal's.
 
-        Keys that a principal has stay as they are. `lifetime` bounds the tickets of new principals (`5 seconds`).
+        Existing keys are unchanged. `lifetime` limits the tickets of new principals (`5 seconds`).
         """
         path = self.folder / f"{name or principals[0].partition('@')[0].replace('/', '-')}.keytab"
         path.unlink(missing_ok=True)
         for principal in principals:
             self.add(principal, lifetime=lifetime)
-            self._admin(f"ktadd -q -norandkey -k {path} {principal}", expected=path)
+            self._run_kadmin(f"ktadd -q -norandkey -k {path} {principal}", expected=path)
         return path
 
     def add(self, principal: str, password: str | None = None, lifetime: str | None = None) -> None:
-        """A principal with a password, or with a random key; one that is there stays as it is."""
+        """Add a principal with a password, or with a random key; an existing one is unchanged."""
         if principal in self._principals:
             return
         key = "-randkey" if password is None else f'-pw "{password}"'
         limit = "" if lifetime is None else f'-maxlife "{lifetime}" '
-        self._admin(f"addprinc {limit}{key} {principal}")
+        self._run_kadmin(f"addprinc {limit}{key} {principal}")
         self._principals.add(principal)
 
     def change_key(self, principal: str) -> None:
-        """A new random key with the next number (kvno): keytabs that were made before are out of date."""
-        self._admin(f"change_password -randkey {principal}")
+        """A new random key with the next number (kvno): older keytabs become invalid."""
+        self._run_kadmin(f"change_password -randkey {principal}")
 
     def remove(self, principal: str) -> None:
-        self._admin(f"delete_principal -force {principal}")
+        self._run_kadmin(f"delete_principal -force {principal}")
         self._principals.discard(principal)
 
     def jaas(self, principal: str, keytab: Path | None = None) -> str:
         """The value of `sasl.jaas.config` for a login with a keytab."""
         return (
             "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true "
-            f'keyTab="{keytab or self.keytab(principal)}" principal="{self._whole(principal)}";'
+            f'keyTab="{keytab or self.keytab(principal)}" principal="{self._qualified(principal)}";'
         )
 
     def ticket(self, principal: str, cache: Path | None = None, *options: str) -> Path:
-        """A ticket as kinit gets it, in the cache of `environment` or another one; `options` are words for kinit."""
+        """Get a ticket with kinit, in the cache of `environment` or another one; `options` are arguments of kinit."""
         cache = cache or self.folder / TICKETS
         self._run(["kinit", *options, "-c", f"FILE:{cache}", "-kt", str(self.keytab(principal)), principal])
         return cache
@@ -176,7 +178,7 @@ class Kdc:
     # ---- start and end
 
     def start(self) -> Self:
-        """Start the KDC; at the first time its database is made."""
+        """Start the KDC; the first start creates its database."""
         if self.is_running:
             return self
         if not (self.folder / "principal").exists():
@@ -190,14 +192,14 @@ class Kdc:
                 stderr=file,
                 env=self._environment(),
                 process_group=0,
-                preexec_fn=die_with_parent if is_main_thread() else None,  # noqa: PLW1509 (it only asks the kernel)
+                preexec_fn=set_parent_death_signal if is_main_thread() else None,  # noqa: PLW1509 (it only asks the kernel)
             )
         atexit.register(self.stop)
         self._wait_until_ready(self.process, position)
         return self
 
     def stop(self) -> None:
-        """The KDC is away: connections are refused until start()."""
+        """Stop the KDC: connections are refused until start()."""
         process, self.process = self.process, None
         if process is not None:
             atexit.unregister(self.stop)
@@ -223,7 +225,7 @@ class Kdc:
     def __repr__(self) -> str:
         return f"<Kdc {self.realm} {HOST}:{self.port} {'running' if self.is_running else 'stopped'}>"
 
-    # ---- inside
+    # ---- internals
 
     def _wait_until_ready(self, process: subprocess.Popen[bytes], position: int) -> None:
         deadline = time.monotonic() + SECONDS_MAX
@@ -232,16 +234,16 @@ class Kdc:
                 self.stop()
                 said = (self.folder / OUTPUT).read_text(errors="replace")
                 raise KdcError(f"the KDC was not ready:\n{said}\n{self.logs}")
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
 
-    def _whole(self, principal: str) -> str:
+    def _qualified(self, principal: str) -> str:
         return principal if "@" in principal else f"{principal}@{self.realm}"
 
     def _environment(self) -> dict[str, str]:
         return {**os.environ, **self.environment, "KRB5_KDC_PROFILE": str(self.folder / "kdc.conf"), "LC_ALL": "C"}
 
-    def _admin(self, command: str, expected: Path | None = None) -> None:
-        """kadmin.local says what went wrong and ends with 0: its words tell."""
+    def _run_kadmin(self, command: str, expected: Path | None = None) -> None:
+        """kadmin.local exits with 0 after errors, so its output is checked."""
         said = self._run(["kadmin.local", "-r", self.realm, "-q", command])
         problems = [line for line in said.splitlines() if " while " in line or line.startswith(("kadmin", "Usage"))]
         if problems or (expected is not None and not expected.exists()):
@@ -265,16 +267,16 @@ class Kdc:
 
 
 def is_installed() -> bool:
-    """Whether this machine has what a Kdc needs."""
-    return all(_found(name) for name in ("krb5kdc", "kdb5_util", "kadmin.local"))
+    """Whether this machine has the programs that Kdc needs."""
+    return all(_find_program(name) for name in ("krb5kdc", "kdb5_util", "kadmin.local"))
 
 
 def _program(name: str) -> str:
-    found = _found(name)
+    found = _find_program(name)
     if found is None:
-        raise KdcError(f"there is no program {name} on this machine: {PACKAGES}")
+        raise KdcError(f"there is no program {name} on this machine: {INSTALL_COMMAND}")
     return found
 
 
-def _found(name: str) -> str | None:
+def _find_program(name: str) -> str | None:
     return shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:{SYSTEM_PROGRAMS}")

@@ -1,14 +1,14 @@
-"""The process that carries packets between the hosts of a LossyNetwork, or loses them: see lossy_network.py.
+"""The process that forwards or drops packets between the hosts of a LossyNetwork: see lossy_network.py.
 
-A host is a network namespace with one TUN device. Its kernel writes packets there; they are read here, drawn lots
-about, and written to the device of the host for which they are meant when their time has come.
+A host is a network namespace with one TUN device. Its kernel writes packets there. This process reads them, decides by
+random numbers, and writes them to the device of the target host when they are due.
 
 Rules:
-1. Lots are drawn by a random with a seed, for each direction between two hosts and for each packet as long as the wire
-   would carry. A kernel hands over up to 64 KB at once (TSO): such a one is taken apart where it has lost something.
-2. Namespaces and devices are held by descriptors alone: they are gone when this process is, however it ends.
-3. A line of JSON on standard input changes a direction, an empty object asks; each is answered by a line with the
-   counts so far. The end of standard input is the end.
+1. Each direction between two hosts has a seeded random generator, used once for each packet of wire size. A kernel may
+   pass up to 64 KB at once (TSO): such a packet is split if a part of it is lost.
+2. Only descriptors hold namespaces and devices: they are removed when this process ends, however it ends.
+3. A line of JSON on standard input changes a direction, an empty object is a query; each gets a line with the counts so
+   far. The process ends with its standard input.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from typing import Any, Final
 
 NETWORK: Final = "10.77.0"
 MTU_BYTES: Final = 1500
-QUEUE_PACKETS: Final = 10_000  # of a device: what its kernel keeps while this process is not on a processor
-QUEUE_SECONDS_MAX: Final = 0.2  # what waits for a narrow line; more is lost, as in a router
+QUEUE_PACKETS: Final = 10_000  # of a device: packets that its kernel keeps while this process is not scheduled
+QUEUE_SECONDS_MAX: Final = 0.2  # the queue of a narrow line; further packets are lost, as in a router
 READS_PER_TURN: Final = 32
 READ_BYTES: Final = 70_000
 
@@ -41,20 +41,20 @@ OFFLOAD_CHECKSUM, OFFLOAD_TSO4 = 0x01, 0x02
 SIOCSIFFLAGS, SIOCSIFADDR, SIOCSIFNETMASK, SIOCSIFMTU, SIOCSIFTXQLEN = 0x8914, 0x8916, 0x891C, 0x8922, 0x8943
 IFF_UP: Final = 0x1
 
-VNET: Final = struct.Struct("<BBHHHH")  # flags, kind, bytes of headers, bytes of a segment, checksum from, to
+VNET: Final = struct.Struct("<BBHHHH")  # flags, kind, header bytes, segment bytes, checksum start, checksum offset
 KIND_NONE: Final = 0
 FIN_AND_PUSH, CWR = 0x09, 0x80
 
 
 class Direction:
-    """What happens to packets from one host to another."""
+    """The conditions for packets from one host to another."""
 
     def __init__(self, source: int, target: int, seed: int) -> None:
-        self.random = random.Random(f"{seed} {source} {target}")  # noqa: S311 (lots, not secrets)
-        self.loss = 0.0  # part of the packets
+        self.random = random.Random(f"{seed} {source} {target}")  # noqa: S311 (not a secret)
+        self.loss = 0.0  # share of the packets
         self.delay_ms = 0.0
-        self.reorder = 0.0  # part of the packets that come half as late again, behind those sent after them
-        self.bytes_per_second = 0.0  # 0: as many as it likes
+        self.reorder = 0.0  # share of the packets with half the delay again, so that later ones overtake them
+        self.bytes_per_second = 0.0  # 0: no limit
         self.free_at = 0.0
         self.carried = self.lost = self.reordered = self.carried_bytes = 0
 
@@ -63,7 +63,7 @@ class Direction:
             setattr(self, name, settings.get(name, getattr(self, name)))
 
     def survivors(self, packet: bytes) -> list[bytes]:
-        """What is left of it, as one piece, several or none."""
+        """The surviving parts of a packet: one, several or none."""
         kind, segment_bytes = packet[1], int.from_bytes(packet[4:6], "little")
         if kind == KIND_NONE or not segment_bytes:
             return [] if self._is_lost() else [packet]
@@ -78,7 +78,7 @@ class Direction:
             while last < count and kept[last]:
                 last += 1
             if last > first:
-                pieces.append(cut(packet, start, segment_bytes, first, last))
+                pieces.append(cut_segments(packet, start, segment_bytes, first, last))
             first = last + 1
         return pieces
 
@@ -88,8 +88,8 @@ class Direction:
         self.carried += not is_lost
         return is_lost
 
-    def arrival(self, size_bytes: int, now: float) -> float | None:
-        """When it gets there; None: never, the line is narrow and the queue full."""
+    def arrival_time(self, size_bytes: int, now: float) -> float | None:
+        """The arrival time; None if the packet is lost because the queue is full."""
         if self.bytes_per_second:
             if self.free_at - now > QUEUE_SECONDS_MAX:
                 self.lost += 1
@@ -109,10 +109,10 @@ def payload_start(packet: bytes) -> int:
     return tcp_start + 4 * (packet[tcp_start + 12] >> 4)
 
 
-def cut(packet: bytes, start: int, segment_bytes: int, first: int, last: int) -> bytes:
-    """Segments `first` to before `last` of a packet of TCP over IPv4, as a packet of their own.
+def cut_segments(packet: bytes, start: int, segment_bytes: int, first: int, last: int) -> bytes:
+    """Segments `first` to before `last` of a TCP/IPv4 packet, as a packet of their own.
 
-    Its checksum of TCP stays what it is: the receiving kernel takes it as one that the device would still fill in.
+    Its TCP checksum is unchanged: the receiving kernel takes it as one that the device would still fill in.
     """
     payload = packet[start + first * segment_bytes : start + last * segment_bytes]
     headers = bytearray(packet[:start])
@@ -142,7 +142,7 @@ def ip_checksum(header: bytes) -> int:
 
 
 class Forwarder:
-    """All devices, and the packets that are on their way."""
+    """All devices, and the packets in flight."""
 
     def __init__(self, devices: list[int], seed: int) -> None:
         self.devices = devices
@@ -150,23 +150,23 @@ class Forwarder:
         self.directions = {
             (one, other): Direction(one, other, seed) for one in hosts for other in hosts if one != other
         }
-        self._under_way: list[tuple[float, int, int, bytes]] = []  # when, in which order, to which device
-        self._count = 0
-        self._said = b""
+        self._in_flight: list[tuple[float, int, int, bytes]] = []  # arrival time, sequence number, device, packet
+        self._sequence = 0
+        self._input = b""
 
     def run(self) -> None:
         watched = [*self.devices, 0]
         while True:
-            seconds = max(0.0, self._under_way[0][0] - time.monotonic()) if self._under_way else None
+            seconds = max(0.0, self._in_flight[0][0] - time.monotonic()) if self._in_flight else None
             readable, _, _ = select.select(watched, (), (), seconds)
             for descriptor in readable:
                 if descriptor:
-                    self._take_in(descriptor)
-                elif not self._listen():
+                    self._read_packets(descriptor)
+                elif not self._read_commands():
                     return
             self._deliver()
 
-    def _take_in(self, device: int) -> None:
+    def _read_packets(self, device: int) -> None:
         source, now = self.devices.index(device) + 1, time.monotonic()
         for _ in range(READS_PER_TURN):
             try:
@@ -174,31 +174,31 @@ class Forwarder:
             except BlockingIOError:
                 return
             at = VNET.size
-            if packet[at] >> 4 != 4:  # a kernel that looks for routers of IPv6
+            if packet[at] >> 4 != 4:  # router solicitations of IPv6
                 continue
             direction = self.directions.get((source, packet[at + 19]))
             if direction is None:
                 continue
             target = self.devices[packet[at + 19] - 1]
             for piece in direction.survivors(packet):
-                due = direction.arrival(len(piece) - at, now)
+                due = direction.arrival_time(len(piece) - at, now)
                 if due is not None:
-                    self._count += 1
-                    heapq.heappush(self._under_way, (due, self._count, target, piece))
+                    self._sequence += 1
+                    heapq.heappush(self._in_flight, (due, self._sequence, target, piece))
 
     def _deliver(self) -> None:
-        under_way, now = self._under_way, time.monotonic()
+        under_way, now = self._in_flight, time.monotonic()
         while under_way and under_way[0][0] <= now:
             _, _, device, packet = heapq.heappop(under_way)
             os.write(device, packet)
 
-    def _listen(self) -> bool:
+    def _read_commands(self) -> bool:
         said = os.read(0, READ_BYTES)
-        *lines, self._said = (self._said + said).split(b"\n")
+        *lines, self._input = (self._input + said).split(b"\n")
         for line in lines:
             for change in json.loads(line):
                 self.directions[change["source"], change["target"]].change(change)
-            tell([self._counts(*names, each) for names, each in self.directions.items()])
+            write_answer([self._counts(*names, each) for names, each in self.directions.items()])
         return bool(said)
 
     def _counts(self, source: int, target: int, direction: Direction) -> dict[str, Any]:
@@ -207,7 +207,7 @@ class Forwarder:
 
 
 def make_host(number: int) -> tuple[int, int]:
-    """A namespace, in which this process is from then on, and its device: descriptors of both."""
+    """Create a namespace, in which this process is from then on, and its device: returns both descriptors."""
     if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET):
         raise OSError(ctypes.get_errno(), "no network namespace can be made here (are we root?)")
     try:
@@ -233,7 +233,7 @@ def make_host(number: int) -> tuple[int, int]:
     return os.open("/proc/self/ns/net", os.O_RDONLY), device
 
 
-def tell(said: object) -> None:
+def write_answer(said: object) -> None:
     print(json.dumps(said), flush=True)
 
 
@@ -242,11 +242,11 @@ def main() -> None:
     try:
         made = [make_host(number) for number in range(1, hosts + 1)]
     except OSError as problem:
-        tell({"problem": problem.strerror})
+        write_answer({"problem": problem.strerror})
         return
     with contextlib.suppress(OSError):
-        os.nice(-10)  # a packet that waits for a processor would be a delay that nobody asked for
-    tell({"namespaces": [namespace for namespace, _ in made]})
+        os.nice(-10)  # scheduling delays would add to the configured ones
+    write_answer({"namespaces": [namespace for namespace, _ in made]})
     Forwarder([device for _, device in made], seed).run()
 
 

@@ -1,4 +1,4 @@
-"""A real network that loses, delays and reorders packets: namespaces joined by TUN devices and a forwarder.
+"""A network that loses, delays and reorders real packets: namespaces joined by TUN devices and a forwarder.
 
     from ottla.testing.lossy_network import LossyNetwork
 
@@ -12,10 +12,10 @@
         network.set(1, 2, loss=0.0)
 
 Rules:
-1. Hosts are 1, 2, ... Whatever is started inside one stays there: processes, and threads such as those of librdkafka.
-2. It needs Linux, root and /dev/net/tun; what is missing is told in one sentence.
-3. The congestion control of the hosts is `cubic`, Linux's default, whatever this machine has: by a route, because a
-   namespace may only take one as its default that the machine allows to everybody.
+1. Hosts are 1, 2, ... Processes and threads that start inside one stay there, including threads of librdkafka.
+2. It needs Linux, root and /dev/net/tun; an error says what is missing.
+3. The congestion control of the hosts is `cubic`, Linux's default, whatever this machine uses. It is set by a route,
+   because a namespace's default may only be one that the machine allows to all users.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ STOP_SECONDS_MAX = 10.0
 
 
 class NetworkError(Exception):
-    """There is no such network to be had here."""
+    """This machine cannot create such a network."""
 
 
 class Counts(NamedTuple):
-    """Packets of one direction since the start, each as long as the wire carries."""
+    """Counts of packets of wire size in one direction since the start."""
 
     carried: int
     lost: int
@@ -52,21 +52,19 @@ class Counts(NamedTuple):
 
 
 class LossyNetwork:
-    """Some hosts, each of which reaches all others. A context manager."""
+    """Some hosts, each connected to all others. A context manager."""
 
     def __init__(self, hosts: int = 2, seed: int = 1) -> None:
         self.hosts = range(1, hosts + 1)
         command = [sys.executable, "-P", "-m", "ottla.testing.lossy_forwarder", str(hosts), str(seed)]
-        self._process = subprocess.Popen(  # noqa: S603 (our own command line)
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0
-        )
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0)  # noqa: S603 (fixed arguments)
         self._namespaces: dict[int, int] = {}
         self._lock = threading.Lock()
         try:
-            told = self._answer()
-            if "problem" in told:
-                raise NetworkError(f"a lossy network cannot be made: {told['problem']}")
-            for host, namespace in zip(self.hosts, told["namespaces"], strict=True):
+            answer = self._read_answer()
+            if "problem" in answer:
+                raise NetworkError(f"a lossy network cannot be made: {answer['problem']}")
+            for host, namespace in zip(self.hosts, answer["namespaces"], strict=True):
                 self._namespaces[host] = os.open(f"/proc/{self._process.pid}/fd/{namespace}", os.O_RDONLY)
                 self.control_congestion(host, CONGESTION_CONTROL)
         except BaseException:
@@ -79,7 +77,7 @@ class LossyNetwork:
 
     @contextlib.contextmanager
     def inside(self, host: int) -> Iterator[None]:
-        """This thread is on that host, with all sockets, threads and processes that it makes meanwhile."""
+        """Moves this thread to that host, with all sockets, threads and processes that it creates meanwhile."""
         before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
         try:
             _enter(self._namespaces[host])
@@ -91,7 +89,7 @@ class LossyNetwork:
             os.close(before)
 
     def control_congestion(self, host: int, algorithm: str) -> None:
-        """Of all sockets of that host which do not choose for themselves, from their next connection on."""
+        """For all sockets of that host without a setting of their own, from their next connection on."""
         route = ["ip", "route", "replace", f"{NETWORK}.0/24", "dev", "lossy0", "src", self.address(host)]
         with self.inside(host):
             done = subprocess.run([*route, "congctl", algorithm], capture_output=True, text=True, check=False)  # noqa: S603
@@ -104,11 +102,11 @@ class LossyNetwork:
             Path("/proc/sys", *name.split(".")).write_text(value)
 
     def set(self, source: int | None = None, target: int | None = None, **settings: float) -> None:
-        """Change `loss` and `reorder` (parts of the packets), `delay_ms` or `bytes_per_second`, from now on.
+        """Change `loss` and `reorder` (shares of the packets), `delay_ms` or `bytes_per_second`, from now on.
 
-        None is every host. What is not named stays as it is.
+        None is every host. Settings that are not given stay as they are.
         """
-        self._ask(
+        self._send(
             [
                 {"source": one, "target": other, **settings}
                 for one in self.hosts
@@ -118,9 +116,9 @@ class LossyNetwork:
         )
 
     def counts(self, source: int, target: int) -> Counts:
-        for told in self._ask([]):
-            if (told["source"], told["target"]) == (source, target):
-                return Counts(*(told[name] for name in Counts._fields))
+        for answer in self._send([]):
+            if (answer["source"], answer["target"]) == (source, target):
+                return Counts(*(answer[name] for name in Counts._fields))
         raise KeyError((source, target))
 
     def close(self) -> None:
@@ -140,14 +138,14 @@ class LossyNetwork:
     ) -> None:
         self.close()
 
-    def _ask(self, changes: list[dict[str, Any]]) -> Any:
+    def _send(self, changes: list[dict[str, Any]]) -> Any:
         assert self._process.stdin is not None
         with self._lock:
             self._process.stdin.write(json.dumps(changes).encode() + b"\n")
             self._process.stdin.flush()
-            return self._answer()
+            return self._read_answer()
 
-    def _answer(self) -> Any:
+    def _read_answer(self) -> Any:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:

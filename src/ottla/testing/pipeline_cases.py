@@ -1,7 +1,7 @@
-"""Cases of pipelines as tests of pytest: `orders.test.yaml` beside `orders.yaml`, one test a case.
+"""Pipeline cases as pytest tests: `orders.test.yaml` beside `orders.yaml`, one test for each case.
 
-Nothing is imported or started before such a file is met, and Spark not before a case is run: one Spark for all of them,
-stopped at the end of the session. A file of that name without cases, or without a pipeline, belongs to somebody else.
+Nothing is imported or started before such a file is found, and Spark not before a case runs: one Spark for all cases,
+stopped at the end of the session. A file of that name without cases, or without a pipeline, is left to other plugins.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ PIPELINE = re.compile(rb"^(from|streams):|\bottla\b", re.MULTILINE)
 SPARK = pytest.StashKey["SparkSession"]()
 
 
-class CaseFailed(Exception):  # noqa: N818 (pytest shows its name to nobody)
-    """The text is for the person who reads the report."""
+class CaseFailed(Exception):  # noqa: N818 (the name is never shown)
+    """The text is the test report."""
 
 
 class CaseModule(pytest.File):
@@ -87,7 +87,7 @@ def collect(file: Path, parent: pytest.Collector) -> pytest.Collector | None:
 
 
 def is_ours(file: Path) -> bool:
-    """It has cases, and names a pipeline or stands beside one."""
+    """Whether the file has cases, and names a pipeline or has one beside it."""
     try:
         text = file.read_bytes()
         beside = pipeline_beside(file)

@@ -1,20 +1,20 @@
-"""pytest fixtures: `ottla_broker` and its relatives.
+"""pytest fixtures: `ottla_broker` and related ones.
 
     @pytest.mark.ottla(settings={"message.max.bytes": 2000}, topics={"orders": 3})
     def test_large_orders_are_refused(ottla_broker): ...
 
 * `ottla_broker` has the scope that `--ottla-scope` or the ini option `ottla_scope` names; `function` by default.
-* `ottla_broker_module` and `ottla_broker_session` have the scope that they are named after.
-* `ottla_kdc` is a Kerberos realm with its KDC; the test, its brokers and its programs live in it (KRB5_CONFIG).
-* `ottla_broker_factory` makes as many as a test wants: `ottla_broker_factory({"num.partitions": 3})`.
-* The mark `ottla` counts where the fixture lives: on a test, on a module (`pytestmark`). A mark on a test whose broker
-  is shared would be ignored, so it is an error.
-* The ini option `ottla_settings` holds settings of all brokers, one `key=value` a line.
-* When a test fails, its report shows what its brokers said meanwhile.
+* `ottla_broker_module` and `ottla_broker_session` have the scope in their names.
+* `ottla_kdc` is a Kerberos realm with its KDC; the test, its brokers and its programs use it (KRB5_CONFIG).
+* `ottla_broker_factory` creates any number of brokers: `ottla_broker_factory({"num.partitions": 3})`.
+* The mark `ottla` applies in the scope of the fixture: on a test, or on a module (`pytestmark`). A mark on a test with
+  a shared broker would have no effect, so it is an error.
+* The ini option `ottla_settings` has settings of all brokers, one `key=value` a line.
+* The report of a failed test shows its brokers' output during the test.
 * A file `orders.test.yaml` beside a pipeline `orders.yaml` or `orders.py` is collected: each of its cases is a test.
 
 Every pytest run in the environment loads this file, so it imports nothing heavy until a fixture is used. Each worker of
-pytest-xdist has brokers of its own.
+pytest-xdist has its own brokers.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 SCOPES = ("function", "class", "module", "package", "session")
 SHARED_FIXTURES = frozenset({"ottla_broker", "ottla_broker_module", "ottla_broker_session"})
 LINES_SHOWN_MAX = 200
-CASES = (".test.yaml", ".test.yml")  # of trials/cases.py, which needs more to be imported
+CASES = (".test.yaml", ".test.yml")  # of trials/cases.py, whose import needs more modules
 
-# The brokers that live now, and where the output of the test that runs now begins in each.
-_LIVING: dict[Broker, int] = {}
+# The running brokers, and where the output of the current test begins in each.
+_RUNNING: dict[Broker, int] = {}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -61,7 +61,7 @@ def broker_scope(fixture_name: str, config: pytest.Config) -> Any:  # noqa: ARG0
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A mark that nobody would read is a mistake."""
+    """A mark without effect is an error."""
     scope = broker_scope("ottla_broker", config)
     for item in items:
         used = SHARED_FIXTURES.intersection(getattr(item, "fixturenames", ()))
@@ -87,7 +87,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 @pytest.fixture(scope=broker_scope)
 def ottla_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
-    """A running broker; `ottla_broker.bootstrap_servers` is where."""
+    """A running broker; `ottla_broker.bootstrap_servers` is its address."""
     yield from _marked_broker(request)
 
 
@@ -105,7 +105,7 @@ def ottla_broker_session(request: pytest.FixtureRequest) -> Iterator[Broker]:
 
 @pytest.fixture
 def ottla_broker_factory(request: pytest.FixtureRequest) -> Iterator[Callable[..., Broker]]:
-    """Makes running brokers: `ottla_broker_factory(settings, topics=...)`; all are gone after the test."""
+    """Creates running brokers: `ottla_broker_factory(settings, topics=...)`; all are removed after the test."""
     made: list[Broker] = []
 
     def make(settings: Settings | None = None, *, topics: Topics = (), quotas: Quotas = ()) -> Broker:
@@ -119,8 +119,8 @@ def ottla_broker_factory(request: pytest.FixtureRequest) -> Iterator[Callable[..
 
 @pytest.fixture
 def ottla_kdc(monkeypatch: pytest.MonkeyPatch) -> Iterator[Kdc]:
-    """A Kerberos realm: `ottla_kdc.keytab("alice")` makes a principal and its keytab."""
-    from ottla.testing.kdc import Kdc  # noqa: PLC0415 (only tests with Kerberos pay for it)
+    """A Kerberos realm: `ottla_kdc.keytab("alice")` creates a principal and its keytab."""
+    from ottla.testing.kdc import Kdc  # noqa: PLC0415 (only tests with Kerberos need it)
 
     with Kdc() as kdc:
         for name, value in kdc.environment.items():
@@ -132,7 +132,7 @@ def _marked_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     settings: dict[str, Any] = {}
     topics: Topics = ()
     quotas: Quotas = ()
-    for mark in reversed(list(request.node.iter_markers("ottla"))):  # the nearest one comes last and wins
+    for mark in reversed(list(request.node.iter_markers("ottla"))):  # the nearest mark comes last and wins
         settings |= mark.kwargs.get("settings", {})
         topics = mark.kwargs.get("topics", topics)
         quotas = mark.kwargs.get("quotas", quotas)
@@ -150,7 +150,7 @@ def _start(config: pytest.Config, settings: Settings, topics: Topics, quotas: Qu
     from ottla.testing.broker import Broker  # noqa: PLC0415 (only tests that use a broker pay for it)
 
     broker = Broker(common_settings(config) | dict(settings), topics=topics, quotas=quotas)
-    _LIVING[broker] = 0
+    _RUNNING[broker] = 0
     try:
         return broker.start()
     except BaseException:
@@ -168,16 +168,16 @@ def common_settings(config: pytest.Config) -> dict[str, Any]:
 
 
 def _end(broker: Broker) -> None:
-    _LIVING.pop(broker, None)
+    _RUNNING.pop(broker, None)
     broker.close()
 
 
-# ---- what the brokers said while a test failed
+# ---- output of the brokers during a failed test
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:  # noqa: ARG001 (the hook's own name)
-    for broker in _LIVING:
-        _LIVING[broker] = broker.log_position()
+    for broker in _RUNNING:
+        _RUNNING[broker] = broker.log_position()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -188,7 +188,7 @@ def pytest_runtest_makereport(
     report = yield
     if report.failed:
         used = [value for name, value in getattr(item, "funcargs", {}).items() if name.startswith("ottla_broker")]
-        for broker, position in _LIVING.items():
+        for broker, position in _RUNNING.items():
             if broker in used or "ottla_broker_factory" in getattr(item, "fixturenames", ()):
                 lines = broker.logs_since(position).splitlines()[-LINES_SHOWN_MAX:]
                 report.sections.append((f"ottla broker {broker.bootstrap_servers}", "\n".join(lines)))

@@ -1,7 +1,7 @@
 """Security of brokers in tests: `Broker(security="SASL_SSL")` and `Cluster(security="SASL_SSL")`.
 
-Keys and passwords are made for the test and go with its folder. Rights are on: clients with the settings that are
-given here may do everything, others nothing until a test gives them rights.
+Keys and passwords are generated for the test and removed with its folder. Authorization is on: clients with these
+settings are superusers, others have no rights until a test grants them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ottla.security.secure_folder import ADMIN, SecureFolder
+from ottla.security.secure_folder import ADMIN, SecurityDir
 from ottla.testing.child import HOST, BrokerError
 
 PROTOCOLS = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -18,16 +18,16 @@ FOLDER = "security"
 
 
 class Security:
-    """What a secured test broker or cluster asks of its clients."""
+    """The security settings of a secured test broker or cluster."""
 
     def __init__(self, protocol: str, parent: Path) -> None:
         if protocol not in PROTOCOLS:
             raise BrokerError(f"security={protocol!r} is not known: it is one of {', '.join(PROTOCOLS)}")
         self.protocol = protocol
-        self.folder = SecureFolder(parent / FOLDER, (HOST, "localhost"), datetime.now(UTC), protocol)
+        self.folder = SecurityDir(parent / FOLDER, (HOST, "localhost"), datetime.now(UTC), protocol)
 
     def broker_file(self, broker: int) -> Path:
-        """Settings of one broker that are nothing for a command line."""
+        """A file for one broker's settings that must not show on a command line."""
         return self.folder.write_settings(f"broker-{broker}.properties", self.folder.broker_settings(broker))
 
     @property
@@ -38,7 +38,7 @@ class Security:
     @property
     def librdkafka(self) -> dict[str, str]:
         """For confluent-kafka."""
-        from ottla.client.java_properties import translate  # noqa: PLC0415 (not every test has a client of this kind)
+        from ottla.client.librdkafka_properties import translate  # noqa: PLC0415 (not every test has a client of this kind)
 
         return translate(self.properties)
 
@@ -58,5 +58,5 @@ class Security:
         return f"<Security {self.protocol}>"
 
 
-def secured(protocol: str | None, parent: Path) -> Security | None:
+def make_security(protocol: str | None, parent: Path) -> Security | None:
     return None if protocol is None else Security(protocol, parent)

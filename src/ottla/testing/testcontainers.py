@@ -1,4 +1,4 @@
-"""testcontainers' KafkaContainer without a container: change one import, and tests need no Docker.
+"""testcontainers' KafkaContainer without a container: with one changed import, tests need no Docker.
 
     from ottla.testing.testcontainers import KafkaContainer
 
@@ -6,8 +6,8 @@
         connection = kafka.get_bootstrap_server()
 
 The names and arguments are those of testcontainers for Python. Environment variables `KAFKA_...` become settings, as in
-the container. What needs a container (contents of the image, networks, volumes, commands inside it) is refused with a
-reason: a test that relies on it would not test what it says.
+the container. Features that need a container (contents of the image, networks, volumes, commands inside it) raise an
+error with the reason: a test that relies on them would not test what it says.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from ottla.base.environment import settings_of_container
 from ottla.testing.broker import Broker
 from ottla.testing.child import HOST, BrokerError
 
-IMAGE = "confluentinc/cp-kafka:7.6.0"  # the default of testcontainers; no image is ever fetched
+IMAGE = "confluentinc/cp-kafka:7.6.0"  # the default of testcontainers; the image is never downloaded
 PLAINTEXT = "PLAINTEXT"
 
-# Where a broker listens and how it finds its controller is decided here, not by a container's environment.
+# The listeners and the controller connection are set here, not by a container's environment.
 OWN_SETTINGS = frozenset(
     {
         "advertised.listeners",
@@ -36,7 +36,7 @@ OWN_SETTINGS = frozenset(
         "zookeeper.connect",
     }
 )
-# As testcontainers starts Kafka.
+# The environment with which testcontainers starts Kafka.
 ENVIRONMENT = {
     "KAFKA_BROKER_ID": "1",
     "KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR": "1",
@@ -47,7 +47,7 @@ ENVIRONMENT = {
 
 
 class KafkaContainer:
-    """A broker behind the methods of testcontainers' class."""
+    """A broker behind the interface of testcontainers' class."""
 
     def __init__(
         self,
@@ -64,27 +64,27 @@ class KafkaContainer:
         if security_protocol != PLAINTEXT:
             raise ValueError(f"security_protocol={security_protocol}: this broker has PLAINTEXT listeners only")
         if details:
-            _refuse(", ".join(sorted(details)))
+            _raise_unsupported(", ".join(sorted(details)))
         self.image = image
         self.port = port
-        self.wait_strategy_check_string = wait_strategy_check_string  # the broker itself says when it is ready
+        self.wait_strategy_check_string = wait_strategy_check_string  # not used: the broker reports when it is ready
         self.listener_name = listener_name
         self.security_protocol = security_protocol
         self.env = {**ENVIRONMENT, **(env or {})}
         self.name = name
         self.kraft_enabled = False
-        self._listeners: dict[str, str] = {}  # only if the test wants a certain port
+        self._listeners: dict[str, str] = {}  # only if the test requests a port
         self._broker: Broker | None = None
 
     # ---- before the start
 
     def with_kraft(self) -> Self:
-        """Nothing to do: there is no ZooKeeper to begin with."""
+        """No effect: there is no ZooKeeper in any case."""
         self.kraft_enabled = True
         return self
 
     def with_cluster_id(self, cluster_id: str) -> Self:  # noqa: ARG002 (the signature of testcontainers)
-        _refuse("with_cluster_id", "a new broker chooses an id of its own")
+        _raise_unsupported("with_cluster_id", "a new broker chooses an id of its own")
 
     def with_env(self, key: str, value: str) -> Self:
         self.env[key] = value
@@ -99,33 +99,33 @@ class KafkaContainer:
         return self
 
     def with_exposed_ports(self, *ports: str | int) -> Self:
-        """The broker's own port is there in any case; nothing else listens."""
+        """The broker's own port is always available; there are no others."""
         for port in ports:
             if str(port).partition("/")[0] != str(self.port):
-                _refuse(f"port {port}")
+                _raise_unsupported(f"port {port}")
         return self
 
     def with_bind_ports(self, container: str | int, host: str | int | None = None) -> Self:
-        """A fixed port of this machine for the broker."""
+        """Use a fixed port of this machine for the broker."""
         self.with_exposed_ports(container)
         if host is not None:
             self._listeners = {"listeners": f"{PLAINTEXT}://{HOST}:{host}"}
         return self
 
     def with_kwargs(self, **details: Any) -> Self:
-        return _refuse(", ".join(sorted(details))) if details else self
+        return _raise_unsupported(", ".join(sorted(details))) if details else self
 
     def with_command(self, command: str | list[str]) -> Self:
-        _refuse("with_command", f"there is no shell for {command!r}")
+        _raise_unsupported("with_command", f"there is no shell for {command!r}")
 
     def with_network(self, network: object) -> Self:  # noqa: ARG002
-        _refuse("with_network")
+        _raise_unsupported("with_network")
 
     def with_network_aliases(self, *aliases: str) -> Self:  # noqa: ARG002
-        _refuse("with_network_aliases")
+        _raise_unsupported("with_network_aliases")
 
     def with_volume_mapping(self, host: object, container: str, mode: str = "ro") -> Self:  # noqa: ARG002
-        _refuse("with_volume_mapping")
+        _raise_unsupported("with_volume_mapping")
 
     def maybe_emulate_amd64(self) -> Self:
         return self
@@ -150,12 +150,12 @@ class KafkaContainer:
         self.stop()
 
     def settings(self) -> dict[str, str]:
-        """The broker's settings that the environment names."""
+        """The broker settings in the environment."""
         texts = {name: str(value) for name, value in self.env.items()}
         found = {item.name: item.value for item in settings_of_container(texts)}
         return {name: value for name, value in found.items() if name not in OWN_SETTINGS} | self._listeners
 
-    # ---- afterwards
+    # ---- after the start
 
     def get_bootstrap_server(self) -> str:
         return self.broker.bootstrap_servers
@@ -165,22 +165,24 @@ class KafkaContainer:
 
     def get_exposed_port(self, port: int) -> int:
         if port != self.port:
-            _refuse(f"port {port}")
+            _raise_unsupported(f"port {port}")
         return self.broker.port
 
     def get_logs(self) -> tuple[bytes, bytes]:
-        """Standard output and standard error; the broker writes both to one place."""
+        """Standard output and standard error; the broker writes both to one file."""
         return self.broker.logs.encode(), b""
 
     def get_wrapped_container(self) -> NoReturn:
-        _refuse("get_wrapped_container")
+        _raise_unsupported("get_wrapped_container")
 
     def exec(self, command: str | list[str]) -> NoReturn:
-        _refuse("exec", f"run {command!r} on this machine, with --bootstrap-server {self.get_bootstrap_server()}")
+        _raise_unsupported(
+            "exec", f"run {command!r} on this machine, with --bootstrap-server {self.get_bootstrap_server()}"
+        )
 
     @property
     def broker(self) -> Broker:
-        """What stands behind it, with all that a test broker can do beyond a container."""
+        """The underlying test broker, with features that a container does not have."""
         if self._broker is None:
             raise BrokerError("the broker is not started: call start(), or use it as a context manager")
         return self._broker
@@ -189,5 +191,5 @@ class KafkaContainer:
         return f"<KafkaContainer {self._broker or 'not started'}>"
 
 
-def _refuse(what: str, reason: str = "there is no container around this broker") -> NoReturn:
+def _raise_unsupported(what: str, reason: str = "there is no container around this broker") -> NoReturn:
     raise NotImplementedError(f"ottla.testing.testcontainers.KafkaContainer cannot do {what}: {reason}")

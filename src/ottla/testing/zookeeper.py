@@ -1,13 +1,13 @@
-"""A ZooKeeper for tests: the real one, on a port of its own, with data that goes when the test is over.
+"""A ZooKeeper for tests: a real server on its own port, whose data is removed after the test.
 
     with ZooKeeperProcess() as zookeeper:
         store = ZooKeeperStore(zookeeper.connect)
 
-    with ZooKeeperProcess(users={"kafka": "secret"}) as zookeeper:  # nobody else gets in
+    with ZooKeeperProcess(users={"kafka": "secret"}) as zookeeper:  # requires a login
         environment = {"KAFKA_OPTS": zookeeper.login_option("kafka")}
 
-It needs Java, and ZooKeeper's jars as `ottla zookeeper` finds them (those inside PySpark, for instance).
-The port stays reserved while the server is down, so that it comes back at the same address with the same data.
+It needs Java, and ZooKeeper's jars as `ottla zookeeper` finds them (those inside PySpark, for example).
+The port stays reserved while the server is down, so that it returns at the same address with the same data.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from types import TracebackType
 from typing import Self
 
 from ottla.security.jaas import escaped
+from ottla.testing.child import is_main_thread, set_parent_death_signal
 from ottla.testing.folders import Folder
-from ottla.testing.parent import die_with_parent, is_main_thread
 
 HOST = "127.0.0.1"
 READY = "ottla zookeeper ready on "
 START_SECONDS_MAX = 120.0
 STOP_SECONDS_MAX = 20.0
-LOOK_SECONDS = 0.01
+POLL_SECONDS = 0.01
 TAIL_CHARACTERS = 4000
 HEAP = "-Xmx192m"
 
 
 class ZooKeeperError(Exception):
-    """The server did not do what the test asked of it; the message ends with what it said."""
+    """The server did not do what the test requested; the message ends with its output."""
 
 
 class ZooKeeperProcess:
-    """One server. `options` are more words for `ottla zookeeper`, `environment` more variables for it.
+    """One server. `options` are more arguments of `ottla zookeeper`, `environment` has more variables for it.
 
-    `users` (names and passwords) are those who may log in, and nobody gets in without. `properties` are lines of its
-    configuration; with `is_tls` its only port is for TLS, and `ssl.keyStore.location` is to be among them.
+    `users` (names and passwords) can log in; with users a login is required. `properties` are lines of its
+    configuration; with `is_tls` its only port is for TLS, and `properties` must include `ssl.keyStore.location`.
     """
 
     def __init__(
@@ -68,9 +68,17 @@ class ZooKeeperProcess:
         self._users = dict(users or {})
         self._options = tuple(options)
         if properties:
-            self._options += ("--config", str(self._write("zookeeper.properties", _lines(properties))), "--host", HOST)
+            self._options += (
+                "--config",
+                str(self._write("zookeeper.properties", _property_lines(properties))),
+                "--host",
+                HOST,
+            )
         if self._users:
-            self._options += ("--jaas", str(self._write("server_jaas.conf", _section("Server", _users(self._users)))))
+            self._options += (
+                "--jaas",
+                str(self._write("server_jaas.conf", _jaas_section("Server", _jaas_users(self._users)))),
+            )
         self._port_option = "--secure-port" if is_tls else "--port"
         self._environment = dict(environment or {})
         self._reservation = socket.socket()
@@ -80,13 +88,13 @@ class ZooKeeperProcess:
 
     @property
     def connect(self) -> str:
-        """What `zookeeper.connect` is set to; a chroot can be appended."""
+        """The value of `zookeeper.connect`; a chroot can be appended."""
         return f"{HOST}:{self.port}"
 
     def login_option(self, name: str) -> str:
-        """For KAFKA_OPTS of whoever logs in as one of the users."""
+        """The value of KAFKA_OPTS for a client that logs in as this user."""
         options = f'username="{escaped(name)}" password="{escaped(self._users[name])}"'
-        return f"-Djava.security.auth.login.config={self._write('client_jaas.conf', _section('Client', options))}"
+        return f"-Djava.security.auth.login.config={self._write('client_jaas.conf', _jaas_section('Client', options))}"
 
     @property
     def is_running(self) -> bool:
@@ -99,7 +107,7 @@ class ZooKeeperProcess:
         return self.process.pid
 
     def start(self, *, wait: bool = True) -> Self:
-        """Start it on the data that it had before. Members of an ensemble are all started before any is waited for."""
+        """Start it on its existing data. All members of an ensemble are started before the first wait."""
         if self.is_running:
             return self
         position = self._size()
@@ -112,7 +120,7 @@ class ZooKeeperProcess:
                 stderr=output,
                 env={**os.environ, "KAFKA_HEAP_OPTS": HEAP, **self._environment},
                 process_group=0,
-                preexec_fn=die_with_parent if is_main_thread() else None,  # noqa: PLW1509 (it only asks the kernel)
+                preexec_fn=set_parent_death_signal if is_main_thread() else None,  # noqa: PLW1509 (it only asks the kernel)
             )
         atexit.register(self.kill)
         if wait:
@@ -120,7 +128,7 @@ class ZooKeeperProcess:
         return self
 
     def wait_until_ready(self, position: int = 0) -> None:
-        """Returns when it has said that it serves; `position` is where the output of this start begins."""
+        """Wait until the output says that it serves; `position` is where the output of this start begins."""
         deadline = time.monotonic() + START_SECONDS_MAX
         while READY not in self._text(position):
             if not self.is_running:
@@ -128,18 +136,18 @@ class ZooKeeperProcess:
             if time.monotonic() > deadline:
                 self.kill()
                 raise ZooKeeperError(f"ZooKeeper was not ready in time:\n{self._text(position)}")
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
 
     def stop(self) -> None:
-        """As an operator would do it."""
-        self._end(signal.SIGTERM)
+        """A clean stop (SIGTERM)."""
+        self._stop_with(signal.SIGTERM)
 
     def kill(self) -> None:
-        """What a crash does; the data stays as it is."""
-        self._end(signal.SIGKILL)
+        """A crash (SIGKILL); the data stays as it is."""
+        self._stop_with(signal.SIGKILL)
 
     def pause(self) -> None:
-        """Returns when it stands still."""
+        """Returns when the process has stopped."""
         os.kill(self.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
@@ -173,7 +181,7 @@ class ZooKeeperProcess:
         state = f"pid {self.process.pid}" if self.process is not None and self.is_running else "stopped"
         return f"<ZooKeeperProcess {self.connect} {state}>"
 
-    def _end(self, number: int) -> None:
+    def _stop_with(self, number: int) -> None:
         if self.process is None:
             return
         with contextlib.suppress(ProcessLookupError):
@@ -189,7 +197,7 @@ class ZooKeeperProcess:
             self.process = None
 
     def _write(self, name: str, text: str) -> Path:
-        """A file that may hold secrets."""
+        """Writes a file that may hold secrets."""
         file = self.folder / name
         file.touch(0o600)
         file.write_text(text, encoding="utf-8")
@@ -204,13 +212,13 @@ class ZooKeeperProcess:
             return file.read().decode("utf-8", "replace")
 
 
-def _section(name: str, options: str) -> str:
+def _jaas_section(name: str, options: str) -> str:
     return f"{name} {{ org.apache.zookeeper.server.auth.DigestLoginModule required {options}; }};\n"
 
 
-def _users(users: Mapping[str, str]) -> str:
+def _jaas_users(users: Mapping[str, str]) -> str:
     return " ".join(f'user_{name}="{escaped(password)}"' for name, password in users.items())
 
 
-def _lines(properties: Mapping[str, str]) -> str:
+def _property_lines(properties: Mapping[str, str]) -> str:
     return "".join(f"{name}={value}\n" for name, value in properties.items())

@@ -1,5 +1,5 @@
 // Usage: node groups.js HOST:PORT TOPIC; two members of a group, and a copy with transactions; prints one JSON object.
-const { connect } = require("./door");
+const { connect } = require("./connection");
 
 const RECORDS = 100;
 

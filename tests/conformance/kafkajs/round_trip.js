@@ -1,5 +1,5 @@
 // Usage: node round_trip.js HOST:PORT TOPIC; prints one JSON object that the test compares.
-const { connect } = require("./door");
+const { connect } = require("./connection");
 
 async function main(bootstrap, topic) {
   const kafka = connect("conformance", bootstrap);

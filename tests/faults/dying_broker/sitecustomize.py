@@ -10,7 +10,7 @@ from typing import Any
 
 from ottla.protocol.batches import HEADER_BYTES, read_batch_header, read_records
 from ottla.storage import files
-from ottla.transactions.records import read_value
+from ottla.transactions.transaction_log import decode_value
 
 DEATH = os.environ["OTTLA_TEST_DEATH"]
 OFFSETS, TRANSACTIONS = "__consumer_offsets-", "__transaction_state-"
@@ -29,7 +29,7 @@ def step_of(path: str, data: bytes) -> str:
         value = next(iter(read_records(data))).value
         if value is None:
             return "EXPIRED"
-        state = read_value("", value).state.name
+        state = decode_value("", value).state.name
         return state if state != "ONGOING" else "ADD_OFFSETS" if OFFSETS[:-1].encode() in value else "ADD_PARTITIONS"
     if header.is_control:
         return "MARKER"

@@ -5,17 +5,17 @@ The checker must notice (test_cluster_mutations.py). It works on the pure files 
 
 import os
 
-from ottla.replication.leading import Leading
-from ottla.storage.producers import Producers
+from ottla.replication.leader_state import LeaderState
+from ottla.storage.producer_state import ProducerStates
 
 
 def acknowledge_what_only_the_leader_has() -> None:
-    Leading.replicated_offset = lambda _, own_offset: own_offset  # type: ignore[method-assign]
+    LeaderState.replicated_offset = lambda _, own_offset: own_offset  # type: ignore[method-assign]
 
 
 def forget_what_producers_sent() -> None:
-    Producers.find_duplicate = lambda *_: None  # type: ignore[method-assign, assignment]
-    Producers.check = lambda *_: None  # type: ignore[method-assign, assignment]
+    ProducerStates.find_duplicate = lambda *_: None  # type: ignore[method-assign, assignment]
+    ProducerStates.check = lambda *_: None  # type: ignore[method-assign, assignment]
 
 
 {

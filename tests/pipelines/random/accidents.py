@@ -14,8 +14,7 @@ from random import Random
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-
-from pipelines.sink_helpers import committed
+from tests.pipelines.sink_helpers import committed
 
 MARKERS = "ottla_pipeline_markers"
 REMOVED = " is removed"
@@ -198,7 +197,7 @@ def markers_removed(site: Site) -> str | None:
 
 
 def topic_deleted(site: Site) -> str | None:
-    """One that the pipeline writes to. It cannot be put back: whoever plays the case ends there."""
+    """A target topic of the pipeline. It cannot be restored: the case ends there."""
     admin = AdminClient({"bootstrap.servers": site.bootstrap})
     found = [name for name in admin.list_topics(timeout=20).topics if name.startswith(f"{site.name}-")]
     others = ("in", "cities", "other", "more", "letters", "late")
@@ -212,18 +211,18 @@ def topic_deleted(site: Site) -> str | None:
 
 
 def topic_made_anew(site: Site) -> str | None:
-    """One that the pipeline writes to, and somebody has made it again, empty."""
+    """A target topic of the pipeline, recreated empty."""
     done = topic_deleted(site) if newest(site.checkpoint / "commits") is not None else None
     if done is None:
         return None
     name = done.split()[1]
-    admin = AdminClient({"bootstrap.servers": site.bootstrap})  # one without a name would end before it has answered
+    admin = AdminClient({"bootstrap.servers": site.bootstrap})  # without a name it would end before the answer
     admin.create_topics([NewTopic(name, 2, -1)])[name].result()
     return f"topic {name} is made anew, empty"
 
 
 def source_made_anew(site: Site) -> str | None:
-    """The topic that is read, deleted and made again, with as many records and some more."""
+    """The source topic, deleted and recreated with at least as many records."""
     if newest(site.checkpoint / "commits") is None:
         return None
     name = f"{site.name}-in"

@@ -1,4 +1,4 @@
-"""Steps that look for something in windows and series, in plain Python: the simplest way there is, not the fastest."""
+"""Steps over windows and series in plain Python: the simplest implementation, not the fastest."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from itertools import combinations
 from statistics import fmean, median
 from typing import Any
 
-from pipelines.random.rows import Condition, Count, Moment, Row, Values
-from pipelines.random.steps import Timed, Window
+from tests.pipelines.random.rows import Condition, Count, Moment, Row, Values
+from tests.pipelines.random.steps import Timed, Window
 
 Session = list[Any]  # start, end, values of n
 
 
 @dataclass
 class Sessions(Timed):
-    """Windows that end when nothing came for so long."""
+    """Windows that end after a pause."""
 
     gap_s: int
     by: list[str]
@@ -190,7 +190,7 @@ class Anomalies(Timed):
         self.held += timely
         ready = [row for row in self.held if row.values["at"] <= moment.watermark]
         self.held = [row for row in self.held if row.values["at"] > moment.watermark]
-        # Which of two rows of the same time comes first is nobody's promise, but it is always the same.
+        # The order of two rows of the same time is not specified, but it is deterministic.
         ready.sort(
             key=lambda row: (
                 row.values["at"],

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipelines.random.rows import Count, Moment, Row, Values
-from pipelines.random.steps import Marking, Timed
+from tests.pipelines.random.rows import Count, Moment, Row, Values
+from tests.pipelines.random.steps import Marking, Timed
 
 PLANS = {"a": "gold", "b": "basic", "d": "gold", 'q"u,o': None}
 CODE = """\

@@ -10,17 +10,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
-
-from pipelines.random import steps as step
-from pipelines.random.places import Place, World
-from pipelines.random.records import Record
+from tests.pipelines.random import steps as step
+from tests.pipelines.random.places import Place, World
+from tests.pipelines.random.records import Record
 
 CITIES = "cities"  # a stream, and its topic
 
 
 @dataclass
 class Round:
-    """One run, and what comes before and goes wrong in it."""
+    """One run, with the accidents before and during it."""
 
     records: list[Record]
     others: dict[str, list[Record]] = field(default_factory=dict)  # of the topics of other streams

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from pipelines.random.cases import Case
-from pipelines.random.rows import conditions
-from pipelines.random.steps import Filter, Parse, Window
+from tests.pipelines.random.cases import Case
+from tests.pipelines.random.rows import conditions
+from tests.pipelines.random.steps import Filter, Parse, Window
 
 Change = Callable[[Case, dict[str, Any], Random], str | None]
 

@@ -1,7 +1,7 @@
-"""Where a run may die: before or after the calls that write something down. Works in the driver's own process.
+"""Crash points of a run: before or after the calls that store state. Works in the driver's own process.
 
-What is raised inside of a batch ends the query as a failure would; what is raised while the command follows its queries
-ends the command as a kill would, and whoever plays the case stops the queries that are left.
+An exception inside a batch ends the query like a failure; an exception while the command polls its queries ends the
+command like a kill, and the player stops the remaining queries.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ WORD = "the random test lets it die here"
 
 OWNERS: dict[str, list[tuple[Any, str]]] = {
     "a sink gets its rows": [(Delivery, "_write")],
-    "rows are pinned": [(LocalStaging, "_make_valid")],
+    "rows are pinned": [(LocalStaging, "_write_manifest")],
     "rows are released": [(LocalStaging, "release")],
     "SQLite commits": [(SqliteSession, "commit")],
-    "files are put in place": [(FilesSink, "_put_in_place")],
+    "files are put in place": [(FilesSink, "_publish_folder")],
     "a topic gets its rows": [(ExactlyOnceTopic, "_run")],
     "a note is written": [(each, "write_note") for each in (beginning, dead_letters, late_letters)],
     "offsets are committed": [(followed_query, "commit_progress")],
@@ -34,7 +34,7 @@ POINTS = [f"{when}: {what}" for what in OWNERS for when in ("before", "after")]
 
 
 class DiedError(Exception):
-    """Nothing of ours catches it."""
+    """Not caught by any of our code."""
 
 
 @contextmanager

@@ -12,11 +12,10 @@ from random import Random
 from typing import Any
 
 import yaml
-
-from faults.pipeline_rounds import strike
-from pipelines.random.making import make_case
-from pipelines.random.places import World
-from pipelines.random.playing import Player
+from tests.faults.pipeline_rounds import strike
+from tests.pipelines.random.making import make_case
+from tests.pipelines.random.places import World
+from tests.pipelines.random.playing import Player
 
 START_SECONDS_MAX = 120.0
 KILLS = 3

@@ -1,4 +1,4 @@
-"""Throws the dice: which steps, sinks, records and accidents a case has."""
+"""Generates cases: steps, sinks, records and accidents from a seed."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from pipelines.random import analysis, asking, two_streams
-from pipelines.random import steps as step
-from pipelines.random.accidents import ACCIDENTS
-from pipelines.random.cases import CITIES, Case, Query, Round, Side
-from pipelines.random.failing import POINTS
-from pipelines.random.places import Copy, Files, Place, Table, Topic
-from pipelines.random.placing import Placing
-from pipelines.random.records import RecordMaker
-from pipelines.random.rows import Condition, Values, conditions
+from tests.pipelines.random import analysis, asking, two_streams
+from tests.pipelines.random import steps as step
+from tests.pipelines.random.accidents import ACCIDENTS
+from tests.pipelines.random.cases import CITIES, Case, Query, Round, Side
+from tests.pipelines.random.failing import POINTS
+from tests.pipelines.random.places import Copy, Files, Place, Table, Topic
+from tests.pipelines.random.placing import Placing
+from tests.pipelines.random.records import RecordMaker
+from tests.pipelines.random.rows import Condition, Values, conditions
 
 CHANGED = (
     "window changed",
@@ -56,7 +56,7 @@ def make_case(seed: int, servers: tuple[str, ...] = (), has_accidents: bool = Tr
 
 
 class Maker:
-    """Throws the dice."""
+    """Generates one case."""
 
     def __init__(self, seed: int, servers: tuple[str, ...], has_accidents: bool, has_delta: bool) -> None:
         self.seed = seed
@@ -291,7 +291,7 @@ class Maker:
         return rounds
 
     def close(self, each: Round, case: Case) -> None:
-        """Steps that wait for the watermark have their say: else most of them would be compared with nothing."""
+        """Advance the watermark, so that waiting steps emit: otherwise there would be little to compare."""
         each.records.append(self.records.closing(case.partitions))
         for name, side in case.sides.items():
             each.others.setdefault(name, []).append(self.records.closing(side.partitions))
@@ -306,7 +306,7 @@ class Maker:
 
 
 def possible(names: list[str], case: Case) -> list[str]:
-    """Without what cannot happen to these sinks and steps."""
+    """Without accidents that these sinks and steps exclude."""
     places: list[Place] = [place for query in case.queries for place in query.places]
     words = {
         "files": any(isinstance(place, Files) for place in places),

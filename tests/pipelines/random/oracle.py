@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from pipelines.random.cases import Case, Query
-from pipelines.random.places import World
-from pipelines.random.records import Record
-from pipelines.random.rows import Count, Moment, Place, Row
-from pipelines.random.steps import Step
-from pipelines.random.two_streams import TwoStreams
+from tests.pipelines.random.cases import Case, Query
+from tests.pipelines.random.places import World
+from tests.pipelines.random.records import Record
+from tests.pipelines.random.rows import Count, Moment, Place, Row
+from tests.pipelines.random.steps import Step
+from tests.pipelines.random.two_streams import TwoStreams
 
 Ends = dict[str, dict[int, int]]  # topic, without the name of the case -> partition -> offset
 Logs = dict[str, list[list[Record]]]  # topic -> partition by partition
@@ -101,7 +101,7 @@ class Evaluated:
 
 
 def expected_dead(queries: list[Evaluated]) -> Counter[tuple[Place, str]]:
-    """Letters of a stream that several queries share are those of the first."""
+    """Dead letters of a shared stream belong to the first query."""
     found: Counter[tuple[Place, str]] = Counter()
     taken: set[str] = set()
     for each in queries:

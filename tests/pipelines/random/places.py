@@ -1,4 +1,4 @@
-"""Sinks in plain Python: how a file writes them, what must be there after these batches, and what is there."""
+"""Sinks in plain Python: their form in a file, their expected contents, and their actual contents."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from urllib.parse import unquote
 import psycopg
 import redis
 from confluent_kafka import Producer
-
-from pipelines.random.rows import FRACTIONS, LISTS, TIMES, Condition, Row, Values
-from pipelines.random.server import RowServer
-from pipelines.sink_helpers import committed
+from tests.pipelines.random.rows import FRACTIONS, LISTS, TIMES, Condition, Row, Values
+from tests.pipelines.random.server import RowServer
+from tests.pipelines.sink_helpers import committed
 
 Batches = list[list[Row]]  # what came out of the last step, batch by batch
 Found = Counter[tuple[Any, ...]]
@@ -28,7 +27,7 @@ Found = Counter[tuple[Any, ...]]
 
 @dataclass
 class World:
-    """Where a case is played."""
+    """The environment of a case."""
 
     name: str
     bootstrap: str
@@ -46,7 +45,7 @@ def producer_for(bootstrap: str) -> Producer:
 
 @dataclass
 class Place:
-    """One sink. `columns` are those that are written, all that there are or some."""
+    """One sink. `columns` are the written ones, all or some."""
 
     label: str
     columns: list[str]
@@ -68,7 +67,7 @@ class Place:
         raise NotImplementedError
 
     def problem(self, world: World, batches: Batches) -> str:
-        """What is wrong with it after these batches; nothing if all is right."""
+        """The difference from the expected contents; empty if there is none."""
         found = self.found(world)
         expected = Counter(self.plain(row.values) for batch in self.wanted(batches) for row in batch)
         more, less = found - expected, expected - found

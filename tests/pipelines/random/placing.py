@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from pipelines.random.places import Delta, Files, Place, Served, Table, Topic
-from pipelines.random.rows import LISTS, Condition, conditions
+from tests.pipelines.random.places import Delta, Files, Place, Served, Table, Topic
+from tests.pipelines.random.rows import LISTS, Condition, conditions
 
 KINDS = ("table", "table", "topic", "files", "upsert", "upsert", "repeated", "http")
 REMEMBERING = ("table", "topic", "files", "upsert", "delta")

@@ -18,23 +18,22 @@ from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 
-TESTS = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(TESTS))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-import pytest  # noqa: E402
-from bench.procfs import cpu_seconds  # noqa: E402
-from confluent_kafka.admin import AdminClient  # noqa: E402
+import pytest
+from bench.procfs import cpu_seconds
+from confluent_kafka.admin import AdminClient
+from tests.conformance.recipes import running_postgresql
+from tests.conformance.redis_server import RedisServer
+from tests.conftest import Broker
+from tests.pipelines.conftest import SETTINGS
+from tests.pipelines.random.making import make_case
+from tests.pipelines.random.places import World
+from tests.pipelines.random.playing import Player, WrongError
 
-from conformance.recipes import running_postgresql  # noqa: E402
-from conformance.redis_server import RedisServer  # noqa: E402
-from conftest import Broker  # noqa: E402
-from ottla.cli.pipelines import run as pipeline_run  # noqa: E402
-from ottla.pipelines.spark.places import SparkStartError  # noqa: E402
-from ottla.pipelines.spark.session import start_session  # noqa: E402
-from pipelines.conftest import SETTINGS  # noqa: E402
-from pipelines.random.making import make_case  # noqa: E402
-from pipelines.random.places import World  # noqa: E402
-from pipelines.random.playing import Player, WrongError  # noqa: E402
+from ottla.cli.pipelines import run as pipeline_run
+from ottla.pipelines.spark.places import SparkStartError
+from ottla.pipelines.spark.session import start_session
 
 # Every plan is run once or twice, over a few rows: compiling parts of it takes longer than that.
 QUICK = {
@@ -46,7 +45,7 @@ SUM = re.compile(r"^(\d+) seeds, (\d+) wrong", re.MULTILINE)
 
 
 class Stage:
-    """What all seeds of a process share."""
+    """The shared resources of all seeds of a process."""
 
     def __init__(self, stack: ExitStack) -> None:
         memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
@@ -88,7 +87,7 @@ class Stage:
                 print("\n".join(player.story), flush=True)
         shutil.rmtree(self.folder / name)
         own = [topic for topic in self.admin.list_topics(timeout=20).topics if topic.startswith(name)]
-        self.admin.delete_topics(own)  # nobody waits: there would be thousands of them in the end
+        self.admin.delete_topics(own)  # without waiting; otherwise thousands would accumulate
 
 
 def main(seeds: range, seconds: float) -> int:

@@ -22,20 +22,20 @@ from typing import Any, NamedTuple, Protocol
 
 import yaml
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.pipelines.random.accidents import ACCIDENTS, REMOVED, Site
+from tests.pipelines.random.asking import CODE, make_plans
+from tests.pipelines.random.cases import CITIES, Case, Query, Round
+from tests.pipelines.random.changes import CHANGES
+from tests.pipelines.random.failing import WORD, DiedError, failing, time_limit
+from tests.pipelines.random.oracle import Ends, Evaluated, Logs, expected_dead
+from tests.pipelines.random.places import World, differing, producer_for
+from tests.pipelines.random.records import Record
+from tests.pipelines.random.steps import CITIES as KNOWN_CITIES
+from tests.pipelines.random.steps import FUNCTIONS
+from tests.pipelines.sink_helpers import committed
 
 from ottla.cli.main import main
 from ottla.pipelines.running.checkpoint import parse_planned
-from pipelines.random.accidents import ACCIDENTS, REMOVED, Site
-from pipelines.random.asking import CODE, make_plans
-from pipelines.random.cases import CITIES, Case, Query, Round
-from pipelines.random.changes import CHANGES
-from pipelines.random.failing import WORD, DiedError, failing, time_limit
-from pipelines.random.oracle import Ends, Evaluated, Logs, expected_dead
-from pipelines.random.places import World, differing, producer_for
-from pipelines.random.records import Record
-from pipelines.random.steps import CITIES as KNOWN_CITIES
-from pipelines.random.steps import FUNCTIONS
-from pipelines.sink_helpers import committed
 
 RUN_SECONDS_MAX = 180
 FATES = ("came", "kept", "filtered", "late", "dead", "made")
@@ -57,11 +57,11 @@ class Done(NamedTuple):
 
 
 class RefusedForGoodError(Exception):
-    """What happened cannot be undone: a topic was deleted, or the accident met a batch that only some sinks had."""
+    """The accident cannot be undone: a topic was deleted, or the batch was written by some sinks only."""
 
 
 class WrongError(AssertionError):
-    """A promise is broken."""
+    """A guarantee is broken."""
 
 
 @dataclass
@@ -88,7 +88,7 @@ class Player:
         self.lasting: list[str] = []  # files that accidents removed without harm: a later run may need one of them
 
     def play(self) -> None:
-        """Raises WrongError with all that is needed to see what went wrong."""
+        """Raises WrongError with all details of the failure."""
         try:
             self.prepare()
             for number, each in enumerate(self.case.rounds, start=1):
@@ -115,7 +115,7 @@ class Player:
         return "\n".join([f"seed {self.case.seed}: {wrong}", text, *self.story, f"again: {again}"])
 
     def finish(self) -> None:
-        """One run that nobody disturbs, and the comparison. Raises WrongError."""
+        """One run without accidents, and the comparison. Raises WrongError."""
         try:
             self._run_well("the last run")
         except (WrongError, TimeoutError) as wrong:
@@ -148,7 +148,7 @@ class Player:
     # a round
 
     def add(self, each: Round) -> None:
-        """Its records come to the topics."""
+        """Produce its records."""
         records = {"in": each.records, **each.others}
         self._produce(records)
         for topic, some in records.items():
@@ -156,7 +156,7 @@ class Player:
                 self.logs[topic][record.partition].append(record)
         for table in self.case.tables:
             for record in each.others.get(CITIES, []):
-                table.known.pop(record.key or "", None)  # what cannot be read takes its key's row away, too
+                table.known.pop(record.key or "", None)  # an unreadable record removes the row of its key
                 if record.value is not None and record.value.startswith("{"):
                     table.known[record.key or ""] = json.loads(record.value)["city"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from random import Random
 
-from pipelines.random.rows import Values
+from tests.pipelines.random.rows import Values
 
 START_MS = 1_767_225_600_000  # 2026-01-01
 CLOSING_MS = 600_000  # no window is so long, and no watermark waits so long

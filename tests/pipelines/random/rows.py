@@ -1,4 +1,4 @@
-"""What the oracle works with: rows, conditions in two languages, and what became of rows in a step of a batch."""
+"""The data of the oracle: rows, conditions in two languages, and the fate of rows in a step of a batch."""
 
 from __future__ import annotations
 

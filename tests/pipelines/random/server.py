@@ -1,4 +1,4 @@
-"""A web server that takes rows, and is busy now and then: the first request for a path is sent away."""
+"""A web server that takes rows and is sometimes busy: the first request for a path is rejected."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BUSY = 503
 
 
 class RowServer:
-    """Started when somebody asks for an address; it lives as long as the process."""
+    """Started when its address is first requested; runs as long as the process."""
 
     def __init__(self) -> None:
         self._rows: dict[str, list[dict[str, Any]]] = {}

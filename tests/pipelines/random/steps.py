@@ -1,4 +1,4 @@
-"""Steps in plain Python: each says how a file writes it, and what it makes of the rows of a batch."""
+"""Steps in plain Python: their form in a file, and their result for the rows of a batch."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from pipelines.random.rows import Condition, Count, Moment, Row, Values
+from tests.pipelines.random.rows import Condition, Count, Moment, Row, Values
 
 SCHEMA = "id long, k string, n long, at timestamp, tags array<string>"
 CITIES = {"a": "Oslo", "b": "Bergen", "c": "Oslo", "ä☃": "Tromsø"}
 
 
 class Step:
-    """`has_state` matters to whoever changes a pipeline between runs."""
+    """`has_state` matters for changes between runs."""
 
     name = ""
     has_state = False
@@ -278,7 +278,7 @@ class Timed(Step):
 
 @dataclass
 class Deduplicate(Timed):
-    """Repetitions are the same in all columns: which of them goes on cannot be seen."""
+    """Repetitions are equal in all columns: which one passes is not visible."""
 
     delay_s: int
     seen: dict[int, int] = field(default_factory=dict)  # id -> when it may be forgotten

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipelines.random.rows import Count, Moment, Row, Values
-from pipelines.random.steps import Marking, Parse, Step, Timed, millis
+from tests.pipelines.random.rows import Count, Moment, Row, Values
+from tests.pipelines.random.steps import Marking, Parse, Step, Timed, millis
 
 OTHER = "other"  # stream of what is joined
 MORE = "more"  # stream of what is added: the same columns as the main one

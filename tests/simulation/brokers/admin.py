@@ -1,4 +1,4 @@
-"""Administrators: create what the others work with, and meddle while they do; visitors who go before they are done."""
+"""Administrators create and change the topics of the other clients; visitors disconnect before they are answered."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from ottla.protocol.messages.configs import (
     IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResponse,
 )
-from ottla.protocol.messages.elections import ElectLeadersRequest, ElectLeadersResponse
-from ottla.protocol.messages.group_admin import (
+from ottla.protocol.messages.groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
     ListGroupsRequest,
     ListGroupsResponse,
 )
-from ottla.protocol.messages.log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
     ReassignablePartition,
     ReassignableTopic,
 )
@@ -38,6 +38,8 @@ from ottla.protocol.messages.topics import (
     CreateTopicsResponse,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
 )
 
 DONE = frozenset({Error.NONE, Error.TOPIC_ALREADY_EXISTS})
@@ -49,7 +51,7 @@ class Creator(Client):
     def __init__(self, cluster: Any, topics: dict[str, int]) -> None:
         super().__init__(cluster, "creator")
         if cluster.accounts is not None:
-            self.account = cluster.accounts.all[0]  # who is there before anybody has given a password
+            self.account = cluster.accounts.all[0]  # the account that exists before any password is set
         self._topics = topics
 
     async def run(self) -> None:
@@ -63,7 +65,7 @@ class Creator(Client):
                 timeout_ms=2_000,
             )
             try:
-                answer = await self.call(self.anyone(), request, CreateTopicsResponse, 5, 4.0)
+                answer = await self.call(self.any_broker(), request, CreateTopicsResponse, 5, 4.0)
             except GoneError:
                 await self.pause()
                 continue
@@ -77,7 +79,7 @@ Asked = tuple[Any, type[Any], int]  # a request, the class of its answer, the ve
 
 
 class Visitor(Client):
-    """One request, whose answer interests nobody; then it goes."""
+    """Sends one request, ignores the answer and disconnects."""
 
     def __init__(self, cluster: Any, name: str, asked: Asked) -> None:
         super().__init__(cluster, name)
@@ -85,7 +87,7 @@ class Visitor(Client):
 
     async def run(self) -> None:
         try:
-            await self.call(self.anyone(), *self._asked)
+            await self.call(self.any_broker(), *self._asked)
         except GoneError as gone:
             self.world.tell(f"{self.name}: {gone}")
 
@@ -94,7 +96,7 @@ class BusyVisitor(Visitor):
     """Sends several requests at once over one connection, and waits for all answers."""
 
     async def run(self) -> None:
-        connection = WireConnection(self, self.anyone())
+        connection = WireConnection(self, self.any_broker())
         try:
             await connection.open()
             asked = [self._asked, *(a_question(self.world) for _ in range(3))]
@@ -110,7 +112,7 @@ class HastyVisitor(Visitor):
     """Sends a part of its request, or all of it, and goes without waiting for the answer."""
 
     async def run(self) -> None:
-        connection = WireConnection(self, self.anyone())
+        connection = WireConnection(self, self.any_broker())
         try:
             await connection.open()
             request, response, version = self._asked

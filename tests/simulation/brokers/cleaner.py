@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-from ottla.broker.logs.cleaner_process import CleanerDiedError
+from ottla.broker.log_manager.log_cleaner import CleanerDiedError
+from ottla.storage.cleaning.cleaner import CleanerRun
 from ottla.storage.cleaning.job import CleanedGroup, CleanFailure, CleanJob, CleanReport, decode_job
-from ottla.storage.cleaning.log import CleaningRound
 from ottla.storage.cleaning.policies import load_policies
-from ottla.storage.cleaning.process import DISK, GONE
+from ottla.storage.cleaning.process import DISK, FILES_MISSING
 
 
 class InlineCleaner:
-    """What broker/logs/cleaning.py asks of a CleanerProcess."""
+    """What broker/log_manager/log_cleaner.py asks of a CleanerProcess."""
 
     pid = -1
 
@@ -39,9 +39,9 @@ class InlineCleaner:
 def clean(job: CleanJob) -> list[CleanedGroup | CleanReport | CleanFailure]:
     replies: list[CleanedGroup | CleanReport | CleanFailure] = []
     try:
-        replies.append(CleaningRound(job, load_policies(job), lambda _: None).run(replies.append))
+        replies.append(CleanerRun(job, load_policies(job), lambda _: None).run(replies.append))
     except FileNotFoundError as missing:
-        replies.append(CleanFailure(kind=GONE, message=str(missing)))
+        replies.append(CleanFailure(kind=FILES_MISSING, message=str(missing)))
     except OSError as problem:
         replies.append(CleanFailure(kind=DISK, message=str(problem)))
     return replies

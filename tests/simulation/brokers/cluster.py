@@ -25,8 +25,7 @@ from tests.simulation.brokers.zookeeper import ZooKeeperServer
 
 from ottla.base import tasks
 from ottla.base.broker_settings import BrokerSettings
-from ottla.broker.assembly import Assembly
-from ottla.broker.main import Broker
+from ottla.broker.main import Broker, BrokerComponents
 from ottla.storage.log_dirs import LogDirs
 
 if TYPE_CHECKING:
@@ -79,13 +78,13 @@ logging.getLogger("ottla").addHandler(
 
 
 class ObservedBroker(Broker):
-    """A broker whose insides can be looked at."""
+    """A broker with access to its components."""
 
     def __init__(self, settings: BrokerSettings, loop: NodeLoop, host: BrokerHost) -> None:
         super().__init__(settings, loop.poller)  # type: ignore[arg-type]
         self._host = host
 
-    def _assemble(self, log_dirs: LogDirs) -> Assembly:
+    def _assemble(self, log_dirs: LogDirs) -> BrokerComponents:
         self._host.assembly = assembly = super()._assemble(log_dirs)
         return assembly
 
@@ -102,10 +101,10 @@ class BrokerHost:
         self.broker: Broker | None = None
         self.lives = 0
         self.clock_step = 0.0
-        self.mistakes: dict[str, str] = {}  # settings that somebody got wrong
-        self.assembly: Assembly | None = None
+        self.mistakes: dict[str, str] = {}  # settings with a wrong value
+        self.assembly: BrokerComponents | None = None
         self.failure: str | None = None  # why the last life ended by itself
-        self.is_gone = False  # for good: nobody starts it
+        self.is_gone = False  # for good: it is never started again
         cluster.sockets.hosts[self.address] = self.name
 
     def __repr__(self) -> str:
@@ -244,7 +243,7 @@ class Cluster:
         self.clients = NodeLoop(world, CLIENTS)
         self.deaths: list[str] = []
         self.errors: list[str] = []
-        self.meddled: list[str] = []  # nodes that somebody else has written to: the brokers may complain about them
+        self.meddled: list[str] = []  # nodes that were spoilt from outside: the brokers may log errors about them
         self.spoilt: dict[str, tuple[bytes, bytes]] = {}  # nodes with garbage in them: what it is, and what was there
         self.is_in_trouble = True
         self.mended_at: float | None = None
@@ -296,7 +295,7 @@ class Cluster:
             self.mend_node(path)
 
     def mend_node(self, path: str) -> None:
-        """An operator writes back what was there, unless somebody has done something about it already."""
+        """An operator writes back what was there, unless a broker has replaced it already."""
         spoilt = self.spoilt.pop(path, None)
         node = self.server.nodes.get(path)
         if spoilt is not None and node is not None and node.data == spoilt[0]:
@@ -305,7 +304,7 @@ class Cluster:
 
 
 class StoryHandler(logging.Handler):
-    """What the brokers say is part of the story."""
+    """The log messages of the brokers are part of the trace."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(logging.INFO)
@@ -334,8 +333,8 @@ def running(
     logger = logging.getLogger("ottla")
     level, propagates = logger.level, logger.propagate
     was_collecting = gc.isenabled()
-    gc.freeze()  # what was there before is nobody's business here
-    gc.disable()  # who is freed when must not depend on how full the memory is
+    gc.freeze()  # objects from before the run do not matter here
+    gc.disable()  # when an object is freed must not depend on how full the memory is
     world = World(seed, lines)
     cluster = Cluster(world, brokers, root, settings, folders)
     handler = StoryHandler(cluster)

@@ -1,7 +1,7 @@
-"""The disks: real files on a file system in memory, reached through the one door that storage has.
+"""The disks: real files on a file system in memory, reached through ottla.storage.files.
 
-The door knows whose code knocks (the world's current node). It can stop a node between any two of its writes, refuse
-writes for lack of room, and forget what was not synced when the power goes: every change is noted with what undoes it,
+Each call knows its caller (the world's current node). It can stop a node between any two of its writes, refuse
+writes with ENOSPC, and forget what was not synced when the power goes: every change is noted with what undoes it,
 until a sync of that file (or of that folder, for names) makes it last.
 """
 
@@ -44,7 +44,7 @@ class NodeDisk:
 
 
 class Disk:
-    """The door. Its methods stand in for those of ottla.storage.files."""
+    """Its methods replace the functions of ottla.storage.files."""
 
     def __init__(self, world: World, root: str) -> None:
         self.world = world
@@ -219,8 +219,8 @@ class Disk:
                 real_close(descriptor)
             mine.open.clear()
 
-    def door(self) -> dict[str, Any]:
-        """What to put in place of the attributes of ottla.storage.files."""
+    def replacements(self) -> dict[str, Any]:
+        """The functions of ottla.storage.files and their replacements."""
         names = ("open_file", "close", "replace_descriptor", "write_at", "truncate", "sync")
         names += ("rename", "link", "unlink", "make_directory")
         assert all(hasattr(files, name) for name in names)

@@ -33,7 +33,7 @@ def later(cluster: Cluster, least: float, most: float, event: Callable[[], None]
     cluster.world.after(cluster.world.random.uniform(least, most), event)
 
 
-# ---- who
+# ---- choice of a broker
 
 
 def state_of(cluster: Cluster, path: str) -> dict[str, Any]:
@@ -50,14 +50,14 @@ def states(cluster: Cluster) -> list[dict[str, Any]]:
     return [state_of(cluster, path) for path in cluster.server.nodes if path.endswith("/state")]
 
 
-def someone(cluster: Cluster) -> BrokerHost:
+def any_broker(cluster: Cluster) -> BrokerHost:
     return cluster.world.random.choice(cluster.hosts)
 
 
 def by_id(cluster: Cluster, number: object) -> BrokerHost:
     if isinstance(number, int) and 0 < number <= len(cluster.hosts):
         return cluster.host(number)
-    return someone(cluster)
+    return any_broker(cluster)
 
 
 def a_leader(cluster: Cluster) -> BrokerHost:
@@ -70,7 +70,7 @@ def the_controller(cluster: Cluster) -> BrokerHost:
 
 
 def a_victim(cluster: Cluster) -> BrokerHost:
-    return cluster.world.random.choice((a_leader, the_controller, someone))(cluster)
+    return cluster.world.random.choice((a_leader, the_controller, any_broker))(cluster)
 
 
 def is_whole(cluster: Cluster) -> bool:
@@ -86,7 +86,7 @@ def kill(life: Life, host: BrokerHost, least: float = 0.05, most: float = 3.0) -
     later(life.cluster, least, most, host.start)
 
 
-def kill_someone(life: Life) -> None:
+def kill_any(life: Life) -> None:
     kill(life, a_victim(life.cluster))
 
 
@@ -94,7 +94,7 @@ def kill_before_a_write(life: Life) -> None:
     a_victim(life.cluster).kill_after_writes(life.world.random.choice((0, 1, 2, 5, 20, 60)))
 
 
-def stop_someone(life: Life) -> None:
+def stop_any(life: Life) -> None:
     """A rolling restart: it comes back when it is gone."""
     host = a_victim(life.cluster)
     host.stop()
@@ -127,7 +127,7 @@ def do_nothing(life: Life) -> None:
 
 
 def step_clock(life: Life) -> None:
-    host = someone(life.cluster)
+    host = any_broker(life.cluster)
     seconds = life.world.random.choice((-3600.0, -5.0, 5.0, 3600.0))
     life.world.tell(f"the clock of {host.name} is set by {seconds} s")
     host.step_clock(seconds)
@@ -151,7 +151,7 @@ def both(one: str, others: list[str]) -> list[Way]:
     return [way for other in others for way in ((one, other), (other, one))]
 
 
-def cut_someone_off(life: Life) -> None:
+def cut_one_off(life: Life) -> None:
     host = a_victim(life.cluster)
     others = [other.name for other in life.cluster.hosts if other is not host]
     if life.world.chance(0.3):
@@ -183,8 +183,8 @@ def slow_network(life: Life) -> None:
 
 
 def break_connections(life: Life) -> None:
-    """Somebody between two hosts has lost his memory: everything that is open is reset."""
-    one = someone(life.cluster).name
+    """A router between two hosts has lost its state: all open connections are reset."""
+    one = any_broker(life.cluster).name
     other = life.world.random.choice([host.name for host in life.cluster.hosts if host.name != one] + [CLIENTS])
     life.world.tell(f"connections between {one} and {other} break")
     for endpoint in list(life.cluster.sockets.by_descriptor.values()):
@@ -205,7 +205,7 @@ def lose_session(life: Life) -> None:
 
 
 def spoil_state(life: Life) -> None:
-    """Garbage in the state of a partition, or in the node that says who the controller is."""
+    """Garbage in the state of a partition, or in the node of the controller."""
     paths = [path for path in life.cluster.server.nodes if path.endswith("/state")] + ["/controller"]
     path = life.world.random.choice(paths)
     node = life.cluster.server.nodes.get(path)
@@ -240,7 +240,7 @@ def fill_disk(life: Life) -> None:
     disk.is_full = True
 
     def mend() -> None:
-        life.world.tell(f"the disk of {host.name} has room again")
+        life.world.tell(f"the disk of {host.name} has space again")
         disk.is_full = False
 
     later(life.cluster, 0.2, 3.0, mend)
@@ -274,7 +274,7 @@ def visit(life: Life) -> None:
 
 
 def move_coordinators(life: Life) -> None:
-    """Somebody else is to lead a partition of the offsets topic, without anybody being hurt."""
+    """Another broker is to lead a partition of the offsets topic, without any failure."""
     world = life.world
     world.tell("a group coordinator moves")
     for number, asked in enumerate(a_move_of_coordinators(world)):
@@ -306,7 +306,7 @@ def intrude(life: Life) -> None:
 
 
 def mistype_password(life: Life) -> None:
-    """A broker is restarted with a password with which the others do not let it in; somebody notices later."""
+    """A broker is restarted with a password that the others refuse; the operator corrects it later."""
     host = a_victim(life.cluster)
     if host.mistakes:
         return
@@ -327,32 +327,32 @@ class Theme(NamedTuple):
     small_buffers: bool = False  # of sockets, so that nothing is sent in one piece
     heals: bool = False  # a broker dies for good, and the others get what it held
     folders: int = 1  # of each broker; with more of them one fails for good, and another one gets what it held
-    is_secured: bool = False  # everybody has to log in, also the brokers at each other
-    renews: bool = False  # topics are deleted and made anew all the time, and their offsets are forgotten slowly
+    is_secured: bool = False  # all clients log in, also the brokers at each other
+    renews: bool = False  # topics are deleted and recreated all the time, and their offsets expire slowly
 
 
-PROCESSES: Final = (kill_someone, kill_before_a_write, stop_someone)
-NETWORK: Final = (cut_someone_off, cut_one_way, cut_from_store, slow_network, break_connections)
+PROCESSES: Final = (kill_any, kill_before_a_write, stop_any)
+NETWORK: Final = (cut_one_off, cut_one_way, cut_from_store, slow_network, break_connections)
 LOGINS: Final = (change_password, intrude)
 HEALING: Final = (*PROCESSES, *NETWORK, pause, lose_session, step_clock, do_nothing, do_nothing, do_nothing)
 THEMES: Final[dict[str, Theme]] = {
     "calm": Theme(1, (slow_network,), is_harmless=True),
-    "kill": Theme(4, (kill_someone,)),
+    "kill": Theme(4, (kill_any,)),
     "writes": Theme(4, (kill_before_a_write,)),
-    "stop": Theme(2, (stop_someone,)),
-    "power": Theme(3, (lose_power, lose_power, kill_someone)),
+    "stop": Theme(2, (stop_any,)),
+    "power": Theme(3, (lose_power, lose_power, kill_any)),
     "pause": Theme(4, (pause,)),
     "network": Theme(5, NETWORK),
     "sessions": Theme(3, (lose_session, cut_from_store)),
-    "lag": Theme(3, (lag_without_store, lag_without_store, kill_someone)),
-    "clocks": Theme(1, (step_clock, kill_someone)),
-    "disks": Theme(2, (fill_disk, kill_someone)),
+    "lag": Theme(3, (lag_without_store, lag_without_store, kill_any)),
+    "clocks": Theme(1, (step_clock, kill_any)),
+    "disks": Theme(2, (fill_disk, kill_any)),
     "clients": Theme(2, (visit, vanish), is_harmless=True),
-    "moves": Theme(3, (visit, visit, kill_someone, cut_one_way, pause), brokers=4),
+    "moves": Theme(3, (visit, visit, kill_any, cut_one_way, pause), brokers=4),
     "healing": Theme(0, HEALING, brokers=4, heals=True),
     "folders": Theme(0, HEALING, heals=True, folders=2),
-    "garbage": Theme(2, (spoil_state, kill_someone)),
-    "small": Theme(2, (*NETWORK, vanish, kill_someone), small_buffers=True),
+    "garbage": Theme(2, (spoil_state, kill_any)),
+    "small": Theme(2, (*NETWORK, vanish, kill_any), small_buffers=True),
     "passwords": Theme(0, LOGINS, is_harmless=True, is_secured=True),
     "logins": Theme(
         0,

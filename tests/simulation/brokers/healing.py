@@ -2,7 +2,7 @@
 
 Watched is what is written to ZooKeeper, in the moment in which it is written: nothing is moved off a broker that was
 well a short while ago, nothing moves unthrottled, and nothing to a broker that is about to stop. At the end every
-partition has all its replicas again, on those who live, and no throttle is left behind.
+partition has all its replicas again, on live brokers, and no throttle is left behind.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 from tests.simulation.brokers.cluster import BrokerHost, Cluster
 from tests.simulation.brokers.faults import state_of, states, the_controller
 
-from ottla.base.placement.throttled import FOLLOWER_REPLICAS, LEADER_REPLICAS, RATE_KEYS, REPLICA_KEYS
-from ottla.controller.decisions.healing.journal import FORM
-from ottla.controller.decisions.journals import HealMove
+from ottla.base.placement.throttled_replicas import FOLLOWER_REPLICAS, LEADER_REPLICAS, RATE_KEYS, REPLICA_KEYS
+from ottla.controller.self_balancing.heal_state import JOURNAL_FORMAT
+from ottla.controller.self_balancing.journals import ReplicaMove
 
 if TYPE_CHECKING:
     from tests.simulation.brokers.play import Life
@@ -34,11 +34,11 @@ FOLDER_SETTINGS: Final = {
     "ottla.heal.throttle.rate": "30000000",  # large records are written meanwhile
 }
 LOOK_SECONDS: Final = 0.1
-SURELY_HEARD_SECONDS: Final = 4.0  # whoever has been well for so long has polled the controller
+SURELY_HEARD_SECONDS: Final = 4.0  # a broker that was healthy for so long has polled the controller
 SLACK_SECONDS: Final = 0.5
 TROUBLE_SECONDS: Final = 10.0
 HEAL_SECONDS_MAX: Final = 60.0
-NOBODY: Final = -1
+NO_BROKER: Final = -1
 
 
 class HealingWatch:
@@ -48,7 +48,7 @@ class HealingWatch:
         self.cluster = cluster
         self.world = cluster.world
         self.begun = 0
-        self._moves: frozenset[HealMove] = frozenset()
+        self._moves: frozenset[ReplicaMove] = frozenset()
         self._well_since: dict[int, float] = {}
         self._well_at = {host.number: self.world.now for host in cluster.hosts}  # and had been for a while
         cluster.server.on_change = self._on_change
@@ -71,10 +71,10 @@ class HealingWatch:
         return is_registered and is_running and is_whole and not self.cluster.network.cuts
 
     def _on_change(self, path: str) -> None:
-        node = self.cluster.server.nodes.get(FORM.path)
-        if path != FORM.path or node is None:
+        node = self.cluster.server.nodes.get(JOURNAL_FORMAT.path)
+        if path != JOURNAL_FORMAT.path or node is None:
             return
-        listed = FORM.decode(node.data).moves
+        listed = JOURNAL_FORMAT.decode(node.data).moves
         if len(listed) > MOVES_MAX:
             self.world.break_(f"healing moves {len(listed)} partitions at a time")
         moves = frozenset(listed)
@@ -84,12 +84,12 @@ class HealingWatch:
             self._check(move)
         self._moves = moves
 
-    def _check(self, move: HealMove) -> None:
-        for broker in move.gone:
+    def _check(self, move: ReplicaMove) -> None:
+        for broker in move.removed:
             seconds = self.world.now - self._well_at[broker]
             if seconds < AFTER_MS / 1000 - SLACK_SECONDS:
                 self.world.break_(f"{move} is healed too early: broker {broker} was well {seconds:.1f} s ago")
-        for broker in move.new:
+        for broker in move.added:
             if f"/brokers/ids/{broker}" not in self.cluster.server.nodes:
                 self.world.break_(f"{move} goes to broker {broker}, which is not there")
             if broker in self._stopping():
@@ -97,21 +97,21 @@ class HealingWatch:
         self._check_throttle(move)
 
     def _stopping(self) -> frozenset[int]:
-        """Whom the controller has promised to be let go."""
+        """Brokers whose shutdown the controller has granted."""
         assembly = the_controller(self.cluster).assembly
-        clustering = assembly.clustering if assembly is not None else None
+        clustering = assembly.lifecycle if assembly is not None else None
         return clustering.controller.liveness.shutting_down if clustering is not None else frozenset()
 
-    def _check_throttle(self, move: HealMove) -> None:
+    def _check_throttle(self, move: ReplicaMove) -> None:
         topic, index = move.partition
         row = state_of(self.cluster, f"/brokers/topics/{topic}").get("partitions", {}).get(str(index), ())
-        sources = [broker for broker in row if broker not in (*move.gone, *move.new)]
+        sources = [broker for broker in row if broker not in (*move.removed, *move.added)]
         config = config_of(self.cluster, f"/config/topics/{topic}")
-        for key, brokers in ((LEADER_REPLICAS, sources), (FOLLOWER_REPLICAS, move.new)):
+        for key, brokers in ((LEADER_REPLICAS, sources), (FOLLOWER_REPLICAS, move.added)):
             missing = [broker for broker in brokers if f"{index}:{broker}" not in config.get(key, "").split(",")]
             if missing:
                 self.world.break_(f"{move} begins, and {key} does not name brokers {missing}")
-        for broker in (*sources, *move.new):
+        for broker in (*sources, *move.added):
             is_there = f"/brokers/ids/{broker}" in self.cluster.server.nodes
             rates = config_of(self.cluster, f"/config/brokers/{broker}")
             if is_there and not all(key in rates for key in RATE_KEYS):
@@ -174,7 +174,7 @@ def play_healing(life: Life) -> None:
 def play_failed_folder(life: Life) -> None:
     """One of two folders of a broker fails for good: there is no other broker, so what it held goes to the other one.
 
-    At the end the folder may be back, with all that was in it when it failed, and everybody begins anew at once.
+    At the end the folder may be back, with all that was in it when it failed, and all brokers restart at once.
     """
     cluster, world = life.cluster, life.world
     watch = HealingWatch(cluster)
@@ -187,8 +187,8 @@ def play_failed_folder(life: Life) -> None:
     world.run(TROUBLE_SECONDS)
     world.tell("all is mended but the folder")
     cluster.mend()
-    if not world.run(HEAL_SECONDS_MAX, lambda: watch.problem(NOBODY) is None):
-        world.break_(f"a failed folder is not healed: {watch.problem(NOBODY)}")
+    if not world.run(HEAL_SECONDS_MAX, lambda: watch.problem(NO_BROKER) is None):
+        world.break_(f"a failed folder is not healed: {watch.problem(NO_BROKER)}")
     if world.chance(0.5):
         world.tell("the folder is back")
         disk.failed = None

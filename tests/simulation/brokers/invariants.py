@@ -1,4 +1,4 @@
-"""What must hold at the end of a life, when all is mended and nobody asks for anything any more.
+"""What must hold at the end of a run, when all faults are repaired and no client sends requests any more.
 
 What concerns single records, transactions and offsets is watched all the time: see ledger.py.
 """
@@ -15,7 +15,7 @@ from tests.simulation.brokers.ledger import Place
 from ottla.network.connection import Connection
 
 if TYPE_CHECKING:
-    from ottla.broker.assembly import Assembly
+    from ottla.broker.main import BrokerComponents
 
 TASKS_MORE_MAX = 3  # of a kind, beyond what the broker had when it was idle at first
 
@@ -28,7 +28,7 @@ class Invariant(Protocol):
 
 
 class NoTaskDied:
-    """No task ended with an exception that nobody looked at, in any life of any broker."""
+    """No task ended with an exception that was never retrieved, in any life of any broker."""
 
     def broken(self, cluster: Cluster) -> str | None:
         deaths = list(cluster.deaths)
@@ -41,13 +41,13 @@ class NoTaskDied:
 
 
 class NoUnexpectedError:
-    """Nobody logged an exception of which the code did not know that it may come."""
+    """No broker logged an exception that the code does not expect."""
 
     def broken(self, cluster: Cluster) -> str | None:
         return f"unexpected errors: {cluster.errors}" if cluster.errors else None
 
 
-class NobodyWaits:
+class NoRequestWaits:
     """No request is parked any more, and nothing waits for a partition, but for the brokers among themselves."""
 
     def broken(self, cluster: Cluster) -> str | None:
@@ -96,20 +96,20 @@ def ends_of_replicas(cluster: Cluster) -> dict[Place, dict[str, int]]:
     ends: dict[Place, dict[str, int]] = {}
     for host in cluster.hosts:
         if host.assembly is not None:
-            for name, partition in host.assembly.parts.replicas.partitions.items():
+            for name, partition in host.assembly.services.replicas.partitions.items():
                 ends.setdefault((name[0], name[1]), {})[host.name] = partition.log.end_offset
     return ends
 
 
 def waiting_at(host: BrokerHost) -> str | None:
-    assembly: Assembly | None = host.assembly
+    assembly: BrokerComponents | None = host.assembly
     if assembly is None or host.loop is None:
-        return "nobody serves"
+        return "it does not serve"
     for watched in host.loop.poller.watched():
         if isinstance(watched, Connection) and watched.pending and not watched.client.host.startswith("b"):
             return f"{len(watched.pending)} replies are pending for {watched.client.host}"
-    for name, partition in assembly.parts.replicas.partitions.items():
-        for kind in ("_fetches", "_produces", "_deletions", "_flushes"):
+    for name, partition in assembly.services.replicas.partitions.items():
+        for kind in ("_fetch_waiters", "_produce_waiters", "_delete_records_waiters", "_flush_waiters"):
             found = getattr(partition, kind)
             if found:
                 return f"{len(found)} of {kind} wait for {name}: {list(found)[:3]}"

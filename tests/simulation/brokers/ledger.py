@@ -2,8 +2,8 @@
 
 Rules of the data:
 1. A record that was acknowledged is there at the end, once, at its offset, in the order of its producer.
-2. What a consumer has seen at an offset is what everybody sees there, for ever.
-3. A transaction is seen by read_committed as a whole or not at all: not if it was aborted, or nobody committed it.
+2. What a consumer has seen at an offset is what every consumer sees there, for ever.
+3. A transaction is seen by read_committed as a whole or not at all: not if it was aborted or never committed.
 4. The committed offset of a group does not go back.
 """
 
@@ -17,7 +17,7 @@ Place = tuple[str, int]  # topic, partition
 
 
 class Sent(NamedTuple):
-    """Who wrote a record, and which of his it is: what its value says."""
+    """The producer of a record and its sequence number, as its value says."""
 
     producer: str
     number: int
@@ -29,7 +29,7 @@ class Transaction:
     def __init__(self, name: str) -> None:
         self.name = name
         self.written: list[tuple[Place, str]] = []  # values that the brokers have acknowledged
-        self.outcome: bool | None = None  # committed, aborted, or nobody knows
+        self.outcome: bool | None = None  # committed, aborted, or unknown
 
     def __repr__(self) -> str:
         return f"<Transaction {self.name} {self.outcome}>"

@@ -1,4 +1,4 @@
-"""Logins: who the clients are, passwords that are changed, logins that expire, and those who try to get in without one.
+"""Logins: the users, passwords that are changed, logins that expire, and intruders without one.
 
 Clients of every kind log in when they connect (wire.py). Some renew a login that is about to expire on the same
 connection (KIP-368), the others forget to, and lose the connection with their next request.
@@ -12,22 +12,20 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from tests.simulation.brokers.wire import Client, GoneError, WireConnection
 
 from ottla.base.errors import Error
-from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from ottla.protocol.messages.sasl import (
+from ottla.protocol.messages.credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
     SaslHandshakeRequest,
     SaslHandshakeResponse,
-)
-from ottla.protocol.messages.scram_credentials import (
-    AlterUserScramCredentialsRequest,
-    AlterUserScramCredentialsResponse,
     ScramCredentialUpsertion,
 )
-from ottla.security.sasl.mechanism import ClientExchange
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.security.sasl.exchange import ClientExchange
 from ottla.security.sasl.plain import PlainClient
 from ottla.security.sasl.scram import ScramClient
-from ottla.security.scram import ITERATIONS_MIN, SALT_BYTES, salted_password
+from ottla.security.scram_credentials import ITERATIONS_MIN, SALT_BYTES, salted_password
 
 if TYPE_CHECKING:
     from tests.simulation.brokers.cluster import Cluster
@@ -64,7 +62,7 @@ SETTINGS: Final = {
 
 
 class Account(NamedTuple):
-    """Somebody who can log in."""
+    """A user who can log in."""
 
     mechanism: str
     name: str
@@ -133,7 +131,7 @@ async def exchange_tokens(
 
 
 class PasswordSetter(Client):
-    """Gives alice a password, again and again until somebody says that it is done."""
+    """Sets alice's password, again and again until a broker acknowledges it."""
 
     def __init__(self, cluster: Any, password: str) -> None:
         super().__init__(cluster, f"setter of {password}")
@@ -152,7 +150,7 @@ class PasswordSetter(Client):
         request = AlterUserScramCredentialsRequest(upsertions=[given])
         while True:
             try:
-                answer = await self.call(self.anyone(), request, AlterUserScramCredentialsResponse, 0, 4.0)
+                answer = await self.call(self.any_broker(), request, AlterUserScramCredentialsResponse, 0, 4.0)
                 if answer.results[0].error_code == Error.NONE:
                     break
                 self.world.tell(f"{self.name}: {Error(answer.results[0].error_code).name}")
@@ -160,7 +158,7 @@ class PasswordSetter(Client):
                 self.world.tell(f"{self.name}: {gone}")
             await self.pause()
         self.world.tell(f"{self.name}: done")
-        await asyncio.sleep(self.world.random.choice((0.0, 0.1, 1.0)))  # until those who use it are told
+        await asyncio.sleep(self.world.random.choice((0.0, 0.1, 1.0)))  # until the clients that use it know it
         if accounts.passwords[ALICE] != self._password:
             accounts.old.append(accounts.passwords[ALICE])
         accounts.passwords[ALICE] = self._password
@@ -169,11 +167,11 @@ class PasswordSetter(Client):
 
 
 class Intruder(Client):
-    """Tries to learn something without a login; whoever tells it anything has broken a promise."""
+    """Tries to learn something without a login; any answer with data breaks a promise."""
 
     def __init__(self, cluster: Any, name: str, broker: int | None = None, password: str | None = None) -> None:
         super().__init__(cluster, name)
-        self._broker = broker or self.anyone()
+        self._broker = broker or self.any_broker()
         self._password = password  # one that was right once
 
     async def run(self) -> None:
@@ -217,7 +215,7 @@ class Intruder(Client):
         while not connection.is_closed and self.world.now < until:
             mended_at = self.cluster.mended_at
             if mended_at not in (None, mended_before) and self.world.now > (mended_at or 0) + LINGER_SECONDS_MAX:
-                raise GoneError("everybody comes to an end")
+                raise GoneError("all clients stop")
             await asyncio.sleep(0.25)
         if was_calm and not connection.is_closed:
             self.world.break_(f"{self.name}: {self._broker} waits for ever for a login")

@@ -19,8 +19,9 @@ from ottla.protocol.messages.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     HeartbeatTopicPartitions,
+    Subscription,
+    write_versioned,
 )
-from ottla.protocol.messages.consumer_protocol import Subscription, write_versioned
 from ottla.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -82,7 +83,7 @@ class Member(Client):
         self.generation = -1  # or the member's epoch
         self.owned: dict[int, int] = {}  # partition -> the offset committed last
         self.committed_at = 0.0
-        self.placed_at = 0.0  # when it was last told that it has its place, with partitions or without
+        self.placed_at = 0.0  # when it was last answered as a member, with partitions or without
 
     async def run(self) -> None:
         while not self.is_done:
@@ -171,7 +172,7 @@ class Member(Client):
         if errors <= {Error.REBALANCE_IN_PROGRESS}:
             return False
         if errors & {Error.REQUEST_TIMED_OUT, Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND, Error.UNKNOWN_SERVER_ERROR}:
-            raise GoneError("nobody knows")
+            raise GoneError("the outcome is unknown")
         if errors <= COORDINATOR_ERRORS:
             self.forget_coordinator(GROUP, self.group)
             await self.pause()

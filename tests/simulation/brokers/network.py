@@ -1,7 +1,7 @@
 """The wires between hosts: delays, cuts in one direction, and what becomes of things that are on their way.
 
 A host is a name ("b1", "zk", "c"); it outlives the processes that run on it. What is sent over a wire that is cut is
-held back and arrives when the cut is mended, as TCP sends again until it is heard; who cannot wait that long gives up
+held back and arrives when the cut ends, as TCP retransmits; a client that cannot wait that long gives up
 by itself. Things of one sender that belong together (a Wire) arrive in their order.
 """
 
@@ -17,7 +17,7 @@ FASTEST_SECONDS: Final = 0.0001
 DELAYS: Final = (0.0002, 0.0002, 0.0005, 0.001)
 SLOW_SECONDS: Final = 0.08
 RETRANSMISSION_SECONDS: Final = (0.001, 0.05, 0.2)
-SILENCE_SECONDS_MAX: Final = 10.0  # as network/connecting.py sets it for connections between brokers
+SILENCE_SECONDS_MAX: Final = 10.0  # as network/peer_transport.py sets it for connections between brokers
 
 Way = tuple[str, str]
 
@@ -28,7 +28,7 @@ class Network:
     def __init__(self, world: World) -> None:
         self.world = world
         self.cuts: dict[Way, None] = {}
-        self.off: dict[str, None] = {}  # hosts without power: nobody answers there, not even to refuse
+        self.off: dict[str, None] = {}  # hosts without power: nothing answers there, not even with a refusal
         self.slowness = 0.0  # how often something takes SLOW_SECONDS
         self._held: dict[Way, list[Callable[[], None]]] = {}
 

@@ -115,7 +115,7 @@ class NodeLoop(asyncio.AbstractEventLoop):
         self.died.clear()
 
     def deaths(self) -> list[str]:
-        """Tasks that ended with an exception that nobody has looked at."""
+        """Tasks that ended with an exception that was never retrieved."""
         return [
             f"{task.get_coro().__qualname__} died: {task._exception!r}"  # type: ignore[union-attr,attr-defined]
             for task in self.died
@@ -180,7 +180,7 @@ class NodeLoop(asyncio.AbstractEventLoop):
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., T], *args: Any
     ) -> asyncio.Future[T]:
-        """The work of a thread. One whose result nobody wants any more is done or not: it may have begun."""
+        """The work of a thread. After a cancellation it may be done or not: it may have begun."""
         done = self.create_future()
         chance = self.world.random
 
@@ -191,7 +191,7 @@ class NodeLoop(asyncio.AbstractEventLoop):
                 result = func(*args)
             except CrashError:
                 raise
-            except BaseException as error:  # noqa: BLE001 (whoever waits for the result gets it)
+            except BaseException as error:  # noqa: BLE001 (raised again where the result is awaited)
                 if not done.cancelled():
                     done.set_exception(error)
             else:

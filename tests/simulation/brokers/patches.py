@@ -22,16 +22,16 @@ from tests.simulation.brokers.world import EPOCH_SECONDS, World
 from tests.simulation.brokers.zookeeper import ZooKeeperServer
 from tests.simulation.brokers.zookeeper_client import FakeClient
 
-import ottla.broker.cluster.clustering  # noqa: F401 (so that all modules are there to be patched)
-from ottla.broker import dispatch, fetching, first_steps, main
-from ottla.broker.cluster import peers, poll_loop
-from ottla.broker.fetching import Fetch
-from ottla.broker.logs import cleaning
-from ottla.broker.produce_waiting import ReplicationWait
+import ottla.broker.cluster.broker_lifecycle  # noqa: F401 (so that all modules are there to be patched)
+from ottla.broker import delayed_fetch, dispatch, main, startup
+from ottla.broker.cluster import metadata_poller, peers
+from ottla.broker.delayed_fetch import DelayedFetch
+from ottla.broker.delayed_produce import DelayedProduce
+from ottla.broker.log_manager import log_cleaner
 from ottla.controller import service
-from ottla.controller.cluster import feed, loading_apart
+from ottla.controller.cluster import controller, feed
 from ottla.controller.stores.zookeeper import session
-from ottla.network import connecting, peer
+from ottla.network import peer, peer_transport
 from ottla.network.connection import Connection
 from ottla.security.sasl import scram
 from ottla.storage import broker_epoch_file, files, log_dirs
@@ -40,7 +40,7 @@ REAL_TIME = {name: getattr(time, name) for name in ("time", "time_ns", "monotoni
 
 
 class InlineExecutor:
-    """A pool of threads whose work is done at once."""
+    """A thread pool that runs its work at once."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
 
@@ -48,7 +48,7 @@ class InlineExecutor:
         future: Future[Any] = Future()
         try:
             future.set_result(function(*args, **kwargs))
-        except Exception as error:  # noqa: BLE001 (whoever waits for the result gets it)
+        except Exception as error:  # noqa: BLE001 (raised again where the result is awaited)
             future.set_exception(error)
         return future
 
@@ -64,7 +64,7 @@ class InlineExecutor:
 
 
 class InlineThread:
-    """A thread whose work is done at once."""
+    """A thread that runs its work at once."""
 
     def __init__(self, target: Callable[..., None], args: tuple[Any, ...] = (), **kwargs: Any) -> None:
         self._target = target
@@ -105,19 +105,19 @@ def patched(world: World, sockets: Sockets, disk: Disk, server: ZooKeeperServer)
         put(os, "sendfile", sockets.send_file)
         put(os, "statvfs", lambda path: SimpleNamespace(f_blocks=10_000, f_bavail=9_000, f_frsize=1 << 20))
         put(service, "Random", lambda: random.Random(world.random.getrandbits(64)))
-        for name, function in disk.door().items():
+        for name, function in disk.replacements().items():
             put(files, name, function)
         put(log_dirs, "ThreadPoolExecutor", InlineExecutor)
-        put(cleaning, "CleanerProcess", InlineCleaner)
+        put(log_cleaner, "CleanerProcess", InlineCleaner)
         put(broker_epoch_file, "current_boot_id", disk.boot_id)
-        for place in (dispatch, fetching, poll_loop, feed, loading_apart):
-            put(place, "uncollected", Collected())
-        put(first_steps, "listen", sockets.listen)
-        put(main, "announce", lambda *_: None)
-        put(main, "Receiver", lambda *_: None)  # everything is received by the loop
-        put(main, "settle_garbage_collector", lambda: None)
-        put(connecting, "connect", sockets.connect)
-        put(peers, "connect", sockets.connect)
+        for place in (dispatch, delayed_fetch, metadata_poller, feed, controller):
+            put(place, "collector_pause", Collected())
+        put(startup, "listen", sockets.listen)
+        put(main, "announce_ready", lambda *_: None)
+        put(main, "ReceiverThread", lambda *_: None)  # everything is received by the loop
+        put(main, "configure_collector", lambda: None)
+        put(peer_transport, "connect_socket", sockets.connect)
+        put(peers, "connect_socket", sockets.connect)
         put(session, "threading", SimpleNamespace(Thread=InlineThread))
 
         def make_client(address: Any, timeout_ms: int, loop: Any, identity: Any, security: Any) -> Any:
@@ -129,14 +129,14 @@ def patched(world: World, sockets: Sockets, disk: Disk, server: ZooKeeperServer)
         numbers = itertools.count()
         for cls in (
             Connection,
-            peer.Peer,
-            Fetch,
-            ReplicationWait,
+            peer.BrokerConnection,
+            DelayedFetch,
+            DelayedProduce,
         ):  # sets of them have an order that is the same in every process
             put(cls, "__hash__", lambda self: self.__dict__.setdefault("number of the simulation", next(numbers)))
         threads = threading.active_count()
         yield
-        assert threading.active_count() == threads, "somebody has started a thread"
+        assert threading.active_count() == threads, "a thread was started"
 
 
 def _put_clocks(world: World, put: Callable[[Any, str, Any], None]) -> None:

@@ -14,17 +14,17 @@ SEEDS_MAX = 2_000
 CONNECTION = "network/connection.py"
 PEER = "network/peer.py"
 DISPATCH = "broker/dispatch.py"
-ISR_CHANGES = "broker/replicas/isr_changes.py"
-FETCHER = "broker/replicas/replica_fetcher.py"
-MARKERS = "broker/coordinators/markers.py"
-WAITING = "broker/produce_waiting.py"
+ISR_CHANGES = "broker/replica_manager/alter_partition_manager.py"
+FETCHER = "broker/replica_manager/replica_fetchers.py"
+MARKERS = "broker/coordinator_service/transaction_markers.py"
+WAITING = "broker/delayed_produce.py"
 SHARD = "coordination/shard.py"
 RUNTIME = "coordination/runtime.py"
 MEMBERSHIP = "controller/cluster/membership.py"
 FEED = "controller/cluster/feed.py"
-LOGINS = "broker/security/logins.py"
-HEALING = "controller/decisions/healing"
-DELETED_TOPICS = "broker/coordinators/deleted_topics.py"
+LOGINS = "broker/security/server_authenticator.py"
+HEALING = "controller/self_balancing"
+DELETED_TOPICS = "broker/coordinator_service/sweeps.py"
 
 BUGS = [
     PlantedBug(
@@ -33,7 +33,7 @@ BUGS = [
             Change(
                 DISPATCH,
                 "            answer = served.handle_long(held[0], context)\n",
-                "            context.responder._place = None\n"
+                "            context.responder._pending_reply = None\n"
                 "            answer = served.handle_long(held[0], context)\n",
             ),
         ),
@@ -44,8 +44,8 @@ BUGS = [
         (
             Change(
                 ISR_CHANGES,
-                "            self._news.set()\n        return proposals\n",
-                "            self._news.set()\n        return proposals[:1]\n",
+                "            self._wakeup.set()\n        return proposals\n",
+                "            self._wakeup.set()\n        return proposals[:1]\n",
             ),
         ),
         "lag",
@@ -66,12 +66,13 @@ BUGS = [
         (
             Change(
                 FETCHER,
-                "                except PeerError as problem:\n                    await self._on_lost(problem)\n",
-                "                except OSError as problem:\n                    await self._on_lost(problem)\n",
+                "                except PeerError as problem:\n"
+                "                    await self._on_disconnect(problem)\n",
+                "                except OSError as problem:\n                    await self._on_disconnect(problem)\n",
             ),
             Change(
                 FETCHER,
-                'tasks.keep_running(self._run, f"copying from broker {self.leader_id}")',
+                'tasks.spawn_restarting(self._run, f"copying from broker {self.leader_id}")',
                 "asyncio.get_running_loop().create_task(self._run())",
             ),
         ),
@@ -94,11 +95,11 @@ BUGS = [
         (
             Change(
                 MEMBERSHIP,
-                "        loaded = await load_apart(nodes, self._images.image)\n",
+                "        loaded = await load_in_thread(nodes, self._images.image)\n",
                 "        for path, node in nodes.items():\n"
                 '            if path.endswith("/state"):\n'
                 "                tree.decode_partition_state(path, node.data)\n"
-                "        loaded = await load_apart(nodes, self._images.image)\n",
+                "        loaded = await load_in_thread(nodes, self._images.image)\n",
             ),
         ),
         "garbage",
@@ -126,12 +127,13 @@ BUGS = [
         "small",
     ),
     PlantedBug(
-        "frames that had to wait are not looked at again when there is room",
+        "frames that had to wait are not looked at again when there is space",
         (
             Change(
                 CONNECTION,
-                "        if self.is_waiting and not self.is_closed:\n            self._consume(self.have)\n",
-                "        if False:\n            self._consume(self.have)\n",
+                "        if self.has_deferred_frame and not self.is_closed:\n"
+                "            self._consume(self.buffered_bytes)\n",
+                "        if False:\n            self._consume(self.buffered_bytes)\n",
             ),
         ),
         "clients",
@@ -163,7 +165,7 @@ BUGS = [
         (
             Change(
                 WAITING,
-                "        error = self._outcome(item)\n",
+                "        error = self._result_of(item)\n",
                 "        error = Error.NONE\n",
             ),
         ),
@@ -202,7 +204,7 @@ BUGS = [
             Change(
                 SHARD,
                 "        if gathered:\n            self._write(",
-                "        for decision in gathered:\n            self._deliver(decision)\n"
+                "        for decision in gathered:\n            self._complete(decision)\n"
                 "        if False:\n            self._write(",
             ),
         ),
@@ -213,8 +215,8 @@ BUGS = [
         (
             Change(
                 RUNTIME,
-                "            tasks.tell(shard.tick)\n            self._arm(shard)\n",
-                "            tasks.tell(shard.tick)\n",
+                "            tasks.notify_safely(shard.tick)\n            self._schedule_wakeup(shard)\n",
+                "            tasks.notify_safely(shard.tick)\n",
             ),
         ),
         "calm",
@@ -224,7 +226,7 @@ BUGS = [
         (
             Change(
                 MARKERS,
-                "            self._to_do.append(place)\n            self._pause()\n",
+                "            self._unsent.append(place)\n            self._pause()\n",
                 "            self._pause()\n",
             ),
         ),
@@ -235,7 +237,7 @@ BUGS = [
         (
             Change(
                 MARKERS,
-                "            self.tell_group(partition.name.topic, partition.name.partition, order)\n",
+                "            self.complete_group_offsets(partition.name.topic, partition.name.partition, order)\n",
                 "",
             ),
         ),
@@ -246,19 +248,22 @@ BUGS = [
         (
             Change(
                 MARKERS,
-                "            if self._missing == 0:\n                self._writer.done(self._shard, self._order)\n",
-                "            if self._missing < 0:\n                self._writer.done(self._shard, self._order)\n",
+                "            if self._remaining == 0:\n"
+                "                self._writer.complete_transaction(self._shard, self._order)\n",
+                "            if self._remaining < 0:\n"
+                "                self._writer.complete_transaction(self._shard, self._order)\n",
             ),
         ),
         "calm",
     ),
     PlantedBug(
-        "after a new session nobody registers again",
+        "after a new session no broker registers again",
         (
             Change(
                 MEMBERSHIP,
-                '            self._chores.want("registration")\n            self._chores.want("controller")\n',
-                '            self._chores.want("controller")\n',
+                '            self._work_queue.enqueue("registration")\n'
+                '            self._work_queue.enqueue("controller")\n',
+                '            self._work_queue.enqueue("controller")\n',
             ),
         ),
         "sessions",
@@ -291,7 +296,7 @@ BUGS = [
         "kill",
     ),
     PlantedBug(
-        "whoever has missed a change is told that there is none",
+        "a watcher that has missed a change is told that there is none",
         (
             Change(
                 FEED,
@@ -306,7 +311,7 @@ BUGS = [
         "a partition that moves away stays where it was",
         (
             Change(
-                "broker/publisher.py",
+                "broker/metadata_publisher.py",
                 "        if leaving:\n            yield from",
                 "        if False:\n            yield from",
             ),
@@ -326,7 +331,7 @@ BUGS = [
     ),
     PlantedBug(
         "a login that has expired goes on",
-        (Change(LOGINS, "        login.connection.client.has_logged_in = False\n", ""),),
+        (Change(LOGINS, "        login.connection.client.is_authenticated = False\n", ""),),
         "passwords",
     ),
     PlantedBug(
@@ -334,9 +339,10 @@ BUGS = [
         (
             Change(
                 LOGINS,
-                "        client.has_logged_in = False\n        responder = context.responder.keep()\n",
-                "        client.has_logged_in = True\n        return response\n"
-                "        responder = context.responder.keep()\n",
+                "        failed = self._fail(login, context)\n        responder = context.responder.defer()\n",
+                "        failed = self._fail(login, context)\n"
+                "        context.client.is_authenticated = True\n        return response\n"
+                "        responder = context.responder.defer()\n",
             ),
         ),
         "passwords",
@@ -345,7 +351,7 @@ BUGS = [
         "an old password counts until the broker is started again",
         (
             Change(
-                "broker/security/scram_credentials.py",
+                "broker/security/login_setup.py",
                 "        text = self._images.image.user_configs.get(name, {}).get(mechanism)\n",
                 "        known = self.__dict__.setdefault('known', {})\n"
                 "        text = known.setdefault(name, self._images.image.user_configs.get(name, {}).get(mechanism))\n"
@@ -359,12 +365,12 @@ BUGS = [
         "healing counts on where it was when a broker has been back in between",
         (
             Change(
-                f"{HEALING}/absences.py",
+                f"{HEALING}/broker_absences.py",
                 "        if any(broker in living for broker in self.away_ms):\n",
                 "        if False:\n",
             ),
             Change(
-                f"{HEALING}/absences.py",
+                f"{HEALING}/broker_absences.py",
                 "    return {broker: before[broker] + counted_ms if broker in before else 0 for broker in brokers}\n",
                 "    return {**before, **{one: before[one] + counted_ms if one in before else 0 for one in brokers}}\n",
             ),
@@ -375,9 +381,9 @@ BUGS = [
         "healing begins too early",
         (
             Change(
-                f"{HEALING}/absences.py",
-                "            if ms >= after_ms and self._missed_ms",
-                "            if 2 * ms >= after_ms and 2 * self._missed_ms",
+                f"{HEALING}/broker_absences.py",
+                "            if ms >= after_ms and self._observed_ms",
+                "            if 2 * ms >= after_ms and 2 * self._observed_ms",
             ),
         ),
         "healing",
@@ -386,8 +392,8 @@ BUGS = [
         "healing forgets the throttle of the replicas that are copied to",
         (
             Change(
-                f"{HEALING}/throttling.py",
-                "        for key, row in ((LEADER_REPLICAS, sources), (FOLLOWER_REPLICAS, move.new)):\n",
+                f"{HEALING}/replica_throttles.py",
+                "        for key, row in ((LEADER_REPLICAS, sources), (FOLLOWER_REPLICAS, move.added)):\n",
                 "        for key, row in ((LEADER_REPLICAS, sources),):\n",
             ),
         ),
@@ -397,7 +403,7 @@ BUGS = [
         "healing leaves the rates of brokers behind",
         (
             Change(
-                f"{HEALING}/throttling.py",
+                f"{HEALING}/replica_throttles.py",
                 "            elif is_ours:\n                config.pop(key)\n"
                 "        if config != now:\n            changed[name]",
                 "            elif is_ours:\n                pass\n        if config != now:\n            changed[name]",
@@ -409,7 +415,7 @@ BUGS = [
         "healing moves replicas to a broker that is about to stop",
         (
             Change(
-                f"{HEALING}/planning.py",
+                f"{HEALING}/heal_steps.py",
                 "            if broker not in situation.liveness.shutting_down and broker",
                 "            if broker",
             ),
@@ -420,7 +426,7 @@ BUGS = [
         "the next controller does not know which moves are healing's",
         (
             Change(
-                "controller/cluster/journal_driver.py",
+                "controller/self_balancing/journal_driver.py",
                 "            node = self._form.read(found, has_parent=has_parent)\n",
                 "            node = self._form.read(found, has_parent=has_parent)._replace(journal=self._form.empty)\n",
             ),
@@ -431,14 +437,14 @@ BUGS = [
         "a move of healing that has ended stays in the journal",
         (
             Change(
-                f"{HEALING}/steps.py",
-                "    return set(partition.adding_replicas) == set(move.new) and ",
-                "    return set(partition.adding_replicas) <= set(move.new) and ",
+                f"{HEALING}/heal_steps.py",
+                "    return set(partition.adding_replicas) == set(move.added) and ",
+                "    return set(partition.adding_replicas) <= set(move.added) and ",
             ),
             Change(
-                f"{HEALING}/steps.py",
-                "set(partition.removing_replicas) == set(move.gone)\n",
-                "set(partition.removing_replicas) <= set(move.gone)\n",
+                f"{HEALING}/heal_steps.py",
+                "set(partition.removing_replicas) == set(move.removed)\n",
+                "set(partition.removing_replicas) <= set(move.removed)\n",
             ),
         ),
         "healing",
@@ -450,7 +456,13 @@ BUGS = [
     ),
     PlantedBug(
         "offsets of a deleted topic stay when it is made anew",
-        (Change(DELETED_TOPICS, "            tasks.tell(self._make_void, shard, found)\n", "            pass\n"),),
+        (
+            Change(
+                DELETED_TOPICS,
+                "            tasks.notify_safely(self._void_offsets, shard, found)\n",
+                "            pass\n",
+            ),
+        ),
         "renewal",
     ),
     PlantedBug(
@@ -458,9 +470,9 @@ BUGS = [
         (
             Change(
                 DELETED_TOPICS,
-                "            self._groups.run(shard, decision)\n",
+                "            self._groups.execute(shard, decision)\n",
                 "            for record in decision.records:\n"
-                "                shard.machine.apply(record.key, record.value, None)\n",
+                "                shard.machine.replay(record.key, record.value, None)\n",
             ),
         ),
         "renewal",
@@ -469,9 +481,9 @@ BUGS = [
         "what is committed for a topic that was made anew is forgotten with what is void",
         (
             Change(
-                "groups/forgetting.py",
-                "            if not self._offsets.is_void(topic, kept):\n",
-                "            if topic not in self._offsets.void:\n",
+                "groups/offset_expiration.py",
+                "            if not self._offsets.is_of_deleted_topic(topic, kept):\n",
+                "            if topic not in self._offsets.deleted_topics:\n",
             ),
         ),
         "renewal",
@@ -480,25 +492,26 @@ BUGS = [
         "what is void counts again before it is forgotten",
         (
             Change(
-                "groups/forgetting.py",
-                "        void = dict(offsets.void)\n",
-                "        offsets.void.clear()\n        void = dict(offsets.void)\n",
+                "groups/offset_expiration.py",
+                "        void = dict(offsets.deleted_topics)\n",
+                "        offsets.deleted_topics.clear()\n        void = dict(offsets.deleted_topics)\n",
             ),
         ),
         "renewal",
     ),
     PlantedBug(
         "a coordinator that leads next does not forget the rest of what was committed for a deleted topic",
-        (Change(DELETED_TOPICS, "            self._begin(shard, set(self._gone))\n", "            pass\n"),),
+        (Change(DELETED_TOPICS, "            self._begin(shard, set(self._deleted))\n", "            pass\n"),),
         "renewal",
     ),
     PlantedBug(
         "healing forgets the throttle of what is copied anew at home",
         (
             Change(
-                f"{HEALING}/steps.py",
-                "    slow = slowed(image, journal.throttle, moves, situation",
-                "    slow = slowed(image, journal.throttle, [m for m in moves if not m.is_at_home], situation",
+                f"{HEALING}/heal_steps.py",
+                "    slow = throttle_configs(image, journal.throttle, moves, situation",
+                "    slow = throttle_configs(image, journal.throttle, [m for m in moves if not m.is_same_broker], "
+                "situation",
             ),
         ),
         "folders",
@@ -507,8 +520,8 @@ BUGS = [
         "what was copied anew at home stays in the journal",
         (
             Change(
-                f"{HEALING}/steps.py",
-                "        return is_held and not set(move.new) <= set(partition.isr)\n",
+                f"{HEALING}/heal_steps.py",
+                "        return is_held and not set(move.added) <= set(partition.isr)\n",
                 "        return is_held\n",
             ),
         ),

@@ -19,7 +19,7 @@ from tests.simulation.brokers.healing import SETTINGS as HEALING
 from tests.simulation.brokers.healing import play_failed_folder, play_healing
 from tests.simulation.brokers.invariants import (
     Invariant,
-    NobodyWaits,
+    NoRequestWaits,
     NoTaskDied,
     NoTasksAreLeft,
     NoUnexpectedError,
@@ -66,7 +66,7 @@ class Life:
         return [(topic, index) for topic in (TOPIC, OUT) for index in range(self.partitions)]
 
     def workers(self) -> list[Producer | Transactor | Member]:
-        """Those whose work must go on once all is mended."""
+        """The clients that must make progress once all faults are repaired."""
         return [*self.producers, *self.transactors, *self.members]
 
     def clients(self) -> list[Client]:
@@ -132,7 +132,7 @@ class Life:
         self.world.after(self.world.random.uniform(0.0, 1.0), strike)
 
     def recover(self) -> None:
-        """Work goes on; and when there is no more, everybody comes to an end."""
+        """Work goes on; when there is no more, all clients stop."""
         mended_at = self.world.now
 
         def stuck() -> list[str]:
@@ -151,8 +151,8 @@ class Life:
             self.world.break_(f"clients do not come to an end: {list(self.cluster.working)}")
 
     def check_rest(self) -> None:
-        """Nobody asks for anything any more."""
-        settled: tuple[Invariant, ...] = (NobodyWaits(), self.tasks_left, ReplicasAreEqual())
+        """No client sends requests any more."""
+        settled: tuple[Invariant, ...] = (NoRequestWaits(), self.tasks_left, ReplicasAreEqual())
 
         def problem() -> str | None:
             if not is_whole(self.cluster):
@@ -197,7 +197,7 @@ class Life:
         self.ledger.check_counts(committed, {each.producer: each.found for each in counters})
 
     def check_old_passwords(self) -> None:
-        """What was changed does not let anybody in any more, whichever broker he asks."""
+        """An old password is refused by every broker."""
         accounts = self.cluster.accounts
         for password in accounts.old if accounts is not None else ():
             for host in self.cluster.hosts:

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ottla.network.run_delay import RunDelay
-from ottla.network.slow_rounds import SlowRounds
+from ottla.network.close_reason import CloseReason
+from ottla.network.loop_latency import SchedulerDelay, SlowIterations
 
 if TYPE_CHECKING:
     from tests.simulation.brokers.node_loop import NodeLoop
@@ -29,11 +29,11 @@ class NodePoller:
         self._readers: dict[int, tuple[Callable[..., Any], tuple[Any, ...]]] = {}
         self._stirred: dict[int, None] = {}  # descriptors that something has happened to
         self._to_flush: list[Any] = []
-        self.waiting = self._rounds = 0  # sockets that wait for their turn in this round
-        self.answered_ns = self.busy_ns = self.recent_ns = self.longest_ns = self.slow_count = 0
-        self.slow = SlowRounds(RunDelay())
+        self.pending_sockets = self._rounds = 0  # sockets that wait for their turn in this round
+        self.round_start_ns = self.busy_ns = self.recent_ns = self.longest_ns = self.slow_count = 0
+        self.slow_iterations = SlowIterations(SchedulerDelay())
 
-    def forget(self) -> None:
+    def reset_measurements(self) -> None:
         """Nothing is measured here."""
 
     @property
@@ -48,7 +48,7 @@ class NodePoller:
         self.stir(descriptor)
 
     def interest(self, descriptor: int, readable: bool, writable: bool) -> None:
-        assert descriptor in self._watched, "a socket that nobody watches"
+        assert descriptor in self._watched, "a socket that is not watched"
         self._interest[descriptor] = (readable, writable)
         self.stir(descriptor)
 
@@ -84,18 +84,18 @@ class NodePoller:
         self._flush()
         if not self._stirred:
             return
-        self.answered_ns = int(self._world.now * 1e9)
+        self.round_start_ns = int(self._world.now * 1e9)
         stirred = list(self._stirred)
         if len(stirred) > 1:
             self._world.random.shuffle(stirred)
-        # With few sockets nobody would see others wait, and nothing be gathered: every second round tells of more.
+        # With few sockets no connection would see others wait, nor gather answers: every second round reports more.
         self._rounds += 1
-        self.waiting = len(stirred) + self._rounds % 2
+        self.pending_sockets = len(stirred) + self._rounds % 2
         for descriptor in stirred:
-            self.waiting -= 1
+            self.pending_sockets -= 1
             if descriptor in self._stirred:
                 self._serve(descriptor)
-        self.waiting = 0
+        self.pending_sockets = 0
         self._flush()
 
     def _serve(self, descriptor: int) -> None:
@@ -116,10 +116,10 @@ class NodePoller:
             if may_read:
                 watched.on_readable()
             elif endpoint.is_broken:
-                watched.abandon("connection lost")
+                watched.abandon(CloseReason.CONNECTION_LOST)
         except Exception:
             logger.exception("closing a connection after an unexpected error")
-            watched.abandon("unexpected error")
+            watched.abandon(CloseReason.UNEXPECTED_ERROR, "an unexpected error")
 
     def _call_reader(self, descriptor: int, endpoint: Any) -> None:
         self._stirred.pop(descriptor, None)

@@ -94,7 +94,7 @@ class Producer(Client):
 
     async def _get_id(self) -> None:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=10_000)
-        answer = await self.call(self.anyone(), request, InitProducerIdResponse, 4)
+        answer = await self.call(self.any_broker(), request, InitProducerIdResponse, 4)
         if answer.error_code == Error.NONE:
             self._id, self._epoch = answer.producer_id, answer.producer_epoch
         else:

@@ -1,6 +1,6 @@
-"""Those who delete their topic and make it anew, again and again, and commit offsets all the while.
+"""Clients that delete and recreate their topic, again and again, and commit offsets all the while.
 
-Promises: who reads a new topic sees no offset of the one before it; what was committed for it is not forgotten with
+Promises: a reader of a new topic sees no offset of the one before it; what was committed for it is not forgotten with
 those. Topics are named by their ids, so nothing is committed for the one that is meant to be gone.
 """
 
@@ -18,8 +18,8 @@ from tests.simulation.brokers.wire import GROUP, Client, GoneError
 from tests.simulation.brokers.world import World
 
 from ottla.base.errors import Error
-from ottla.broker.coordinators import sweeps
-from ottla.broker.slices import Turn
+from ottla.broker.coordinator_service import sweeps
+from ottla.broker.offload import TimeSlice
 from ottla.coordination import batch
 from ottla.protocol.messages.group_offsets import (
     OffsetCommitRequest,
@@ -50,15 +50,15 @@ IDS_SINCE: Final = 10
 def slow_forgetting(world: World) -> Iterator[None]:
     """A broker that is busy: it may take a while until the next two offsets of a deleted topic are forgotten."""
 
-    class SlowTurn(Turn):
+    class SlowTurn(TimeSlice):
         @property
-        def is_over(self) -> bool:
+        def is_used_up(self) -> bool:
             return True
 
-        async def give_way(self) -> None:
+        async def yield_to_loop(self) -> None:
             await asyncio.sleep(world.random.choice((0.0, 0.02, 0.3)))
 
-    with mock.patch.object(sweeps, "Turn", SlowTurn), mock.patch.object(batch, "RECORDS_MAX", 2):
+    with mock.patch.object(sweeps, "TimeSlice", SlowTurn), mock.patch.object(batch, "RECORDS_MAX", 2):
         yield
 
 
@@ -96,7 +96,7 @@ class Renewer(Client):
         topic = CreatableTopic(name=self.topic, num_partitions=PARTITIONS, replication_factor=3)
         while True:
             request = CreateTopicsRequest(topics=[topic], timeout_ms=2_000)
-            answer = await self.call(self.anyone(), request, CreateTopicsResponse, 7, 4.0)
+            answer = await self.call(self.any_broker(), request, CreateTopicsResponse, 7, 4.0)
             if answer.topics[0].error_code == Error.NONE:
                 return answer.topics[0].topic_id
             if answer.topics[0].error_code == Error.TOPIC_ALREADY_EXISTS:  # an answer was lost
@@ -106,7 +106,7 @@ class Renewer(Client):
     async def _delete(self) -> None:
         request = DeleteTopicsRequest(topic_names=[self.topic], timeout_ms=2_000)
         while True:
-            answer = await self.call(self.anyone(), request, DeleteTopicsResponse, 5, 4.0)
+            answer = await self.call(self.any_broker(), request, DeleteTopicsResponse, 5, 4.0)
             if answer.responses[0].error_code in (Error.NONE, Error.UNKNOWN_TOPIC_OR_PARTITION):
                 return
             await self.pause()

@@ -52,7 +52,7 @@ class Sockets:
         return made
 
     async def connect(self, host: str, port: int, _options: object = None) -> Endpoint:
-        """In place of network.connecting.connect."""
+        """In place of network.peer_transport.connect_socket."""
         loop = self._current()
         source, target = self.host_of(loop), self.hosts[host]
         future: asyncio.Future[Endpoint] = loop.create_future()
@@ -79,8 +79,8 @@ class Sockets:
     def send_file(self, out: int, source: int, position: int, count: int) -> int:
         """In place of os.sendfile."""
         endpoint = self.by_descriptor[out]
-        room = endpoint.room()
-        data = os.pread(source, min(room, count), position)
+        free = endpoint.free_bytes()
+        data = os.pread(source, min(free, count), position)
         return endpoint.send(data) if data else 0
 
     def kill(self, loop: NodeLoop) -> None:
@@ -164,7 +164,7 @@ class Endpoint:
     def getpeername(self) -> tuple[str, int]:
         return self.there, PORT_MIN
 
-    def room(self) -> int:
+    def free_bytes(self) -> int:
         self._check()
         left = self._capacity - self._unread
         if left <= 0:
@@ -172,7 +172,7 @@ class Endpoint:
         return left
 
     def send(self, data: Any, flags: int = 0) -> int:
-        count = min(self.room(), len(data))
+        count = min(self.free_bytes(), len(data))
         if count > 1 and self._sockets.world.random.random() < 0.02:
             count //= 2
         self._put(bytes(memoryview(data)[:count]))
@@ -289,7 +289,7 @@ class ListeningSocket:
 
     def accept(self) -> tuple[Endpoint, tuple[str, int]]:
         if not self.backlog:
-            raise BlockingIOError(errno.EAGAIN, "nobody there")
+            raise BlockingIOError(errno.EAGAIN, "no pending connection")
         endpoint = self.backlog.popleft()
         return endpoint, (endpoint.there, PORT_MIN)
 

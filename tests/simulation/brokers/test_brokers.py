@@ -50,19 +50,19 @@ def test_no_healing_breaks_a_promise(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(4, 7))
 def test_no_failed_folder_breaks_a_promise(seed: int) -> None:
-    """One of two folders fails for good: the other one gets what it held, and nobody is elected without his records."""
+    """One of two folders fails for good: the other one gets its replicas, and no stale replica is elected."""
     simulate(seed, "folders")
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_no_topic_that_is_made_anew_breaks_a_promise(seed: int) -> None:
+def test_no_recreated_topic_breaks_a_promise(seed: int) -> None:
     """Its offsets are forgotten slowly, coordinators move meanwhile."""
     simulate(seed, "renewal")
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize("first", range(5, 305, PIECE))
-def test_no_topic_of_many_that_is_made_anew_breaks_a_promise(first: int) -> None:
+def test_no_recreated_topic_of_many_breaks_a_promise(first: int) -> None:
     for seed in range(first, first + PIECE):
         simulate(seed, "renewal")
 
@@ -79,29 +79,32 @@ def test_a_theme_is_played(theme: str) -> None:
     assert any(f"theme {theme}" in line for line in simulate(3, theme, lines=None).trace)
 
 
-def test_a_seed_tells_the_same_story_twice() -> None:
+def test_a_seed_gives_the_same_trace_twice() -> None:
     assert simulate(7).hash == simulate(7).hash
     assert simulate(7).hash != simulate(8).hash
 
 
-def test_a_seed_tells_the_same_story_in_every_process() -> None:
+def test_a_seed_gives_the_same_trace_in_every_process() -> None:
     """The order of sets differs from process to process: nothing may depend on it."""
     command = [
         sys.executable,
         "-c",
         "from tests.simulation.brokers.play import play_piece, simulate; print(simulate(12).hash)",
     ]
-    stories = {
+    hashes = {
         subprocess.run(
             command, env={**os.environ, "PYTHONHASHSEED": seed}, cwd=ROOT, capture_output=True, text=True, check=True
         ).stdout
         for seed in ("1", "2")
     }
-    assert stories == {f"{simulate(12).hash}\n"}
+    assert hashes == {f"{simulate(12).hash}\n"}
 
 
-def test_a_broken_promise_is_told_with_its_seed_and_its_story(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ottla.broker.replicas.isr_changes.IsrChanges.note", lambda self, partition: None)
+def test_a_broken_promise_is_reported_with_its_seed_and_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "ottla.broker.replica_manager.alter_partition_manager.AlterPartitionManager.submit",
+        lambda self, partition: None,
+    )
     with pytest.raises(AssertionError) as broken:
         for seed in range(5):
             simulate(seed, "kill")

@@ -1,4 +1,4 @@
-"""A broker that leads is cut off from the others, and neither from ZooKeeper nor from clients: told in a few lines."""
+"""A leader is cut off from the other brokers, but neither from ZooKeeper nor from clients: a minimal scenario."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ GIVEN_UP_SECONDS_MAX = 11.0  # no poll for six seconds; a new controller, three 
 def leads(host: BrokerHost) -> list[int]:
     """As the broker itself believes."""
     assert host.assembly is not None
-    partitions = host.assembly.parts.replicas.partitions
+    partitions = host.assembly.services.replicas.partitions
     return [name.partition for name, each in partitions.items() if name.topic == TOPIC and each.is_leader]
 
 
 @contextmanager
 def one_cut_off(seed: int, *, is_controller: bool) -> Iterator[tuple[Cluster, BrokerHost, States]]:
-    """A cluster, the broker whose partitions others lead by now, and what ZooKeeper has about these."""
+    """A cluster, the broker that has lost its leaderships, and the states of its partitions in ZooKeeper."""
     with running(seed) as cluster:
         world = cluster.world
         for host in cluster.hosts:
@@ -54,7 +54,7 @@ def one_cut_off(seed: int, *, is_controller: bool) -> Iterator[tuple[Cluster, Br
 @pytest.mark.parametrize("is_controller", [False, True])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_broker_that_the_others_do_not_reach_leads_nothing_when_others_lead(seed: int, is_controller: bool) -> None:
-    """Else its clients would wait for it as long as the cut lasts: nobody tells them to look elsewhere."""
+    """Else its clients would wait for it as long as the cut lasts: nothing tells them about the new leader."""
     with one_cut_off(seed, is_controller=is_controller) as (cluster, lonely, states):
         assert cluster.world.run(7.0, lambda: not leads(lonely)), "a poll takes six seconds to fail"
         cluster.network.heal()

@@ -1,4 +1,4 @@
-"""A broker that stops while others come: found by a seed, told here in a few lines."""
+"""A broker that stops while others start: found by a seed, reduced to a minimal scenario."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class StalledClient(Client):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_broker_that_was_alone_when_it_was_told_to_stop_is_not_elected_again(seed: int) -> None:
-    """Its port is closed, but it may take a while to answer what was accepted: nobody could reach the controller."""
+def test_a_broker_that_was_alone_when_it_stopped_is_not_elected_again(seed: int) -> None:
+    """Its port is closed, but it may take a while to answer what was accepted: it could reach no controller."""
     with running(seed) as cluster:
         first, second, third = cluster.hosts
         for host in cluster.hosts:
@@ -36,7 +36,7 @@ def test_a_broker_that_was_alone_when_it_was_told_to_stop_is_not_elected_again(s
         assert cluster.world.run(5.0, lambda: state_of(cluster, "/controller").get("brokerid") == third.number)
         cluster.world.run(0.5)  # until it knows that it is alone
         third.stop()
-        first.start()  # this one still finds an open door
+        first.start()  # this one still finds an open port
         assert cluster.world.run(5.0, lambda: (third.address, 9092) not in cluster.sockets.listening)
         second.start()
         others = (first.number, second.number)

@@ -23,7 +23,7 @@ from ottla.protocol.messages.group_offsets import (
     OffsetFetchResponse,
 )
 from ottla.protocol.messages.produce import ProduceResponse
-from ottla.protocol.messages.transaction_steps import (
+from ottla.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
     AddPartitionsToTxnRequest,
@@ -31,12 +31,13 @@ from ottla.protocol.messages.transaction_steps import (
     AddPartitionsToTxnTopic,
     EndTxnRequest,
     EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
-from ottla.protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 from ottla.protocol.records import Record
 
 TIMEOUT_MS: Final = 4_000
@@ -65,7 +66,7 @@ AGAIN: Final = frozenset(
 
 
 class GivenUpError(Exception):
-    """This transaction comes to nothing: begin anew with another epoch."""
+    """This transaction has failed: start again with another epoch."""
 
 
 class Transactor(Client):
@@ -121,7 +122,7 @@ class Transactor(Client):
             if self.cluster.is_in_trouble and self.world.chance(0.05):
                 await asyncio.sleep(TIMEOUT_MS / 1000 * self.world.random.choice((0.9, 1.5)))
         except BaseException:
-            transaction.outcome = False  # nobody will commit it
+            transaction.outcome = False  # it will never be committed
             raise
         await self._end(transaction, commits=self.world.chance(0.8))
 

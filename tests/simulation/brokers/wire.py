@@ -27,7 +27,7 @@ R = TypeVar("R")
 
 CONNECT_SECONDS: Final = 1.0
 ANSWER_SECONDS: Final = 3.0
-MENDED_ANSWER_SECONDS: Final = 6.0  # once all is mended nobody may wait for longer
+MENDED_ANSWER_SECONDS: Final = 6.0  # once all faults are repaired no client may wait for longer
 BACKOFF_SECONDS: Final = (0.05, 0.1, 0.2)
 LOGIN_KEYS: Final = (17, 36)
 GROUP: Final = 0
@@ -71,7 +71,7 @@ class WireConnection:
             await self.log_in()
 
     async def log_in(self) -> None:
-        """For the first time or again; whoever comes meanwhile waits, too."""
+        """For the first time or again; other callers wait meanwhile."""
         if self._login is None:
             from tests.simulation.brokers.logins import log_in  # noqa: PLC0415 (clients themselves log in)
 
@@ -137,9 +137,9 @@ class WireConnection:
         sock = self._socket
         if sock is None or self.is_closed:
             return
-        room = bytearray(65536)
+        buffer = bytearray(65536)
         try:
-            count = sock.recv_into(room)
+            count = sock.recv_into(buffer)
         except BlockingIOError:
             return
         except OSError as error:
@@ -148,7 +148,7 @@ class WireConnection:
         if count == 0:
             self.abandon("closed by the broker")
             return
-        self._in += room[:count]
+        self._in += buffer[:count]
         while len(self._in) >= 4 and not self.is_closed:
             (size,) = struct.unpack_from(">i", self._in)
             if len(self._in) < 4 + size:
@@ -160,7 +160,7 @@ class WireConnection:
     def _on_frame(self, frame: memoryview) -> None:
         if not self.calls:
             self._cluster.world.break_(
-                f"{self.client.name}: an answer of {self.broker} to a question that nobody asked"
+                f"{self.client.name}: an answer of {self.broker} to a request that was never sent"
             )
         key, version, correlation, response, future = self.calls.popleft()
         try:
@@ -178,7 +178,7 @@ class WireConnection:
 
     def flush(self) -> None: ...
 
-    def abandon(self, reason: str) -> None:
+    def abandon(self, reason: str, detail: str = "") -> None:
         if self.is_closed:
             return
         self.is_closed = True
@@ -189,7 +189,7 @@ class WireConnection:
         for *_, future in calls:
             if not future.done():
                 future.set_exception(GoneError(reason))
-                future.exception()  # whoever waits still gets it
+                future.exception()  # marks it as retrieved; a waiting caller still gets it
 
 
 class Client:
@@ -240,7 +240,7 @@ class Client:
             await found.open()
             known = self.connections.get(broker)
             if known is not None and not known.is_closed:
-                found.abandon("somebody was faster")
+                found.abandon("another connection was faster")
                 return known
             self.connections[broker] = found
         elif self.renews and found.renew_at is not None and self.world.now > found.renew_at:
@@ -272,18 +272,18 @@ class Client:
     async def pause(self) -> None:
         await asyncio.sleep(self.world.random.choice(BACKOFF_SECONDS))
 
-    def anyone(self) -> int:
+    def any_broker(self) -> int:
         return self.world.random.choice(self.cluster.hosts).number
 
     # ---- finding
 
     async def leader(self, topic: str, partition: int) -> int:
-        """Who leads, as far as is known; -1 if nobody seems to."""
+        """The leader, as far as is known; -1 if there seems to be none."""
         known = self.leaders.get((topic, partition))
         if known is not None:
             return known
         request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
-        answer = await self.call(self.anyone(), request, MetadataResponse, 12)
+        answer = await self.call(self.any_broker(), request, MetadataResponse, 12)
         for found in answer.topics:
             if found.error_code == Error.NONE and found.name is not None:
                 self.topic_ids[found.name] = found.topic_id
@@ -306,7 +306,7 @@ class Client:
         if known is not None:
             return known
         request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
-        answer = await self.call(self.anyone(), request, FindCoordinatorResponse, 4)
+        answer = await self.call(self.any_broker(), request, FindCoordinatorResponse, 4)
         found = answer.coordinators[0]
         if found.error_code != Error.NONE:
             return -1

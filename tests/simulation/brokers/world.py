@@ -2,11 +2,11 @@
 
 Whatever runs is a node: a broker in one of its lives, the clients, each with an event loop of its own
 (`node_loop.py`). The world runs one round of one node after the other, in an order that the seed decides, and lets time
-pass when nobody has anything to do. So a node can be paused (its rounds are not run), and it can die between any two
+pass when no node has anything to do. So a node can be paused (its rounds are not run), and it can die between any two
 lines of its code: it simply is not run any more.
 
 Rules:
-1. Everything random comes from `random`, which the seed makes. A seed is a story that can be told again: its hash is
+1. Everything random comes from `random`, which the seed makes. A seed reproduces a run exactly: its hash is
    the same in every run and in every process.
 2. Nothing that belonged to a dead node is freed before the end: a coroutine that is closed runs its `finally`, and that
    would be an act of the dead.
@@ -32,7 +32,7 @@ TRACE_LINES: Final = 80
 
 
 class BrokenPromiseError(AssertionError):
-    """What the cluster did and must not do, with the end of the story."""
+    """A broken promise, with the end of the trace."""
 
 
 class World:
@@ -46,7 +46,7 @@ class World:
         self.trace: deque[str] = deque(maxlen=lines)
         self.broken: BrokenPromiseError | None = None
         self.problems: list[str] = []  # what the nodes themselves complain about
-        self.current: NodeLoop | None = None  # whose code runs
+        self.current: NodeLoop | None = None  # the node that runs now
         self.graveyard: list[Any] = []
         self._digest = blake2b(digest_size=8)
         self._queue: list[tuple[float, int, Any, NodeLoop | None]] = []
@@ -61,7 +61,7 @@ class World:
         self._digest.update(line.encode())
 
     def note(self, *facts: object) -> None:
-        """Part of the hash, but not of the story: there is too much of it."""
+        """Part of the hash, but not of the trace, which would become too long."""
         self._digest.update(repr((self.now, facts)).encode())
 
     def complain(self, problem: str) -> None:
@@ -71,10 +71,10 @@ class World:
 
     def break_(self, what: str) -> None:
         self.tell(f"BROKEN {what}")
-        self.broken = self.broken or BrokenPromiseError(f"{what}\n{self.story()}")
+        self.broken = self.broken or BrokenPromiseError(f"{what}\n{self.report()}")
         raise self.broken
 
-    def story(self) -> str:
+    def report(self) -> str:
         return "\n".join([f"seed {self.seed}", *self.trace])
 
     @property
@@ -153,7 +153,7 @@ class World:
         if self.rounds > ROUNDS_MAX:
             self.break_("the world goes round and round")
         loop.run_round()
-        if self.broken is not None:  # told inside of some task
+        if self.broken is not None:  # raised inside of a task
             raise self.broken
 
     def clear(self) -> None:

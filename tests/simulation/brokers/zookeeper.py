@@ -233,7 +233,7 @@ class ZooKeeperServer:
         self.on_change(path)
 
     def spoil(self, path: str, data: bytes) -> None:
-        """Somebody writes nonsense into a node."""
+        """Write invalid data into a node, from outside the cluster."""
         self.number += 1
         node = self.nodes[path]
         node.data, node.version, node.changed = data, node.version + 1, self.number

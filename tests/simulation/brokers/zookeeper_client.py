@@ -241,7 +241,7 @@ class FakeClient:
 
         def arrive() -> None:
             if round_ != self._round:
-                return  # nobody waits for the answer any more; a real server would begin a session for nobody
+                return  # the caller has given up; a real server would begin a session that is never used
             session = self.server.connect(session_id, self._timeout_ms, push)
             number = session.number if session is not None else 0
             wire.put(lambda: self._on_connected(round_, number))

@@ -14,7 +14,7 @@ from ottla.base.file_range import FileRange
 from ottla.base.names import TopicPartition
 from ottla.protocol.batches import HEADER_BYTES, read_batch_header, read_records
 from ottla.replication.partition import Partition
-from ottla.replication.waiting import WaitingProduce
+from ottla.replication.waiting_requests import WaitingProduce
 
 PRODUCE_TIMEOUT_MS = 350
 
@@ -51,20 +51,20 @@ class Broker(Replicas):
         if (acks != -1 and not partition.is_flushing) or partition.is_replicated(last):
             answer(done)
             return
-        leading_since = partition.leading_since
+        leading_since = partition.leader_since_epoch
 
         def ready() -> None:
             self.note(partition)
-            if partition.leading_since != leading_since:
+            if partition.leader_since_epoch != leading_since:
                 answer(Produced(Error.NOT_LEADER_OR_FOLLOWER))
-            elif acks == -1 and partition.has_too_few_in_sync:
+            elif acks == -1 and partition.is_under_min_isr:
                 answer(Produced(Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
             else:
                 answer(done if partition.is_replicated(last) else Produced(Error.REQUEST_TIMED_OUT))
 
-        waiting = WaitingProduce(1, ready, minds_isr=acks == -1)
+        waiting = WaitingProduce(1, ready, fails_below_min_isr=acks == -1)
         partition.wait_for_replication(last, waiting)
-        self.after(PRODUCE_TIMEOUT_MS, waiting.wake)
+        self.after(PRODUCE_TIMEOUT_MS, waiting.complete)
 
     def on_read(
         self, topic: str, index: int, topic_id: UUID, offset: int, epoch: int, is_close: bool, answer: Answer

@@ -47,7 +47,7 @@ class Leader(NamedTuple):
 
 
 class Client(Process):
-    """Asks any broker who leads, and remembers it until that fails."""
+    """Asks any broker for the leader, and remembers it until a request to it fails."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Client(Process):
         return True
 
     def on_new_topic(self) -> None:
-        """The topic was deleted and made anew."""
+        """The topic was deleted and recreated."""
 
     def forget_leader(self) -> None:
         self._leader = None
@@ -196,7 +196,7 @@ class Producer(Client):
 
 
 class Reader(Client):
-    """Reads the partition from its beginning, from its leader or from whoever holds a copy."""
+    """Reads the partition from its beginning, from its leader or from any other replica."""
 
     def __init__(self, *where: Any, name: str) -> None:
         super().__init__(*where)

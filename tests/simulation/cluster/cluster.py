@@ -17,10 +17,10 @@ from tests.simulation.world import World
 from ottla.base.names import TopicPartition
 from ottla.base.topic_settings import NEVER_MS, TopicSettings
 from ottla.controller import tree
-from ottla.controller.decisions.liveness import Rules
-from ottla.controller.decisions.machine import TopicResult, create_operations
+from ottla.controller.decisions.leader_eligibility import ElectionRules
+from ottla.controller.decisions.topic_changes import TopicResult, create_operations
 from ottla.controller.image import MetadataImage, PartitionImage, TopicImage
-from ottla.controller.loading import load_image
+from ottla.controller.image_loader import load_image
 from ottla.replication.partition import Partition
 
 TOPIC = "t"
@@ -42,7 +42,7 @@ class Cluster:
             unclean_leader_election_enable=not is_clean,
             flush_messages=1 if flushes else NEVER_MS,
         )
-        self.rules = Rules(MIN_ISR, not is_clean)
+        self.rules = ElectionRules(MIN_ISR, not is_clean)
         self.fetch_bytes = world.random.choice((100, 400, 1_000))  # one batch at a time, or several
         self.clock_offsets_ms: dict[int, int] = {}
         self.hosts = tuple(range(1, hosts + 1))
@@ -64,7 +64,7 @@ class Cluster:
             self.start(host)
 
     def _create_topic(self) -> None:
-        """Before anybody is there; later topics are made by the controller."""
+        """Before any broker is there; later topics are created by the controller."""
         replicas = (1, 2, 3)
         rows = []
         for index in range(self.partition_count):
@@ -93,7 +93,7 @@ class Cluster:
             self.network.processes[host] = Broker(self, host, self.disks[host])
 
     def kill(self, host: int, *, with_power: bool = False) -> None:
-        """kill -9 keeps what the kernel has; without power that is gone, too, and nobody is told."""
+        """kill -9 keeps what the kernel has; without power that is gone, too, and no connection is reset."""
         broker = self.broker(host)
         if broker is None:
             return
@@ -182,7 +182,7 @@ class Cluster:
         return state if self._decoded[node.data] == partition.topic_id else None
 
     def _damage(self, host: int) -> None:
-        """Until the controller knows of it, nobody can expect anything of a replica."""
+        """Until the controller knows of it, nothing can be expected of a replica."""
         names = (TopicPartition(TOPIC, index) for index in range(self.partition_count))
         self.damaged.update(((host, name), self.server.store.transactions) for name in names)
 
@@ -194,7 +194,7 @@ class Cluster:
             for index, state in enumerate(topic.partitions if topic is not None else ()):
                 name = TopicPartition(TOPIC, index)
                 if topic is not None and self.ledger.is_clean:
-                    self._check_counted(Place(topic.topic_id, index), name, {*state.isr, *state.eligible})
+                    self._check_counted(Place(topic.topic_id, index), name, {*state.isr, *state.elr})
         self.on_state_written(paths)
 
     def _check_writer(self, paths: list[str]) -> None:
@@ -210,15 +210,17 @@ class Cluster:
                     )
 
     def review_damage(self) -> None:
-        """The controller has decided about who is there: of whom it knows that he came back empty, nobody expects that
-        he is in sync; from now on it would be a mistake if he were without being so."""
+        """The controller has decided about the live brokers: a broker known to be back with an empty disk is not
+        expected in the ISR; from now on it is an error if it is listed there without being in sync."""
         image = self.image() if self.damaged else MetadataImage()
         for (host, name), damaged_id in list(self.damaged.items()):
             state, node = image.partition(*name), self.server.store.get(tree.broker_path(host))
             terms = [broker.controlling for broker in self.brokers() if broker.controlling is not None]
             is_new_life = node is not None and node.created_id > damaged_id
-            is_known = is_new_life and any(node.created_id < term.liveness.known.get(host, 0) for term in terms)
-            if is_known and (state is None or host not in (*state.isr, *state.eligible)):
+            is_known = is_new_life and any(
+                node.created_id < term.liveness.broker_epoch_bounds.get(host, 0) for term in terms
+            )
+            if is_known and (state is None or host not in (*state.isr, *state.elr)):
                 del self.damaged[host, name]
 
     def _check_counted(self, place: Place, name: TopicPartition, counted: set[int]) -> None:

@@ -1,8 +1,8 @@
 """The office of the controller: decides one thing after the other, writes it, numbers it, tells it.
 
 Decisions are those of ottla's controller package: an image in, operations and the next image out. Here is what its
-service does with them: each write carries the check of the controller's epoch, nobody hears of an image before it is
-written, and after a write whose fate is not known everything is read again.
+service does with them: each write carries the check of the controller's epoch, no image is published before it is
+written, and after a write with an unknown outcome everything is read again.
 """
 
 from __future__ import annotations
@@ -16,19 +16,18 @@ from tests.simulation.cluster.network import Answer, Failure
 from ottla.base.errors import Error, KafkaError
 from ottla.controller import tree
 from ottla.controller.cluster.feed import Feed
-from ottla.controller.decisions.broker_epochs import after_election, known_broker_epochs
+from ottla.controller.decisions.broker_epochs import broker_epoch_bounds, updated_epoch_bounds
 from ottla.controller.decisions.broker_index import BrokerIndex
-from ottla.controller.decisions.isr import IsrChange, decide_alter_partitions
-from ottla.controller.decisions.leader_election import decide_brokers
-from ottla.controller.decisions.liveness import Liveness, Rules
-from ottla.controller.decisions.machine import Decision
-from ottla.controller.decisions.reassignment import decide_next_steps, with_next_steps
-from ottla.controller.decisions.relief import with_relief
-from ottla.controller.decisions.splitting import fenced
+from ottla.controller.decisions.decision import Decision, with_fence
+from ottla.controller.decisions.demoted_brokers import with_demotions
+from ottla.controller.decisions.isr_changes import IsrChange, decide_alter_partitions
+from ottla.controller.decisions.leader_election import decide_broker_changes
+from ottla.controller.decisions.leader_eligibility import BrokerAvailability, ElectionRules
+from ottla.controller.decisions.reassignment import decide_completed_reassignments, with_completed_reassignments
 from ottla.controller.image import BrokerImage, MetadataImage
-from ottla.controller.loading import load_brokers, load_image
+from ottla.controller.image_loader import load_brokers, load_image
 from ottla.controller.stores.store import CheckNode, DeleteNode, Node, TransactionRefusedError
-from ottla.protocol.messages.cluster_poll import MetadataDelta
+from ottla.protocol.messages.inter_broker import MetadataDelta
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.membership import Member
@@ -53,7 +52,7 @@ class Controlling:
         self.is_settled = False
         self._is_reading = False
         self._must_read = False
-        self.liveness = Liveness()
+        self.liveness = BrokerAvailability()
         self._brokers: dict[int, BrokerImage] = {}  # as last read
         self._rules = member.cluster.rules
         self._queue: deque[tuple[Decide, Answer]] = deque()
@@ -88,20 +87,22 @@ class Controlling:
             return
         image = load_image(nodes).with_controller(self.member.host, self.epoch)
         if self.is_loaded:
-            image = image.with_brokers(self.image.brokers)  # who came and went is decided about before it is told
+            image = image.with_brokers(self.image.brokers)  # decide about changed brokers before publishing
         else:
-            self.liveness = Liveness(known=known_broker_epochs(nodes, image))
+            self.liveness = BrokerAvailability(broker_epoch_bounds=broker_epoch_bounds(nodes, image))
             self.feed.begin(MetadataImage(), self.epoch)
         self._publish(image)
         self._must_settle_all = True
         self.is_loaded = True
         self._is_busy = False
         self._brokers = load_brokers(nodes)
-        self._first(lambda known: decide_next_steps(known, known.topics, self.liveness, self._rules), ignore)
+        self._first(
+            lambda known: decide_completed_reassignments(known, known.topics, self.liveness, self._rules), ignore
+        )
         self._first(*self._settling())
 
     def read_brokers(self) -> None:
-        """Somebody came or went; one question at a time, so that no answer overtakes another."""
+        """A broker came or went; one request at a time, so that no answer overtakes another."""
         self._must_read = True
         if self.is_loaded and not self._is_reading and not self.is_over:
             self._is_reading, self._must_read = True, False
@@ -120,18 +121,20 @@ class Controlling:
             self.read_brokers()
 
     def _settling(self) -> tuple[Decide, Answer]:
-        """When its turn comes, it is about who is there then."""
+        """It uses the live brokers at the time when it runs."""
         seen: dict[int, BrokerImage] = {}
 
         def decide(image: MetadataImage) -> Decision[Any]:
             seen.update(self._brokers)
             topics_of = None if self._must_settle_all else self._index.topics_of
-            return decide_brokers(image, self._brokers, self.liveness, self._rules, topics_of)
+            return decide_broker_changes(image, self._brokers, self.liveness, self._rules, topics_of)
 
         def settled(reply: Any) -> None:
             if not isinstance(reply, Error):
                 self._must_settle_all = False
-                self.liveness = self.liveness._replace(known=after_election(seen, self.liveness.known))
+                self.liveness = self.liveness._replace(
+                    broker_epoch_bounds=updated_epoch_bounds(seen, self.liveness.broker_epoch_bounds)
+                )
                 self.member.cluster.review_damage()
                 if not self.is_settled:
                     self.is_settled = True
@@ -154,10 +157,10 @@ class Controlling:
             return
         decide, answer = self._queue.popleft()
         try:
-            self.liveness = self.liveness._replace(resting=self.member.cluster.resting)
+            self.liveness = self.liveness._replace(demoted=self.member.cluster.resting)
             moving = self._index.moving_topics
-            decision = with_next_steps(self.image, decide(self.image), self.liveness, self._rules, moving)
-            decision = with_relief(self.image, decision, self.liveness, self._rules)
+            decision = with_completed_reassignments(self.image, decide(self.image), self.liveness, self._rules, moving)
+            decision = with_demotions(self.image, decision, self.liveness, self._rules)
         except KafkaError as refusal:
             answer(refusal.error)
             self._next()
@@ -191,16 +194,16 @@ class Controlling:
             else:
                 self.load()
 
-        self.member.store.multi(fenced(fence, decision.operations), written, unknown, refused)
+        self.member.store.multi(with_fence(fence, decision.operations), written, unknown, refused)
 
     def _publish(self, image: MetadataImage) -> None:
         if image is self.image:
             return
         self.feed.publish(image)
-        self._index.follow(image)
+        self._index.update(image)
         self.image = image
         if not self.is_settled:
-            return  # nobody hears of leaders that may not be there any more
+            return  # never publish leaders that may be gone
         self.member.publish(image)
         polls, self._polls = self._polls, {}
         for sequence, answer in polls.values():
@@ -247,7 +250,7 @@ class Controlling:
         )
 
     def on_reset(self, host: int) -> None:
-        """A broker's connection was reset: if its port refuses, it is dead, and nobody waits for its session."""
+        """A broker's connection was reset: if its port refuses, it is dead, whatever its session says."""
 
         def dead(why: Failure) -> None:
             if why is Failure.REFUSED and not self.is_over:
@@ -264,4 +267,4 @@ def ignore(_: Any) -> None:
     pass
 
 
-NO_RULES = Rules()
+NO_RULES = ElectionRules()

@@ -1,7 +1,7 @@
 """Disks in memory: the real `Log` over segments that are byte strings, with a page cache that a power cut empties.
 
-The log's own code decides about offsets, epochs, producers and what may be read. Only where it would touch a file
-stands something simpler here: a segment is a bytearray, cutting it is a slice, syncing it is a number.
+The log's own code decides about offsets, epochs, producers and what may be read. Only its access to files
+is replaced by something simpler here: a segment is a bytearray, cutting it is a slice, syncing it is a number.
 """
 
 from __future__ import annotations
@@ -14,18 +14,16 @@ from ottla.base.file_range import FileRange
 from ottla.base.names import TopicPartition
 from ottla.base.topic_settings import TopicSettings
 from ottla.protocol.batches import read_batch_header
-from ottla.storage import boundaries
+from ottla.storage import batch_ranges
 from ottla.storage.descriptors import DescriptorPool
-from ottla.storage.epochs import LeaderEpochs
 from ottla.storage.flush import FlushJob
 from ottla.storage.index import OffsetIndex
+from ottla.storage.leader_epochs import LeaderEpochCache
 from ottla.storage.log import Log
-from ottla.storage.log_files import LogFiles
-from ottla.storage.producers import Producers
-from ottla.storage.segment import Segment
-from ottla.storage.segment_times import UNKNOWN
+from ottla.storage.producer_state import ProducerStates
+from ottla.storage.segment import UNKNOWN, Segment
 
-NOBODY = -1
+NO_LIFE = -1
 POOL = DescriptorPool(1_000)
 EXPIRATION_MS = 10**12
 
@@ -55,7 +53,7 @@ class MemorySegment(Segment):
         self.data += records
         return self.size
 
-    def note_batch(self, position: int, length: int, last: int, max_timestamp: int, index_interval_bytes: int) -> None:
+    def index_batch(self, position: int, length: int, last: int, max_timestamp: int, index_interval_bytes: int) -> None:
         self.bases.append(int.from_bytes(self.data[position : position + 8]))
         self.lasts.append(last)
         self.positions.append(position)
@@ -97,18 +95,18 @@ class MemorySegment(Segment):
         return [bytes(self.data[self.positions[n] : self.end_of(n)]) for n in range(first, len(self.positions))]
 
 
-hop_over_file = boundaries.hop_to_end
+hop_over_file = batch_ranges.scan_to_limit
 
 
 def hop_to_end(segment: Segment, position: int, limit: int) -> int:
-    """A MemorySegment has no file with headers to hop over, and need not: its index has told all that fits."""
+    """A MemorySegment has no file with headers to hop over, and need not: its index knows all that fits."""
     return position if isinstance(segment, MemorySegment) else hop_over_file(segment, position, limit)
 
 
-boundaries.hop_to_end = hop_to_end
+batch_ranges.scan_to_limit = hop_to_end
 
 
-class MemoryEpochs(LeaderEpochs):
+class MemoryEpochs(LeaderEpochCache):
     """No file: each batch carries its epoch, so that a start finds them all."""
 
     __slots__ = ()
@@ -155,13 +153,13 @@ class MemoryLog(Log):
         if offset < self.bytes.base_offset:
             self.truncate_fully_and_start_at(offset)
         elif offset < self.end_offset:
-            self._shorten(cut_log, offset)
+            self._truncate(cut_log, offset)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        self._shorten(empty_log, offset)
+        self._truncate(empty_log, offset)
 
     def begin_flush(self, only_rolled: bool = False) -> FlushJob | None:
-        return FlushJob(self.end_offset, self._truncations)
+        return FlushJob(self.end_offset, self._truncation_count)
 
     def flush(self) -> None:
         self.recovery_point = self.end_offset
@@ -170,22 +168,22 @@ class MemoryLog(Log):
         pass
 
 
-def cut_log(log: LogFiles, offset: int) -> None:
+def cut_log(log: Log, offset: int) -> None:
     assert isinstance(log, MemoryLog)
     log.bytes.cut(offset)
     log.end_offset = offset
     log.epochs.truncate_from_end(offset)
-    log.replace_producers(Producers(EXPIRATION_MS))
+    log.producer_state.replace(ProducerStates(EXPIRATION_MS))
     for batch in log.bytes.batches():
         header = read_batch_header(batch)
-        log._note_producer(memoryview(batch), header, header.last_offset)
+        log._apply_to_producer_state(memoryview(batch), header, header.last_offset)
 
 
-def empty_log(log: LogFiles, offset: int) -> None:
+def empty_log(log: Log, offset: int) -> None:
     log.segments[:] = [MemorySegment(offset)]
     log.end_offset = log.log_start_offset = offset
     log.epochs.truncate_from_end(0)
-    log.replace_producers(Producers(EXPIRATION_MS))
+    log.producer_state.replace(ProducerStates(EXPIRATION_MS))
 
 
 class Disk:
@@ -194,7 +192,7 @@ class Disk:
     def __init__(self) -> None:
         self.logs: dict[TopicPartition, MemoryLog] = {}
         self.high_watermarks: dict[TopicPartition, int] = {}  # the checkpoint file
-        self.life = NOBODY  # the epoch of the life whose records are all here
+        self.life = NO_LIFE  # the epoch of the life that wrote all its records here
 
     def reopen(self) -> None:
         """A new process reads everything again: epochs and producers come from the batches."""
@@ -207,7 +205,7 @@ class Disk:
     def lose_power(self) -> int:
         """Forget what was not synced; how many offsets."""
         lost = 0
-        self.life = NOBODY
+        self.life = NO_LIFE
         for log in self.logs.values():
             lost += log.end_offset - log.recovery_point
             log.truncate_to(log.recovery_point)
@@ -216,4 +214,4 @@ class Disk:
     def wipe(self) -> None:
         self.logs.clear()
         self.high_watermarks.clear()
-        self.life = NOBODY
+        self.life = NO_LIFE

@@ -69,7 +69,7 @@ class StoreServer(Process):
 
 
 class StoreClient:
-    """One broker's session, made anew when it is lost."""
+    """One broker's session, replaced when it is lost."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class StoreClient:
         unknown: Callable[[], None],
         refused: Callable[[TransactionRefusedError], None] | None = None,
     ) -> None:
-        """`unknown`: no answer came in time or the session is over; whether it was done, nobody can say."""
+        """`unknown`: no answer came in time or the session is over; the outcome is unknown."""
         self._waiting.append(lambda: self._ask(work, then, unknown, refused))
         self._ask_next()
 

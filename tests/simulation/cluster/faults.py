@@ -15,18 +15,18 @@ from tests.simulation.cluster.ensemble import SESSION_MS
 from tests.simulation.cluster.network import STORE
 
 from ottla.base.names import TopicPartition
+from ottla.controller.decisions.decision import Decision
 from ottla.controller.decisions.leader_election import decide_election
-from ottla.controller.decisions.liveness import Liveness
-from ottla.controller.decisions.machine import (
-    Decision,
-    Lot,
+from ottla.controller.decisions.leader_eligibility import BrokerAvailability
+from ottla.controller.decisions.preferred_election import ElectionType, decide_elections
+from ottla.controller.decisions.reassignment import ReassignmentRequest, decide_reassignments
+from ottla.controller.decisions.topic_changes import (
     NewTopic,
+    NewTopicSeed,
     TopicDefaults,
     decide_create_topics,
     decide_delete_topics,
 )
-from ottla.controller.decisions.preferred import ElectionType, decide_elections
-from ottla.controller.decisions.reassignment import Wish, decide_reassignments
 from ottla.controller.image import MetadataImage
 
 Fault = Callable[[Cluster], None]
@@ -36,13 +36,13 @@ def later(cluster: Cluster, least_ms: int, most_ms: int, event: Callable[[], Non
     cluster.world.after(cluster.world.random.randint(least_ms, most_ms), event)
 
 
-def someone(cluster: Cluster) -> int:
+def any_broker(cluster: Cluster) -> int:
     return cluster.world.random.choice(cluster.hosts)
 
 
 def a_leader(cluster: Cluster) -> int:
     leader = cluster.leader(int(cluster.world.random.random() * cluster.partition_count))
-    return leader if leader > 0 else someone(cluster)
+    return leader if leader > 0 else any_broker(cluster)
 
 
 def a_follower(cluster: Cluster) -> int:
@@ -52,7 +52,7 @@ def a_follower(cluster: Cluster) -> int:
 
 def the_controller(cluster: Cluster) -> int:
     controller = cluster.controller()
-    return controller if controller > 0 else someone(cluster)
+    return controller if controller > 0 else any_broker(cluster)
 
 
 # ---- processes
@@ -73,18 +73,18 @@ def kill_controller(cluster: Cluster) -> None:
     kill(cluster, the_controller(cluster))
 
 
-def kill_anyone(cluster: Cluster) -> None:
-    kill(cluster, someone(cluster))
+def kill_any(cluster: Cluster) -> None:
+    kill(cluster, any_broker(cluster))
 
 
 def spare(cluster: Cluster) -> list[int]:
-    """Whose disk may be lost: a follower's if all are in sync, or that of one who does not count."""
+    """Brokers whose disk may be lost: a follower if all are in sync, or one that is not in the ISR."""
     leader = cluster.leader()
     if cluster.is_whole():
         return [host for host in cluster.hosts if host != leader]
     topic = cluster.image().topics.get(TOPIC)
     states = topic.partitions if topic is not None else ()
-    return [host for host in cluster.hosts if all(host not in (*each.isr, *each.eligible) for each in states)]
+    return [host for host in cluster.hosts if all(host not in (*each.isr, *each.elr) for each in states)]
 
 
 def wipe_follower(cluster: Cluster) -> None:
@@ -103,7 +103,7 @@ def wipe(cluster: Cluster, host: int) -> None:
 def lose_power(cluster: Cluster) -> None:
     """W9, of one at a time."""
     if cluster.is_whole():
-        host = someone(cluster)
+        host = any_broker(cluster)
         cluster.kill(host, with_power=True)
         later(cluster, 20, 1_200, lambda: cluster.start(host))
 
@@ -132,7 +132,7 @@ def pause_controller(cluster: Cluster) -> None:
 
 def lose_session(cluster: Cluster) -> None:
     """A live broker is taken for dead."""
-    broker = cluster.broker(someone(cluster))
+    broker = cluster.broker(any_broker(cluster))
     if broker is not None and broker.store.session:
         cluster.world.tell(f"the session of {broker.host} ends")
         cluster.server.store.close_session(broker.store.session)
@@ -146,7 +146,7 @@ def fail_over_twice(cluster: Cluster) -> None:
 
 
 def kill_in_sync(cluster: Cluster) -> None:
-    """R15: whoever is in sync dies, one after the other; the first to die is back first."""
+    """R15: the in-sync replicas die, one after the other; the first to die is back first."""
     state = cluster.state()
     at_ms = 0
     for host in state.isr if state is not None else ():
@@ -155,7 +155,7 @@ def kill_in_sync(cluster: Cluster) -> None:
 
 
 def watch_for_moments(cluster: Cluster) -> None:
-    """The leader dies just when the state of its partition has been written: whoever follows it has to do with that."""
+    """The leader dies just when the state of its partition has been written: its successor starts from that state."""
 
     def changed(paths: list[str]) -> None:
         if cluster.is_in_trouble and any(path.endswith("/state") for path in paths) and cluster.world.chance(0.3):
@@ -242,7 +242,7 @@ def swizzle(cluster: Cluster) -> None:
 
 
 def stall_store(cluster: Cluster) -> None:
-    """The store is silent for less than a session: nobody may lose anything by it."""
+    """The store is silent for less than a session: nothing may be lost by it."""
     cluster.server.pause()
     later(cluster, 50, SESSION_MS // 2, cluster.server.resume)
 
@@ -252,7 +252,7 @@ def stall_store(cluster: Cluster) -> None:
 
 def step_clock(cluster: Cluster) -> None:
     """W1: an hour forth or back on one broker."""
-    host = someone(cluster)
+    host = any_broker(cluster)
     step_ms = cluster.world.random.choice((-3_600_000, 3_600_000))
     cluster.world.tell(f"the clock of {host} is set by {step_ms} ms")
     cluster.clock_offsets_ms[host] = step_ms
@@ -265,7 +265,7 @@ def step_clock(cluster: Cluster) -> None:
 
 
 def ask_controller(cluster: Cluster, decide: Callable[[MetadataImage], Decision[Any]]) -> None:
-    """As an admin client does: once, by way of whoever seems to be the controller; the answer interests nobody."""
+    """As an admin client does: once, by way of the supposed controller; the answer is ignored."""
     admin = cluster.readers[0]
     cluster.network.call(
         admin, the_controller(cluster), lambda broker, answer: broker.on_admin(decide, answer), ignore, ignore, 300
@@ -281,7 +281,12 @@ def move(cluster: Cluster) -> None:
     name = TopicPartition(TOPIC, int(cluster.world.random.random() * cluster.partition_count))
     target = None if cluster.world.chance(0.25) else tuple(cluster.world.random.sample(cluster.hosts, 3))
     cluster.world.tell(f"{name} shall move to {target}")
-    ask_controller(cluster, lambda image: decide_reassignments(image, [Wish(name, target)], Liveness(), cluster.rules))
+    ask_controller(
+        cluster,
+        lambda image: decide_reassignments(
+            image, [ReassignmentRequest(name, target)], BrokerAvailability(), cluster.rules
+        ),
+    )
 
 
 def delete_topic(cluster: Cluster) -> None:
@@ -296,7 +301,9 @@ def create_topic(cluster: Cluster) -> None:
     if cluster.is_creating:
         return
     new = NewTopic(TOPIC, cluster.partition_count, min(3, len(cluster.hosts)))
-    lot = Lot(UUID(int=cluster.world.random.getrandbits(64)), *(cluster.world.random.randint(0, 9) for _ in range(2)))
+    lot = NewTopicSeed(
+        UUID(int=cluster.world.random.getrandbits(64)), *(cluster.world.random.randint(0, 9) for _ in range(2))
+    )
     if TOPIC not in cluster.image().topics:
         cluster.world.tell("the topic shall be created")
         ask_controller(
@@ -315,26 +322,27 @@ def prefer(cluster: Cluster) -> None:
     """The first replica shall lead again, if it is in sync."""
     names = [TopicPartition(TOPIC, index) for index in range(cluster.partition_count)]
     ask_controller(
-        cluster, lambda image: decide_elections(image, ElectionType.PREFERRED, names, Liveness(), cluster.rules)
+        cluster,
+        lambda image: decide_elections(image, ElectionType.PREFERRED, names, BrokerAvailability(), cluster.rules),
     )
 
 
 def maintain(cluster: Cluster) -> None:
-    """Somebody works at a broker: others lead, it may be restarted, and leads again later."""
+    """A broker is in maintenance: others lead, it may be restarted, and leads again later."""
     host = a_leader(cluster)
     cluster.world.tell(f"broker {host} is in maintenance")
     cluster.resting |= {host}
 
     def relieve(image: MetadataImage) -> Decision[Any]:
-        """What only the maintenance changes: leaders, and those never to nobody."""
-        before = decide_election(image, Liveness(), cluster.rules).image
-        decision = decide_election(before, Liveness(resting=cluster.resting), cluster.rules)
+        """What the maintenance alone changes: leaders, and never to no leader."""
+        before = decide_election(image, BrokerAvailability(), cluster.rules).image
+        decision = decide_election(before, BrokerAvailability(demoted=cluster.resting), cluster.rules)
         for name, topic in before.topics.items():
             for old, new in zip(topic.partitions, decision.image.topics[name].partitions, strict=True):
-                is_kept = (new.isr, new.eligible, new.leader < 0) == (old.isr, old.eligible, old.leader < 0)
+                is_kept = (new.isr, new.elr, new.leader < 0) == (old.isr, old.elr, old.leader < 0)
                 if not is_kept or (new.leader != old.leader and old.leader not in cluster.resting):
                     cluster.ledger.break_(f"maintenance of {set(cluster.resting)} makes {new} of {old}")
-        return decide_election(image, Liveness(resting=cluster.resting), cluster.rules)
+        return decide_election(image, BrokerAvailability(demoted=cluster.resting), cluster.rules)
 
     ask_controller(cluster, relieve)
     if cluster.world.chance(0.5):
@@ -360,13 +368,13 @@ class Theme(NamedTuple):
 
 
 NETWORK = (cut_leader_off, cut_one_way, cut_follower_off, swizzle)
-KILLS = (kill_leader, kill_controller, kill_anyone, fail_over_twice)
+KILLS = (kill_leader, kill_controller, kill_any, fail_over_twice)
 PAUSES = (pause_leader, pause_controller, lose_session)
 
 THEMES: dict[str, Theme] = {
     "kill leader": Theme(4, (kill_leader,)),
     "kill controller": Theme(3, (kill_controller,)),
-    "kill anyone": Theme(4, (kill_anyone, kill_leader)),
+    "kill any": Theme(4, (kill_any, kill_leader)),
     "wipe": Theme(4, (wipe_follower, kill_leader, kill_controller), watch=watch_for_slow_messages),
     "power": Theme(4, (lose_power, kill_leader, kill_controller)),
     "pause": Theme(4, PAUSES),
@@ -376,10 +384,10 @@ THEMES: dict[str, Theme] = {
     "twice": Theme(4, (fail_over_twice, cut_one_way)),
     "in sync": Theme(3, (kill_in_sync, cut_follower_off)),
     "moments": Theme(
-        12, (catch_up_late, catch_up_late, wipe_follower, kill_anyone, pause_leader), watch=watch_for_moments
+        12, (catch_up_late, catch_up_late, wipe_follower, kill_any, pause_leader), watch=watch_for_moments
     ),
-    "move": Theme(5, (move, move, kill_anyone, cut_one_way, pause_leader), hosts=4),
-    "recreate": Theme(3, (delete_topic, kill_anyone, cut_one_way, pause_leader)),
+    "move": Theme(5, (move, move, kill_any, cut_one_way, pause_leader), hosts=4),
+    "recreate": Theme(3, (delete_topic, kill_any, cut_one_way, pause_leader)),
     "unclean": Theme(3, (kill_in_sync, cut_leader_off, lose_power, wipe_follower), is_clean=False),
     "flush": Theme(2, (lose_all_power, kill_leader, cut_one_way), flushes=True),
     "maintenance": Theme(4, (maintain, maintain, kill_leader, kill_controller, pause_leader, cut_follower_off)),

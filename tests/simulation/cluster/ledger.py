@@ -2,7 +2,7 @@
 
 C  one batch for each offset: whatever was below a high watermark anywhere stays, byte for byte, on every replica.
 D  what was acknowledged with acks=all is in the log of every later leader.
-U  no value stands twice in a log.   O  a producer's values stand in the order in which it sent them.
+U  no value occurs twice in a log.   O  a producer's values are stored in the order in which it sent them.
 Z  per leader epoch one broker takes acks=all writes.   M  a reader sees every offset once, in order.
 """
 
@@ -53,7 +53,7 @@ class Ledger:
         self.read_count = 0
 
     def break_(self, what: str) -> None:
-        raise BrokenPromiseError(f"{what}\n{self._world.story()}")
+        raise BrokenPromiseError(f"{what}\n{self._world.report()}")
 
     # ---- while it runs
 

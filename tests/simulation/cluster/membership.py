@@ -1,4 +1,4 @@
-"""How a broker belongs to the cluster: its registration, whom it takes for the controller, the deltas that it gets."""
+"""How a broker belongs to the cluster: its registration, its view of the controller, the deltas that it gets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ottla.controller import tree
 from ottla.controller.cluster.deltas import DeltaMismatchError, Place, apply_deltas
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
 from ottla.controller.stores.store import CheckNode, CreateNode, DeleteNode, Node, SetNode, StoreOperation
-from ottla.protocol.messages.cluster_poll import MetadataDelta
+from ottla.protocol.messages.inter_broker import MetadataDelta
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.cluster import Cluster
@@ -49,7 +49,7 @@ class Member(Process):
         self.controlling: Controlling | None = None
         self._controller_node: Node | None = None
         self._epoch_version = -1  # of the node of the controller's epoch, as last seen
-        self._place = Place()  # in what the controller has told
+        self._place = Place()  # in what the controller has published
         self._is_polling = False
         self._is_looking = False
         self._must_look = False
@@ -107,10 +107,10 @@ class Member(Process):
             self.resign()
         self.after(CONTACT_CHECK_MS, self._check_contact)
 
-    # ---- who is the controller
+    # ---- the controller
 
     def _look(self) -> None:
-        """The store has changed: who is the controller now, is this broker still registered, who is alive?"""
+        """The store has changed: read the controller, this broker's registration and the live brokers."""
         if self._is_looking or self._registered_in != self.store.session:
             self._must_look = True
             return
@@ -128,7 +128,7 @@ class Member(Process):
         controller, epoch, own = nodes
         if own is None and self._registered_in == self.store.session:
             self._registered_in = -1
-            self._register()  # somebody took us for dead
+            self._register()  # the controller took this broker for dead
             return
         self._controller_node = controller
         self._epoch_version = epoch.version if epoch is not None else -1
@@ -142,7 +142,7 @@ class Member(Process):
         elif self.controlling is not None:
             self.controlling.read_brokers()
         elif self.controller_id == self.host:
-            self.after(0, self._depose)  # ours, of an election whose answer got lost: begin anew
+            self.after(0, self._depose)  # ours, of an election whose answer got lost: start again
         else:
             self._poll()
         if self._must_look:

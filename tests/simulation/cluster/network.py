@@ -1,7 +1,7 @@
 """Processes that can die and stall, and the network between them: slow, lossy, cut in one direction or both.
 
-A call is a request on a connection: it is handled at most once, its answer may get lost, and whoever made it hears of a
-refusal, of a reset when the other dies, or of nothing until its patience ends. A request that was slow may arrive
+A call is a request on a connection: it is handled at most once, its answer may get lost, and the caller learns of a
+refusal, of a reset when the other dies, or of nothing until its timeout ends. A request that was slow may arrive
 long after its sender gave up and sent another: that is how repeated and reordered messages come about.
 """
 
@@ -20,7 +20,7 @@ Answer = Callable[[Any], None]
 class Failure(Enum):
     """Why there is no answer."""
 
-    REFUSED = "refused"  # nobody listens there, or the connection was reset
+    REFUSED = "refused"  # no process listens there, or the connection was reset
     SILENCE = "silence"
 
 
@@ -83,13 +83,13 @@ class Call:
 
 
 class Network:
-    """Who can reach whom, and how well."""
+    """The connections between hosts, and their quality."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._chance = world.random.random
         self.processes: dict[int, Process] = {}  # by host: the newest life
-        self.dark: set[int] = set()  # hosts without power: nobody there to refuse anything
+        self.dark: set[int] = set()  # hosts without power: nothing there refuses a connection
         self.cuts: dict[tuple[int, int], None] = {}  # one direction each
         self.loss = 0.0
         self.slowness = 0.0

@@ -12,11 +12,9 @@ from tests.simulation.hunting import Change, PlantedBug, hunt_all, play
 SEEDS_MAX = 3_000
 
 PARTITION = "replication/partition.py"
-REPLICA = "replication/replica.py"
-FOLLOWING = "replication/following_replica.py"
-LEADING = "replication/leading.py"
+LEADING = "replication/leader_state.py"
 LOG = "storage/log.py"
-ISR = "controller/decisions/isr.py"
+ISR = "controller/decisions/isr_changes.py"
 SETTLING = "controller/decisions/leader_election.py"
 BROKER_EPOCHS = "controller/decisions/broker_epochs.py"
 
@@ -26,8 +24,8 @@ BUGS = [
         (
             Change(
                 PARTITION,
-                "        self._leading = None\n        if role.leader == self.node_id:\n",
-                "        self._leading = None\n        if role.leader != self.node_id:\n"
+                "        self._leader_state = None\n        if role.leader == self.node_id:\n",
+                "        self._leader_state = None\n        if role.leader != self.node_id:\n"
                 "            self.log.truncate_to(self.high_watermark)\n        if role.leader == self.node_id:\n",
             ),
         ),
@@ -38,13 +36,17 @@ BUGS = [
     ),
     PlantedBug(
         "a smaller ISR counts before the controller has confirmed it",
-        (Change(LEADING, "self.maximal_isr = frozenset(self.isr) | ids", "self.maximal_isr = ids"),),
+        (Change(LEADING, "self.maximal_isr = frozenset(self.committed_isr) | ids", "self.maximal_isr = ids"),),
     ),
     PlantedBug(
         "a larger ISR counts only when the controller has confirmed it",
         (
-            Change(LEADING, "self.maximal_isr = frozenset(self.isr) | ids", "self.maximal_isr = frozenset(self.isr)"),
-            Change(LEADING, " or self._is_fresh(follower)", ""),
+            Change(
+                LEADING,
+                "self.maximal_isr = frozenset(self.committed_isr) | ids",
+                "self.maximal_isr = frozenset(self.committed_isr)",
+            ),
+            Change(LEADING, " or self._is_caught_up(follower)", ""),
         ),
     ),
     PlantedBug(
@@ -52,19 +54,19 @@ BUGS = [
         (
             Change(
                 LEADING,
-                "            if follower.end_offset < lowest and (broker_id in self.maximal_isr or",
+                "            if follower.log_end_offset < lowest and (broker_id in self.maximal_isr or",
                 "            if False and (broker_id in self.maximal_isr or",
             ),
         ),
     ),
     PlantedBug(
-        "nobody looks at leader epochs",
+        "leader epochs are ignored",
         (
             Change(
-                REPLICA, "        if known_epoch >= 0 and known_epoch != self.leader_epoch:\n", "        if False:\n"
+                PARTITION, "        if known_epoch >= 0 and known_epoch != self.leader_epoch:\n", "        if False:\n"
             ),
             Change(
-                FOLLOWING,
+                PARTITION,
                 "return position.leader_epoch == self.leader_epoch and position.offset",
                 "return position.offset",
             ),
@@ -79,7 +81,7 @@ BUGS = [
     ),
     PlantedBug(
         "an earlier life of a broker may be in the ISR",
-        (Change(ISR, "if known is None or epoch not in (ANY_EPOCH, known.epoch):", "if known is None:"),),
+        (Change(ISR, "if known is None or epoch not in (ANY_BROKER_EPOCH, known.epoch):", "if known is None:"),),
         "wipe",
     ),
     PlantedBug(
@@ -109,7 +111,7 @@ BUGS = [
     ),
     PlantedBug(
         "a controller writes without the check of its epoch",
-        (Change("controller/decisions/splitting.py", "    return (fence, *piece)\n", "    return tuple(piece)\n"),),
+        (Change("controller/decisions/decision.py", "    return (fence, *piece)\n", "    return tuple(piece)\n"),),
         first_seed=120,
     ),
     PlantedBug(
@@ -117,17 +119,23 @@ BUGS = [
         (
             Change(
                 SETTLING,
-                "leader = rested if rested != NO_LEADER else first_of(old.replicas, isr, present.there)",
-                "leader = first_of(old.replicas, old.replicas, present.there)",
+                "leader = rested if rested != NO_LEADER else first_electable(old.replicas, isr, present.alive)",
+                "leader = first_electable(old.replicas, old.replicas, present.alive)",
             ),
         ),
     ),
     PlantedBug(
         "a restarted broker stays in the ISR though it may have lost records",
-        (Change(SETTLING, "chosen(without_lost(old, back.lost), present, rules)", "chosen(old, present, rules)"),),
+        (
+            Change(
+                SETTLING,
+                "choose_leader_and_isr(without_unclean(old, restarted.unclean), available, rules)",
+                "choose_leader_and_isr(old, available, rules)",
+            ),
+        ),
     ),
     PlantedBug(
-        "a new controller believes that nobody has been restarted",
+        "a new controller believes that no broker has been restarted",
         (
             Change(
                 "controller/decisions/broker_epochs.py",
@@ -141,8 +149,8 @@ BUGS = [
         (
             Change(
                 BROKER_EPOCHS,
-                "eligible=tuple(broker for broker in old.eligible if broker not in lost),",
-                "eligible=(*old.eligible, *gone),",
+                "elr=tuple(broker for broker in old.elr if broker not in lost),",
+                "elr=(*old.elr, *gone),",
             ),
         ),
         first_seed=900,
@@ -163,7 +171,7 @@ BUGS = [
             Change(
                 LOG,
                 "        if header.producer_id >= 0:\n"
-                "            self._note_producer(records[place : place + length], header, last_offset)\n",
+                "            self._apply_to_producer_state(records[place : place + length], header, last_offset)\n",
                 "",
             ),
         ),
@@ -180,19 +188,19 @@ BUGS = [
         "flush",
     ),
     PlantedBug(
-        "a broker in maintenance gives its leaderships to whoever is there",
+        "a broker in maintenance gives its leaderships to any live replica",
         (
             Change(
                 SETTLING,
-                "rested = first_of(old.replicas, isr, present.usable - present.resting)",
-                "rested = first_of(old.replicas, old.replicas, present.usable - present.resting)",
+                "rested = first_electable(old.replicas, isr, present.electable - present.demoted)",
+                "rested = first_electable(old.replicas, old.replicas, present.electable - present.demoted)",
             ),
         ),
         "maintenance",
     ),
     PlantedBug(
-        "a broker in maintenance stops leading though nobody else can",
-        (Change(SETTLING, "in present.resting and rested != NO_LEADER", "in present.resting"),),
+        "a broker in maintenance stops leading though no other replica can",
+        (Change(SETTLING, "in present.demoted and rested != NO_LEADER", "in present.demoted"),),
         "maintenance",
     ),
     PlantedBug(
@@ -215,8 +223,8 @@ BUGS = [
         (
             Change(
                 PARTITION,
-                "        if len(self.in_sync) < self.min_in_sync:\n            return  # as",
-                "        if False:\n            return  # as",
+                "        if len(self.isr) < self.effective_min_isr:\n            return  # KIP-966",
+                "        if False:\n            return  # KIP-966",
             ),
         ),
     ),

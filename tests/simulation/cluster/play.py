@@ -21,7 +21,7 @@ CHECK_MS = 100
 
 
 def simulate(seed: int, theme: str | None = None, lines: int | None = 60) -> World:
-    """`lines` of the story are kept for the report; None: all."""
+    """Keep the last `lines` of the trace for the report; None: all."""
     world = World(seed)
     world.trace = deque(maxlen=lines)
     names = list(THEMES)

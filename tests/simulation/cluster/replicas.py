@@ -17,10 +17,9 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.file_range import FileRange
 from ottla.base.names import TopicPartition
 from ottla.controller.image import MetadataImage, PartitionImage, TopicImage
-from ottla.replication.following import FetchPosition
-from ottla.replication.leading import IsrProposal
+from ottla.replication.follower_state import FetchPosition
+from ottla.replication.leader_state import AlterPartitionProposal, PartitionState
 from ottla.replication.partition import Partition
-from ottla.replication.role import Role
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.cluster import Cluster
@@ -63,7 +62,7 @@ class Replicas(Member):
         self.clock_offset_ms = cluster.clock_offsets_ms.get(host, 0)
         self._checked: dict[TopicPartition, int] = {}  # up to where the ledger has seen what is committed
         self._fetching: set[int] = set()  # leaders that are being asked
-        self._proposals: dict[TopicPartition, IsrProposal] = {}  # to be sent, or on their way
+        self._proposals: dict[TopicPartition, AlterPartitionProposal] = {}  # to be sent, or on their way
         self._is_proposing = False
         disk.reopen()
         self.after(ISR_CHECK_MS, self._check_isr)
@@ -96,7 +95,7 @@ class Replicas(Member):
     def _retire(self, name: TopicPartition) -> None:
         partition = self.partitions.pop(name, None)
         if partition is not None:
-            partition.retire()
+            partition.close()
         self.disk.logs.pop(name, None)
         self.disk.high_watermarks.pop(name, None)
         self._checked.pop(name, None)
@@ -107,7 +106,7 @@ class Replicas(Member):
             if self.host in state.replicas:
                 partition = self._open(TopicPartition(topic.name, index), topic.topic_id)
                 led = (partition.leader_epoch, partition.is_leader)
-                partition.take_role(role_of(state), self.world.now_ms)
+                partition.apply_state(role_of(state), self.world.now_ms)
                 if partition.is_leader and led != (partition.leader_epoch, True):
                     self.world.tell(f"{self.host} leads {partition.name} epoch {partition.leader_epoch} {state.isr}")
                     if self.cluster.is_newest(partition):  # else it hears of an office that is over already
@@ -127,7 +126,7 @@ class Replicas(Member):
         partition = Partition(name, topic_id, log, self.host)
         partition.lag_ms_max = LAG_MS_MAX
         partition.flush = self._flush
-        partition.on_isr = self._on_isr
+        partition.on_isr_proposal_due = self._on_isr
         known = self.disk.high_watermarks.get(name, 0)
         partition.high_watermark = min(max(known, log.log_start_offset), log.end_offset)
         self.partitions[name] = partition
@@ -251,7 +250,7 @@ class Replicas(Member):
 
     def _ask_for_isr(self, partition: Partition) -> None:
         if self.partitions.get(partition.name) is partition:
-            proposal = partition.isr_proposal(self.world.now_ms, self.broker_epoch)
+            proposal = partition.propose_isr_change(self.world.now_ms, self.broker_epoch)
             if proposal is not None:
                 self._proposals[partition.name] = proposal
 
@@ -272,10 +271,10 @@ class Replicas(Member):
         )
 
     def _not_proposed(self, _: Failure) -> None:
-        """Nobody knows what has become of it: it is sent again, the very same, until there is an answer."""
+        """The outcome is unknown: the same request is sent again until there is an answer."""
         self._is_proposing = False
 
-    def _proposed(self, sent: list[tuple[TopicPartition, IsrProposal]], answers: Any) -> None:
+    def _proposed(self, sent: list[tuple[TopicPartition, AlterPartitionProposal]], answers: Any) -> None:
         self._is_proposing = False
         if isinstance(answers, Error):
             self.world.tell(f"{self.host} is refused: {answers.name}")
@@ -289,9 +288,9 @@ class Replicas(Member):
             if partition is None or partition.topic_id != proposal.topic_id:
                 continue
             if state is None:
-                partition.on_isr_answer(proposal, error, -1, (), -1, 0)
+                partition.on_alter_partition_response(proposal, error, -1, (), -1, 0)
             else:
-                partition.on_isr_answer(
+                partition.on_alter_partition_response(
                     proposal, error, state.leader_epoch, state.isr, state.partition_epoch, state.leader_recovery_state
                 )
             self.note(partition)
@@ -322,8 +321,8 @@ class Replicas(Member):
         self.after(CHECKPOINT_MS, self._checkpoint)
 
 
-def role_of(state: PartitionImage) -> Role:
-    return Role(
+def role_of(state: PartitionImage) -> PartitionState:
+    return PartitionState(
         state.leader,
         state.leader_epoch,
         state.isr,
@@ -331,7 +330,7 @@ def role_of(state: PartitionImage) -> Role:
         state.partition_epoch,
         state.adding_replicas,
         state.removing_replicas,
-        state.eligible,
+        state.elr,
         bool(state.leader_recovery_state),
     )
 

@@ -51,28 +51,30 @@ def test_no_seed_of_many_breaks_a_promise() -> None:
 @pytest.mark.parametrize("theme", THEMES)
 def test_a_theme_is_played_and_the_cluster_does_something(theme: str) -> None:
     world = simulate(3, theme)
-    assert any(" at " in line for line in world.trace), world.story()
+    assert any(" at " in line for line in world.trace), world.report()
 
 
-def test_a_seed_tells_the_same_story_twice() -> None:
+def test_a_seed_gives_the_same_trace_twice() -> None:
     assert simulate(7).hash == simulate(7).hash
     assert simulate(7).hash != simulate(8).hash
 
 
-def test_a_seed_tells_the_same_story_in_every_process() -> None:
+def test_a_seed_gives_the_same_trace_in_every_process() -> None:
     """The order of sets differs from process to process: nothing may depend on it."""
     command = [sys.executable, "-c", "from tests.simulation.cluster.play import simulate; print(simulate(12).hash)"]
-    stories = {
+    hashes = {
         subprocess.run(
             command, env={**os.environ, "PYTHONHASHSEED": seed}, cwd=ROOT, capture_output=True, text=True, check=True
         ).stdout
         for seed in ("1", "2", "3")
     }
-    assert stories == {f"{simulate(12).hash}\n"}
+    assert hashes == {f"{simulate(12).hash}\n"}
 
 
-def test_a_broken_promise_is_told_with_its_seed_and_its_story(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ottla.replication.leading.Leading.replicated_offset", lambda self, own_offset: own_offset)
+def test_a_broken_promise_is_reported_with_its_seed_and_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "ottla.replication.leader_state.LeaderState.replicated_offset", lambda self, own_offset: own_offset
+    )
     with pytest.raises(AssertionError) as broken:
         for seed in range(100):
             simulate(seed)

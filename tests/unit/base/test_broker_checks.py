@@ -33,7 +33,7 @@ def problem_of(texts: dict[str, str]) -> str | None:
         {"log.retention.ms": "-5"},
         {"max.connections.per.ip": "0", "max.connections.per.ip.overrides": "127.0.0.1:5, ::1:7"},
         {"queued.max.request.bytes": "0"},
-        {"ottla.metrics.host": "0.0.0.0"},  # no port: nobody listens
+        {"ottla.metrics.host": "0.0.0.0"},  # no port: the endpoint is off
         {"ottla.metrics.host": "0.0.0.0", "ottla.metrics.port": "1", "ottla.metrics.insecure": "true"},
         {"ottla.metrics.host": "::1", "ottla.metrics.port": "1"},
         {
@@ -114,7 +114,7 @@ def test_what_one_broker_can_run_with(texts: dict[str, str]) -> None:
         ({"remote.log.storage.system.enable": "true"}, "remote storage, which is not built"),
     ],
 )
-def test_what_stops_a_start(texts: dict[str, str], problem: str) -> None:
+def test_invalid_settings_stop_the_start(texts: dict[str, str], problem: str) -> None:
     found = problem_of(texts)
     assert found is not None
     assert problem in found
@@ -138,7 +138,7 @@ def test_what_is_doubtful_about_logins() -> None:
     assert clear in said(listeners="SASL_PLAINTEXT://:9092", sasl_enabled_mechanisms="PLAIN")
     assert clear not in said(listeners="SASL_PLAINTEXT://127.0.0.1:9092", sasl_enabled_mechanisms="PLAIN")
     assert clear not in said(listeners="SASL_PLAINTEXT://:9092", sasl_enabled_mechanisms="SCRAM-SHA-512")
-    assert "everybody who can reach" not in said(listeners="SASL_PLAINTEXT://:9092")
+    assert "every client with access" not in said(listeners="SASL_PLAINTEXT://:9092")
     assert "sasl.jaas.config: has no effect" in said(sasl_jaas_config="x")
     own = {f"{listeners}.plain.sasl.jaas.config": "geheim", f"{listeners}.sasl.enabled.mechanisms": "PLAIN"}
     protocols = {"listeners": "A://127.0.0.1:1", "listener.security.protocol.map": "A:SASL_PLAINTEXT"}

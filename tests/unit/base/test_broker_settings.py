@@ -8,7 +8,7 @@ import pytest
 from ottla.base.broker_settings import BrokerSettings, load_broker_settings
 from ottla.base.listeners import Listener, own_host_name
 from ottla.base.settings import Mode, SettingsError
-from ottla.security.remote_settings import remote_problem
+from ottla.security.remote_settings import dynamic_config_problem
 
 # Kafka's config/server.properties of the quick start, without its comments.
 QUICK_START = """\
@@ -80,7 +80,7 @@ def test_the_quick_starts_file_is_one_node(write: object) -> None:
     assert callable(write)
     settings = load_broker_settings(write(QUICK_START))
     (warning,) = settings.warnings
-    assert warning.startswith("PLAINTEXT://:9092: everybody who can reach this machine can read and write")
+    assert warning.startswith("PLAINTEXT://:9092: every client with access to this machine can read and write")
     assert [str(listener) for listener in settings.listeners] == ["PLAINTEXT://:9092"]
     assert [str(listener) for listener in settings.advertised_listeners] == ["PLAINTEXT://localhost:9092"]
     assert settings.log_dirs == ("/tmp/kraft-combined-logs",)
@@ -107,7 +107,16 @@ def test_the_layers_of_a_value() -> None:
 def test_stored_changes_that_are_not_usable_do_not_count() -> None:
     settings = load().with_dynamic({"log.retention.ms": "soon", "no.such.key": "1"}, {"num.io.threads": "4"})
     assert settings.log_retention_ms == 7 * 24 * 3_600_000
-    assert (settings.cluster_default, settings.own) == ({}, {"num.io.threads": "4"})
+    assert (settings.cluster_default, settings.broker_overrides) == ({"no.such.key": "1"}, {"num.io.threads": "4"})
+
+
+def test_what_only_a_file_may_set_never_acts_from_the_metadata() -> None:
+    """It may have been stored under a name that was unknown then."""
+    stored = {"log.dirs": "/elsewhere", "authorizer.class.name": "", "super.users": "User:mallory", "no.such.key": "1"}
+    for settings in (load().with_dynamic(stored, {}), load().with_dynamic({}, stored)):
+        assert settings.log_dirs == load().log_dirs
+        assert settings.super_users == ""
+        assert {**settings.cluster_default, **settings.broker_overrides} == {"no.such.key": "1"}
 
 
 def test_retention_minutes_win_over_hours_and_ms_over_both() -> None:
@@ -149,7 +158,7 @@ def test_what_names_code_a_file_or_an_address_is_not_taken_over_the_wire() -> No
     harmless = {"remote.log.index.file.cache.total.size.bytes", "ssl.endpoint.identification.algorithm"}
     named = [name for name in changeable if set(name.split(".")) & words and name not in harmless]
     assert len(named) == 6
-    assert [name for name in named if remote_problem(BrokerSettings({}), name, "/etc/passwd") is None] == []
+    assert [name for name in named if dynamic_config_problem(BrokerSettings({}), name, "/etc/passwd") is None] == []
 
 
 # ---- errors

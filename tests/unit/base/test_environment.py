@@ -63,7 +63,7 @@ def test_the_longer_prefix_wins_whatever_the_order() -> None:
     assert load(pairs).num_partitions == load(dict(reversed(pairs.items()))).num_partitions == 5
 
 
-def test_nothing_counts_unless_it_was_asked_for() -> None:
+def test_without_options_nothing_changes() -> None:
     settings = load({"KAFKA_NUM_PARTITIONS": "7"}, is_container=False, listeners="PLAINTEXT://127.0.0.1:1")
     assert (settings.num_partitions, settings.warnings) == (1, ())
 
@@ -82,7 +82,7 @@ def test_an_empty_variable_is_not_set() -> None:
     assert settings_of_container({"KAFKA_NUM_PARTITIONS": "", "KAFKA_BROKER_RACK": ""}) == []
 
 
-def test_a_name_that_is_no_key_is_told_and_left_out() -> None:
+def test_a_name_that_is_no_key_is_reported_and_ignored() -> None:
     settings = load({"KAFKA_LOG_RETENTION_HOUR": "5", "KAFKA_QQQQ_ZZZZ": "secret"})
     hint = "did you mean log.retention.hours?"
     assert settings.warnings == (

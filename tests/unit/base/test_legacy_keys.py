@@ -46,7 +46,7 @@ def test_renamed_keys_are_taken_under_their_new_names() -> None:
         ("replica.lag.max.messages", "use replica.lag.time.max.ms"),
     ],
 )
-def test_retired_keys_say_why_they_have_no_effect(key: str, reason: str) -> None:
+def test_retired_keys_have_a_reason(key: str, reason: str) -> None:
     (warning,) = warnings_of({key: "1"})
     assert warning.startswith(f"--override {key}: {key}: has no effect, because {reason}")
 
@@ -60,7 +60,7 @@ def test_retired_keys_say_why_they_have_no_effect(key: str, reason: str) -> None
         ("advertised.listner", "advertised.listeners"),
     ],
 )
-def test_a_typo_is_told_with_the_nearest_key(typo: str, meant: str) -> None:
+def test_a_typo_is_reported_with_the_nearest_key(typo: str, meant: str) -> None:
     (warning,) = warnings_of({typo: "1"})
     assert warning.endswith(f"unknown key, ignored: did you mean {meant}?")
 

@@ -5,8 +5,17 @@ import socket
 import pytest
 
 from ottla.base import listeners
-from ottla.base.listeners import Listener, advertised_problem, own_host_name, parse_listeners, parse_protocol_map
+from ottla.base.broker_settings import BrokerSettings, load_broker_settings
+from ottla.base.listeners import (
+    Listener,
+    advertised_problem,
+    own_host_name,
+    parse_listeners,
+    parse_protocol_map,
+    split_listener_key,
+)
 from ottla.base.setting_types import BadValueError
+from ottla.base.settings import SettingsError
 
 PROTOCOLS = {"PLAINTEXT": "PLAINTEXT", "SSL": "SSL", "INSIDE": "PLAINTEXT"}
 
@@ -130,3 +139,47 @@ def test_a_machine_whose_name_does_not_resolve_is_the_loopback(monkeypatch: pyte
         own_host_name.cache_clear()
     assert host == listeners.LOOPBACK
     assert "does not resolve" in str(warning)
+
+
+TWO = {
+    "listeners": "PLAINTEXT://127.0.0.1:1,INTERNAL://127.0.0.1:2",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT",
+}
+
+
+def load(**texts: str) -> BrokerSettings:
+    return load_broker_settings(None, {**TWO, **{key.replace("_", "."): value for key, value in texts.items()}})
+
+
+def test_a_key_is_taken_apart() -> None:
+    assert split_listener_key("listener.name.internal.max.connections") == ("internal", "max.connections")
+    for other in ("listener.name.internal", "listener.name.", "listener.name.internal.", "max.connections"):
+        assert split_listener_key(other) is None
+
+
+def test_a_listeners_own_number_wins_and_the_brokers_is_the_default() -> None:
+    settings = load(max_connections="9", listener_name_internal_max_connections="5")
+    assert settings.of_listener("INTERNAL", "max.connections") == 5
+    assert settings.of_listener("PLAINTEXT", "max.connections") == 9
+    changed = settings.with_dynamic({"listener.name.internal.max.connections": "3"}, {})
+    assert changed.of_listener("INTERNAL", "max.connections") == 3
+
+
+def test_a_bad_value_names_its_place() -> None:
+    with pytest.raises(SettingsError, match=r"--override listener.name.internal.max.connections: Invalid value x"):
+        load(listener_name_internal_max_connections="x")
+
+
+@pytest.mark.parametrize(
+    ("key", "reason"),
+    [
+        ("listener.name.outside.max.connections", "no listener is called outside"),
+        ("listener.name.INTERNAL.max.connections", "no listener is called INTERNAL (written small)"),
+        ("listener.name.internal.ssl.keystore.type", "because the form of a file is seen in its first bytes"),
+        ("listener.name.internal.connections.max.idle.ms", "because all listeners share this setting"),
+        ("listener.name.internal.no.such.key", "because all listeners share this setting"),
+    ],
+)
+def test_a_key_without_effect_is_reported(key: str, reason: str) -> None:
+    (warning,) = load_broker_settings(None, {**TWO, key: "1"}).warnings
+    assert reason in warning

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from ottla.base import logs
-from ottla.base.log_files import LogFile, Rotation
-from ottla.base.log_formats import JsonFormatter, TextFormatter
+from ottla.base.logs import JsonFormatter, LogFile, LogLimiter, Rotation, TextFormatter
 
 ONE_SIZE = Rotation(max_bytes=100, max_ms=-1, kept=2)
 
@@ -34,7 +33,7 @@ def test_a_text_line_has_kafkas_form_and_level_names() -> None:
     assert " WARN closing it (ottla.broker.main)" in line
 
 
-def test_nobody_can_forge_a_line() -> None:
+def test_a_client_cannot_forge_a_line() -> None:
     line = TextFormatter().format(record("client %s", "x\n[2026-01-01] ERROR forged\x1b[2J\u202e"))
     assert "\n" not in line
     assert "\x1b" not in line
@@ -97,17 +96,17 @@ def test_without_old_files_a_full_one_begins_anew(tmp_path: Path) -> None:
     assert (tmp_path / "server.log").stat().st_size <= 100
 
 
-def test_a_full_disk_costs_lines_and_says_so_afterwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_costs_lines_and_reports_it_afterwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = LogFile(str(tmp_path / "server.log"), Rotation(10_000, -1, 3))
     file.write("before")
     write = os.write
     monkeypatch.setattr(os, "write", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device")))
     file.write("lost 1")
     file.write("lost 2")
-    assert (file.lost, file.problem) == (2, "No space left on device")
+    assert (file.lost_lines, file.problem) == (2, "No space left on device")
     monkeypatch.setattr(os, "write", write)
     file.write("lost 3, too: the disk is not asked for every line")
-    monkeypatch.setattr("ottla.base.log_files.RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("ottla.base.logs.RETRY_SECONDS", 0.0)
     file._retry_s = 0.0
     file.write("after")
     file.close()
@@ -148,7 +147,7 @@ def test_levels_are_those_of_the_options(tmp_path: Path, started) -> None:
 
 
 def test_a_target_that_takes_nothing_costs_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "WAITING_MAX", 5)
+    monkeypatch.setattr(logs, "QUEUED_LINES_MAX", 5)
     monkeypatch.setattr(logs, "STOP_SECONDS_MAX", 0.01)
     gate = threading.Event()
     writer = logs.LineWriter("stuck", lambda *_: gate.wait(10) and None)
@@ -164,3 +163,25 @@ def test_a_mistake_in_a_log_call_does_not_stop_the_caller(tmp_path: Path, starte
     logging.getLogger("ottla.broker.main").info("%d", "not a number")
     logs.stop_logging()
     assert "a log line cannot be written" in (tmp_path / "server.log").read_text()
+
+
+def test_the_first_is_written_and_the_next_after_a_pause() -> None:
+    log_limiter = LogLimiter(10)
+    assert [log_limiter.is_due(now) for now in (0, 1, 9.9, 10, 11, 20, 35)] == [
+        True,
+        False,
+        False,
+        True,
+        False,
+        True,
+        True,
+    ]
+
+
+def test_each_subject_has_a_time_of_its_own() -> None:
+    log_limiter = LogLimiter(10)
+    assert log_limiter.is_due(5, "a")
+    assert log_limiter.is_due(6, "b")
+    assert not log_limiter.is_due(7, "a")
+    assert log_limiter.is_due(15, "a")
+    assert not log_limiter.is_due(15, "b")

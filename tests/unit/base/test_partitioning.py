@@ -1,6 +1,6 @@
 """Groups and transactional ids find the same partition as with Apache Kafka."""
 
-from ottla.base.partitioning import KEY_LENGTH_MAX, REMEMBERED_MAX, java_hash, partition_for
+from ottla.base.partitioning import CACHE_SIZE_MAX, KEY_LENGTH_MAX, java_hash, partition_for
 
 
 def test_hashes_are_those_of_java():
@@ -22,7 +22,7 @@ def test_the_answer_is_the_same_again_and_with_another_number_of_partitions():
 
 
 def test_more_names_than_are_remembered_do_no_harm():
-    for number in range(REMEMBERED_MAX + 10):
+    for number in range(CACHE_SIZE_MAX + 10):
         assert partition_for(f"group-{number}", 50) == abs(java_hash(f"group-{number}")) % 50
 
 

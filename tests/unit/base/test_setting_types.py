@@ -61,7 +61,7 @@ def test_a_text_becomes_a_value(kind: ConfigType, text: str, value: object) -> N
         (ConfigType.DOUBLE, "infinity", "Not a number of type DOUBLE"),
     ],
 )
-def test_a_text_that_is_no_value_says_why(kind: ConfigType, text: str, reason: str) -> None:
+def test_an_invalid_value_has_a_reason(kind: ConfigType, text: str, reason: str) -> None:
     with pytest.raises(BadValueError, match=f"^{reason}$"):
         PARSERS[kind](text)
 

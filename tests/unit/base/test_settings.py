@@ -45,7 +45,7 @@ def test_objects_do_not_change() -> None:
     assert example.num_things == 1
 
 
-def test_a_bad_value_is_told_in_kafkas_words() -> None:
+def test_a_bad_value_gets_kafkas_message() -> None:
     with pytest.raises(
         BadValueError, match=r"^Invalid value x for configuration num\.things: Not a number of type INT$"
     ):
@@ -57,8 +57,8 @@ def test_a_bad_value_is_told_in_kafkas_words() -> None:
 
 
 def test_what_is_shown_is_parsed_and_written_again_and_never_a_secret() -> None:
-    assert Example.keys["num.things"].shown("+7") == "7"
-    assert Example.keys["names"].shown("a , b") == "a,b"
-    assert Example.keys["limit"].shown(None) is None
-    assert Example.keys["secret"].shown("pa55") is None
+    assert Example.keys["num.things"].display_value("+7") == "7"
+    assert Example.keys["names"].display_value("a , b") == "a,b"
+    assert Example.keys["limit"].display_value(None) is None
+    assert Example.keys["secret"].display_value("pa55") is None
     assert Example.keys["secret"].is_sensitive

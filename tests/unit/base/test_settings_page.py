@@ -18,6 +18,11 @@ PAGE = ROOT / "docs" / "settings.md"
 READ_IN_IMAGE = {"ottla.maintenance.until.ms"}
 # These act at the start alone: they decide whether the broker can run at all.
 READ_BY_CHECKS = {
+    "password.encoder.cipher.algorithm",
+    "password.encoder.iterations",
+    "password.encoder.key.length",
+    "password.encoder.keyfactory.algorithm",
+    "password.encoder.old.secret",
     "ottla.metrics.insecure",
     "broker.id",
     "broker.id.generation.enable",
@@ -93,9 +98,9 @@ def test_every_key_stands_on_the_page() -> None:
 def test_every_default_passes_its_own_check() -> None:
     for table in (BrokerSettings, TopicKeys, GroupResourceKeys, ClientMetricsKeys):
         for key in table.keys.values():
-            shown = key.shown(None)
+            shown = key.display_value(None)
             if shown is not None:
-                assert key.shown(shown) == shown
+                assert key.display_value(shown) == shown
 
 
 def test_all_keys_of_the_sources_are_known() -> None:
@@ -105,20 +110,24 @@ def test_all_keys_of_the_sources_are_known() -> None:
 def test_a_topic_key_that_acts_has_a_broker_key_that_acts() -> None:
     for name, synonyms in BROKER_SYNONYMS.items():
         for broker_key, _ in synonyms:
-            assert (TopicKeys.keys[name].unused is None) == (BrokerSettings.keys[broker_key].unused is None), name
+            assert (TopicKeys.keys[name].unused_reason is None) == (
+                BrokerSettings.keys[broker_key].unused_reason is None
+            ), name
 
 
 def test_a_key_acts_if_and_only_if_something_reads_it() -> None:
-    """A key without `unused` that nobody reads promises too much; one with it that somebody reads, too little."""
+    """A key without `unused` must be read by some module, and one with it must not."""
     read = {name for path in source_files() for name in re.findall(r"\.(\w+)", path.read_text())}
     for path in source_files():  # what one listener may have for itself is asked for by its name
-        if {"broker", "security"} & set(path.parts) and path.name != "secure_folder.py":  # which writes settings
+        if {"broker", "security"} & set(
+            path.relative_to(ROOT).parts
+        ) and path.name != "secure_folder.py":  # which writes settings
             read |= {name.replace(".", "_") for name in re.findall(r'"([a-z]+(?:\.[a-z]+)+)"', path.read_text())}
     by_topics = {broker_key for synonyms in BROKER_SYNONYMS.values() for broker_key, _ in synonyms}
     for name, key in BrokerSettings.keys.items():
         if name in by_topics or name in READ_BY_CHECKS | READ_IN_IMAGE:
             continue
-        assert (key.attribute in read) == (key.unused is None), name
+        assert (key.attribute in read) == (key.unused_reason is None), name
 
 
 def source_files() -> Iterator[Path]:

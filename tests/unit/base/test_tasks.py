@@ -7,9 +7,9 @@ import gc
 import itertools
 
 import pytest
+from tests.virtual_time import run
 
 from ottla.base import tasks
-from virtual_time import run
 
 
 def test_a_loop_that_fails_is_begun_anew_after_ever_longer_pauses(caplog: pytest.LogCaptureFixture) -> None:
@@ -23,7 +23,7 @@ def test_a_loop_that_fails_is_begun_anew_after_ever_longer_pauses(caplog: pytest
     before = tasks.counts.restarted
 
     async def scene() -> None:
-        await tasks.keep_running(work, "a loop")
+        await tasks.spawn_restarting(work, "a loop")
 
     run(scene())
     pauses = [round(later - earlier, 3) for earlier, later in itertools.pairwise(begun)]
@@ -39,19 +39,19 @@ def test_a_loop_that_ran_well_for_long_begins_with_the_shortest_pause() -> None:
         begun.append(asyncio.get_running_loop().time())
         if len(begun) == 6:
             return
-        await asyncio.sleep(tasks.STEADY_SECONDS if len(begun) == 4 else 0)
+        await asyncio.sleep(tasks.STABLE_SECONDS if len(begun) == 4 else 0)
         raise ValueError("no")
 
     async def scene() -> None:
-        await tasks.keep_running(work, "a loop")
+        await tasks.spawn_restarting(work, "a loop")
 
     run(scene())
-    assert round(begun[4] - begun[3] - tasks.STEADY_SECONDS, 3) == 0.1
+    assert round(begun[4] - begun[3] - tasks.STABLE_SECONDS, 3) == 0.1
 
 
 def test_a_cancelled_loop_ends() -> None:
     async def scene() -> None:
-        task = tasks.keep_running(lambda: asyncio.sleep(100), "a loop")
+        task = tasks.spawn_restarting(lambda: asyncio.sleep(100), "a loop")
         await asyncio.sleep(1)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -70,7 +70,7 @@ def test_work_that_fails_is_logged_and_closes_what_depends_on_it(caplog: pytest.
     before = tasks.counts.failed
 
     async def scene() -> None:
-        await tasks.start(work(), "some work", on_failure=lambda: closed.append("the connection"))
+        await tasks.spawn(work(), "some work", on_failure=lambda: closed.append("the connection"))
 
     run(scene())
     assert closed == ["the connection"]
@@ -78,7 +78,7 @@ def test_work_that_fails_is_logged_and_closes_what_depends_on_it(caplog: pytest.
     assert "some work failed" in caplog.text
 
 
-def test_a_task_that_nobody_holds_is_not_forgotten() -> None:
+def test_a_task_without_references_is_not_collected() -> None:
     done: list[int] = []
 
     async def work() -> None:
@@ -88,7 +88,7 @@ def test_a_task_that_nobody_holds_is_not_forgotten() -> None:
         done.append(1)
 
     async def scene() -> None:
-        tasks.start(work(), "some work")
+        tasks.spawn(work(), "some work")
         gc.collect()
         await asyncio.sleep(2)
 
@@ -96,15 +96,15 @@ def test_a_task_that_nobody_holds_is_not_forgotten() -> None:
     assert done == [1]
 
 
-def test_what_was_asked_is_told_to_whoever_awaits_it(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_failure_of_a_spawned_task_reaches_the_awaiting_code(caplog: pytest.LogCaptureFixture) -> None:
     async def fail() -> int:
         raise ValueError("no")
 
     async def scene() -> None:
-        answer = tasks.ask(fail(), "a question")
+        answer = tasks.spawn_awaited(fail(), "a question")
         with pytest.raises(ValueError, match="no"):
             await answer
-        tasks.ask(fail(), "a question that nobody awaits any more")
+        tasks.spawn_awaited(fail(), "a task that is not awaited any more")
         await asyncio.sleep(1)
 
     run(scene())

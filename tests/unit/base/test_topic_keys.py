@@ -154,7 +154,7 @@ def test_one_setting_that_a_topic_cannot_have(name: str, value: str | None, mess
     assert (caught.value.error, caught.value.message) == (Error.INVALID_CONFIG, message)
 
 
-def test_unknown_names_are_told_before_bad_values() -> None:
+def test_unknown_names_are_reported_before_bad_values() -> None:
     assert refusal({"retention.ms": "abc", "no.such.key": "1"}) == "Unknown topic config name: no.such.key"
 
 

@@ -16,6 +16,7 @@ REQUESTS = {
     "JoinGroup": group_wire.join_request("g", "m", 10_000),
     "SyncGroup": group_wire.sync_request("g", 3, "m", ["m", "n"]),
     "Heartbeat": group_wire.heartbeat_request("g", 3, "m"),
+    "ConsumerGroupHeartbeat": group_wire.pattern_heartbeat_request("g", "m", "a.*"),
     "OffsetCommit": group_wire.commit_request("g", 3, "m", "t", range(2), 7),
     "OffsetFetch": group_wire.fetch_nothing_request("g"),
     "InitProducerId": group_wire.init_producer_request("x", 10_000),

@@ -8,13 +8,13 @@ from bench.results import Results
 
 
 def whole_run(**changes: Any) -> Results:
-    options = {"sections": SECTIONS, "systems": SYSTEMS, "is_quick": False}
+    options = {"sections": SECTIONS, "systems": SYSTEMS, "is_non_blocking": False}
     return Results({"options": options | changes, "is_complete": changes.get("is_complete", True)})
 
 
 def test_only_the_whole_benchmark_is_published() -> None:
     assert whole_run().is_publishable
-    assert not whole_run(is_quick=True).is_publishable
+    assert not whole_run(is_non_blocking=True).is_publishable
     assert not whole_run(sections=("sync",)).is_publishable
     assert not whole_run(systems=("ottla",)).is_publishable
     assert not whole_run(is_complete=False).is_publishable

@@ -1,22 +1,24 @@
-"""What handlers of topics and metadata need of a broker: a real controller on a real store, and a client to be."""
+"""Fixture for handlers of topics and metadata: a real controller on a real store, and a fake client."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import virtual_time
+from tests import virtual_time
+from tests.unit.broker.nodes import node
+
 from ottla.base.security import Operation, ResourceType
 from ottla.base.topic_keys import validate_topic_overrides
-from ottla.broker.cluster.control import Control
-from ottla.broker.metadata_topics import MetadataTopics
+from ottla.broker.cluster.controller_requests import ControllerRequests
+from ottla.broker.metadata_cache import MetadataCache
+from ottla.broker.security.server_authenticator import ServerAuthenticator
 from ottla.controller.image import Endpoint, MetadataImage
 from ottla.controller.service import ControllerService
 from ottla.controller.stores.embedded import EmbeddedStore
-from ottla.network.client_facts import ClientFacts
+from ottla.network.connection import ClientInfo
 from ottla.protocol.codec import EncodedBody, decode_whole
 from ottla.protocol.messages.metadata import MetadataResponse
-from unit.broker.nodes import node
 
 LISTENERS = {"PLAINTEXT": Endpoint("127.0.0.1", 9092), "OUTSIDE": Endpoint("broker.example", 9093)}
 Right = tuple[Operation, ResourceType, str]
@@ -37,17 +39,18 @@ class Broker:
             lambda configs: validate_topic_overrides(self.settings, configs),
             images=me.images,
         )
-        self.metadata_topics = MetadataTopics()
+        self.metadata_cache = MetadataCache()
         self.served_apis = [(3, 0, 13), (18, 0, 4)]
         self.authorizer: object | None = None
         self.audit = None
-        self.publisher = SimpleNamespace(settled=nothing)
-        self.quotas = SimpleNamespace(is_on=False, mutations=lambda *_: None)
-        self.cluster = None
+        self.authenticator = ServerAuthenticator({}, me.clock, me.workers)
+        self.publisher = SimpleNamespace(wait_until_applied=nothing)
+        self.quotas = SimpleNamespace(is_on=False, controller_mutations=lambda *_: None)
+        self.membership = None
         self.security_changes = None
         self.forwarding = None
         self.broker_apis = [(58, 0, 0)]
-        self.control = Control(me, self.controller)
+        self.controller_requests = ControllerRequests(me, self.controller)
 
     @property
     def image(self) -> MetadataImage:
@@ -55,24 +58,24 @@ class Broker:
 
 
 class Client:
-    """Asks handlers; may do everything but what it is denied."""
+    """Calls handlers; everything is allowed except the denied operations."""
 
     def __init__(self, broker: Any, *denied: Right, listener: str = "PLAINTEXT") -> None:
         self.broker = broker
         self.listener_name = listener
         self.client_id = "tests"
-        self.client = ClientFacts("127.0.0.1", 1, listener)
+        self.client = ClientInfo("127.0.0.1", 1, listener)
         self.api_version = 0
         self.is_forwarded = False
         self.denied = denied
         broker.authorizer = object() if denied else None
 
-    def may(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+    def is_authorized(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         return (operation, resource_type, name) not in self.denied
 
-    sees = is_granted = may
+    is_visible = is_granted = is_authorized
 
-    def is_any_granted(self, *_: object) -> bool:
+    def is_granted_by_resource_type(self, *_: object) -> bool:
         return not self.denied
 
     async def ask(self, handle: Callable[[Any, Any], Any], request: Any, version: int) -> Any:
@@ -86,11 +89,11 @@ class Client:
 
 
 async def nothing() -> None:
-    """A publisher that has nothing to do."""
+    """A publisher without work."""
 
 
 def with_broker(tmp_path: Path, play: Callable[[Broker], Awaitable[None]], **settings: str) -> None:
-    """Run a play on a broker that has started."""
+    """Run a scenario on a started broker."""
 
     async def whole() -> None:
         broker = Broker(tmp_path, **settings)

@@ -1,23 +1,23 @@
-"""A real Node, and real BrokerParts, for what is tested without a broker around it."""
+"""A real Node and real BrokerParts for tests without a whole broker."""
 
 from collections.abc import Mapping
 from typing import Any
 
+from tests.virtual_time import LoopClock
+
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.clock import Clock
-from ottla.broker.cluster.peers import PurposeCalls
-from ottla.broker.configs.live_settings import LiveSettings
-from ottla.broker.coordinators.coordinators import Coordinators
-from ottla.broker.coordinators.internal_topics import InternalTopics
-from ottla.broker.fetch_sessions import FetchSessions
+from ottla.broker.cluster.peers import InterBrokerCalls
+from ottla.broker.configs.dynamic_config import DynamicConfig
+from ottla.broker.coordinator_service.coordinators import Coordinators
+from ottla.broker.coordinator_service.internal_topics import InternalTopicCreator
+from ottla.broker.fetch_sessions import FetchSessionCache
 from ottla.broker.node import Node
-from ottla.broker.parts import BrokerParts
-from ottla.broker.telemetry.client_metrics import ClientMetrics
-from ottla.controller.holder import ImageHolder
-from ottla.controller.image import MetadataImage
+from ottla.broker.services import BrokerServices
+from ottla.broker.telemetry.client_metrics import ClientMetricsManager
+from ottla.controller.image import MetadataCache, MetadataImage
 from ottla.metrics.counters import BrokerCounters
 from ottla.replication.replica_set import ReplicaSet
-from virtual_time import LoopClock
 
 
 def node(
@@ -25,25 +25,25 @@ def node(
     *,
     id_: int = 1,
     image: MetadataImage | None = None,
-    images: ImageHolder | None = None,
+    images: MetadataCache | None = None,
     clock: Clock | None = None,
 ) -> Node:
-    """Its work for threads is done where the loop of the test does such work."""
+    """Its worker threads are those of the test's event loop."""
     if not isinstance(settings, BrokerSettings):
         settings = BrokerSettings({"node.id": str(id_), **(settings or {})})
-    images = images or ImageHolder()
+    images = images or MetadataCache()
     if image is not None:
         images.publish(image)
     workers: Any = None
-    return Node(id_, LiveSettings(settings), clock or LoopClock(), images, workers)
+    return Node(id_, DynamicConfig(settings), clock or LoopClock(), images, workers)
 
 
-def parts(me: Node) -> BrokerParts:
-    """Of a broker that has neither folders nor a controller: compiled code takes nothing else for its parts."""
+def parts(me: Node) -> BrokerServices:
+    """The parts of a broker without log directories and controller: compiled code accepts no fake."""
     missing: Any = None
     replicas = ReplicaSet(me.id, missing, missing, missing)
-    topics = InternalTopics(me, missing, missing, is_alone=True)
-    return BrokerParts(
+    topics = InternalTopicCreator(me, missing, missing, is_standalone=True)
+    return BrokerServices(
         me,
         controller=missing,
         control=missing,
@@ -51,10 +51,10 @@ def parts(me: Node) -> BrokerParts:
         publisher=missing,
         moves=missing,
         checkpoints=missing,
-        coordinators=Coordinators(me, replicas, topics, PurposeCalls(None).call, None),
-        fetch_sessions=FetchSessions(10, first_id=1),
+        coordinators=Coordinators(me, replicas, topics, InterBrokerCalls(None).call, None),
+        fetch_sessions=FetchSessionCache(10, first_id=1),
         counters=BrokerCounters(),
-        client_metrics=ClientMetrics(),
+        client_metrics=ClientMetricsManager(),
         index_rebuilds=missing,
         clustering=None,
     )

@@ -1,4 +1,4 @@
-"""A client of a whole broker in virtual time whose answers are read, and that is held up as a real one."""
+"""A client of a whole broker in virtual time, which reads responses and is throttled like a real one."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from tests.unit.broker.whole_broker import Client, WholeBroker, Wire, with_whole_broker
+
 from ottla.base.errors import Error
 from ottla.broker.handlers.table import APIS
 from ottla.controller.decisions.quota_changes import QuotaAlteration, QuotaOperation, decide_quota_changes
@@ -20,9 +22,8 @@ from ottla.protocol.headers import encode_request_header, response_header_bytes
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.protocol.records import Record
-from unit.broker.whole_broker import Client, WholeBroker, Wire, with_whole_broker
 
-ME = (("client-id", "long"),)  # what Client calls itself
+ME = (("client-id", "long"),)  # the client id of Client
 PRODUCE, FETCH = 0, 1
 LOOK_SECONDS = 0.01
 HELD_LOOK_SECONDS = 0.1
@@ -30,7 +31,7 @@ ANSWER_LOOKS_MAX = 40_000
 
 
 class TellingWire(Wire):
-    """Keeps what came back, records too."""
+    """Keeps the responses, including records."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +48,7 @@ class TellingWire(Wire):
 
 
 class Asker(Client):
-    """One client, whose answers are read."""
+    """A client that reads its responses."""
 
     def __init__(self, broker: WholeBroker, client_id: str = "long", user: str = "ANONYMOUS") -> None:
         super().__init__(broker)
@@ -68,7 +69,7 @@ class Asker(Client):
         return self.next_answer(key, version)
 
     async def answer(self) -> int:
-        """The broker does not read from who is held up: it is tried again and again."""
+        """The next response. The broker does not read from a throttled client: retries until it does."""
         loop = asyncio.get_running_loop()
         answered = self.wire.answered = loop.create_future()
         for _ in range(ANSWER_LOOKS_MAX):
@@ -77,13 +78,13 @@ class Asker(Client):
                 await asyncio.sleep(0)
             if answered.done():
                 return 0
-            assert not self.connection.is_closed, self.connection.close_reason
+            assert not self.connection.is_closed, self.connection.close_detail
             await asyncio.wait([answered], timeout=self._pause())
         raise AssertionError("no answer")
 
     def _pause(self) -> float:
-        """A moment; a longer one while the broker does not read."""
-        return HELD_LOOK_SECONDS if self.connection.throttled is not None else LOOK_SECONDS
+        """A short pause; longer while the broker does not read."""
+        return HELD_LOOK_SECONDS if self.connection.throttle_timer is not None else LOOK_SECONDS
 
     def next_answer(self, key: int, version: int) -> Any:
         data = self.wire.from_broker  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""A partition that is not as it must be: whoever asks about it is told so, and whoever asks about others is served."""
+"""A damaged partition fails its own requests only."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.broker.two_brokers import CONTROLLER, Asker, AskingBroker, ControllerBroker, with_two_brokers
 
 from ottla.base.errors import Error
 from ottla.protocol.batches import Record, build_batch
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from ottla.protocol.messages.topics import CreatableTopic, CreateTopicsRequest
-from unit.broker.two_brokers import CONTROLLER, Asker, AskingBroker, ControllerBroker, with_two_brokers
 
 TOPIC = "two"
 
@@ -34,10 +34,10 @@ def test_requests_about_other_partitions_are_served(tmp_path: Path, caplog: pyte
         return (await peer.call(request, response, version)).responses[0]
 
     async def play(one: ControllerBroker, two: AskingBroker) -> None:
-        one.parts.node.images.on_image(one.parts.publisher.on_image)
+        one.parts.node.images.add_listener(one.parts.publisher.on_image)
         topic = CreatableTopic(name=TOPIC, num_partitions=2, replication_factor=1)
         await Asker(two).ask(CreateTopicsRequest(topics=[topic], timeout_ms=5000), 7)
-        await one.parts.publisher.settled()
+        await one.parts.publisher.wait_until_applied()
         bad = one.parts.replicas.get(TOPIC, 0)
         assert bad is not None
         bad.is_flushing, bad.log.recovery_point = True, 99

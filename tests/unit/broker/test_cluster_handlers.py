@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tests.unit.broker.handler_stand import Broker, Client, with_broker
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
@@ -14,14 +15,13 @@ from ottla.broker.handlers import (
     init_producer_id,
 )
 from ottla.controller.decisions import ottla_version
-from ottla.controller.decisions.machine import NewTopic
-from ottla.controller.producer_ids import ProducerIds
+from ottla.controller.decisions.topic_changes import NewTopic
+from ottla.controller.producer_ids import ProducerIdManager
 from ottla.protocol.codec import encode
 from ottla.protocol.messages.cluster import ApiVersionsRequest, DescribeClusterRequest
 from ottla.protocol.messages.groups import FindCoordinatorRequest
 from ottla.protocol.messages.topics import DescribeTopicPartitionsRequest, DescribeTopicPartitionsTopic
 from ottla.protocol.messages.transactions import InitProducerIdRequest
-from unit.broker.handler_stand import Broker, Client, with_broker
 
 TOPIC, CLUSTER = ResourceType.TOPIC, ResourceType.CLUSTER
 
@@ -29,16 +29,19 @@ TOPIC, CLUSTER = ResourceType.TOPIC, ResourceType.CLUSTER
 # ---- ApiVersions
 
 
-def test_what_is_served_is_told_and_only_features_that_are_there(tmp_path: Path) -> None:
+def test_served_apis_and_features_are_listed(tmp_path: Path) -> None:
     async def play(broker: Broker) -> None:
         request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
         answer = await Client(broker).ask(api_versions.handle, request, 4)
         assert [(row.api_key, row.min_version, row.max_version) for row in answer.api_keys] == broker.served_apis
         supported = [(row.name, row.min_version, row.max_version) for row in answer.supported_features]
-        eligible, own = "eligible.leader.replicas.version", (ottla_version.FEATURE, 1, ottla_version.LEVEL_MAX)
+        eligible, own = (
+            "eligible.leader.replicas.version",
+            (ottla_version.OTTLA_VERSION_FEATURE, 1, ottla_version.LEVEL_MAX),
+        )
         assert supported == [("group.version", 0, 1), ("transaction.version", 0, 2), (eligible, 0, 1), own]
         finalized = [(row.name, row.max_version_level) for row in answer.finalized_features]
-        newest = (ottla_version.FEATURE, ottla_version.LEVEL_MAX)
+        newest = (ottla_version.OTTLA_VERSION_FEATURE, ottla_version.LEVEL_MAX)
         assert finalized == [("group.version", 1), ("transaction.version", 2), (eligible, 1), newest]
         assert answer.finalized_features_epoch == 0
 
@@ -46,32 +49,36 @@ def test_what_is_served_is_told_and_only_features_that_are_there(tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["ottla-broker", "ottla", "apache-kafka-java"])
-def test_what_brokers_use_among_themselves_is_told_to_brokers_only(tmp_path: Path, name: str) -> None:
+def test_inter_broker_apis_are_listed_for_brokers_only(tmp_path: Path, name: str) -> None:
     async def play(broker: Broker) -> None:
         request = ApiVersionsRequest(client_software_name=name, client_software_version="1")
         for version in (3, 4):
             answer = await Client(broker).ask(api_versions.handle, request, version)
             keys = [row.api_key for row in answer.api_keys]
             assert keys == ([3, 18, 58] if name == "ottla-broker" else [3, 18])
-        assert len(broker.served_apis) == 2, "it is not added to each time"
+        assert len(broker.served_apis) == 2, "the list does not grow with each request"
 
     with_broker(tmp_path, play)
 
 
-def test_features_with_lowest_version_0_are_kept_from_older_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_features_with_minimum_version_0_are_hidden_from_older_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api_versions, "SUPPORTED_FEATURES", {"a.version": (0, 1), "b.version": (1, 2)})
     assert [feature.name for feature in api_versions.supported_features(3)] == ["b.version"]
     assert [feature.name for feature in api_versions.supported_features(4)] == ["a.version", "b.version"]
 
 
-def test_an_unknown_version_is_told_our_own() -> None:
-    assert encode(api_versions.unsupported_version(), 0).hex() == "002300000001001200000004"
+def test_an_unknown_version_gets_the_supported_versions(tmp_path: Path) -> None:
+    async def play(broker: Broker) -> None:
+        answer = await Client(broker).ask(lambda _, context: api_versions.unsupported_version(context), None, 0)
+        assert encode(answer, 0).hex() == "002300000001001200000004"
+
+    with_broker(tmp_path, play)
 
 
 # ---- DescribeCluster
 
 
-def test_the_cluster_is_told_by_the_clients_listener(tmp_path: Path) -> None:
+def test_the_cluster_is_described_for_the_clients_listener(tmp_path: Path) -> None:
     async def play(broker: Broker) -> None:
         client = Client(broker, listener="OUTSIDE")
         request = DescribeClusterRequest(include_cluster_authorized_operations=True)
@@ -96,7 +103,7 @@ def test_the_cluster_is_told_by_the_clients_listener(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key_type", [2, -1])
-def test_other_kinds_of_coordinators_are_unknown(tmp_path: Path, key_type: int) -> None:
+def test_other_coordinator_types_are_refused(tmp_path: Path, key_type: int) -> None:
     async def play(broker: Broker) -> None:
         client = Client(broker)
         answer = await client.ask(find_coordinator.handle, FindCoordinatorRequest(key="k", key_type=key_type), 3)
@@ -110,7 +117,7 @@ def test_other_kinds_of_coordinators_are_unknown(tmp_path: Path, key_type: int) 
     with_broker(tmp_path, play)
 
 
-def test_strangers_learn_nothing_about_groups(tmp_path: Path) -> None:
+def test_unauthorized_clients_learn_nothing_about_groups(tmp_path: Path) -> None:
     async def play(broker: Broker) -> None:
         denied = [
             (Operation.DESCRIBE, ResourceType.GROUP, "g"),
@@ -160,13 +167,13 @@ def test_ids_for_idempotent_producers(tmp_path: Path) -> None:
     ],
 )
 def test_a_producer_waits_for_its_id_while_there_is_no_controller(tmp_path: Path, problem: Error, told: Error) -> None:
-    """As with Kafka; NOT_CONTROLLER is something that producers do not expect."""
+    """As in Kafka: producers do not expect NOT_CONTROLLER."""
 
     async def refuse() -> range:
         raise KafkaError(problem)
 
     async def play(broker: Broker) -> None:
-        broker.control.producer_ids = ProducerIds(refuse)
+        broker.controller_requests.producer_ids = ProducerIdManager(refuse)
         answer = await Client(broker).ask(init_producer_id.handle, InitProducerIdRequest(transaction_timeout_ms=1), 4)
         assert (answer.error_code, answer.producer_id) == (told, -1)
 

@@ -1,6 +1,6 @@
 """DescribeConfigs, AlterConfigs and IncrementalAlterConfigs as functions, without a socket.
 
-The words of the refusals are compared with Apache Kafka in tests/conformance; here is what needs a made-up broker.
+tests/conformance compares the error messages with Apache Kafka; these tests need a fake broker.
 """
 
 import logging
@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests import virtual_time
 
-import virtual_time
 from ottla.base.broker_settings import BrokerSettings, load_broker_settings
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
-from ottla.broker.configs.entries import Source
+from ottla.broker.configs.config_entries import Source
 from ottla.broker.handlers import alter_configs, describe_configs, incremental_alter_configs
 from ottla.controller.decisions.config_changes import ConfigResourceType, OperationType
 from ottla.controller.image import MetadataImage, TopicImage
@@ -36,7 +36,7 @@ SET, DELETE = OperationType.SET, OperationType.DELETE
 
 
 class FakeController:
-    """Runs decisions on an image, or fails as a broken store does."""
+    """Runs decisions on an image, or fails like a broken store."""
 
     def __init__(self, image: MetadataImage) -> None:
         self.image = image
@@ -59,8 +59,9 @@ class FakeController:
 
 class FakeBroker:
     node_id = 1
-    cluster = None
+    membership = None
     security_changes = None
+    workers = None
 
     def __init__(self, settings: BrokerSettings) -> None:
         topic = TopicImage("orders", uuid.uuid4(), ())
@@ -73,7 +74,7 @@ class FakeBroker:
 
 
 class FakeContext:
-    """One request to a made-up broker; `refused` lists what its client may not do."""
+    """One request to a fake broker; `refused` lists the denied operations."""
 
     is_forwarded = False
 
@@ -82,10 +83,10 @@ class FakeContext:
         self.broker = FakeBroker(load_broker_settings(None, {"listeners": "PLAINTEXT://127.0.0.1:9092", **named}))
         self.refused: set[tuple[Operation, ResourceType, str]] = set()
 
-    def may(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+    def is_authorized(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         return (operation, resource_type, name) not in self.refused
 
-    sees = is_granted = may
+    is_visible = is_granted = is_authorized
 
     # ---- the three handlers, for one resource
 
@@ -139,7 +140,7 @@ def synonyms(entry: DescribeConfigsResourceResult) -> list[tuple[str, str | None
     return [(item.name, item.value, item.source) for item in entry.synonyms]
 
 
-def test_a_static_value_stands_between_changes_and_default() -> None:
+def test_a_static_value_is_between_dynamic_values_and_the_default() -> None:
     context = FakeContext(message_max_bytes="2000")
     assert context.change(BROKER, "", (SET, "message.max.bytes", "3000")) == (0, None)
     assert context.change(BROKER, "1", (SET, "message.max.bytes", "4000")) == (0, None)
@@ -154,8 +155,8 @@ def test_a_static_value_stands_between_changes_and_default() -> None:
     assert context.entry(TOPIC, "orders", "max.message.bytes").value == "4000"
 
 
-def test_static_hours_show_in_a_topics_value_but_not_as_its_source() -> None:
-    """Kafka drops what stands before the finest key, so it calls this a default."""
+def test_static_hours_appear_in_a_topics_value_but_not_as_its_source() -> None:
+    """Kafka omits sources before the finest key, and therefore reports a default."""
     entry = FakeContext(log_retention_hours="1").entry(TOPIC, "orders", "retention.ms")
     assert (entry.value, entry.config_source, synonyms(entry)) == ("3600000", Source.DEFAULT, [])
 
@@ -175,27 +176,57 @@ def test_an_internal_key_is_shown_once_the_file_sets_it() -> None:
     assert FakeContext(producer_id_expiration_check_interval_ms="5").entry(BROKER, "1", key).value == "5"
 
 
-def test_documentation_is_our_own_sentence(context: FakeContext) -> None:
+def test_documentation_is_ottlas_own_text(context: FakeContext) -> None:
     (entry,) = context.describe(BROKER, "1", "num.partitions", documentation=True).configs
     assert entry.documentation == BrokerSettings.num_partitions.note
+
+
+@pytest.mark.parametrize(("broker", "source"), [("1", Source.DYNAMIC_BROKER), ("", Source.DYNAMIC_DEFAULT_BROKER)])
+def test_a_name_that_plug_ins_use_was_refused(
+    context: FakeContext, caplog: pytest.LogCaptureFixture, broker: str, source: Source
+) -> None:
+    """As in Apache Kafka 4.3.1: it is stored, and shown without its value and type."""
+    for name in ("my.plugin.key", "my plug=in,key\n", "log.retention.msec"):
+        assert context.change(BROKER, broker, (SET, name, "pa55")) == (0, None)
+        for asked in dict.fromkeys((broker, "1")):
+            entry = context.entry(BROKER, asked, name)
+            assert (entry.value, entry.is_sensitive, entry.read_only, entry.config_type) == (None, True, True, 0)
+            assert (entry.config_source, synonyms(entry)) == (source, [(name, None, source)])
+    assert "'log.retention.msec' of " in caplog.text
+    assert "did you mean log.retention.ms?" in caplog.text
+    assert "\\n" in caplog.text, "a name cannot inject log lines"
+    assert "pa55" not in caplog.text
+    assert context.change(BROKER, broker, (DELETE, "my.plugin.key", None)) == (0, None)
+    assert context.describe(BROKER, broker, "my.plugin.key").configs == []
+
+
+def test_unknown_listener_names_belong_to_one_broker(context: FakeContext) -> None:
+    key = "listener.name.plaintext.no.such.key"
+    assert context.change(BROKER, "1", (SET, key, "x")) == (0, None)
+    sentence = "Cannot update these configs at default cluster level, broker id must be specified"
+    assert context.change(BROKER, "", (SET, key, "x")) == (Error.INVALID_REQUEST, f"{sentence}: [{key}]")
+    assert context.change(BROKER, "1", (SET, "", "x")) == (Error.INVALID_REQUEST, "Config name must not be empty")
+
+
+def test_unknown_topic_settings_are_refused(context: FakeContext) -> None:
+    answer = context.change(TOPIC, "orders", (SET, "my.plugin.key", "x"))
+    assert answer == (Error.INVALID_CONFIG, "Unknown topic config name: my.plugin.key")
 
 
 @pytest.mark.parametrize(
     "key",
     [
         "listener.name.plaintext.sasl.oauthbearer.jwks.endpoint.url",
-        "listener.name.plaintext.no.such.key",
         "sasl.server.callback.handler.class",
         "metric.reporters",
         "config.providers",
         "listeners",
         "log.dirs",
-        "my.own.key",
         "zookeeper.connect",
     ],
 )
 @pytest.mark.parametrize("broker", ["1", ""])
-def test_only_listed_keys_can_be_changed_over_the_wire(context: FakeContext, broker: str, key: str) -> None:
+def test_only_dynamic_keys_can_be_changed(context: FakeContext, broker: str, key: str) -> None:
     refusal = (Error.INVALID_REQUEST, f"Cannot update these configs dynamically: [{key}]")
     assert context.change(BROKER, broker, (SET, key, "x")) == refusal
     assert context.broker.image.broker_configs == {}
@@ -212,14 +243,14 @@ def test_only_listed_keys_can_be_changed_over_the_wire(context: FakeContext, bro
         ("principal.builder.class", "Class x could not be found."),
     ],
 )
-def test_what_names_files_or_classes_is_refused_with_a_reason(context: FakeContext, key: str, words: str) -> None:
+def test_file_and_class_names_are_refused_with_a_reason(context: FakeContext, key: str, words: str) -> None:
     error, message = context.change(BROKER, "1", (SET, key, "x"))
     assert error is Error.INVALID_REQUEST
     assert words in str(message)
     assert context.broker.image.broker_configs == {}
 
 
-def test_folders_are_cordoned_per_broker_only(context: FakeContext) -> None:
+def test_directories_are_cordoned_per_broker_only(context: FakeContext) -> None:
     assert context.change(BROKER, "", (SET, "cordoned.log.dirs", "")) == (
         Error.INVALID_REQUEST,
         "Cannot update these configs at default cluster level, broker id must be specified: [cordoned.log.dirs]",
@@ -227,12 +258,12 @@ def test_folders_are_cordoned_per_broker_only(context: FakeContext) -> None:
     assert context.change(BROKER, "1", (SET, "cordoned.log.dirs", "")) == (0, None)
 
 
-def test_an_operation_that_nobody_knows(context: FakeContext) -> None:
+def test_an_unknown_operation_is_refused(context: FakeContext) -> None:
     code, message = context.change(TOPIC, "orders", (9, "retention.ms", "5"))
     assert (code, message) == (Error.INVALID_REQUEST, "Unknown operation type 9 for config key: retention.ms")
 
 
-def test_groups_and_subscriptions_are_there_while_they_have_settings(context: FakeContext) -> None:
+def test_groups_and_subscriptions_exist_while_they_have_settings(context: FakeContext) -> None:
     group, metrics = ConfigResourceType.GROUP, ConfigResourceType.CLIENT_METRICS
     assert context.change(group, "g", (SET, "consumer.session.timeout.ms", "46000")) == (0, None)
     assert context.change(metrics, "m", (SET, "interval.ms", "100"), (SET, "metrics", "a, b")) == (0, None)
@@ -243,7 +274,7 @@ def test_groups_and_subscriptions_are_there_while_they_have_settings(context: Fa
     assert context.broker.image.client_metrics_configs == {"m": {"metrics": "a, b"}}
 
 
-def test_a_store_that_fails_is_told_for_each_resource(context: FakeContext) -> None:
+def test_a_failing_store_is_reported_for_each_resource(context: FakeContext) -> None:
     context.broker.controller.failure = KafkaError(Error.KAFKA_STORAGE_ERROR, "The metadata store refused the change")
     assert context.change(TOPIC, "orders", (SET, "retention.ms", "5")) == (
         Error.KAFKA_STORAGE_ERROR,
@@ -251,7 +282,7 @@ def test_a_store_that_fails_is_told_for_each_resource(context: FakeContext) -> N
     )
 
 
-def test_the_older_request_forgets_what_it_does_not_name(context: FakeContext) -> None:
+def test_alter_configs_resets_omitted_settings(context: FakeContext) -> None:
     assert context.change(TOPIC, "orders", (SET, "retention.ms", "5"), (SET, "segment.ms", "6")) == (0, None)
     assert context.replace(TOPIC, "orders", segment_ms="7") == (0, None)
     assert context.broker.image.topic_configs["orders"] == {"segment.ms": "7"}
@@ -259,10 +290,10 @@ def test_the_older_request_forgets_what_it_does_not_name(context: FakeContext) -
     assert context.broker.image.topic_configs["orders"] == {}
 
 
-# ---- rights
+# ---- authorization
 
 
-def test_what_a_client_may_not_see_or_change(context: FakeContext) -> None:
+def test_unauthorized_resources_are_neither_described_nor_changed(context: FakeContext) -> None:
     context.refused = {
         (Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, "orders"),
         (Operation.ALTER_CONFIGS, ResourceType.TOPIC, "orders"),
@@ -283,7 +314,7 @@ def test_what_a_client_may_not_see_or_change(context: FakeContext) -> None:
         assert context.change(resource_type, name, (SET, "root", "DEBUG"))[0] == error
 
 
-def test_refused_resources_are_answered_last(context: FakeContext) -> None:
+def test_refused_resources_come_last(context: FakeContext) -> None:
     context.refused = {(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, "secret")}
     resources = [DescribeConfigsResource(resource_type=TOPIC, resource_name=name) for name in ("secret", "orders")]
     request = DescribeConfigsRequest(resources=resources)
@@ -294,7 +325,7 @@ def test_refused_resources_are_answered_last(context: FakeContext) -> None:
 # ---- loggers
 
 
-def test_a_level_is_changed_until_the_broker_stops(context: FakeContext, quiet_logger: logging.Logger) -> None:
+def test_a_log_level_is_changed_until_the_broker_stops(context: FakeContext, quiet_logger: logging.Logger) -> None:
     kind, name = ConfigResourceType.BROKER_LOGGER, quiet_logger.name
     assert context.change(kind, "1", (SET, name, "TRACE"), validate_only=True) == (0, None)
     assert quiet_logger.level == logging.NOTSET
@@ -304,7 +335,7 @@ def test_a_level_is_changed_until_the_broker_stops(context: FakeContext, quiet_l
     assert quiet_logger.level == logging.NOTSET
 
 
-def test_a_package_stands_for_the_loggers_below_it(context: FakeContext, quiet_logger: logging.Logger) -> None:
+def test_a_package_covers_the_loggers_below_it(context: FakeContext, quiet_logger: logging.Logger) -> None:
     kind = ConfigResourceType.BROKER_LOGGER
     assert context.change(kind, "1", (SET, "ottla.test", "DEBUG")) == (0, None)
     assert quiet_logger.getEffectiveLevel() == logging.DEBUG
@@ -312,10 +343,10 @@ def test_a_package_stands_for_the_loggers_below_it(context: FakeContext, quiet_l
     assert context.change(kind, "1", (DELETE, "ottla.test", None)) == (0, None)
 
 
-def test_one_bad_logger_leaves_the_others_alone(context: FakeContext, quiet_logger: logging.Logger) -> None:
+def test_an_invalid_logger_leaves_the_others_unchanged(context: FakeContext, quiet_logger: logging.Logger) -> None:
     kind = ConfigResourceType.BROKER_LOGGER
-    code, message = context.change(kind, "1", (SET, quiet_logger.name, "DEBUG"), (SET, "nobody", "DEBUG"))
-    assert (code, message) == (Error.INVALID_CONFIG, "Logger nobody does not exist!")
+    code, message = context.change(kind, "1", (SET, quiet_logger.name, "DEBUG"), (SET, "unknown", "DEBUG"))
+    assert (code, message) == (Error.INVALID_CONFIG, "Logger unknown does not exist!")
     assert quiet_logger.level == logging.NOTSET
 
 

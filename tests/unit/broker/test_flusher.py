@@ -1,4 +1,4 @@
-"""Flushes that the disk refuses: whoever waits is told, and what may get better is tried again."""
+"""Flushes that fail: waiting produces get an error, and full disks are retried."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from tests.virtual_time import LoopClock, run
 
 from ottla.base.names import TopicPartition
 from ottla.base.topic_settings import TopicSettings
-from ottla.broker.logs.flusher import RETRY_SECONDS, Flusher
+from ottla.broker.log_manager.flusher import RETRY_SECONDS, Flusher
 from ottla.protocol.batches import build_batch
 from ottla.protocol.records import Record
+from ottla.replication.leader_state import PartitionState
 from ottla.replication.partition import Partition
-from ottla.replication.role import Role
-from ottla.replication.waiting import WaitingProduce
+from ottla.replication.waiting_requests import WaitingProduce
 from ottla.storage import files
 from ottla.storage.descriptors import DescriptorPool
-from ottla.storage.log import create_log
-from ottla.storage.sync_times import SyncTimes
-from virtual_time import LoopClock, run
+from ottla.storage.flush import SyncLatency
+from ottla.storage.log_dir import create_log
 
 NOW_MS = 1_700_000_000_000
 NAME = TopicPartition("t", 0)
@@ -34,7 +34,7 @@ def led_partition(directory: Path, flusher: Flusher) -> Partition:
     log = create_log(NAME, str(directory / "t-0"), settings, DescriptorPool(64), None, NOW_MS, 10**9)
     partition = Partition(NAME, UUID(int=1), log, 1)
     partition.flush = flusher.start
-    partition.take_role(Role(1, 0, (1,), (1,)), 0)
+    partition.apply_state(PartitionState(1, 0, (1,), (1,)), 0)
     return partition
 
 
@@ -43,10 +43,10 @@ def append(partition: Partition) -> int:
     return partition.append(memoryview(batch), True, NOW_MS).last_offset
 
 
-def test_records_count_as_soon_as_there_is_room_for_their_index(
+def test_records_become_visible_when_their_index_fits_on_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The log had room for the records, its index had not: that is no reason to wait for ever."""
+    """Regression: the records fitted on the disk but not their index, and the produce waited for ever."""
     monkeypatch.setattr(files, "sync", lambda descriptor: None)
     real = files.write_at
 
@@ -56,7 +56,7 @@ def test_records_count_as_soon_as_there_is_room_for_their_index(
         return real(descriptor, data, position)
 
     async def main() -> None:
-        flusher = Flusher(ThreadPoolExecutor(1), SyncTimes(LoopClock()))
+        flusher = Flusher(ThreadPoolExecutor(1), SyncLatency(LoopClock()))
         partition = led_partition(tmp_path, flusher)
         answered: list[bool] = []
         append(partition)
@@ -76,12 +76,12 @@ def test_records_count_as_soon_as_there_is_room_for_their_index(
         append(partition)
         await asyncio.sleep(0.1)
         assert partition.high_watermark == 4
-        partition.log.abandon()
+        partition.log.close_files()
 
     run(main())
 
 
-def test_a_sync_that_failed_is_told_and_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_sync_is_reported_and_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     syncs: list[int] = []
 
     def sync(descriptor: int) -> None:
@@ -91,14 +91,14 @@ def test_a_sync_that_failed_is_told_and_not_tried_again(tmp_path: Path, monkeypa
     monkeypatch.setattr(files, "sync", sync)
 
     async def main() -> None:
-        partition = led_partition(tmp_path, Flusher(ThreadPoolExecutor(1), SyncTimes(LoopClock())))
+        partition = led_partition(tmp_path, Flusher(ThreadPoolExecutor(1), SyncLatency(LoopClock())))
         answered: list[bool] = []
         last_offset = append(partition)
         partition.wait_for_replication(last_offset, WaitingProduce(1, lambda: answered.append(True)))
         await asyncio.sleep(5 * RETRY_SECONDS)
         assert len(syncs) == 1
-        assert answered == [True], "its answer is an error: the log is out of service"
-        assert partition.log.failure is not None
-        partition.log.abandon()
+        assert answered == [True], "its response is an error: the log is closed"
+        assert partition.log.offline_reason is not None
+        partition.log.close_files()
 
     run(main())

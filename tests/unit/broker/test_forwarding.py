@@ -1,21 +1,22 @@
-"""Requests that only the controller can answer, asked of another broker."""
+"""Requests for the controller, sent to another broker."""
 
 import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.broker.two_brokers import ASKER, Asker, AskingBroker, ControllerBroker, with_two_brokers
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import ANONYMOUS, CLUSTER_NAME, Operation, Permission, ResourceType
-from ottla.broker.cluster import controller_link
+from ottla.broker.cluster import controller_channel
 from ottla.broker.cluster.forwarding import (
     decode_host,
     decode_principal,
     encode_host,
     encode_principal,
-    refuse,
-    says_not_controller,
+    error_response,
+    is_not_controller,
 )
 from ottla.broker.handlers.table import APIS as TABLE
 from ottla.broker.served_api import ServedApi
@@ -24,32 +25,35 @@ from ottla.protocol.apis import APIS
 from ottla.protocol.codec import ProtocolError, encode
 from ottla.protocol.headers import encode_request_header
 from ottla.protocol.messages.acls import AclCreation, CreateAclsRequest, DeleteAclsFilter, DeleteAclsRequest
-from ottla.protocol.messages.client_quotas import AlterClientQuotasRequest, QuotaAlteration, QuotaEntity
+from ottla.protocol.messages.cluster import FeatureUpdateKey, UnregisterBrokerRequest, UpdateFeaturesRequest
 from ottla.protocol.messages.configs import (
     AlterableConfig,
+    AlterClientQuotasRequest,
     AlterConfigsRequest,
     AlterConfigsResource,
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
+    QuotaAlteration,
+    QuotaEntity,
 )
-from ottla.protocol.messages.delegation_tokens import (
+from ottla.protocol.messages.credentials import (
+    AlterUserScramCredentialsRequest,
     CreateDelegationTokenRequest,
     ExpireDelegationTokenRequest,
     RenewDelegationTokenRequest,
+    ScramCredentialDeletion,
 )
-from ottla.protocol.messages.elections import ElectLeadersRequest, TopicPartitions
-from ottla.protocol.messages.features import FeatureUpdateKey, UpdateFeaturesRequest
 from ottla.protocol.messages.inter_broker import EnvelopeRequest, EnvelopeResponse
 from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
+    ElectLeadersRequest,
     ListPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
+    TopicPartitions,
 )
-from ottla.protocol.messages.registration import UnregisterBrokerRequest
-from ottla.protocol.messages.scram_credentials import AlterUserScramCredentialsRequest, ScramCredentialDeletion
 from ottla.protocol.messages.topics import (
     CreatableTopic,
     CreatePartitionsRequest,
@@ -60,7 +64,6 @@ from ottla.protocol.messages.topics import (
 )
 from ottla.security.acls import AccessControlEntry, ResourcePattern
 from ottla.security.authorizer import Authorizer
-from unit.broker.two_brokers import ASKER, Asker, AskingBroker, ControllerBroker, with_two_brokers
 
 ORDERS = CreateTopicsRequest(
     topics=[CreatableTopic(name="orders", num_partitions=3, replication_factor=1)], timeout_ms=5000
@@ -89,12 +92,12 @@ def test_any_broker_creates_changes_and_deletes_topics(tmp_path: Path) -> None:
         assert "orders" not in one.image.topics
         unknown = await client.ask(UnregisterBrokerRequest(broker_id=99), 0)
         assert unknown.error_code == Error.BROKER_ID_NOT_REGISTERED
-        assert one.seen == [58] * 5, "each in an envelope"
+        assert one.seen == [58] * 5, "each request is in an envelope"
 
     with_two_brokers(tmp_path, play)
 
 
-def test_the_client_counts_and_not_the_broker_that_passed_the_request_on(tmp_path: Path) -> None:
+def test_the_client_is_authorized_and_not_the_forwarding_broker(tmp_path: Path) -> None:
     rules = {
         AccessControlEntry(ANONYMOUS, "127.0.0.1", Operation.CLUSTER_ACTION, Permission.ALLOW),
         AccessControlEntry("User:alice", "10.1.2.3", Operation.CREATE, Permission.ALLOW),
@@ -114,7 +117,7 @@ def test_the_client_counts_and_not_the_broker_that_passed_the_request_on(tmp_pat
     with_two_brokers(tmp_path, play)
 
 
-def test_a_broker_that_may_not_is_told_so(tmp_path: Path) -> None:
+def test_a_broker_without_permission_gets_an_error(tmp_path: Path) -> None:
     async def play(one: ControllerBroker, two: AskingBroker) -> None:
         one.parts.authorizer = Authorizer({})
         assert (await Asker(two).ask(ORDERS, 7)).topics[0].error_code == Error.UNKNOWN_SERVER_ERROR
@@ -123,14 +126,14 @@ def test_a_broker_that_may_not_is_told_so(tmp_path: Path) -> None:
     with_two_brokers(tmp_path, play)
 
 
-def test_who_has_become_the_controller_answers_itself(tmp_path: Path) -> None:
+def test_a_broker_that_has_become_the_controller_handles_the_request(tmp_path: Path) -> None:
     async def play(one: ControllerBroker, two: AskingBroker) -> None:
         two.controller, two.publisher = one.controller, one.parts.publisher  # type: ignore[attr-defined]
-        two.cluster.controller_id = -1
+        two.membership.controller_id = -1
         waiting = asyncio.ensure_future(Asker(two).ask(ORDERS, 7))
         await asyncio.sleep(0.05)
-        assert not waiting.done(), "nobody is the controller"
-        two.cluster.is_controller, two.cluster.controller_id = True, ASKER
+        assert not waiting.done(), "there is no controller"
+        two.membership.is_controller, two.membership.controller_id = True, ASKER
         assert (await waiting).topics[0].error_code == 0
         assert one.seen == []
 
@@ -138,12 +141,12 @@ def test_who_has_become_the_controller_answers_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("why", ["none", "not any more", "in the rows", "gone", "silent"])
-def test_without_a_controller_the_answer_is_an_error_and_no_silence(tmp_path: Path, why: str) -> None:
+def test_without_a_controller_the_response_is_an_error(tmp_path: Path, why: str) -> None:
     async def play(one: ControllerBroker, two: AskingBroker) -> None:
         if why == "none":
-            two.cluster.controller_id = -1
+            two.membership.controller_id = -1
         elif why == "not any more":
-            one.cluster.is_controller = False
+            one.membership.is_controller = False
         elif why == "in the rows":
             one.controller._is_active = False
         elif why == "gone":
@@ -155,7 +158,7 @@ def test_without_a_controller_the_answer_is_an_error_and_no_silence(tmp_path: Pa
         )
         row = (await Asker(two).ask(request, 7)).topics[0]
         if why == "none":
-            assert row.error_message == "nobody is elected"
+            assert row.error_message == "no controller is elected"
         timed_out = why == "silent"
         assert row.name == "orders"
         assert row.error_code == (Error.REQUEST_TIMED_OUT if timed_out else Error.NOT_CONTROLLER)
@@ -163,7 +166,7 @@ def test_without_a_controller_the_answer_is_an_error_and_no_silence(tmp_path: Pa
     with_two_brokers(tmp_path, play)
 
 
-def test_a_controller_that_does_not_answer_is_left_when_there_is_another_one(tmp_path: Path) -> None:
+def test_a_silent_controller_is_replaced_by_the_new_one(tmp_path: Path) -> None:
     async def play(one: ControllerBroker, two: AskingBroker) -> None:
         one.is_silent = True
         waiting = asyncio.ensure_future(Asker(two).ask(ORDERS, 7))
@@ -171,14 +174,14 @@ def test_a_controller_that_does_not_answer_is_left_when_there_is_another_one(tmp
             await asyncio.sleep(0.01)
         one.is_silent = False
         two.images.publish(two.image.with_brokers({**two.image.brokers, 3: two.image.brokers[1]._replace(id=3)}))
-        two.cluster.controller_id = 3
+        two.membership.controller_id = 3
         assert (await waiting).topics[0].error_code == 0
         assert len(one.seen) == 2
 
     with_two_brokers(tmp_path, play)
 
 
-def test_many_requests_go_at_the_same_time_over_few_connections(tmp_path: Path) -> None:
+def test_concurrent_requests_share_few_connections(tmp_path: Path) -> None:
     async def play(_: ControllerBroker, two: AskingBroker) -> None:
         requests = [
             CreateTopicsRequest(
@@ -189,19 +192,21 @@ def test_many_requests_go_at_the_same_time_over_few_connections(tmp_path: Path) 
         answers = await asyncio.gather(*(Asker(two).ask(request, 7) for request in requests))
         assert [answer.topics[0].name for answer in answers] == [f"t{number}" for number in range(30)]
         link = two.forwarding._link
-        assert 1 <= len(link._idle) <= controller_link.IDLE_MAX
+        assert 1 <= len(link._idle) <= controller_channel.IDLE_CONNECTIONS_MAX
         link.close()
-        assert repr(two.forwarding).startswith("<Forwarding <ControllerLink to broker 1")
+        assert repr(two.forwarding).startswith("<ForwardingManager <ControllerChannel to broker 1")
 
     with_two_brokers(tmp_path, play)
 
 
-def test_settings_of_the_broker_go_to_the_controller_and_its_loggers_stay(
+def test_broker_settings_go_to_the_controller_and_log_levels_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     levels = {}
-    monkeypatch.setattr("ottla.broker.configs.alterations.check_logger", lambda *_: None)
-    monkeypatch.setattr("ottla.broker.configs.alterations.set_logger", lambda name, level: levels.update({name: level}))
+    monkeypatch.setattr("ottla.broker.configs.config_admin.check_logger", lambda *_: None)
+    monkeypatch.setattr(
+        "ottla.broker.configs.config_admin.set_log_level", lambda name, level: levels.update({name: level})
+    )
 
     async def play(one: ControllerBroker, two: AskingBroker) -> None:
         client = Asker(two)
@@ -249,7 +254,7 @@ def test_settings_of_the_broker_go_to_the_controller_and_its_loggers_stay(
         before = len(one.seen)
         bad = IncrementalAlterConfigsRequest(resources=[config(TOPIC, "orders", "retention.ms", "no number")])
         assert (await client.ask(bad, 1)).responses[0].error_code == Error.INVALID_CONFIG
-        assert len(one.seen) == before, "what is wrong for certain is not passed on"
+        assert len(one.seen) == before, "invalid requests are not forwarded"
 
     with_two_brokers(tmp_path, play)
 
@@ -267,7 +272,7 @@ def test_settings_of_the_broker_go_to_the_controller_and_its_loggers_stay(
         (19, 7, None, Error.INVALID_REQUEST),
     ],
 )
-def test_only_what_is_passed_on_is_taken_out_of_an_envelope(
+def test_only_forwarded_apis_are_accepted_in_an_envelope(
     tmp_path: Path, key: int, version: int, data: Any, error: Error
 ) -> None:
     async def play(one: ControllerBroker, two: AskingBroker) -> None:
@@ -288,7 +293,7 @@ def test_only_what_is_passed_on_is_taken_out_of_an_envelope(
 
 
 @pytest.mark.parametrize("principal", ["User:ANONYMOUS", "User:CN=a,O=b", "Group:ops", "User:a:b", "User:Ωmega"])
-def test_principals_and_hosts_survive_the_journey(principal: str) -> None:
+def test_principals_and_hosts_survive_encoding(principal: str) -> None:
     assert decode_principal(encode_principal(principal)) == (principal, False)
     assert decode_principal(encode_principal(principal, is_delegated=True)) == (principal, True)
     for host in ("127.0.0.1", "2001:db8::1"):
@@ -301,7 +306,7 @@ def test_principals_and_hosts_survive_the_journey(principal: str) -> None:
         decode_principal(b"")
 
 
-# ---- errors for everything that was asked for
+# ---- errors for every row of a request
 
 
 REQUESTS: dict[int, Any] = {
@@ -338,23 +343,25 @@ REQUESTS: dict[int, Any] = {
 }
 
 
-@pytest.mark.parametrize("row", [row for row in TABLE if row.refuse is not None], ids=lambda row: APIS[row.key].name)
-def test_every_api_that_is_passed_on_has_an_answer_when_nobody_has_one(row: ServedApi) -> None:
+@pytest.mark.parametrize(
+    "row", [row for row in TABLE if row.make_error_response is not None], ids=lambda row: APIS[row.key].name
+)
+def test_every_forwarded_api_has_an_error_response(row: ServedApi) -> None:
     api, request = APIS[row.key], REQUESTS[row.key]
     for version in range(api.min_version, api.max_version + 1):
-        answer = refuse(row, request, KafkaError(Error.NOT_CONTROLLER), version)
+        answer = error_response(row, request, KafkaError(Error.NOT_CONTROLLER), version)
         assert isinstance(answer, api.response)
         assert len(encode(answer, version)) > 4
-        assert says_not_controller(answer)
-        assert not says_not_controller(refuse(row, request, KafkaError(Error.REQUEST_TIMED_OUT), version))
+        assert is_not_controller(answer)
+        assert not is_not_controller(error_response(row, request, KafkaError(Error.REQUEST_TIMED_OUT), version))
 
 
-def test_peers_that_nobody_knows_are_told_without_asking(tmp_path: Path) -> None:
+def test_unknown_peers_are_reported_without_a_request(tmp_path: Path) -> None:
     async def play(_: ControllerBroker, two: AskingBroker) -> None:
         with pytest.raises(PeerError, match="broker 9 is not known"):
             await two.peers.call(9, ORDERS, APIS[19].response)
         assert await two.peers.probe(1)
-        assert await two.peers.probe(9), "nobody can say that it is dead"
+        assert await two.peers.probe(9), "it is not known to be dead"
         endpoint = two.image.brokers[1].endpoints["PLAINTEXT"]._replace(port=1)
         dead = two.image.brokers[1]._replace(id=4, endpoints={"PLAINTEXT": endpoint})
         two.images.publish(two.image.with_brokers({**two.image.brokers, 4: dead}))

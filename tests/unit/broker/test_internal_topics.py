@@ -1,26 +1,26 @@
-"""The topics of coordinators are made when the first client asks, and once."""
+"""Internal topics are created once, when the first client needs them."""
 
 import asyncio
 from collections.abc import Sequence
 from uuid import UUID
 
 import pytest
+from tests import virtual_time
+from tests.unit.broker.nodes import node
 
-import virtual_time
 from ottla.base.errors import Error, KafkaError
-from ottla.broker.coordinators.internal_topics import OFFSETS_TOPIC, InternalTopics
-from ottla.controller.decisions.machine import NewTopic, TopicResult
+from ottla.broker.coordinator_service.internal_topics import OFFSETS_TOPIC, InternalTopicCreator
+from ottla.controller.decisions.topic_changes import NewTopic, TopicResult
 from ottla.controller.image import BrokerImage, MetadataImage, TopicImage
-from unit.broker.nodes import node
 
 
 class Stand:
-    """A broker among three, and a controller that takes its time and answers as the test says."""
+    """A broker of three, and a slow controller with configured responses."""
 
     def __init__(self, is_alone: bool = False, answer: Error | KafkaError = Error.NONE) -> None:
         brokers = {id_: BrokerImage(id_, {}, None, 0) for id_ in (1, 2, 3)}
         self.node = node(image=MetadataImage(brokers=brokers))
-        self.topics = InternalTopics(self.node, self._create, self._settled, is_alone)
+        self.topics = InternalTopicCreator(self.node, self._create, self._settled, is_alone)
         self.created: list[NewTopic] = []
         self.settled = 0
         self._answer = answer
@@ -39,7 +39,7 @@ class Stand:
         self.settled += 1
 
 
-def test_however_many_ask_it_is_made_once_and_all_wait_for_its_roles() -> None:
+def test_concurrent_callers_create_it_once_and_wait_for_its_roles() -> None:
     async def whole() -> None:
         stand = Stand()
         await asyncio.gather(*(stand.topics.ensure(stand.topics.offsets()) for _ in range(5)))
@@ -50,7 +50,7 @@ def test_however_many_ask_it_is_made_once_and_all_wait_for_its_roles() -> None:
 
 
 @pytest.mark.parametrize("answer", [Error.INVALID_REPLICATION_FACTOR, KafkaError(Error.NOT_CONTROLLER, "because")])
-def test_a_client_of_a_coordinator_hears_nothing_of_the_controllers_troubles(answer: Error | KafkaError) -> None:
+def test_controller_errors_are_hidden_from_clients_of_the_coordinator(answer: Error | KafkaError) -> None:
     async def whole() -> None:
         stand = Stand(answer=answer)
         with pytest.raises(KafkaError) as refused:
@@ -60,11 +60,11 @@ def test_a_client_of_a_coordinator_hears_nothing_of_the_controllers_troubles(ans
     virtual_time.run(whole())
 
 
-def test_somebody_else_may_have_been_quicker() -> None:
+def test_another_broker_may_have_created_it() -> None:
     virtual_time.run(Stand(answer=Error.TOPIC_ALREADY_EXISTS).topics.ensure(Stand().topics.offsets()))
 
 
-def test_a_broker_alone_wants_one_replica_and_one_of_a_cluster_those_of_the_settings() -> None:
+def test_a_standalone_broker_needs_one_replica_and_a_cluster_the_configured_number() -> None:
     for is_alone, replicas in ((True, 1), (False, 3)):
         topics = Stand(is_alone).topics
         assert [topics.offsets().replication_factor, topics.transactions().replication_factor] == [replicas, replicas]

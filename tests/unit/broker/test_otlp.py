@@ -1,4 +1,4 @@
-"""Reading OpenTelemetry's MetricsData; real clients push it in tests/conformance/test_client_metrics.py."""
+"""Parser of OpenTelemetry's MetricsData; real clients push it in tests/conformance/test_client_metrics.py."""
 
 import struct
 
@@ -17,7 +17,7 @@ def varint(number: int) -> bytes:
 
 
 def field(number: int, content: bytes | str | int) -> bytes:
-    """A field with a length, or a plain number."""
+    """A length-delimited field, or a plain number."""
     if isinstance(content, int):
         return varint(number << 3) + varint(content)
     data = content.encode() if isinstance(content, str) else content
@@ -55,17 +55,17 @@ def test_gauges_of_both_kinds_of_numbers_with_their_attributes() -> None:
 
 
 @pytest.mark.parametrize(("temporality", "is_delta"), [(1, True), (2, False)])
-def test_a_sum_that_only_grows_is_a_counter(temporality: int, is_delta: bool) -> None:
+def test_a_monotonic_sum_is_a_counter(temporality: int, is_delta: bool) -> None:
     body = field(1, double(4, 3.0)) + field(2, temporality) + field(3, 1)
     assert read_metrics(metrics_data(field(1, "sent") + field(7, body))) == [Point("sent", (), 3.0, True, is_delta)]
 
 
-def test_a_sum_that_may_shrink_is_no_counter() -> None:
+def test_a_sum_that_may_decrease_is_no_counter() -> None:
     body = field(1, double(4, 3.0)) + field(2, 2)
     assert read_metrics(metrics_data(field(1, "open") + field(7, body))) == [Point("open", (), 3.0, False, False)]
 
 
-def test_of_a_histogram_the_count_and_the_sum_are_read() -> None:
+def test_count_and_sum_of_a_histogram_are_read() -> None:
     point = integer(4, 5) + double(5, 12.5) + attribute("topic", field(1, "a"), place=9)
     body = field(1, point) + field(2, 1)
     assert read_metrics(metrics_data(field(1, "size") + field(9, body))) == [
@@ -74,13 +74,13 @@ def test_of_a_histogram_the_count_and_the_sum_are_read() -> None:
     ]
 
 
-def test_what_is_not_known_is_skipped() -> None:
+def test_unknown_fields_are_skipped() -> None:
     strange = field(99, b"abc") + varint(98 << 3 | 5) + b"1234" + integer(97, 1) + field(96, 5)
     data = metrics_data(strange + gauge("a", strange + double(4, 1.0))) + strange
     assert [point.name for point in read_metrics(data)] == ["a"]
 
 
-def test_nothing_is_no_metrics() -> None:
+def test_empty_input_has_no_metrics() -> None:
     assert read_metrics(b"") == []
 
 
@@ -89,7 +89,7 @@ def test_nothing_is_no_metrics() -> None:
     [b"\xff\xff\xffabc", b"\x0a\x7f", b"\x0b", b"\x80", b"\x80" * 11, b"\x09\x01", metrics_data(b"\x0a\x7f")],
     ids=["noise", "short", "group", "half a number", "endless number", "half a double", "damaged inside"],
 )
-def test_bytes_that_are_no_metrics_are_refused(data: bytes) -> None:
+def test_invalid_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(KafkaError) as refused:
         read_metrics(data)
     assert refused.value.error is Error.INVALID_RECORD

@@ -1,18 +1,18 @@
-"""Where other brokers are, and how long they are waited for."""
+"""Addresses of other brokers, and timeouts of their connections."""
 
 import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.broker.two_brokers import AskingBroker, ControllerBroker, with_two_brokers
 
 from ottla.base.broker_settings import BrokerSettings
-from ottla.broker.cluster.peers import Peers, PurposeCalls, inter_broker_endpoint
+from ottla.broker.cluster.peers import InterBrokerCalls, Peers, inter_broker_endpoint
 from ottla.controller.image import BrokerImage, Endpoint
-from ottla.network import connecting
+from ottla.network import peer_transport
 from ottla.network.peer import PeerError
 from ottla.protocol.messages.inter_broker import AllocateProducerIdsRequest, AllocateProducerIdsResponse
-from unit.broker.two_brokers import AskingBroker, ControllerBroker, with_two_brokers
 
 QUESTION = AllocateProducerIdsRequest(broker_id=2)
 
@@ -32,9 +32,7 @@ def settings(**texts: str) -> BrokerSettings:
         ({"inter_broker_listener_name": "NOWHERE"}, None),
     ],
 )
-def test_brokers_meet_at_the_listener_that_is_named_or_has_the_protocol(
-    texts: dict[str, str], port: int | None
-) -> None:
+def test_the_inter_broker_listener_is_named_or_has_the_protocol(texts: dict[str, str], port: int | None) -> None:
     ends = {
         "OTHER": Endpoint("h", 3, "SSL"),
         "INSIDE": Endpoint("h", 2, "PLAINTEXT"),
@@ -44,14 +42,14 @@ def test_brokers_meet_at_the_listener_that_is_named_or_has_the_protocol(
     assert (found.port if found is not None else None) == port
 
 
-def test_the_first_listener_of_the_protocol_will_do() -> None:
+def test_the_first_listener_of_the_protocol_is_used() -> None:
     broker = BrokerImage(1, {"A": Endpoint("h", 5, "SSL"), "B": Endpoint("h", 6, "PLAINTEXT")}, None, 0)
     found = inter_broker_endpoint(broker, settings())
     assert found is not None
     assert found.port == 6
 
 
-def test_an_answer_is_waited_for_as_long_as_the_settings_say(tmp_path: Path) -> None:
+def test_the_response_timeout_follows_the_settings(tmp_path: Path) -> None:
     async def play(one: ControllerBroker, two: AskingBroker) -> None:
         one.is_silent = True
         peers = Peers(settings(request_timeout_ms="150"), two.images, two.peers._poller)
@@ -65,7 +63,7 @@ def test_an_answer_is_waited_for_as_long_as_the_settings_say(tmp_path: Path) -> 
     with_two_brokers(tmp_path, play)
 
 
-def test_connecting_may_take_longer_and_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_connection_timeout_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limits = []
 
     async def hang(*_: Any) -> None:
@@ -78,7 +76,7 @@ def test_connecting_may_take_longer_and_longer(tmp_path: Path, monkeypatch: pyte
     async def play(_: ControllerBroker, two: AskingBroker) -> None:
         wanted = settings(socket_connection_setup_timeout_ms="40", socket_connection_setup_timeout_max_ms="100")
         peers = Peers(wanted, two.images, two.peers._poller)
-        monkeypatch.setattr(connecting, "connect", hang)
+        monkeypatch.setattr(peer_transport, "connect_socket", hang)
         for _ in range(4):
             with pytest.raises(PeerError) as caught:
                 await peers.call(1, QUESTION, AllocateProducerIdsResponse)
@@ -90,7 +88,7 @@ def test_connecting_may_take_longer_and_longer(tmp_path: Path, monkeypatch: pyte
     with_two_brokers(tmp_path, play)
 
 
-def test_a_broker_in_a_new_life_is_reached_anew(tmp_path: Path) -> None:
+def test_a_restarted_broker_gets_a_new_connection(tmp_path: Path) -> None:
     async def play(_: ControllerBroker, two: AskingBroker) -> None:
         await two.peers.call(1, QUESTION, AllocateProducerIdsResponse)
         (shared,) = two.peers._shared.values()
@@ -105,15 +103,15 @@ def test_a_broker_in_a_new_life_is_reached_anew(tmp_path: Path) -> None:
     with_two_brokers(tmp_path, play)
 
 
-def test_each_purpose_has_a_connection_of_its_own_until_all_are_closed(tmp_path: Path) -> None:
+def test_each_purpose_has_its_own_connection_until_all_are_closed(tmp_path: Path) -> None:
     async def play(_: ControllerBroker, two: AskingBroker) -> None:
-        calls = PurposeCalls(two.peers)
+        calls = InterBrokerCalls(two.peers)
         for purpose in ("markers", "partitions", "markers"):
             await calls.call(1, purpose, QUESTION, AllocateProducerIdsResponse)
         assert repr(two.peers) == "<Peers 0 shared, 2 own>"
         calls.close()
         assert repr(two.peers) == "<Peers 0 shared, 0 own>"
         with pytest.raises(PeerError, match="broker 1 is not known"):
-            await PurposeCalls(None).call(1, "markers", QUESTION, AllocateProducerIdsResponse)
+            await InterBrokerCalls(None).call(1, "markers", QUESTION, AllocateProducerIdsResponse)
 
     with_two_brokers(tmp_path, play)

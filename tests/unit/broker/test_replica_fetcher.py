@@ -1,4 +1,4 @@
-"""A fetcher with a leader that is played by the test: real partitions on real logs, no sockets."""
+"""A replica fetcher with a scripted leader: real partitions on real logs, no sockets."""
 
 import asyncio
 from dataclasses import replace
@@ -6,21 +6,20 @@ from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
+from tests import virtual_time
+from tests.unit.broker.nodes import node
+from tests.unit.replication.stand import NOW_MS, TOPIC_ID, Stand, batch, take_bytes
+from tests.virtual_time import LoopClock
 
-import virtual_time
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.errors import Error
 from ottla.base.setting_types import LONG_MAX
-from ottla.broker.replicas.replica_fetcher import ReplicaFetcher
-from ottla.broker.replicas.replica_fetchers import ReplicaFetchers
-from ottla.broker.replicas.replication_quota import ReplicationQuota
+from ottla.broker.replica_manager.replica_fetchers import ReplicaFetcher, ReplicaFetcherManager
+from ottla.broker.replica_manager.replication_quota import ReplicationQuotaManager
 from ottla.network.peer import PeerError
 from ottla.protocol.messages.fetch import EpochEndOffset, FetchableTopicResponse, FetchResponse, PartitionData
-from ottla.quotas.shares import Windows
-from ottla.replication.role import Role
-from unit.broker.nodes import node
-from unit.replication.stand import NOW_MS, TOPIC_ID, Stand, batch, take_bytes
-from virtual_time import LoopClock
+from ottla.quotas.quota_meters import Windows
+from ottla.replication.leader_state import PartitionState
 
 SETTINGS = {
     "listeners": "PLAINTEXT://127.0.0.1:0",
@@ -35,13 +34,13 @@ SETTINGS = {
 
 
 class Leader:
-    """Stands for a Peer: answers fetches out of a stand, or what it was told to."""
+    """A fake Peer: answers fetches from a stand, or with scripted responses."""
 
     def __init__(self, stand):
         self.stand = stand
         self.requests = []
         self.timeouts = []
-        self.answers = []  # what to answer instead: a function of the request, or an exception
+        self.answers = []  # responses to return instead: a function of the request, or an exception
         self.session_id = 5
         self.known = {}
         self.is_closed = False
@@ -55,7 +54,7 @@ class Leader:
             raise answer
         result = answer(request)
         if not any(topic.partitions for topic in result.responses):
-            await asyncio.sleep(0.005)  # as a leader that holds a fetch back
+            await asyncio.sleep(0.005)  # like a leader that holds a fetch back
         return result
 
     def serve(self, request):
@@ -96,7 +95,7 @@ def refusal(error, log_start_offset=-1):
 
 @pytest.fixture
 def play(tmp_path):
-    """Run a scene with broker 2, which follows broker 1."""
+    """Run a scenario with broker 2, which follows broker 1."""
     stand = Stand(tmp_path)
     settings = BrokerSettings(SETTINGS)
 
@@ -109,7 +108,7 @@ def play(tmp_path):
                 clock=clock,
                 settings=settings,
                 broker_epoch=102,
-                quota=ReplicationQuota(clock, lambda: throttled_rate, lambda _: True, Windows()),
+                quota=ReplicationQuotaManager(clock, lambda: throttled_rate, lambda _: True, Windows()),
                 open=lambda leader_id, number: leader,
             )
             stand.elect(1)
@@ -132,10 +131,10 @@ async def until(condition):
             await asyncio.sleep(0.001)
 
 
-def test_a_follower_copies_its_leader_and_goes_on(play):
+def test_a_follower_copies_its_leader_continuously(play):
     async def scene(stand, leader, fetcher):
         stand.append(1, b"a")
-        fetcher.follow(stand.at[2])
+        fetcher.add_partition(stand.at[2])
         await until(lambda: stand.at[2].log.end_offset == 1)
         stand.append(1, b"b")
         await until(lambda: stand.at[2].log.end_offset == 2)
@@ -145,9 +144,9 @@ def test_a_follower_copies_its_leader_and_goes_on(play):
     play(scene)
 
 
-def test_requests_are_as_the_settings_say(play):
+def test_requests_follow_the_settings(play):
     async def scene(stand, leader, fetcher):
-        fetcher.follow(stand.at[2])
+        fetcher.add_partition(stand.at[2])
         await until(lambda: len(leader.requests) > 2)
         first, second = leader.requests[:2]
         assert (first.replica_state.replica_id, first.replica_state.replica_epoch) == (2, 102)
@@ -161,10 +160,10 @@ def test_requests_are_as_the_settings_say(play):
     play(scene)
 
 
-def test_a_lost_connection_is_made_anew_with_a_new_session(play):
+def test_a_lost_connection_is_replaced_with_a_new_session(play):
     async def scene(stand, leader, fetcher):
         leader.answers = [leader.serve, PeerError("cut", is_refused=True), PeerError("cut", is_refused=True)]
-        fetcher.follow(stand.at[2])
+        fetcher.add_partition(stand.at[2])
         await until(lambda: len(leader.requests) >= 4)
         stand.append(1, b"a")
         await until(lambda: stand.at[2].log.end_offset == 1)
@@ -173,10 +172,10 @@ def test_a_lost_connection_is_made_anew_with_a_new_session(play):
     play(scene)
 
 
-def test_news_of_the_leader_end_the_wait_for_a_lost_connection(play):
+def test_a_restarted_leader_ends_the_pause_after_a_lost_connection(play):
     async def scene(stand, leader, fetcher):
         leader.answers = [PeerError("cut")] * 9
-        fetcher.follow(stand.at[2])
+        fetcher.add_partition(stand.at[2])
         await until(lambda: fetcher.failures >= 3)
         before = len(leader.requests)
         fetcher.wake()
@@ -186,11 +185,11 @@ def test_news_of_the_leader_end_the_wait_for_a_lost_connection(play):
     play(scene)
 
 
-def test_a_session_that_the_leader_does_not_know_is_opened_again(play):
+def test_an_unknown_session_is_opened_again(play):
     async def scene(stand, leader, fetcher):
         unknown = [lambda request: answer_of([], 0, Error.FETCH_SESSION_ID_NOT_FOUND)]
         leader.answers = [leader.serve, *unknown]
-        fetcher.follow(stand.at[2])
+        fetcher.add_partition(stand.at[2])
         stand.append(1, b"a")
         await until(lambda: stand.at[2].log.end_offset == 1)
         await until(lambda: any(r.session_epoch == 0 for r in leader.requests[1:]))
@@ -201,11 +200,11 @@ def test_a_session_that_the_leader_does_not_know_is_opened_again(play):
 @pytest.mark.parametrize(
     "error", [Error.NOT_LEADER_OR_FOLLOWER, Error.UNKNOWN_LEADER_EPOCH, Error.CORRUPT_MESSAGE, Error(-1)]
 )
-def test_a_partition_that_is_refused_tries_again(play, error):
+def test_a_refused_partition_is_retried(play, error):
     async def scene(stand, leader, fetcher):
         leader.answers = [refusal(error), refusal(error)]
         stand.append(1, b"a")
-        fetcher.follow(stand.at[2])
+        fetcher.add_partition(stand.at[2])
         await until(lambda: stand.at[2].log.end_offset == 1)
 
     play(scene)
@@ -223,14 +222,14 @@ def test_a_damaged_batch_is_fetched_again(play):
 
         leader.answers = [damage]
         stand.append(1, b"a")
-        fetcher.follow(stand.at[2])
+        fetcher.add_partition(stand.at[2])
         await until(lambda: stand.at[2].log.end_offset == 1)
         assert stand.contents(1) == stand.contents(2)
 
     play(scene)
 
 
-def test_a_log_that_parts_from_its_leaders_is_cut_first(play):
+def test_a_diverging_log_is_truncated_first(play):
     async def scene(stand, leader, fetcher):
         stand.append(1, b"common")
         stand.catch_up(2, 1)
@@ -238,35 +237,35 @@ def test_a_log_that_parts_from_its_leaders_is_cut_first(play):
         stand.append(2, b"only here")
         stand.elect(1)
         stand.append(1, b"new", b"er")
-        fetcher.follow(stand.at[2])
+        fetcher.add_partition(stand.at[2])
         await until(lambda: stand.contents(1) == stand.contents(2))
 
     play(scene)
 
 
-def test_a_log_that_ends_before_its_leaders_starts_begins_anew(play):
+def test_a_log_that_ends_before_its_leaders_start_is_restarted(play):
     async def scene(stand, leader, fetcher):
         leader.answers = [refusal(Error.OFFSET_OUT_OF_RANGE, 7), *[lambda _: answer_of([])] * 500]
-        fetcher.follow(stand.at[2])
+        fetcher.add_partition(stand.at[2])
         await until(lambda: stand.at[2].log.end_offset == 7)
 
     play(scene)
 
 
-def test_a_partition_that_is_not_followed_any_more_leaves_the_session(play):
+def test_a_removed_partition_leaves_the_session(play):
     async def scene(stand, leader, fetcher):
         other = SimpleNamespace(**vars(Followable()))
-        fetcher.follow(stand.at[2])
+        fetcher.add_partition(stand.at[2])
         fetcher.plan.add(other)
         await until(lambda: len(leader.requests) > 1)
-        fetcher.forget(stand.at[2])
+        fetcher.remove_partition(stand.at[2])
         await until(lambda: any(request.forgotten_topics_data for request in leader.requests))
 
     play(scene)
 
 
 class Followable:
-    """A partition of another topic that never moves."""
+    """A partition of another topic that never changes."""
 
     def __init__(self):
         self.topic_id = UUID(int=99)
@@ -275,8 +274,8 @@ class Followable:
         self.fetch_position = lambda: SimpleNamespace(offset=0, last_epoch=-1, leader_epoch=0)
 
 
-def test_a_refused_partition_asks_again_while_the_leader_holds_a_fetch_back(play):
-    """Else a new leader's high watermark, and every acks=all, waits for replica.fetch.wait.max.ms."""
+def test_a_refused_partition_is_retried_while_the_leader_holds_a_fetch_back(play):
+    """Otherwise a new leader's high watermark, and every acks=all, waits for replica.fetch.wait.max.ms."""
 
     async def scene(stand, leader, fetcher):
         serve, asked_again = leader.call, asyncio.Event()
@@ -284,7 +283,7 @@ def test_a_refused_partition_asks_again_while_the_leader_holds_a_fetch_back(play
         async def hold_back(request, response, timeout_ms):
             if request.session_epoch > 0 and not asked_again.is_set():
                 if any(topic.topic_id == TOPIC_ID for topic in request.topics):
-                    asked_again.set()  # which ends the fetch that is held back
+                    asked_again.set()  # which completes the held-back fetch
                 await asyncio.wait_for(asked_again.wait(), 3600)
             return await serve(request, response, timeout_ms)
 
@@ -292,27 +291,27 @@ def test_a_refused_partition_asks_again_while_the_leader_holds_a_fetch_back(play
         leader.answers = [refusal(Error.UNKNOWN_LEADER_EPOCH)]
         stand.append(1, b"a")
         fetcher.plan.add(SimpleNamespace(**vars(Followable())))
-        fetcher.follow(stand.at[2])
+        fetcher.add_partition(stand.at[2])
         await until(lambda: stand.at[2].log.end_offset == 1)
 
     play(scene)
 
 
-def test_with_flushed_acks_the_leader_hears_of_records_that_are_on_disk(play):
+def test_with_flushed_acks_only_flushed_records_are_reported_to_the_leader(play):
     async def scene(stand, leader, fetcher):
         replica = stand.at[2]
         flushes = []
         replica.flush = flushes.append
         replica.log.settings = replace(replica.log.settings, flush_messages=1)
         stand.append(1, b"a")
-        fetcher.follow(replica)
+        fetcher.add_partition(replica)
         await until(lambda: replica.log.end_offset == 1)
         await asyncio.sleep(0.02)
         assert flushes
-        assert stand.at[1].followers[0].end_offset == 0
+        assert stand.at[1].followers[0].log_end_offset == 0
         replica.log.flush()
         replica.on_flushed()
-        await until(lambda: stand.at[1].followers[0].end_offset == 1)
+        await until(lambda: stand.at[1].followers[0].log_end_offset == 1)
 
     play(scene)
 
@@ -322,7 +321,7 @@ def test_a_throttled_replica_that_is_behind_waits(play):
         for _ in range(20):
             stand.append(1, b"x" * 1000)
         stand.at[1].high_watermark = 20
-        fetcher.follow(stand.at[2])
+        fetcher.add_partition(stand.at[2])
         await until(lambda: stand.at[2].log.end_offset >= 1)
         await asyncio.sleep(0.05)
         assert stand.at[2].log.end_offset < 20
@@ -330,46 +329,119 @@ def test_a_throttled_replica_that_is_behind_waits(play):
     play(scene, throttled_rate=100)
 
 
-def test_the_end_of_a_pause_is_no_reason_to_fetch_more_than_the_throttle_allows(play):
+def test_the_end_of_a_delay_does_not_exceed_the_throttle(play):
     async def scene(stand, leader, fetcher):
         for _ in range(40):
             stand.append(1, b"x" * 1000)
         stand.at[1].high_watermark = 40
-        fetcher.follow(stand.at[2])
+        fetcher.add_partition(stand.at[2])
         await asyncio.sleep(5)
-        assert 9 <= stand.at[2].log.end_offset <= 13, "about 2,000 bytes a second, and not one fetch for each pause"
+        assert 9 <= stand.at[2].log.end_offset <= 13, "about 2,000 bytes a second, not one fetch per delay"
 
     play(scene, throttled_rate=2000)
 
 
-def test_an_old_batch_that_arrives_after_a_new_role_is_not_taken(play):
+def test_a_flush_does_not_exceed_the_throttle(play):
+    """Regression: with flush.messages=1 every response was followed by a fetch, and the whole partition was copied at
+    once.
+    """
+
+    async def scene(stand, leader, fetcher):
+        replica = stand.at[2]
+        replica.log.settings = replace(replica.log.settings, flush_messages=1)
+
+        def flush(flushed):
+            flushed.log.flush()
+            asyncio.get_running_loop().call_soon(flushed.on_flushed)
+
+        replica.flush = flush
+        for _ in range(20):
+            stand.append(1, b"x" * 1000)
+        stand.at[1].high_watermark = 20
+        fetcher.add_partition(replica)
+        await asyncio.sleep(5)
+        assert replica.log.end_offset == 1, "one response, which uses up the whole window"
+
+    play(scene, throttled_rate=1)
+
+
+def test_a_new_role_does_not_exceed_the_throttle(play):
+    """Regression: whenever another replica joined the ISR, a throttled one got one more response."""
+
+    async def scene(stand, leader, fetcher):
+        replica = stand.at[2]
+        replica.on_state_change = fetcher.add_partition
+        for _ in range(20):
+            stand.append(1, b"x" * 1000)
+        stand.at[1].high_watermark = 20
+        fetcher.add_partition(replica)
+        await until(lambda: replica.log.end_offset == 1)
+        for isr in ((1, 3), (1,), (1, 3), (1,)):
+            stand.change_isr(1, isr)
+            await asyncio.sleep(1)
+        assert replica.log.end_offset == 1
+
+    play(scene, throttled_rate=1)
+
+
+def test_a_new_replica_waits_when_others_have_used_up_the_throttle(play):
+    """Before its first response its lag is unknown, but it is out of sync."""
+
+    async def scene(stand, leader, fetcher):
+        stand.change_isr(1, (1,))
+        for _ in range(20):
+            stand.append(1, b"x" * 1000)
+        stand.at[1].high_watermark = 20
+        fetcher._broker.quota.record(None, 10**6)
+        fetcher.add_partition(stand.at[2])
+        await asyncio.sleep(5)
+        assert stand.at[2].log.end_offset == 0
+        await asyncio.sleep(7)
+        assert stand.at[2].log.end_offset == 1, "when it has left the windows"
+
+    play(scene, throttled_rate=1)
+
+
+def test_an_in_sync_replica_is_not_throttled_before_its_first_response(play):
+    async def scene(stand, leader, fetcher):
+        assert 2 in stand.at[2].isr
+        stand.append(1, b"x" * 1000)
+        fetcher._broker.quota.record(None, 10**6)
+        fetcher.add_partition(stand.at[2])
+        await asyncio.sleep(0.1)
+        assert stand.at[2].log.end_offset == 1
+
+    play(scene, throttled_rate=1)
+
+
+def test_a_late_batch_is_not_appended_after_a_new_role(play):
     async def scene(stand, leader, fetcher):
         def late(request):
             answer = leader.serve(request)
             stand.epoch += 1
-            stand.at[2].take_role(Role(3, stand.epoch, (2, 3), stand.replicas, 99), 1_000)
+            stand.at[2].apply_state(PartitionState(3, stand.epoch, (2, 3), stand.replicas, 99), 1_000)
             return answer
 
         leader.answers = [late]
         stand.append(1, b"a")
-        fetcher.follow(stand.at[2])
+        fetcher.add_partition(stand.at[2])
         await until(lambda: len(leader.requests) > 1)
         assert stand.at[2].log.end_offset == 0
 
     play(scene)
 
 
-def test_each_leader_has_as_many_fetchers_as_the_settings_say(tmp_path):
+def test_each_leader_has_the_configured_number_of_fetchers(tmp_path):
     async def main():
         stand = Stand(tmp_path)
         replicas = SimpleNamespace(partitions={}, on_role=None)
-        fetchers = ReplicaFetchers(node({"num.replica.fetchers": "3"}, id_=2), replicas, None, None)
+        fetchers = ReplicaFetcherManager(node({"num.replica.fetchers": "3"}, id_=2), replicas, None, None)
         numbers = set()
         for index in range(30):
             partition = stand.at[2]
             partition.name = partition.name._replace(partition=index)
             partition.leader_id = 1
-            numbers.add(fetchers._place_of(partition)[1])
+            numbers.add(fetchers._fetcher_key(partition)[1])
         stand.close()
         assert numbers == {0, 1, 2}
 
@@ -385,7 +457,7 @@ def test_fetchers_follow_the_roles_of_partitions(tmp_path):
         stand = Stand(tmp_path)
         replicas = SimpleNamespace(partitions={0: stand.at[2]}, on_role=None)
         membership, peers = SimpleNamespace(broker_epoch=-1), SimpleNamespace(open=unreachable)
-        fetchers = ReplicaFetchers(node(SETTINGS, id_=2), replicas, membership, peers)
+        fetchers = ReplicaFetcherManager(node(SETTINGS, id_=2), replicas, membership, peers)
         followed = lambda leader: len(fetchers.fetchers[leader, 0].plan.followed)  # noqa: E731
         stand.elect(1)
         assert followed(1) == 1
@@ -394,7 +466,7 @@ def test_fetchers_follow_the_roles_of_partitions(tmp_path):
         stand.elect(2)
         assert followed(3) == 0
         stand.elect(3)
-        stand.at[2].retire()
+        stand.at[2].close()
         assert followed(3) == 0
         await fetchers.stop()
         stand.close()
@@ -402,8 +474,8 @@ def test_fetchers_follow_the_roles_of_partitions(tmp_path):
     virtual_time.run(main())
 
 
-def test_a_produce_stays_what_it_was_for_a_single_replica(tmp_path):
-    """Nothing of all this exists there."""
+def test_a_produce_with_a_single_replica_needs_no_followers(tmp_path):
+    """A standalone partition has no replication state."""
     stand = Stand(tmp_path, 1)
     partition = stand.elect(1)
     partition.append(batch(b"a"), True, NOW_MS)

@@ -1,17 +1,17 @@
-"""The throttle of replicas that catch up, and the windows over which their speed is measured (Kafka's SimpleRate)."""
+"""The replication throttle, and the windows over which its rate is measured (Kafka's SimpleRate)."""
 
 import asyncio
 from types import SimpleNamespace
 
 import pytest
+from tests.unit.broker.nodes import node
+from tests.virtual_time import LoopClock, run
 
 from ottla.base.setting_types import LONG_MAX
-from ottla.broker.logs.moving import Moves
-from ottla.broker.replicas.replica_fetchers import ReplicaFetchers
-from ottla.broker.replicas.replication_quota import ReplicationQuota, throttles
-from ottla.quotas.shares import Windows
-from unit.broker.nodes import node
-from virtual_time import LoopClock, run
+from ottla.broker.log_manager.log_dir_moves import LogDirMoves
+from ottla.broker.replica_manager.replica_fetchers import ReplicaFetcherManager
+from ottla.broker.replica_manager.replication_quota import ReplicationQuotaManager, throttles
+from ottla.quotas.quota_meters import Windows
 
 
 class Clock:
@@ -31,13 +31,13 @@ DEFAULT = Windows()
 def make(rate, is_throttled=True, windows=DEFAULT):
     clock = Clock()
     limit = SimpleNamespace(rate=rate)
-    return ReplicationQuota(clock, lambda: limit.rate, lambda _: is_throttled, windows), clock, limit
+    return ReplicationQuotaManager(clock, lambda: limit.rate, lambda _: is_throttled, windows), clock, limit
 
 
-def test_more_than_the_rate_makes_who_is_behind_wait():
+def test_a_replica_above_the_rate_waits():
     quota, clock, _ = make(1000)
     assert quota.wait_ms(None, True) == 0
-    quota.note(None, 1500)
+    quota.record(None, 1500)
     assert quota.wait_ms(None, True) == 100, "settings may change meanwhile"
     clock.ms = 1460
     assert quota.wait_ms(None, True) == 41
@@ -47,30 +47,30 @@ def test_more_than_the_rate_makes_who_is_behind_wait():
     assert quota.wait_ms(None, True) == 0
 
 
-def test_replicas_that_keep_up_never_wait():
+def test_in_sync_replicas_never_wait():
     quota, _, _ = make(1000)
-    quota.note(None, 10**9)
+    quota.record(None, 10**9)
     assert not quota.wait_ms(None, False)
 
 
-def test_without_a_rate_or_without_throttled_replicas_nobody_waits():
+def test_without_a_rate_or_without_throttled_replicas_nothing_waits():
     for quota in (make(LONG_MAX)[0], make(1000, is_throttled=False)[0]):
-        quota.note(None, 10**9)
+        quota.record(None, 10**9)
         assert not quota.wait_ms(None, True)
 
 
-def test_a_rate_that_is_taken_away_ends_the_wait():
+def test_a_removed_rate_ends_the_wait():
     quota, _, limit = make(1)
-    quota.note(None, 10**9)
+    quota.record(None, 10**9)
     assert quota.wait_ms(None, True)
     limit.rate = LONG_MAX
     assert not quota.wait_ms(None, True)
 
 
-def test_what_may_be_saved_up_is_limited():
+def test_unused_capacity_is_limited():
     quota, clock, _ = make(1000)
     clock.ms = 3_600_000
-    quota.note(None, 2500)
+    quota.record(None, 2500)
     assert quota.wait_ms(None, True)
 
 
@@ -83,7 +83,7 @@ def test_a_high_rate_is_reached_with_reads_of_a_megabyte():
             clock.ms += wait_ms
         else:
             clock.ms += 1  # a read takes its time, too
-            quota.note(None, 1 << 20)
+            quota.record(None, 1 << 20)
     assert quota.bytes == pytest.approx(rate * seconds, rel=0.05)
 
 
@@ -95,17 +95,17 @@ def test_a_topic_names_its_throttled_replicas():
 
 
 def copied_until(quota, clock, end_ms, step_ms=100, piece=100):
-    """What somebody copies who takes a piece whenever he may."""
+    """The bytes copied by a replica that copies a piece whenever it is allowed."""
     copied = 0
     while clock.ms < end_ms:
         while not quota.wait_ms(None, True):
-            quota.note(None, piece)
+            quota.record(None, piece)
             copied += piece
         clock.ms += step_ms
     return copied
 
 
-def test_a_window_s_worth_may_be_copied_at_once_and_then_the_rate():
+def test_one_window_may_be_copied_at_once_and_then_the_rate():
     for size_seconds in (1, 3):
         quota, clock, _ = make(1000, windows=Windows(11, size_seconds * 1000))
         assert copied_until(quota, clock, 100) == size_seconds * 1000 + 100
@@ -113,9 +113,9 @@ def test_a_window_s_worth_may_be_copied_at_once_and_then_the_rate():
 
 
 @pytest.mark.parametrize("num", [2, 11])
-def test_what_was_copied_too_much_is_forgotten_when_its_window_has_left(num):
+def test_excess_bytes_are_forgotten_when_their_window_has_left(num):
     quota, clock, _ = make(1, windows=Windows(num, 1000))
-    quota.note(None, 10**9)
+    quota.record(None, 10**9)
     clock.ms = num * 1000 - 1
     assert quota.wait_ms(None, True)
     clock.ms += 1
@@ -123,26 +123,46 @@ def test_what_was_copied_too_much_is_forgotten_when_its_window_has_left(num):
 
 
 @pytest.mark.parametrize(("num", "saved"), [(2, 1_000), (11, 5_000)])
-def test_who_was_slower_than_allowed_may_catch_up_on_what_the_windows_remember(num, saved):
+def test_unused_capacity_of_the_windows_can_be_used_later(num, saved):
     quota, clock, _ = make(1000, windows=Windows(num, 1000))
     for _ in range(50):
-        quota.note(None, 1)
+        quota.record(None, 1)
         clock.ms += 100
     assert copied_until(quota, clock, clock.ms + 1) == pytest.approx(saved, abs=200)
 
 
-def test_nothing_at_all_is_a_piece_in_as_long_as_all_windows_last():
+def test_a_rate_of_zero_allows_one_piece_per_all_windows():
     quota, clock, _ = make(0, windows=Windows(3, 1000))
     assert copied_until(quota, clock, 9_000) == 300
 
 
-def test_replicas_in_sync_use_up_nothing_of_the_rate():
-    """Charged for what a fast producer has them copy, whoever catches up would never do so."""
+def test_in_sync_replicas_are_not_charged():
+    """Otherwise the copies of a fast producer would use up the rate, and other replicas would never catch up."""
     quota, _, _ = make(1000)
-    quota.note(None, 10**9, is_behind=False)
+    quota.record(None, 10**9, is_behind=False)
     assert not quota.wait_ms(None, True)
-    quota.note(None, 10**9, is_behind=True)
+    quota.record(None, 10**9, is_behind=True)
     assert quota.wait_ms(None, True)
+
+
+def test_partitions_of_one_fetch_share_the_rate():
+    """Regression: eight new partitions returned eight megabytes in one response, under a throttle of one byte per
+    second.
+    """
+    quota, clock, _ = make(1)
+    assert quota.shared_wait_ms(None, True, is_first=True, bytes_promised=1 << 20) == 0
+    assert quota.shared_wait_ms(None, True, is_first=False, bytes_promised=2 << 20) > 0
+    assert quota.shared_wait_ms(None, False, is_first=False, bytes_promised=2 << 20) == 0, "in sync"
+    quota.record(None, 1 << 20)
+    assert quota.shared_wait_ms(None, True, is_first=True, bytes_promised=1 << 20) == 100
+
+    quota, clock, _ = make(50 << 20)
+    turns = [quota.shared_wait_ms(None, True, number == 0, (number + 1) << 20) for number in range(60)]
+    assert turns.count(0) == 50, "as many as the rate allows"
+    quota.record(None, 20 << 20)
+    clock.ms = 1_500
+    assert quota.shared_wait_ms(None, True, is_first=False, bytes_promised=55 << 20) == 0
+    assert quota.shared_wait_ms(None, True, is_first=False, bytes_promised=56 << 20) > 0
 
 
 # ---- the settings
@@ -150,11 +170,11 @@ def test_replicas_in_sync_use_up_nothing_of_the_rate():
 
 def fetchers_of(settings):
     replicas = SimpleNamespace(partitions={}, on_role=None)
-    return ReplicaFetchers(node(settings), replicas, None, None)
+    return ReplicaFetcherManager(node(settings), replicas, None, None)
 
 
 @pytest.mark.parametrize("name", ["leader_quota", "quota"])
-def test_windows_of_replication_are_as_many_and_as_long_as_they_are_set(name):
+def test_the_replication_window_settings_are_used(name):
     settings = {"replication.quota.window.num": "2", "replication.quota.window.size.seconds": "3"}
     rates = {f"{side}.replication.throttled.rate": "1000" for side in ("leader", "follower")}
     made = []
@@ -163,7 +183,7 @@ def test_windows_of_replication_are_as_many_and_as_long_as_they_are_set(name):
         quota._is_throttled = lambda _: True
         clock = quota._clock = Clock()
         at_once = copied_until(quota, clock, 1)
-        quota.note(None, 10**9)
+        quota.record(None, 10**9)
         while quota.wait_ms(None, True):
             clock.ms += 100
         made.append((at_once, clock.ms))
@@ -171,8 +191,8 @@ def test_windows_of_replication_are_as_many_and_as_long_as_they_are_set(name):
 
 
 @pytest.mark.parametrize(("num", "seconds"), [(2, 1), (2, 3), (11, 1)])
-def test_windows_of_moves_between_folders_are_as_many_and_as_long_as_they_are_set(num, seconds):
-    """A piece that is much too large for the limit is forgotten when its window has left."""
+def test_the_window_settings_of_log_dir_moves_are_used(num, seconds):
+    """A piece that exceeds the limit by far is forgotten when its window has left."""
     settings = {
         "alter.log.dirs.replication.quota.window.num": str(num),
         "alter.log.dirs.replication.quota.window.size.seconds": str(seconds),
@@ -182,13 +202,16 @@ def test_windows_of_moves_between_folders_are_as_many_and_as_long_as_they_are_se
     async def scene():
         me = node(settings, clock=LoopClock())
         replicas = SimpleNamespace(log_dirs=SimpleNamespace(dirs=["a"]))
-        moves, move = Moves(replicas, me.live, me.clock, None, None, None), SimpleNamespace(is_wanted=True)
+        moves, move = (
+            LogDirMoves(replicas, me.dynamic_config, me.clock, None, None, None),
+            SimpleNamespace(is_wanted=True),
+        )
         loop = asyncio.get_running_loop()
         began = loop.time()
         for _ in range(seconds):
             await moves._wait_for_turn(move, 1_000)
         await moves._wait_for_turn(move, 10**9)
-        assert loop.time() == began, "a window's worth, and one more, go at once"
+        assert loop.time() == began, "one window and one more piece are copied at once"
         await moves._wait_for_turn(move, 1)
         return loop.time() - began
 

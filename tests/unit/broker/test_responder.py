@@ -1,4 +1,4 @@
-"""How requests are answered: once, in their order, later, never, or by the end of the connection."""
+"""Completion of requests: once, in order, later, without a response, or by closing the connection."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.unit.broker.nodes import node, parts
+from tests.unit.network.scripted import NotingPoller, ScriptedTransport
+from tests.virtual_time import run
 
 from ottla.base import tasks
 from ottla.broker.dispatch import LARGE_FRAME_BYTES, Dispatcher
 from ottla.broker.responder import Responder
 from ottla.broker.served_api import ServedApi
-from ottla.network.buffers import Buffers
-from ottla.network.client_facts import ClientFacts
-from ottla.network.connection import Connection
+from ottla.network.buffers import BufferPool
+from ottla.network.close_reason import CloseReason
+from ottla.network.connection import ClientInfo, Connection
 from ottla.network.poller import Poller
 from ottla.protocol.codec import encode
 from ottla.protocol.headers import encode_request_header
 from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
 from ottla.protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
-from unit.broker.nodes import node, parts
-from unit.network.scripted import NotingPoller, ScriptedTransport
-from virtual_time import run
 
 FETCH, HEARTBEAT = 1, 12
 VERSIONS = {FETCH: 12, HEARTBEAT: 4}
@@ -59,10 +59,10 @@ class Stand:
             7,
             self.poller,
             asyncio.get_running_loop(),
-            Buffers(),
+            BufferPool(),
             self.dispatcher,
             lambda _: None,
-            ClientFacts("client", 1, "PLAINTEXT"),
+            ClientInfo("client", 1, "PLAINTEXT"),
             100 << 20,
         )
         self._correlation_id = 0
@@ -76,14 +76,14 @@ class Stand:
 
     def _fetch(self, request: Any, context: Any) -> Any:
         self.contexts.append(context)
-        return context.responder.keep()
+        return context.responder.defer()
 
     def send(self, key: int = HEARTBEAT, size: int = 10) -> None:
         self._correlation_id += 1
         request = REQUESTS[key]
         version = VERSIONS[key]
         body = encode_request_header(key, version, self._correlation_id, "c") + bytes(encode(request, version))
-        body += bytes(max(0, size - len(body)))  # what follows a request is ignored
+        body += bytes(max(0, size - len(body)))  # trailing bytes are ignored
         frame = len(body).to_bytes(4, "big") + body
         self.transport.pieces += [frame[at : at + 60_000] for at in range(0, len(frame), 60_000)]
         while self.transport.pieces and self.connection.is_reading and not self.connection.is_closed:
@@ -91,7 +91,7 @@ class Stand:
         self.poller.end_round()
 
     def answered(self) -> list[int]:
-        """The correlation ids of what was sent."""
+        """The correlation ids of the sent responses."""
         found, data = [], bytes(self.transport.sent)
         while data:
             size = int.from_bytes(data[:4], "big")
@@ -121,9 +121,9 @@ def test_a_response_is_sent_at_once() -> None:
 
 
 @pytest.mark.parametrize("size", [10, LARGE_FRAME_BYTES + 1], ids=["small", "decoded by a worker"])
-def test_a_request_that_is_kept_is_answered_later(size: int) -> None:
+def test_a_deferred_request_is_answered_later(size: int) -> None:
     async def scene(stand: Stand) -> None:
-        stand.handle = lambda _, context: context.responder.keep()
+        stand.handle = lambda _, context: context.responder.defer()
         stand.send(size=size)
         await asyncio.sleep(1)
         assert stand.answered() == []
@@ -136,11 +136,11 @@ def test_a_request_that_is_kept_is_answered_later(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [10, LARGE_FRAME_BYTES + 1], ids=["small", "decoded by a worker"])
-def test_a_machine_may_answer_before_its_handler_returns(size: int) -> None:
+def test_a_request_may_be_answered_before_its_handler_returns(size: int) -> None:
     async def scene(stand: Stand) -> None:
         def handle(_: Any, context: Any) -> Responder:
             context.responder.answer(HeartbeatResponse())
-            kept: Responder = context.responder.keep()
+            kept: Responder = context.responder.defer()
             return kept
 
         stand.handle = handle
@@ -152,7 +152,7 @@ def test_a_machine_may_answer_before_its_handler_returns(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [10, LARGE_FRAME_BYTES + 1], ids=["small", "decoded by a worker"])
-def test_work_is_awaited_and_its_result_is_the_answer(size: int) -> None:
+def test_a_coroutine_is_awaited_and_its_result_is_the_response(size: int) -> None:
     async def scene(stand: Stand) -> None:
         async def work() -> HeartbeatResponse:
             await asyncio.sleep(3)
@@ -163,7 +163,7 @@ def test_work_is_awaited_and_its_result_is_the_answer(size: int) -> None:
         stand.send()
         await asyncio.sleep(2)
         assert stand.answered() == []
-        assert len(stand.contexts) == 1, "the second one waits for the first"
+        assert len(stand.contexts) == 1, "the second request waits for the first"
         await asyncio.sleep(2)
         assert stand.answered() == [1]
         await asyncio.sleep(4)
@@ -172,7 +172,7 @@ def test_work_is_awaited_and_its_result_is_the_answer(size: int) -> None:
     play(scene)
 
 
-def test_answers_leave_in_the_order_of_their_requests() -> None:
+def test_responses_are_sent_in_the_order_of_the_requests() -> None:
     async def scene(stand: Stand) -> None:
         stand.send(FETCH)
         stand.send(FETCH)
@@ -184,20 +184,20 @@ def test_answers_leave_in_the_order_of_their_requests() -> None:
         assert stand.answered() == [1, 2]
         await rounds()
         stand.poller.end_round()
-        assert stand.answered() == [1, 2, 3], "what may not overlap started when all before it were answered"
+        assert stand.answered() == [1, 2, 3], "Heartbeat starts when all earlier requests are answered"
 
     play(scene)
 
 
-def test_beside_a_request_that_is_alone_nothing_starts() -> None:
+def test_an_exclusive_request_blocks_all_others() -> None:
     async def scene(stand: Stand) -> None:
         stand.send(FETCH)
         first = stand.contexts[0].responder
-        first.keep_alone()
+        first.defer_exclusive()
         stand.send(FETCH)
         await rounds()
         assert len(stand.contexts) == 1
-        first.let_others_start()
+        first.allow_overlap()
         await rounds()
         assert len(stand.contexts) == 2
         stand.contexts[1].responder.answer(FetchResponse())
@@ -207,7 +207,7 @@ def test_beside_a_request_that_is_alone_nothing_starts() -> None:
     play(scene)
 
 
-def test_work_that_begins_other_work_lets_nobody_start_before_that_is_done() -> None:
+def test_nested_coroutines_block_other_requests_until_all_are_done() -> None:
     async def scene(stand: Stand) -> None:
         async def inner() -> FetchResponse:
             await asyncio.sleep(2)
@@ -232,7 +232,7 @@ def test_work_that_begins_other_work_lets_nobody_start_before_that_is_done() -> 
 
 
 @pytest.mark.parametrize("size", [10, LARGE_FRAME_BYTES + 1], ids=["small", "decoded by a worker"])
-def test_a_handler_that_fails_closes_its_connection(size: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_handler_closes_its_connection(size: int, caplog: pytest.LogCaptureFixture) -> None:
     async def scene(stand: Stand) -> None:
         async def work() -> None:
             await asyncio.sleep(1)
@@ -242,13 +242,13 @@ def test_a_handler_that_fails_closes_its_connection(size: int, caplog: pytest.Lo
         stand.send(size=size)
         await asyncio.sleep(2)
         assert stand.connection.is_closed
-        assert stand.connection.close_reason == "Heartbeat failed"
+        assert stand.connection.close_reason is CloseReason.REQUEST_FAILED
 
     play(scene)
     assert "Heartbeat failed" in caplog.text
 
 
-def test_a_request_that_everybody_forgot_closes_its_connection(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_request_that_is_never_answered_closes_its_connection(caplog: pytest.LogCaptureFixture) -> None:
     async def scene(stand: Stand) -> None:
         gc.collect()
         before = tasks.counts.failed
@@ -260,10 +260,10 @@ def test_a_request_that_everybody_forgot_closes_its_connection(caplog: pytest.Lo
         assert tasks.counts.failed == before + 1
 
     play(scene)
-    assert "a Fetch request was forgotten" in caplog.text
+    assert "a Fetch request was never answered" in caplog.text
 
 
-def test_a_response_that_cannot_be_encoded_harms_only_its_client(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_response_that_cannot_be_encoded_affects_its_client_only(caplog: pytest.LogCaptureFixture) -> None:
     async def scene(stand: Stand) -> None:
         stand.send(FETCH)
         stand.contexts[0].responder.answer(HeartbeatResponse(error_code="no number"))  # type: ignore[arg-type]
@@ -278,24 +278,24 @@ def test_a_request_is_answered_once() -> None:
         stand.send(FETCH)
         responder = stand.contexts[0].responder
         responder.answer(FetchResponse())
-        with pytest.raises(AssertionError, match="answered once"):
+        with pytest.raises(AssertionError, match="answered exactly once"):
             responder.answer(FetchResponse())
 
     play(scene)
 
 
-def test_whoever_waits_hears_that_the_client_is_gone() -> None:
+def test_waiting_requests_are_cancelled_when_the_client_disconnects() -> None:
     async def scene(stand: Stand) -> None:
         heard: list[str] = []
         stand.send(FETCH)
         responder = stand.contexts[0].responder
-        responder.wait(Waiting("waiting", heard))
-        responder.watch("a name", lambda: heard.append("first"))
-        responder.watch("a name", lambda: heard.append("watching"))
-        stand.connection.abandon("gone")
+        responder.cancel_on_disconnect(Waiting("waiting", heard))
+        responder.on_disconnect("a name", lambda: heard.append("first"))
+        responder.on_disconnect("a name", lambda: heard.append("watching"))
+        stand.connection.abandon(CloseReason.CLIENT)
         assert heard == ["waiting", "watching"]
-        assert responder.is_gone
-        responder.wait(Waiting("late", heard))
+        assert responder.is_disconnected
+        responder.cancel_on_disconnect(Waiting("late", heard))
         assert heard[2:] == ["late"]
         responder.answer(FetchResponse())
         assert stand.answered() == []
@@ -303,7 +303,7 @@ def test_whoever_waits_hears_that_the_client_is_gone() -> None:
     play(scene)
 
 
-def test_a_throttled_client_is_answered_and_then_not_read_for_a_while() -> None:
+def test_a_throttled_client_is_answered_and_then_muted() -> None:
     async def scene(stand: Stand) -> None:
         def handle(_: Any, context: Any) -> HeartbeatResponse:
             context.responder.throttle_ms = 2_000 if len(stand.contexts) == 1 else 0
@@ -324,11 +324,11 @@ def test_a_throttled_client_is_answered_and_then_not_read_for_a_while() -> None:
     play(scene)
 
 
-def test_before_a_login_only_what_belongs_to_it_is_answered() -> None:
+def test_before_a_login_only_login_requests_are_answered() -> None:
     async def scene(stand: Stand) -> None:
-        stand.connection.client.has_logged_in = False
+        stand.connection.client.is_authenticated = False
         stand.send()
         assert stand.connection.is_closed
-        assert stand.connection.close_reason == "Heartbeat before a login"
+        assert stand.connection.close_reason is CloseReason.NO_LOGIN
 
     play(scene)

@@ -1,4 +1,4 @@
-"""Whether partitions take part in transactions: asked of coordinators here and on other brokers."""
+"""Adding and verifying partitions of transactions at local and remote coordinators."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from tests import virtual_time
+from tests.unit.broker.nodes import node
 
-import virtual_time
 from ottla.base.errors import Error, KafkaError
-from ottla.broker.cluster.call_batching import CallBatcher
-from ottla.broker.coordinators.transaction_messages import (
-    MarkerMessengers,
-    PartitionMessengers,
-    Place,
+from ottla.broker.coordinator_service.transaction_channels import (
+    AddPartitionsChannels,
+    CallBatcher,
+    PartitionName,
+    TxnMarkerChannels,
 )
-from ottla.broker.coordinators.transaction_verification import TransactionVerification, answer_to
-from ottla.broker.coordinators.transactional_produce import told
+from ottla.broker.coordinator_service.transaction_verification import TransactionVerification, await_result
+from ottla.broker.coordinator_service.transactional_produce import error_for_version
 from ottla.controller.image import MetadataImage, PartitionImage, TopicImage
 from ottla.network.peer import PeerError
-from ottla.protocol.messages.transaction_steps import (
+from ottla.protocol.messages.transactions import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnResult,
@@ -32,13 +33,12 @@ from ottla.protocol.messages.transaction_steps import (
     WritableTxnMarkerTopicResult,
     WriteTxnMarkersResponse,
 )
-from ottla.transactions.machine import SendMarkers
-from ottla.transactions.transaction import Identity
-from unit.broker.nodes import node
+from ottla.transactions.transaction import ProducerIdAndEpoch
+from ottla.transactions.transaction_coordinator import TransactionMarkers
 
 ME, OTHER = 1, 2
-WHO = Identity(7, 3)
-PLACES: list[Place] = [("t", 0), ("t", 1)]
+WHO = ProducerIdAndEpoch(7, 3)
+PLACES: list[PartitionName] = [("t", 0), ("t", 1)]
 TOPIC = "__transaction_state"
 
 
@@ -52,7 +52,7 @@ def added(transactional_id: str, *codes: int) -> AddPartitionsToTxnResult:
 
 
 class Others:
-    """Other brokers: what they were asked, and what they say."""
+    """Other brokers: their requests and scripted responses."""
 
     def __init__(self, answer: Callable[[Any], Any]) -> None:
         self.asked: list[tuple[int, str, Any]] = []
@@ -70,11 +70,15 @@ class Machine:
     def __init__(self, *answers: Error) -> None:
         self.answers = list(answers)
 
-    def add_partitions(self, _: str, __: Identity, ___: object, version: int, reply_to: Any, ____: int) -> Any:
+    def add_partitions(
+        self, _: str, __: ProducerIdAndEpoch, ___: object, version: int, reply_to: Any, ____: int
+    ) -> Any:
         assert version == 2
         return lambda: reply_to(self.answers.pop(0))
 
-    def verify_partitions(self, _: str, __: Identity, places: list[Place]) -> tuple[Error, dict[Place, Error]]:
+    def verify_partitions(
+        self, _: str, __: ProducerIdAndEpoch, places: list[PartitionName]
+    ) -> tuple[Error, dict[PartitionName, Error]]:
         return Error.NONE, {places[0]: Error.NONE, places[1]: Error.TRANSACTION_ABORTABLE}
 
 
@@ -89,25 +93,25 @@ def verification(leader: int, machine: Any, others: Others | None = None, **sett
             raise machine
         return SimpleNamespace(machine=machine)
 
-    runtime = SimpleNamespace(topic=TOPIC, shard=shard, now_ms=lambda: 0, run=lambda _, decision: decision())
-    messengers = PartitionMessengers(others.call if others is not None else Others(lambda _: None).call)
+    runtime = SimpleNamespace(topic=TOPIC, shard=shard, now_ms=lambda: 0, execute=lambda _, decision: decision())
+    messengers = AddPartitionsChannels(others.call if others is not None else Others(lambda _: None).call)
     return TransactionVerification(me, runtime, messengers)  # type: ignore[arg-type]
 
 
-def ask(asked: TransactionVerification, is_verifying: bool) -> dict[Place, Error]:
-    async def whole() -> dict[Place, Error]:
-        return await answer_to(lambda answered: asked.ask("id", WHO, PLACES, is_verifying, answered))
+def ask(asked: TransactionVerification, is_verifying: bool) -> dict[PartitionName, Error]:
+    async def whole() -> dict[PartitionName, Error]:
+        return await await_result(lambda answered: asked.request("id", WHO, PLACES, is_verifying, answered))
 
     return virtual_time.run(whole())
 
 
-def test_a_coordinator_on_this_broker_is_asked_at_once() -> None:
+def test_a_local_coordinator_answers_at_once() -> None:
     expected = {PLACES[0]: Error.NONE, PLACES[1]: Error.TRANSACTION_ABORTABLE}
     assert ask(verification(ME, Machine()), is_verifying=True) == expected
     assert ask(verification(ME, Machine(Error.NONE)), is_verifying=False) == dict.fromkeys(PLACES, Error.NONE)
 
 
-def test_a_coordinator_that_is_busy_is_asked_again_for_a_moment() -> None:
+def test_a_busy_coordinator_is_retried_for_a_moment() -> None:
     machine = Machine(Error.CONCURRENT_TRANSACTIONS, Error.CONCURRENT_TRANSACTIONS, Error.NONE)
     assert ask(verification(ME, machine), is_verifying=False) == dict.fromkeys(PLACES, Error.NONE)
     busy = Machine(*[Error.CONCURRENT_TRANSACTIONS] * 10)
@@ -116,7 +120,7 @@ def test_a_coordinator_that_is_busy_is_asked_again_for_a_moment() -> None:
     assert len(busy.answers) == 6
 
 
-def test_a_coordinator_that_is_done_is_asked_at_once() -> None:
+def test_a_coordinator_is_retried_at_once_when_it_is_done() -> None:
     machine = Machine(Error.CONCURRENT_TRANSACTIONS, Error.NONE)
 
     async def whole() -> None:
@@ -124,28 +128,28 @@ def test_a_coordinator_that_is_done_is_asked_at_once() -> None:
             ME, machine, add_partitions_to_txn_retry_backoff_ms=5000, add_partitions_to_txn_retry_backoff_max_ms=9000
         )
         heard: list[Any] = []
-        asked.ask("id", WHO, PLACES, False, heard.append)
-        shard: Any = SimpleNamespace(machine=SimpleNamespace(settled=["another"]))
-        asked.on_settled(shard)
+        asked.request("id", WHO, PLACES, False, heard.append)
+        shard: Any = SimpleNamespace(machine=SimpleNamespace(changed_ids=["another"]))
+        asked.on_transactions_completed(shard)
         assert heard == []
-        shard.machine.settled = ["another", "id"]
-        asked.on_settled(shard)
+        shard.machine.changed_ids = ["another", "id"]
+        asked.on_transactions_completed(shard)
         assert heard == [dict.fromkeys(PLACES, Error.NONE)]
-        assert shard.machine.settled == []
+        assert shard.machine.changed_ids == []
 
     virtual_time.run(whole())
 
 
 @pytest.mark.parametrize("is_verifying", [True, False])
-def test_who_cannot_coordinate_says_so(is_verifying: bool) -> None:
+def test_a_missing_coordinator_is_reported(is_verifying: bool) -> None:
     loading = verification(ME, KafkaError(Error.COORDINATOR_LOAD_IN_PROGRESS))
     assert set(ask(loading, is_verifying).values()) == {Error.COORDINATOR_LOAD_IN_PROGRESS}
-    nobody = verification(-1, Machine())
-    assert set(ask(nobody, is_verifying).values()) == {Error.COORDINATOR_NOT_AVAILABLE}
+    no_coordinator = verification(-1, Machine())
+    assert set(ask(no_coordinator, is_verifying).values()) == {Error.COORDINATOR_NOT_AVAILABLE}
 
 
 @pytest.mark.parametrize("is_verifying", [True, False])
-def test_a_coordinator_on_another_broker_is_asked_there(is_verifying: bool) -> None:
+def test_a_remote_coordinator_gets_a_request(is_verifying: bool) -> None:
     others = Others(lambda _: AddPartitionsToTxnResponse(results_by_transaction=[added("id", 0, 48)]))
     answer = ask(verification(OTHER, Machine(), others), is_verifying)
     assert answer == {PLACES[0]: Error.NONE, PLACES[1]: Error.INVALID_TXN_STATE}
@@ -171,11 +175,11 @@ def lost(_: Any) -> Any:
         (lambda _: AddPartitionsToTxnResponse(results_by_transaction=[added("id", 999, 999)]), Error(-1)),
     ],
 )
-def test_an_answer_that_says_nothing_is_no_yes(answer: Any, error: Error) -> None:
+def test_a_response_without_a_result_is_no_confirmation(answer: Any, error: Error) -> None:
     assert set(ask(verification(OTHER, Machine(), Others(answer)), is_verifying=True).values()) == {error}
 
 
-def test_what_comes_up_meanwhile_goes_out_together() -> None:
+def test_requests_of_the_meantime_are_sent_together() -> None:
     carried: list[list[int]] = []
 
     async def whole() -> None:
@@ -206,12 +210,12 @@ def test_markers_of_many_transactions_share_a_request() -> None:
     others = Others(
         lambda request: WriteTxnMarkersResponse(markers=[row(m.producer_id, Error.NONE) for m in request.markers])
     )
-    heard: list[tuple[int, Place, Error]] = []
+    heard: list[tuple[int, PartitionName, Error]] = []
 
     async def whole() -> None:
-        messengers = MarkerMessengers(others.call)
+        messengers = TxnMarkerChannels(others.call)
         for producer in range(3):
-            order = SendMarkers(f"id{producer}", producer, 5, True, frozenset(), 2)
+            order = TransactionMarkers(f"id{producer}", producer, 5, True, frozenset(), 2)
             messengers.send(
                 OTHER, order, 4, [("t", 0), ("t", 1)], lambda *said, who=producer: heard.append((who, *said))
             )
@@ -238,5 +242,5 @@ def test_markers_of_many_transactions_share_a_request() -> None:
         (Error.TRANSACTION_ABORTABLE, 11, Error.TRANSACTION_ABORTABLE),
     ],
 )
-def test_producers_are_told_what_makes_them_do_the_right_thing(error: Error, version: int, expected: Error) -> None:
-    assert told(error, version) is expected
+def test_producers_get_errors_that_they_handle_correctly(error: Error, version: int, expected: Error) -> None:
+    assert error_for_version(error, version) is expected

@@ -1,40 +1,40 @@
-"""Two brokers in one process: one is the controller and listens on a real socket, the other one asks it."""
+"""Two brokers in one process: one is the controller and listens on a real socket, the other one is its client."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import virtual_time
+from tests import virtual_time
+from tests.unit.broker.handler_stand import LISTENERS
+from tests.unit.broker.nodes import node
+from tests.virtual_time import LoopClock
+
 from ottla.base.broker_settings import BrokerSettings
-from ottla.broker.assembly import assemble
-from ottla.broker.cluster.control import Control
-from ottla.broker.cluster.controller_link import ControllerLink
-from ottla.broker.cluster.forwarding import Forwarding, forwarded, opened
+from ottla.broker.cluster.controller_channel import ControllerChannel
+from ottla.broker.cluster.controller_requests import ControllerRequests
+from ottla.broker.cluster.forwarding import ForwardingManager, decode_if_encoded, forwarded
 from ottla.broker.cluster.peers import Peers
-from ottla.broker.configs.live_settings import LiveSettings
+from ottla.broker.configs.dynamic_config import DynamicConfig
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.handlers import api_versions
 from ottla.broker.handlers.table import APIS
-from ottla.broker.logs.flusher import Flusher
+from ottla.broker.log_manager.flusher import Flusher
+from ottla.broker.main import build_components
+from ottla.broker.metadata_publisher import BrokerMetadataPublisher
 from ottla.broker.node import Node
-from ottla.broker.publisher import Publisher
-from ottla.broker.workers import Workers
-from ottla.controller.holder import ImageHolder
-from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
+from ottla.broker.offload import Workers
+from ottla.controller.image import BrokerImage, Endpoint, MetadataCache, MetadataImage
 from ottla.controller.service import ControllerService
 from ottla.controller.stores.embedded import EmbeddedStore
 from ottla.network.connection import Connection
-from ottla.network.limits import ConnectionLimits
-from ottla.network.listener import ConnectionSet, Listener
+from ottla.network.listener import Acceptor, SocketServer
+from ottla.network.listener_limits import ConnectionLimits
 from ottla.network.poller import Poller
 from ottla.protocol.apis import ALL_APIS
 from ottla.protocol.headers import decode_request_header
 from ottla.replication.replica_set import ReplicaSet
 from ottla.storage.log_dirs import LogDirs
-from unit.broker.handler_stand import LISTENERS
-from unit.broker.nodes import node
-from virtual_time import LoopClock
 
 CONTROLLER = 1
 ASKER = 2
@@ -42,7 +42,7 @@ API_VERSIONS = 18
 
 
 class Membership:
-    """Who is the controller, as a test wants it."""
+    """The controller as configured by the test."""
 
     def __init__(self, controller_id: int, is_controller: bool) -> None:
         self.controller_id = controller_id
@@ -50,33 +50,33 @@ class Membership:
         self.broker_epoch = 77
         self.controller: Any = None
 
-    def is_in_touch(self) -> bool:
+    def has_session(self) -> bool:
         return True
 
-    def why_no_controller(self) -> str:
-        return "nobody is elected"
+    def no_controller_message(self) -> str:
+        return "no controller is elected"
 
 
 class ControllerBroker:
-    """A whole broker but for its start: it answers whatever comes over its socket."""
+    """A whole broker without its start: it answers all requests of its socket."""
 
     def __init__(self, directory: Path, poller: Poller) -> None:
         self.settings = BrokerSettings({"broker.id": "1", "node.id": "1", "log.dirs": str(directory)})
-        clock, images, live = LoopClock(), ImageHolder(), LiveSettings(self.settings)
+        clock, images, live = LoopClock(), MetadataCache(), DynamicConfig(self.settings)
         self._workers = Workers(2)
         log_dirs = LogDirs.open([str(directory)], node_id=1, clock=clock, producer_id_expiration_ms=1000)
         flusher = Flusher(self._workers, log_dirs.sync_times)
         replicas = ReplicaSet(1, log_dirs, flusher.start, flusher.start_rolled)
         store = EmbeddedStore(directory)
         controller = ControllerService(store, clock, live, live.check_topic_configs, images=images)
-        publisher = Publisher(CONTROLLER, replicas, live, clock, self._workers)
+        publisher = BrokerMetadataPublisher(CONTROLLER, replicas, live, clock, self._workers)
         node = Node(CONTROLLER, live, clock, images, self._workers)
-        self.parts = assemble(node, replicas, publisher, flusher, controller, None).parts
-        self.cluster = Membership(CONTROLLER, True)
-        self.parts.cluster = self.cluster  # type: ignore[assignment]
+        self.parts = build_components(node, replicas, publisher, flusher, controller, None).services
+        self.membership = Membership(CONTROLLER, True)
+        self.parts.membership = self.membership  # type: ignore[assignment]
         self._dispatcher = Dispatcher(self.parts, APIS, api_versions.unsupported_version, poller)
         self._log_dirs = log_dirs
-        self.seen: list[int] = []  # the key of each request
+        self.seen: list[int] = []  # the API key of each request
         self.is_silent = False
 
     @property
@@ -92,36 +92,38 @@ class ControllerBroker:
         if key != API_VERSIONS:
             self.seen.append(key)
             if self.is_silent:
-                connection.park(overlaps=True)
+                connection.reserve_reply(overlaps=True)
                 return True
         return self._dispatcher.on_frame(connection, frame)
 
     async def close(self) -> None:
-        await self._dispatcher.finish(1)
+        await self._dispatcher.wait_for_handlers(1)
         await self.controller.close()
         self._log_dirs.close(clean=True)
         self._workers.shutdown()
 
 
 class AskingBroker:
-    """A broker that is not the controller: what its handlers and its own calls need."""
+    """A broker that is not the controller: the parts that its handlers and its own calls need."""
 
-    def __init__(self, settings: Any, images: ImageHolder, poller: Poller) -> None:
+    def __init__(self, settings: Any, images: MetadataCache, poller: Poller) -> None:
         self.node = node(settings, id_=ASKER, images=images)
         self.node_id = ASKER
         self.settings = settings
         self.images = images
         self.clock = self.node.clock
-        self.cluster: Any = Membership(CONTROLLER, False)
+        self.membership: Any = Membership(CONTROLLER, False)
         self.peers = Peers(settings, images, poller)
-        self.link = ControllerLink(ASKER, self.peers, self.cluster)
+        self.link = ControllerChannel(ASKER, self.peers, self.membership)
         self.security_changes = None
-        self.forwarding = Forwarding(self.link, 5_000)
+        self.forwarding = ForwardingManager(self.link, 5_000)
         self.authorizer: object | None = None
-        self.quotas = SimpleNamespace(is_on=False, mutations=lambda *_: None)  # those of who answers count
+        self.quotas = SimpleNamespace(
+            is_on=False, controller_mutations=lambda *_: None
+        )  # the quotas of the answering broker apply
         self.controller: Any = None
         self.apis = {row.key: row for row in APIS}
-        self.control = Control(self.node, self.controller, self.cluster, self.link)
+        self.controller_requests = ControllerRequests(self.node, self.controller, self.membership, self.link)
 
     @property
     def image(self) -> MetadataImage:
@@ -143,18 +145,18 @@ class Asker:
         self.api_key = 0
         self.api_version = 0
 
-    def may(self, *_: object) -> bool:
+    def is_authorized(self, *_: object) -> bool:
         return True
 
-    sees = is_granted = is_any_granted = may
+    is_visible = is_granted = is_granted_by_resource_type = is_authorized
 
     async def ask(self, request: Any, version: int) -> Any:
         self.api_key = next(key for key, api in ALL_APIS.items() if api.request is type(request))
         self.api_version = version
         row = self.broker.apis[self.api_key]
-        handle = forwarded(row) if row.is_passed_on else row.handle
+        handle = forwarded(row) if row.is_forwarded else row.handle
         answer = await handle(request, self)  # type: ignore[arg-type]
-        return opened(answer, self)  # type: ignore[arg-type]
+        return decode_if_encoded(answer, self)  # type: ignore[arg-type]
 
 
 Play = Callable[[ControllerBroker, AskingBroker], Awaitable[None]]
@@ -166,10 +168,10 @@ def with_two_brokers(directory: Path, play: Play) -> None:
     async def whole() -> None:
         one = ControllerBroker(directory, poller)
         await one.controller.start(LISTENERS, rack=None)
-        connections = ConnectionSet(ConnectionLimits(), one, poller)
-        listener = Listener("PLAINTEXT", "127.0.0.1", 0, connections)
+        connections = SocketServer(ConnectionLimits(), one, poller)
+        listener = Acceptor("PLAINTEXT", "127.0.0.1", 0, connections)
         listener.start()
-        images = ImageHolder()
+        images = MetadataCache()
         address = Endpoint("127.0.0.1", listener.port)
         brokers = {CONTROLLER: BrokerImage(CONTROLLER, {"PLAINTEXT": address}, None, 5)}
         images.publish(MetadataImage(brokers=brokers, controller_id=CONTROLLER))

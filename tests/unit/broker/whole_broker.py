@@ -1,8 +1,8 @@
 """A whole broker without sockets, in virtual time: real logs, store, coordinators, dispatcher and connections.
 
-Work is counted, not timed: every call of a function is a step, on the loop or in a worker, so that a test gives the
-same figures on a busy machine. The loop's clock goes on with the steps, too: whoever works in slices of milliseconds
-gives the loop back after so many steps.
+Work is counted, not timed: every function call is a step, on the loop or in a worker. Results are the same on a busy
+machine. Steps also advance the loop's clock: code that works in slices of milliseconds yields after a fixed number of
+steps.
 """
 
 from __future__ import annotations
@@ -15,46 +15,45 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from tests.unit.broker.handler_stand import LISTENERS
+from tests.virtual_time import LoopClock, VirtualLoop
+
 from ottla.base.broker_settings import BrokerSettings
-from ottla.broker.assembly import assemble
-from ottla.broker.configs.live_settings import LiveSettings
+from ottla.broker.configs.dynamic_config import DynamicConfig
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.handlers import api_versions
-from ottla.broker.logs.flusher import Flusher
+from ottla.broker.log_manager.flusher import Flusher
+from ottla.broker.main import build_components
+from ottla.broker.metadata_publisher import BrokerMetadataPublisher
 from ottla.broker.node import Node
-from ottla.broker.publisher import Publisher
+from ottla.broker.offload import Workers
 from ottla.broker.served_api import ServedApi
-from ottla.broker.workers import Workers
-from ottla.controller.decisions.machine import NewTopic
-from ottla.controller.holder import ImageHolder
-from ottla.controller.image import MetadataImage
+from ottla.controller.decisions.topic_changes import NewTopic
+from ottla.controller.image import MetadataCache, MetadataImage
 from ottla.controller.service import ControllerService
 from ottla.controller.stores.embedded import EmbeddedStore
-from ottla.network.buffers import Buffers
-from ottla.network.client_facts import ClientFacts
-from ottla.network.connection import Connection
+from ottla.network.buffers import BufferPool
+from ottla.network.connection import ClientInfo, Connection
 from ottla.network.poller import Poller
 from ottla.protocol.codec import encode
 from ottla.protocol.headers import encode_request_header
 from ottla.replication.replica_set import ReplicaSet
 from ottla.storage.log_dirs import LogDirs
-from unit.broker.handler_stand import LISTENERS
-from virtual_time import LoopClock, VirtualLoop
 
 T = TypeVar("T")
 
-STEP_SECONDS: Final = 0.25e-6  # what a call costs on the average of ordinary Python
+STEP_SECONDS: Final = 0.25e-6  # average cost of a Python call
 FRAME_BYTES_MAX: Final = 100 << 20
 ANSWER_SECONDS_MAX: Final = 60
 
 
 class Steps:
-    """Calls of functions since it was started, on the loop and in workers."""
+    """Function calls since the start, on the loop and in workers."""
 
     def __init__(self) -> None:
         self.on_loop = 0
         self.in_workers = 0
-        self.longest_round = 0  # without giving the loop back
+        self.longest_round = 0  # without yielding to the loop
         self._round_began = 0
         self._is_worker = False
 
@@ -82,7 +81,7 @@ class Steps:
 
 
 class CountingLoop(VirtualLoop):
-    """Virtual time that also goes on with the work that is done."""
+    """Virtual time that also advances with steps."""
 
     def __init__(self) -> None:
         self.steps = Steps()
@@ -102,9 +101,18 @@ class CountingLoop(VirtualLoop):
 
 
 class Rounds:
-    """The poller, as a connection sees it: whatever is answered is sent at once."""
+    """The poller as seen by a connection: replies are sent at once, large ones in turns."""
 
-    def interest(self, descriptor: int, readable: bool, writable: bool) -> None: ...
+    watched: Connection
+
+    def interest(self, descriptor: int, readable: bool, writable: bool) -> None:
+        if writable:
+            asyncio.get_running_loop().call_soon(self._on_writable)
+
+    def _on_writable(self) -> None:
+        self.watched.on_writable()
+        if self.watched.is_writing:
+            asyncio.get_running_loop().call_soon(self._on_writable)
 
     def flush_later(self, watched: Connection) -> None:
         asyncio.get_running_loop().call_soon(watched.flush)
@@ -113,7 +121,7 @@ class Rounds:
 
 
 class Wire:
-    """The transport of a client: its requests as bytes, and what came back."""
+    """The transport of a client: request bytes and received replies."""
 
     def __init__(self) -> None:
         self.to_broker = bytearray()
@@ -150,58 +158,60 @@ class Wire:
 
 
 class WholeBroker:
-    """One broker, on its own."""
+    """A standalone broker."""
 
     def __init__(self, directory: Path, apis: tuple[ServedApi, ...], more: Mapping[str, str] | None = None) -> None:
         texts = {"node.id": "1", "broker.id": "1", "log.dirs": str(directory), "group.initial.rebalance.delay.ms": "0"}
         texts["auto.create.topics.enable"] = "false"
         small = {"offsets.topic.num.partitions": "2", "transaction.state.log.num.partitions": "2"}
         self.settings = BrokerSettings({**texts, **small, **(more or {})})
-        clock, images, live = LoopClock(), ImageHolder(), LiveSettings(self.settings)
+        clock, images, live = LoopClock(), MetadataCache(), DynamicConfig(self.settings)
         self._workers = Workers(2)
         self._log_dirs = LogDirs.open([str(directory)], node_id=1, clock=clock, producer_id_expiration_ms=86_400_000)
         flusher = Flusher(self._workers, self._log_dirs.sync_times)
         replicas = ReplicaSet(1, self._log_dirs, flusher.start, flusher.start_rolled)
         store = EmbeddedStore(directory)
         controller = ControllerService(store, clock, live, live.check_topic_configs, images=images)
-        publisher = Publisher(1, replicas, live, clock, self._workers)
+        publisher = BrokerMetadataPublisher(1, replicas, live, clock, self._workers)
         node = Node(1, live, clock, images, self._workers)
-        assembly = assemble(node, replicas, publisher, flusher, controller, None)
-        self.parts, self._audit = assembly.parts, assembly.audit
+        assembly = build_components(node, replicas, publisher, flusher, controller, None)
+        self.parts, self._audit = assembly.services, assembly.audit
         self._poller = Poller()
         self.dispatcher = Dispatcher(
             self.parts,
-            [api for api in apis if not api.is_between_brokers],
+            [api for api in apis if not api.is_inter_broker],
             api_versions.unsupported_version,
             self._poller,
         )
-        self._buffers = Buffers()
+        self._buffers = BufferPool()
 
     async def start(self) -> None:
         parts = self.parts
         await parts.controller.start(LISTENERS, rack=None)
         parts.publisher.on_image(MetadataImage(), parts.image)
-        parts.node.images.on_image(parts.publisher.on_image)
-        parts.node.images.on_image(parts.coordinators.on_image)
-        parts.coordinators.follow()
+        parts.node.images.add_listener(parts.publisher.on_image)
+        parts.node.images.add_listener(parts.coordinators.on_image)
+        parts.coordinators.load_led_shards()
 
     async def create_topics(self, topics: dict[str, int]) -> None:
         await self.parts.controller.create_topics([NewTopic(name, count, 1) for name, count in topics.items()])
-        await self.parts.publisher.settled()
+        await self.parts.publisher.wait_until_applied()
 
     def connect(self) -> Client:
         return Client(self)
 
     def connection(self, wire: Wire) -> Connection:
         loop = asyncio.get_running_loop()
-        facts = ClientFacts("127.0.0.1", 50_000, "PLAINTEXT")
-        return Connection(
-            wire, -1, Rounds(), loop, self._buffers, self.dispatcher, lambda _: None, facts, FRAME_BYTES_MAX
+        facts = ClientInfo("127.0.0.1", 50_000, "PLAINTEXT")
+        rounds = Rounds()
+        rounds.watched = Connection(
+            wire, -1, rounds, loop, self._buffers, self.dispatcher, lambda _: None, facts, FRAME_BYTES_MAX
         )
+        return rounds.watched
 
     async def close(self) -> None:
         self.parts.coordinators.close()
-        await self.dispatcher.finish(1)
+        await self.dispatcher.wait_for_handlers(1)
         await self._audit.stop()
         await self.parts.controller.close()
         self._log_dirs.close(clean=False)
@@ -210,7 +220,7 @@ class WholeBroker:
 
 
 class Client:
-    """Sends one request after the other over a connection of its own."""
+    """Sends one request after the other over its own connection."""
 
     def __init__(self, broker: WholeBroker) -> None:
         self.wire = Wire()
@@ -218,7 +228,7 @@ class Client:
         self._correlation_ids = itertools.count(1)
 
     async def ask(self, request: Any, key: int, version: int) -> int:
-        """How long the answer is; a connection that the broker closes is an AssertionError."""
+        """The length of the response; AssertionError if the broker closes the connection."""
         self.write(request, key, version)
         return await self.answer()
 
@@ -235,7 +245,7 @@ class Client:
         for _ in range(ANSWER_SECONDS_MAX):
             if answered.done():
                 return self.wire.received_bytes - received
-            assert not self.connection.is_closed, self.connection.close_reason
+            assert not self.connection.is_closed, self.connection.close_detail
             await asyncio.wait([answered], timeout=1)
         raise AssertionError("no answer")
 
@@ -263,15 +273,15 @@ def run_counting(main: Coroutine[Any, Any, T]) -> T:
 
 
 async def count_steps(work: Coroutine[Any, Any, Any]) -> Steps:
-    """What some work costs."""
+    """The steps of a coroutine."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, CountingLoop)
-    loop.now += loop.steps.on_loop * STEP_SECONDS  # what was done before has taken its time
+    loop.now += loop.steps.on_loop * STEP_SECONDS  # advances the clock by earlier work
     loop.steps = steps = Steps()
     sys.setprofile(steps.note)
     try:
         await work
-        await asyncio.sleep(0)  # ends the last round
+        await asyncio.sleep(0)  # ends the last iteration
     finally:
         sys.setprofile(None)
     return steps

@@ -1,4 +1,4 @@
-"""What the administration tools print, from values; every layout was printed by Apache Kafka 4.3.1's own tools."""
+"""Output of the administration tools; every layout was printed by Apache Kafka 4.3.1's own tools."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from uuid import UUID
 import pytest
 
 from ottla.base.errors import Error
-from ottla.base.names import TopicPartition
-from ottla.base.topic_ids import parse_id
+from ottla.base.names import TopicPartition, parse_id
 from ottla.cli.java.errors import java_class, java_text
+from ottla.cli.java.hash_order import partition_order
 from ottla.cli.java.options import OptionError
-from ottla.cli.java.order import partition_order
 from ottla.cli.kafka.broker_api_versions import version_lines
 from ottla.cli.kafka.cluster import endpoint_lines
 from ottla.cli.kafka.features import feature_lines, result_lines
@@ -21,10 +20,10 @@ from ottla.cli.kafka.log_dirs import as_json, existing_brokers, parse_brokers
 from ottla.cli.kafka.metadata_quorum import replication_lines, status_lines
 from ottla.cli.metadata.storage import random_id
 from ottla.cli.metadata.storage_folders import format_folder, info_lines, unformatted
-from ottla.cli.topics.report import old_line
+from ottla.cli.reports.topic_report import legacy_line
 from ottla.client.cluster import Feature, Features, Quorum
-from ottla.client.errors import ClientError, refusal
-from ottla.client.log_dirs import Folder, Replica
+from ottla.client.errors import ClientError, error_from_code
+from ottla.client.log_dirs import LogDir, Replica
 from ottla.operations.sizes import size_text
 from ottla.protocol.messages.cluster import (
     DescribeClusterBroker,
@@ -73,8 +72,8 @@ def test_features_are_a_table() -> None:
     assert feature_lines(Features(None, [Feature("a", 0, 1, 0)]))[0].endswith("Epoch: -")
 
 
-def test_what_became_of_features() -> None:
-    results = {"b": refusal(Error.INVALID_UPDATE_VERSION, "No."), "a": None}
+def test_results_of_feature_updates() -> None:
+    results = {"b": error_from_code(Error.INVALID_UPDATE_VERSION, "No."), "a": None}
     assert result_lines("upgrade", {"a": 1, "b": 2}, results, False) == [
         "a was upgraded to 1.",
         "Could not upgrade b to 2. No.",
@@ -124,7 +123,7 @@ def test_a_quorum_without_its_leader_is_refused() -> None:
 def test_folders_are_one_line_of_json() -> None:
     replicas = [Replica(TopicPartition(name, 0), 5, 0, False) for name in ("a", "b")]
     folders = {
-        1: [Folder("/data", Error.NONE, replicas, -1, -1), Folder("/bad", Error.KAFKA_STORAGE_ERROR, [], -1, -1)]
+        1: [LogDir("/data", Error.NONE, replicas, -1, -1), LogDir("/bad", Error.KAFKA_STORAGE_ERROR, [], -1, -1)]
     }
     text = as_json(folders, ["a"])
     assert '{"partition":"a-0","size":5,"offsetLag":0,"isFuture":false}' in text
@@ -145,7 +144,7 @@ def test_brokers_are_numbers_that_exist() -> None:
         parse_brokers("x")
 
 
-def test_sizes_are_for_people() -> None:
+def test_sizes_are_readable_on_a_terminal() -> None:
     assert [size_text(size) for size in (-1, 0, 1023, 1536, 5 << 30, 3 << 50)] == [
         *("?", "0 B", "1023 B", "1.5 KiB", "5.0 GiB", "3072.0 TiB")
     ]
@@ -154,10 +153,10 @@ def test_sizes_are_for_people() -> None:
 def test_java_has_names_for_errors() -> None:
     assert java_class(Error.UNKNOWN_TOPIC_OR_PARTITION).endswith(".UnknownTopicOrPartitionException")
     assert java_class(Error.REQUEST_TIMED_OUT).endswith(".TimeoutException")
-    assert java_text(refusal(Error.INVALID_CONFIG, "No.")) == (
+    assert java_text(error_from_code(Error.INVALID_CONFIG, "No.")) == (
         "org.apache.kafka.common.errors.InvalidConfigurationException: No."
     )
-    assert java_text(refusal(Error.OFFSET_OUT_OF_RANGE)).endswith(
+    assert java_text(error_from_code(Error.OFFSET_OUT_OF_RANGE)).endswith(
         "not within the range of offsets maintained by the server."
     )
     assert java_text(ClientError("cannot reach a:1", Error.BROKER_NOT_AVAILABLE)) == "cannot reach a:1"
@@ -169,10 +168,10 @@ def test_partitions_are_listed_as_a_java_map_lists_them() -> None:
 
 
 def test_lines_of_old() -> None:
-    assert old_line("Topic: t\tTopicId: x\tPartitionCount: 1\tReplicationFactor: 1\tConfigs: a=b: c") == (
+    assert legacy_line("Topic: t\tTopicId: x\tPartitionCount: 1\tReplicationFactor: 1\tConfigs: a=b: c") == (
         "Topic:t\tPartitionCount:1\tReplicationFactor:1\tConfigs:a=b: c"
     )
-    assert old_line("\tTopic: t\tPartition: 0\tLeader: 1\tReplicas: 1\tIsr: 1\tElr: \tLastKnownElr: ") == (
+    assert legacy_line("\tTopic: t\tPartition: 0\tLeader: 1\tReplicas: 1\tIsr: 1\tElr: \tLastKnownElr: ") == (
         "\tTopic: t\tPartition: 0\tLeader: 1\tReplicas: 1\tIsr: 1"
     )
 
@@ -198,7 +197,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         format_folder(str(tmp_path / "file" / "folder"), 1, "cluster", is_kraft=True)
 
 
-def test_info_tells_what_is_wrong_with_folders(tmp_path: Path) -> None:
+def test_info_reports_problems_of_folders(tmp_path: Path) -> None:
     for name, cluster in (("a", "one"), ("b", "two")):
         format_folder(str(tmp_path / name), 1, cluster, is_kraft=False)
     (tmp_path / "file").touch()

@@ -30,7 +30,7 @@ def parser() -> Parser:
         (["create", "--part", "3"], "unrecognized arguments"),
     ],
 )
-def test_mistakes_end_with_code_2_and_a_cure(
+def test_mistakes_end_with_code_2_and_a_suggestion(
     arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as caught:
@@ -41,7 +41,7 @@ def test_mistakes_end_with_code_2_and_a_cure(
     assert words in text
 
 
-def test_the_bootstrap_server_may_stand_before_or_after_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bootstrap_server_is_accepted_before_and_after_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OTTLA_BOOTSTRAP_SERVER", raising=False)
     for arguments in (["--bootstrap-server", "a:1", "create"], ["create", "--bootstrap-server", "a:1"]):
         assert bootstrap_of(parser().parse_args(arguments)) == "a:1"

@@ -1,4 +1,4 @@
-"""What may follow on a command line, from the same definitions that the commands use."""
+"""Completion of command lines from the argparse definitions of the commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ottla demo`: its folder, who is started when, and what is shown."""
+"""`ottla demo`: its folder, the order of its parts, and its output."""
 
 from __future__ import annotations
 
@@ -12,9 +12,20 @@ import pytest
 from rich.console import Console
 
 from ottla.cli.commands import demo
-from ottla.cli.commands.demo import NO_SPARK, RESTARTS_MAX, Demo, Place, extra_requirements, install_command
-from ottla.cli.running.demo_screen import LineScreen, Scene, account_line, picture, text_line
-from ottla.cli.running.supervisor import Child
+from ottla.cli.commands.demo import (
+    NO_SPARK,
+    RESTARTS_MAX,
+    Demo,
+    DemoFolder,
+    DemoState,
+    LineScreen,
+    account_line,
+    extra_requirements,
+    install_command,
+    render_screen,
+    text_line,
+)
+from ottla.cli.processes.supervisor import Child
 from ottla.cli.terminal import EXIT_USAGE
 from ottla.operations.pipeline_runs.snapshots import Snapshot, StepCount
 from ottla.pipelines.demo.findings import PANELS, read_findings
@@ -27,7 +38,7 @@ STEPS = (
 READY = "ottla broker 1 ready on 127.0.0.1:19999"
 
 
-class Heard(LineScreen):
+class RecordingScreen(LineScreen):
     def __init__(self) -> None:
         super().__init__()
         self.lines: list[str] = []
@@ -36,8 +47,10 @@ class Heard(LineScreen):
         self.lines.append(line)
 
 
-def make_demo(folder: Path, monkeypatch: pytest.MonkeyPatch, **options: object) -> tuple[Demo, Heard, list[Child]]:
-    place = Place(folder / "demo")
+def make_demo(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, **options: object
+) -> tuple[Demo, RecordingScreen, list[Child]]:
+    place = DemoFolder(folder / "demo")
     folder.mkdir(exist_ok=True)
     place.prepare(is_fresh=False)
     given = argparse.Namespace(
@@ -47,14 +60,14 @@ def make_demo(folder: Path, monkeypatch: pytest.MonkeyPatch, **options: object) 
             | options
         )
     )
-    heard, started = Heard(), []
-    made = Demo(given, place, heard, {})
+    screen, started = RecordingScreen(), []
+    made = Demo(given, place, screen, {})
     monkeypatch.setattr(made.supervisor, "start", started.append)
-    return made, heard, started
+    return made, screen, started
 
 
 def test_the_pipeline_is_written_once_and_a_changed_one_is_kept(tmp_path: Path) -> None:
-    place = Place(tmp_path / "demo")
+    place = DemoFolder(tmp_path / "demo")
     place.prepare(is_fresh=False)
     assert place.note == ""
     original = place.pipeline.read_text()
@@ -69,19 +82,19 @@ def test_the_pipeline_is_written_once_and_a_changed_one_is_kept(tmp_path: Path) 
     assert not place.state.exists()
 
 
-def test_a_second_start_says_that_it_goes_on(tmp_path: Path) -> None:
-    place = Place(tmp_path / "demo")
+def test_a_second_start_reports_that_it_resumes(tmp_path: Path) -> None:
+    place = DemoFolder(tmp_path / "demo")
     place.prepare(is_fresh=False)
     place.state.mkdir()
-    again = Place(tmp_path / "demo")
+    again = DemoFolder(tmp_path / "demo")
     again.prepare(is_fresh=False)
-    assert again.note.startswith("going on where the last run ended")
+    assert again.note.startswith("resuming the last run")
 
 
 def test_the_generator_comes_after_the_broker_and_the_pipeline_after_the_first_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(demo, "is_spark_there", lambda: True)
+    monkeypatch.setattr(demo, "is_spark_installed", lambda: True)
     made, _, started = make_demo(tmp_path, monkeypatch)
     broker = made.supervisor.children[0]
     assert not made.on_line(broker, "something else")
@@ -91,70 +104,70 @@ def test_the_generator_comes_after_the_broker_and_the_pipeline_after_the_first_r
     made.on_line(started[0], "100 records to site-activity, 100 a second")
     made.on_line(started[0], "200 records to site-activity, 100 a second")
     assert [child.name for child in started] == ["generator", "pipeline"]
-    assert made.on_line(broker, READY)  # it was started again
+    assert made.on_line(broker, READY)  # restarted
     assert len(started) == 2
 
 
-def test_without_spark_the_broker_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo, "is_spark_there", lambda: False)
-    made, heard, started = make_demo(tmp_path, monkeypatch)
+def test_without_spark_the_broker_keeps_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "is_spark_installed", lambda: False)
+    made, screen, started = make_demo(tmp_path, monkeypatch)
     made.on_line(made.supervisor.children[0], READY)
     assert not started
-    assert heard.lines[-2:] == [NO_SPARK, "The broker goes on at 127.0.0.1:19999. Ctrl-C stops it."]
+    assert screen.lines[-2:] == [NO_SPARK, "The broker continues at 127.0.0.1:19999. Ctrl-C stops it."]
 
 
 def test_an_installation_that_fails_leaves_the_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo, "is_spark_there", lambda: False)
+    monkeypatch.setattr(demo, "is_spark_installed", lambda: False)
     monkeypatch.setattr(demo, "install_command", lambda: ["pip"])
-    made, heard, started = make_demo(tmp_path, monkeypatch, install=True)
+    made, screen, started = make_demo(tmp_path, monkeypatch, install=True)
     made.on_line(made.supervisor.children[0], READY)
     assert [child.name for child in started] == ["installation"]
     made.on_line(started[0], "ERROR: No matching distribution found for pyspark")
-    assert started[0].on_end is not None
-    started[0].on_end(1)
-    assert "No matching distribution" in heard.lines[-2]
+    assert started[0].on_exit is not None
+    started[0].on_exit(1)
+    assert "No matching distribution" in screen.lines[-2]
     assert len(started) == 1
 
 
 def test_spark_is_installed_and_then_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo, "is_spark_there", lambda: False)
+    monkeypatch.setattr(demo, "is_spark_installed", lambda: False)
     monkeypatch.setattr(demo, "install_command", lambda: ["pip"])
     made, _, started = make_demo(tmp_path, monkeypatch, install=True)
     made.on_line(made.supervisor.children[0], READY)
-    assert started[0].on_end is not None
-    started[0].on_end(0)
+    assert started[0].on_exit is not None
+    started[0].on_exit(0)
     assert [child.name for child in started] == ["installation", "generator"]
 
 
 def test_a_pipeline_that_fails_leaves_the_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo, "is_spark_there", lambda: True)
-    made, heard, started = make_demo(tmp_path, monkeypatch)
+    monkeypatch.setattr(demo, "is_spark_installed", lambda: True)
+    made, screen, started = make_demo(tmp_path, monkeypatch)
     made.on_line(made.supervisor.children[0], READY)
     made.on_line(started[0], "1 records")
     for attempt in range(1, RESTARTS_MAX + 2):
         assert len(started) == attempt + 1
         made.on_line(started[attempt], "ottla pipeline: Spark is gone")
-        on_end = started[attempt].on_end
+        on_end = started[attempt].on_exit
         assert on_end is not None
         on_end(1)
-    assert heard.lines[-2] == "The pipeline ended: ottla pipeline: Spark is gone (ottla demo --fresh begins anew)"
-    assert made.scene.is_over
+    assert screen.lines[-2] == "The pipeline ended: ottla pipeline: Spark is gone (ottla demo --fresh starts again)"
+    assert made.scene.has_pipeline_ended
 
 
-def test_a_wrong_pipeline_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo, "is_spark_there", lambda: True)
+def test_an_invalid_pipeline_is_not_restarted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "is_spark_installed", lambda: True)
     made, _, started = make_demo(tmp_path, monkeypatch)
     made.on_line(made.supervisor.children[0], READY)
     made.on_line(started[0], "1 records")
     made.on_line(started[1], "site-activity.yaml:7: there is no step 'count'")
-    on_end = started[1].on_end
+    on_end = started[1].on_exit
     assert on_end is not None
     on_end(EXIT_USAGE)
     assert len(started) == 2
-    assert made.scene.is_over
+    assert made.scene.has_pipeline_ended
 
 
-def test_what_the_extra_asks_for_is_installed_and_ottla_itself_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_requirements_of_the_extra_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = 'pyspark<4.3,>=4.2; extra == "pipelines"'
     listed = ["crc32c>=2.7", wanted, 'ottla[cli]; extra == "pipelines"', 'pytest; extra == "test"']
     monkeypatch.setattr(demo, "requires", lambda _: listed)
@@ -168,14 +181,16 @@ def test_every_record_is_accounted_for() -> None:
 
 
 def test_lines_of_the_pipeline_become_figures(tmp_path: Path) -> None:
-    scene = Scene(tmp_path / "p.yaml", tmp_path / "t.db")
-    scene.pipeline_said(json.dumps({"event": "step", "text": "starting Spark"}))
+    scene = DemoState(tmp_path / "p.yaml", tmp_path / "t.db")
+    scene.read_pipeline_line(json.dumps({"event": "step", "text": "starting Spark"}))
     assert text_line(scene).startswith("starting Spark (")
-    scene.pipeline_said(json.dumps({"event": "batch", **Snapshot("clean", batches=1, rows=100, steps=STEPS).as_json()}))
-    assert scene.doing == "running"
+    scene.read_pipeline_line(
+        json.dumps({"event": "batch", **Snapshot("clean", batches=1, rows=100, steps=STEPS).as_json()})
+    )
+    assert scene.status == "running"
     assert text_line(scene) == account_line(STEPS)
-    scene.pipeline_said("no JSON at all")
-    assert scene.doing == "no JSON at all"
+    scene.read_pipeline_line("no JSON at all")
+    assert scene.status == "no JSON at all"
 
 
 def test_the_picture_shows_what_was_found(tmp_path: Path) -> None:
@@ -184,11 +199,13 @@ def test_the_picture_shows_what_was_found(tmp_path: Path) -> None:
         database.execute("CREATE TABLE hot_pages (window_end TEXT, rank INTEGER, page TEXT, views INTEGER)")
         database.execute("INSERT INTO hot_pages VALUES ('2026-01-05T08:00:00Z', 1, '/\x1b[31m', 7)")
         database.commit()
-    scene = Scene(tmp_path / "p.yaml", tables, address="127.0.0.1:9092")
-    scene.pipeline_said(json.dumps({"event": "batch", **Snapshot("clean", batches=1, rows=100, steps=STEPS).as_json()}))
-    scene.look()
+    scene = DemoState(tmp_path / "p.yaml", tables, address="127.0.0.1:9092")
+    scene.read_pipeline_line(
+        json.dumps({"event": "batch", **Snapshot("clean", batches=1, rows=100, steps=STEPS).as_json()})
+    )
+    scene.refresh_findings()
     console = Console(width=140, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(picture(scene))
+    console.print(render_screen(scene))
     shown = console.export_text()
     assert "/\\x1b[31m" in shown
     assert "nothing yet" in shown

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.cli.cluster.feature_levels import (
+from ottla.cli.java.options import OptionError
+from ottla.cli.reports.feature_levels import (
     default_levels,
     dependency_lines,
     level_text,
@@ -12,7 +13,6 @@ from ottla.cli.cluster.feature_levels import (
     metadata_level,
     parse_level,
 )
-from ottla.cli.java.options import OptionError
 
 
 @pytest.mark.parametrize(

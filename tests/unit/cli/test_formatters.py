@@ -17,12 +17,12 @@ def formatted(message: Message, **properties: str) -> bytes:
     return DefaultFormatter(named, bytes).format(message)
 
 
-def test_only_the_value_is_printed_unless_more_is_asked_for() -> None:
+def test_only_the_value_is_printed_by_default() -> None:
     assert formatted(MESSAGE) == b"v1\n"
     assert formatted(EMPTY) == b"null\n"
 
 
-def test_columns_stand_in_kafkas_order() -> None:
+def test_columns_are_in_kafkas_order() -> None:
     everything = {
         f"print_{name}": "true" for name in ("key", "headers", "timestamp", "offset", "partition", "epoch", "delivery")
     }
@@ -85,7 +85,7 @@ def test_formatters_are_known_by_kafkas_names(name: str, expected: bytes) -> Non
     assert formatter.format(MESSAGE) == expected
 
 
-def test_other_formatters_are_not_known() -> None:
+def test_other_formatters_are_unknown() -> None:
     assert make_formatter("Foo", {}, bytes) is None
 
 
@@ -109,7 +109,7 @@ def test_committed_offsets_are_json_without_a_line_end() -> None:
     assert formatter.format(MESSAGE._replace(key=OFFSET_KEY, value=None)).endswith(b'"value":null}')
 
 
-def test_a_formatter_of_internal_topics_leaves_out_what_it_is_not_for() -> None:
+def test_a_formatter_of_internal_topics_skips_other_records() -> None:
     formatter = make_formatter("kafka.coordinator.group.GroupMetadataManager$GroupMetadataMessageFormatter", {}, bytes)
     assert formatter is not None
     assert formatter.format(MESSAGE._replace(key=OFFSET_KEY, value=OFFSET_VALUE)) == b""
@@ -118,7 +118,7 @@ def test_a_formatter_of_internal_topics_leaves_out_what_it_is_not_for() -> None:
 
 
 @pytest.mark.parametrize("value", [b"", b"\x00\x03", b"\x00\x63" + OFFSET_VALUE[2:]])
-def test_garbage_in_an_internal_topic_is_told(value: bytes) -> None:
+def test_garbage_in_an_internal_topic_is_reported(value: bytes) -> None:
     formatter = make_formatter("OffsetsMessageFormatter", {}, bytes)
     assert formatter is not None
     with pytest.raises(DeserializationError, match="Could not read record at offset 7 due to"):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ottla.cli.records.formatters import Message
 from ottla.cli.records.json_records import JsonFormatter, JsonReader, TypedReader
 from ottla.cli.records.line_reader import Line, LineError, LineReader
-from ottla.operations.records.field_formats import make_format
+from ottla.operations.records.formats import make_format
 
 MESSAGE = Message("t", 2, 7, "CreateTime", 1794736824367, b"k1", b"a\nb", [("h1", b"a"), ("h2", None)])
 TEXT = make_format("string")

@@ -1,4 +1,4 @@
-"""Java's property names for librdkafka, and the settings of our tools."""
+"""Java's property names for librdkafka, and the settings of the tools."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 
 from ottla.cli import librdkafka
 from ottla.cli.librdkafka import ErrorReporter, make_producer
-from ottla.cli.records.consuming import EARLIEST, Plan, consumer_settings
-from ottla.cli.records.producing import producer_settings, sentence
+from ottla.cli.records.console_consumer import EARLIEST, ConsumePlan, consumer_settings
+from ottla.cli.records.console_producer import error_text, producer_settings
 from ottla.cli.terminal import ToolError
-from ottla.client.java_properties import translate
+from ottla.client.librdkafka_properties import translate
 
 
 class FakeError:
@@ -57,12 +57,12 @@ def test_later_layers_win_but_not_over_the_bootstrap_server() -> None:
 
 
 def test_consumers_start_where_the_plan_says() -> None:
-    settings = consumer_settings("a:1", Plan("t", offset=EARLIEST))
+    settings = consumer_settings("a:1", ConsumePlan("t", offset=EARLIEST))
     assert settings["auto.offset.reset"] == "earliest"
     assert settings["enable.auto.commit"] == "false"
     assert settings["isolation.level"] == "read_uncommitted"
     assert settings["group.id"].startswith("console-consumer-")
-    grouped = consumer_settings("a:1", Plan("t", group="g"))
+    grouped = consumer_settings("a:1", ConsumePlan("t", group="g"))
     assert (grouped["group.id"], grouped["enable.auto.commit"]) == ("g", "true")
 
 
@@ -89,7 +89,7 @@ def fake_library(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("fake_library")
 def test_unknown_properties_are_dropped_with_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
     made = make_producer({"bootstrap.servers": "a:1", "foo.bar": "secret", "acks": "all"})
-    assert capsys.readouterr().err == "warning: the property foo.bar is not known here and has no effect\n"
+    assert capsys.readouterr().err == "warning: the property foo.bar is unknown and has no effect\n"
     assert made["acks"] == "all"
 
 
@@ -100,23 +100,23 @@ def test_bad_values_are_refused_in_one_line() -> None:
 
 
 def test_lost_brokers_are_reported_but_neither_at_the_start_nor_all_the_time() -> None:
-    said: list[str] = []
+    warnings: list[str] = []
     now = [0.0]
-    reporter = ErrorReporter(said.append, lambda: now[0])
+    reporter = ErrorReporter(warnings.append, lambda: now[0])
     for seconds in (0, 5, 6, 30, 70):
         now[0] = seconds
         reporter(FakeError("_ALL_BROKERS_DOWN", f"1/1 brokers are down at {seconds}"))
         reporter(FakeError("_TRANSPORT", "connection refused"))
-    assert said == [f"warning: 1/1 brokers are down at {seconds}; trying again" for seconds in (5, 70)]
+    assert warnings == [f"warning: 1/1 brokers are down at {seconds}; trying again" for seconds in (5, 70)]
 
 
 @pytest.mark.parametrize(
     ("error", "words"),
     [
         (FakeError("MSG_SIZE_TOO_LARGE"), "max.request.size"),
-        (FakeError("_MSG_TIMED_OUT"), "no broker has taken it in time"),
+        (FakeError("_MSG_TIMED_OUT"), "no broker acknowledged it in time"),
         (FakeError("INVALID_RECORD", "Broker: Broker failed to validate record"), "Broker failed to validate record"),
     ],
 )
 def test_failed_records_get_a_reason(error: Any, words: str) -> None:
-    assert words in sentence(error)
+    assert words in error_text(error)

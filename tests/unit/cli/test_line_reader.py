@@ -1,4 +1,4 @@
-"""Lines as records; the refusals are those of Kafka's console producer."""
+"""Parsing lines into records; the errors are those of Kafka's console producer."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def test_a_plain_line_is_a_value() -> None:
     assert parse(b"\xff\x00") == Line(None, b"\xff\x00", [])
 
 
-def test_a_key_stands_before_the_first_separator() -> None:
+def test_a_key_precedes_the_first_separator() -> None:
     assert parse(b"k\tv\tw", parse_key="true") == Line(b"k", b"v\tw", [])
     assert parse(b"k::v", parse_key="TRUE", key_separator="::") == Line(b"k", b"v", [])
     assert parse(b"\tv", parse_key="true") == Line(b"", b"v", [])
 
 
-def test_headers_stand_before_the_key() -> None:
+def test_headers_precede_the_key() -> None:
     line = parse(b"h1:a,h2:\tk\tv", parse_key="true", parse_headers="true")
     assert line == Line(b"k", b"v", [("h1", b"a"), ("h2", b"")])
     assert parse(
@@ -84,7 +84,7 @@ def test_a_long_bad_line_is_quoted_only_in_part() -> None:
         ({"key.separator": ""}, "key.separator may not be empty"),
     ],
 )
-def test_separators_that_cannot_be_told_apart_are_refused(properties: dict[str, str], words: str) -> None:
+def test_equal_separators_are_rejected(properties: dict[str, str], words: str) -> None:
     with pytest.raises(LineError, match=words):
         LineReader(properties)
 
@@ -93,7 +93,7 @@ def test_lines_end_in_either_way_and_the_last_one_needs_no_end() -> None:
     assert list(read_lines(io.BytesIO(b"a\r\nb\n\nc"))) == [b"a", b"b", b"", b"c"]
 
 
-def test_a_line_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_overlong_line_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_reader, "LINE_BYTES_MAX", 10)
     assert list(read_lines(io.BytesIO(b"123456789\n1234567890"[:19]))) == [b"123456789", b"123456789"]
     with pytest.raises(LineError, match="longer than 10 bytes"):

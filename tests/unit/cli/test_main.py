@@ -1,4 +1,4 @@
-"""`ottla` itself: help, version, and what it does with words that it does not know."""
+"""`ottla` itself: help, version, and unknown words."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_help_lists_all_commands_and_examples(arguments: list[str], capsys: pyte
     assert "examples:" in text
 
 
-def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"ottla {__version__}\n"
 
@@ -29,12 +29,12 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("word", "words"),
     [
-        ("topcis", "there is no command 'topcis'. Did you mean: ottla topics?"),
-        ("--verbose", "there is no option '--verbose'."),
-        ("\x1b[2J", "there is no command '\\x1b[2J'."),
+        ("topcis", "unknown command 'topcis'. Did you mean: ottla topics?"),
+        ("--verbose", "unknown option '--verbose'."),
+        ("\x1b[2J", "unknown command '\\x1b[2J'."),
     ],
 )
-def test_unknown_words_end_with_code_2_usage_and_a_guess(
+def test_unknown_words_end_with_code_2_usage_and_a_suggestion(
     word: str, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([word]) == 2

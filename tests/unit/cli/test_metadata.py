@@ -1,7 +1,8 @@
-"""Looking into a metadata store from outside: read-only, beside its broker and without one."""
+"""Read-only access to a metadata store, beside its broker and without one, and SCRAM users of `format --add-scram`."""
 
 from __future__ import annotations
 
+import base64
 import os
 from pathlib import Path
 
@@ -9,9 +10,13 @@ import pytest
 
 from ottla.cli.commands import metadata
 from ottla.cli.commands.metadata import checked_path
+from ottla.cli.java.options import OptionError
+from ottla.cli.metadata.first_users import parse_users, write_users
 from ottla.cli.terminal import ToolError
+from ottla.controller.image_loader import load_image
 from ottla.controller.stores.sqlite_tree import SqliteTree
 from ottla.controller.stores.store import CreateNode
+from ottla.security.scram_credentials import make_credential, parse_credential, salted_password
 
 
 @pytest.fixture
@@ -56,10 +61,10 @@ def test_the_folder_of_ottla_up_is_known(folder: Path, tmp_path: Path, capsys: p
     assert shown(capsys, tmp_path, "ls") == "[brokers]\n"
 
 
-def test_what_is_not_there_is_named(folder: Path, tmp_path: Path) -> None:
+def test_a_missing_node_is_reported(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ToolError, match="Node does not exist: /nope"):
         metadata.run(["get", "/nope", "--data", str(folder)])
-    with pytest.raises(ToolError, match=r"there is no ottla\.metadata\.db in"):
+    with pytest.raises(ToolError, match=r"has no ottla\.metadata\.db"):
         metadata.run(["ls", "--data", str(tmp_path / "nowhere")])
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "ottla.metadata.db").write_bytes(b"garbage" * 100)
@@ -71,5 +76,61 @@ def test_paths_are_checked() -> None:
     assert checked_path("/") == checked_path("") == "/"
     assert checked_path("brokers/ids/") == "/brokers/ids"
     for text in ("/a//b", "/a/../b"):
-        with pytest.raises(ToolError, match="is no path"):
+        with pytest.raises(ToolError, match="is not a path"):
             checked_path(text)
+
+
+def test_a_password_becomes_a_credential() -> None:
+    users = parse_users(
+        ["SCRAM-SHA-256=[name=alice,password=a=b]", 'SCRAM-SHA-512=[name="alice",password="c,d",iterations=8192]']
+    )
+    assert list(users["alice"]) == ["SCRAM-SHA-256", "SCRAM-SHA-512"]
+    for mechanism, password in (("SCRAM-SHA-256", b"a=b"), ("SCRAM-SHA-512", b"c,d")):
+        found = parse_credential(mechanism, users["alice"][mechanism])
+        assert found == make_credential(mechanism, password, found.salt, found.iterations)
+
+
+def test_a_salted_password_is_stored_unchanged() -> None:
+    salted = base64.b64encode(salted_password("SCRAM-SHA-256", b"x", b"salt", 4096)).decode()
+    users = parse_users([f"SCRAM-SHA-256=[name=a,salt=c2FsdA==,saltedpassword={salted}]"])
+    assert users["a"]["SCRAM-SHA-256"] == make_credential("SCRAM-SHA-256", b"x", b"salt").to_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("nonsense-geheim", "Failed to parse add-scram"),
+        ("SCRAM-SHA-1=[name=a,password=geheim]", "The add-scram mechanism SCRAM-SHA-1 is not supported"),
+        ("SCRAM-SHA-256=[password=geheim]", "You must supply 'name' to add-scram"),
+        ("SCRAM-SHA-256=[name=,password=geheim]", "You must supply 'name' to add-scram"),
+        ("SCRAM-SHA-256=[name=a]", "You must supply one of 'password' or 'saltedpassword'"),
+        ("SCRAM-SHA-256=[name=a,password=]", "You must supply one of 'password' or 'saltedpassword'"),
+        ("SCRAM-SHA-256=[name=a,password=geheim,iterations=4095]", "must be >= 4096"),
+        ("SCRAM-SHA-256=[name=a,password=geheim,iterations=99999]", "must be <= 16384"),
+        ("SCRAM-SHA-256=[name=a,password=geheim,iterations=x]", "must be >= 4096"),
+        ("SCRAM-SHA-256=[name=a,saltedpassword=AAAA]", "You must supply 'salt' with 'saltedpassword'"),
+        ("SCRAM-SHA-256=[name=a,salt=AAAA,saltedpassword=AAAA,password=geheim]", "You must only supply one of"),
+        ("SCRAM-SHA-256=[name=a,salt=!,password=geheim]", "'salt' of add-scram is not base64"),
+        ("SCRAM-SHA-256=[name=a,color=red,password=geheim]", "add-scram accepts name, password"),
+        ("SCRAM-SHA-256=[name=a,name=b,password=geheim]", "add-scram accepts name, password"),
+    ],
+)
+def test_errors_contain_no_password(text: str, said: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        parse_users([text])
+    assert said in str(caught.value)
+    assert "geheim" not in str(caught.value)
+
+
+def test_one_user_has_one_password_for_a_mechanism() -> None:
+    with pytest.raises(OptionError, match="two passwords"):
+        parse_users(["SCRAM-SHA-256=[name=a,password=b]", "SCRAM-SHA-256=[name=a,password=c]"])
+
+
+def test_users_are_found_by_the_broker_that_starts(tmp_path: Path) -> None:
+    users = {"CN=a b": {"SCRAM-SHA-256": "x"}}
+    write_users(str(tmp_path / "new"), users)
+    tree = SqliteTree(str(tmp_path / "new" / "ottla.metadata.db"))
+    tree.open()
+    assert load_image(tree.subtree("/")).user_configs == users
+    tree.close()

@@ -1,4 +1,4 @@
-"""`ottla monitor`: what is refused before anything is started."""
+"""`ottla monitor`: options rejected before the start."""
 
 import socket
 import subprocess
@@ -21,10 +21,10 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["--port", "99999"], "99999 is no port"),
+        (["--port", "99999"], "99999 is not a port"),
         (["--port", "x"], "'x' is not a whole number"),
         (["--bootstrap-server", "a:port"], "is not a broker address"),
-        (["--host", "0.0.0.0"], "say --insecure"),
+        (["--host", "0.0.0.0"], "use --insecure"),
         (["--config", "/none/monitor.yaml"], "cannot read /none/monitor.yaml: no such file or directory"),
         (["--confg", "x"], "did you mean --config?"),
     ],

@@ -1,4 +1,4 @@
-"""The JSON file of kafka-delete-records.sh; the complaints were printed by Kafka's own tool."""
+"""The JSON file of kafka-delete-records.sh; the errors were printed by Kafka's own tool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ottla pipeline` as far as it goes without Spark: checks of the file, runs on disk, help, the picture."""
+"""`ottla pipeline` without Spark: checks of the file, runs on disk, help, the chart."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ottla.cli.pipelines.help import _sections, summary, type_words
 from ottla.cli.pipelines.screen import JsonDisplay, PlainDisplay, Trend, query_cells, rich_picture
 from ottla.operations.pipeline_runs.snapshots import Snapshot, StepCount
 from ottla.operations.pipeline_runs.statuses import process_start
-from ottla.pipelines.model.fields import Duration
+from ottla.pipelines.model.specs import Duration
 from ottla.pipelines.running.loading import load_pipeline
 from ottla.pipelines.running.status import RunFolder, new_status
 
@@ -29,7 +29,7 @@ NOW = Snapshot("main", at_ms=1, batch=3, batches=4, rows=1000, batch_rows=250, r
 
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
-    """A folder with a run that ended."""
+    """A folder with a run that has ended."""
     folder = RunFolder(tmp_path, new_status("views", "views.yaml", "local[2]"))
     folder.open()
     folder.add(NOW)
@@ -44,29 +44,27 @@ def check(tmp_path: Path, text: str) -> int:
     return main(["pipeline", "check", str(file), "--offline"])
 
 
-def test_a_right_pipeline_is_said_to_be_right_and_what_was_checked(
+def test_a_valid_pipeline_is_reported_with_the_checked_parts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert check(tmp_path, "name: p\nfrom: {topic: t}\nto: console\n") == 0
     assert (
-        "p is right. Checked: the file, declared columns. Not checked: topics, what only Spark knows (--spark)."
+        "p is valid. Checked: the file, declared columns. Not checked: topics, what only Spark knows (--spark)."
         in capsys.readouterr().out
     )
     query = "steps:\n  - sql: SELECT value FROM stream\n  - filter: a > 1\n"
     assert check(tmp_path, f"name: p\nfrom: {{topic: t}}\n{query}to: console\n") == 0
-    assert (
-        "Not checked: topics, columns behind step 1, sql, what only Spark knows (--spark)." in capsys.readouterr().out
-    )
+    assert "Not checked: topics, columns after step 1, sql, what only Spark knows (--spark)." in capsys.readouterr().out
 
 
-def test_a_wrong_pipeline_ends_with_2_and_a_line_for_each_mistake(
+def test_an_invalid_pipeline_ends_with_2_and_a_line_for_each_problem(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert check(tmp_path, "name: p\nfrm: {topic: t}\nsteps:\n  - filtr: x\nto: console\n") == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert f"{tmp_path}/p.yaml:2: frm: unknown field 'frm'" in said.err
-    assert "Traceback" not in said.err
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert f"{tmp_path}/p.yaml:2: frm: unknown field 'frm'" in output.err
+    assert "Traceback" not in output.err
 
 
 @pytest.mark.parametrize("change", ["x", "every=["])
@@ -75,7 +73,7 @@ def test_a_wrong_change_ends_with_2(tmp_path: Path, change: str, capsys: pytest.
     assert "--set" in capsys.readouterr().err
 
 
-def test_without_spark_one_line_says_how_to_get_it(
+def test_without_spark_one_line_names_the_remedy(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], state: Path
 ) -> None:
     monkeypatch.setattr(command, "find_spec", lambda _name: None)
@@ -84,7 +82,7 @@ def test_without_spark_one_line_says_how_to_get_it(
     assert main(["pipeline", "list", "--state", str(state)]) == 0
 
 
-def test_help_and_looking_at_runs_need_no_spark(state: Path) -> None:
+def test_help_and_lists_of_runs_need_no_spark(state: Path) -> None:
     code = (
         "import sys\nfrom ottla.cli.main import main\n"
         f"main(['pipeline', 'status', 'views', '--state', {str(state)!r}])\nsys.exit('pyspark' in sys.modules)"
@@ -99,14 +97,14 @@ def test_runs_are_listed_as_table_and_as_json(state: Path, capsys: pytest.Captur
     assert json.loads(capsys.readouterr().out)[0]["queries"][0]["rows"] == 1000
 
 
-def test_the_status_tells_figures_and_steps(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_status_shows_figures_and_steps(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pipeline", "status", "views", "--state", str(state)]) == 0
-    said = capsys.readouterr().out
-    assert "views: stopped for 0 s, all was done" in said
-    assert "main    1 parse  1,000   990         0     0    10" in said
+    output = capsys.readouterr().out
+    assert "views: stopped for 0 s, all was done" in output
+    assert "main    1 parse  1,000   990         0     0    10" in output
 
 
-def test_a_run_that_was_killed_is_told_and_ends_with_1(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_killed_run_is_reported_with_code_1(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = state / "views" / "_run" / "status.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "state": "running", "process_start": 1}))
     assert main(["pipeline", "status", "views", "--state", str(state)]) == 1
@@ -115,7 +113,7 @@ def test_a_run_that_was_killed_is_told_and_ends_with_1(state: Path, capsys: pyte
     assert "does not run: killed" in capsys.readouterr().out
 
 
-def test_an_unknown_name_is_answered_with_a_guess(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_name_gets_a_suggestion(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pipeline", "status", "view", "--state", str(state)]) == 1
     assert "did you mean views?" in capsys.readouterr().err
 
@@ -139,7 +137,7 @@ def test_stop_asks_the_process_and_waits_for_its_end(state: Path, capsys: pytest
 
 
 @pytest.mark.parametrize("name", ["first.yaml", "first.py"])
-def test_the_example_is_a_right_pipeline(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_is_valid(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / name
     assert main(["pipeline", "init", str(file)]) == 0
     assert load_pipeline(file).pipeline.name == "first"
@@ -157,7 +155,7 @@ def test_steps_are_explained_by_their_classes(capsys: pytest.CaptureFixture[str]
     assert "did you mean filter?" in capsys.readouterr().err
 
 
-def test_every_step_and_field_says_what_it_is() -> None:
+def test_every_step_and_field_is_documented() -> None:
     for specs in _sections().values():
         for name, spec in specs.items():
             assert summary(spec), name
@@ -173,7 +171,7 @@ def test_every_step_and_field_says_what_it_is() -> None:
         (str | bool, "text or true|false"),
     ],
 )
-def test_types_are_said_in_words(wanted: object, words: str) -> None:
+def test_types_are_shown_in_words(wanted: object, words: str) -> None:
     assert type_words(wanted) == words
 
 
@@ -182,7 +180,7 @@ def test_names_of_pipelines_are_completed(state: Path) -> None:
     assert candidates(split_line("ottla pipeline st")) == ["status", "steps", "stop"]
 
 
-def test_the_picture_can_be_drawn_and_shows_what_died() -> None:
+def test_the_chart_shows_failed_rows() -> None:
     trend = Trend()
     trend.add(NOW)
     console = Console(record=True, width=140, file=open(os.devnull, "w"))  # noqa: SIM115
@@ -210,7 +208,7 @@ LARGE = Snapshot(
 
 
 def test_no_number_is_cut_in_80_columns() -> None:
-    """Sparklines go first, then the long forms, then the ends of names."""
+    """Sparklines are dropped first, then the long forms, then the ends of names."""
     wide = picture(200, LARGE)
     assert "█" in wide
     for number in ("1,234,567,890", "7,654,321", "2,345,678 rows 3.5 GB", "12.34 s", "987,654,321"):
@@ -228,7 +226,7 @@ def test_no_number_is_cut_in_80_columns() -> None:
     assert "1,000   990" in picture(80, NOW)
 
 
-def test_what_a_query_waits_for_is_on_the_screen() -> None:
+def test_the_wait_reason_of_a_query_is_shown() -> None:
     drawn = picture(80, NOW._replace(doing="broker away for 12 s", unsent=3))
     assert "main: broker away for 12 s, 3 dead letters to send" in drawn
     assert "main:" not in picture(80, NOW)
@@ -253,9 +251,9 @@ def test_a_pipe_gets_lines_and_the_table(capsys: pytest.CaptureFixture[str]) -> 
     display = PlainDisplay("views")
     display.batch(NOW)
     display.end([NOW])
-    said = capsys.readouterr().out
-    assert said.startswith("main: batch 3  250 rows")
-    assert said.endswith("views: 1,000 rows in 4 batches, 10 dead\n")
+    output = capsys.readouterr().out
+    assert output.startswith("main: batch 3  250 rows")
+    assert output.endswith("views: 1,000 rows in 4 batches, 10 dead\n")
 
 
 @pytest.mark.parametrize(
@@ -264,21 +262,20 @@ def test_a_pipe_gets_lines_and_the_table(capsys: pytest.CaptureFixture[str]) -> 
         ("{foreach_batch: 'nowhere:write'}", "there is no nowhere.py in"),
         ("{foreach_batch: 'json:nothing'}", "json has no function 'nothing'"),
         ("{foreach_batch: 'os:getcwd'}", "function getcwd does not take two arguments"),
-        ("{http: 'ftp://h/x'}", "'ftp://h/x' is no address of a web server"),
+        ("{http: 'ftp://h/x'}", "'ftp://h/x' is not the address of a web server"),
         ("{http: 'http://h/x', headers: {Authorization: 'Bearer ${NO_SUCH}'}}", "the variable NO_SUCH is not set"),
-        ("{http: 'http://h/x', headers: {X: 'Bearer $${NO_SUCH}'}}", "the environment has no NO_SUCH: export it"),
         ("{http: 'http://h/x', batch_rows: 0}", "batch_rows: must be at least 1"),
         ("{parquet: 's3://bucket/x'}", "s3://bucket/x: Spark reaches S3 as s3a://bucket/x"),
         ("{iceberg: x}", "iceberg: Iceberg is not published for Spark 4.2 yet; write to delta or parquet"),
-        ("{sqlalchemy: 'fantasy://h/d', table: t}", "SQLAlchemy knows no fantasy: install SQLAlchemy"),
+        ("{sqlalchemy: 'fantasy://h/d', table: t}", "SQLAlchemy has no dialect fantasy: install SQLAlchemy"),
         (
             "{sqlalchemy: 'postgresql+psycopg://me:${NO_SUCH}@h/d', table: t}",
             "the variable NO_SUCH is not set",
         ),
-        ("{redis: 'http://h', table: t}", "is no URL of a Redis: redis://:${PASSWORD}@host:6379/0, rediss://… for TLS"),
+        ("{redis: 'http://h', table: t}", "is not a Redis URL: redis://:${PASSWORD}@host:6379/0, rediss://… for TLS"),
         ("{redis: 'redis://h', table: t, type: hash}", "type: hash does not go with mode append; write stream or list"),
         ("{redis: 'redis://h', table: t, expire: 1 hour}", "expire: means nothing for mode append"),
-        ("{redis: 'redis://h', table: t, mode: upsert}", "key: upsert and key belong together"),
+        ("{redis: 'redis://h', table: t, mode: upsert}", "key: upsert and key require each other"),
         ("{redis: 'redis://h', table: t, type: set}", "type: 'set' is not one of hash, string, stream, list"),
         ("{redis: 'redis://h'}", "'table' is missing; name of the stream or list"),
         ("{sqlalchemy: 'sqlite:////nowhere/a.db', table: t}", "/nowhere/a.db is outside of the pipeline's folder"),
@@ -288,20 +285,20 @@ def test_a_pipe_gets_lines_and_the_table(capsys: pytest.CaptureFixture[str]) -> 
         ),
     ],
 )
-def test_a_place_that_cannot_be_written_is_told_without_spark(
+def test_an_unwritable_output_is_reported_without_spark(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], sink: str, words: str
 ) -> None:
     assert check(tmp_path, f"name: p\nfrom: {{topic: t}}\nto:\n  - console\n  - {sink}\n") == 2
-    assert f"{tmp_path}/p.yaml:5: " in (said := capsys.readouterr().err)
-    assert words in said
+    assert f"{tmp_path}/p.yaml:5: " in (errors := capsys.readouterr().err)
+    assert words in errors
 
 
-def test_what_may_come_twice_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sinks_with_possible_duplicates_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "writing.py").write_text("def write(rows, batch_id): pass\n")
     sinks = ["{foreach_batch: 'writing:write'}", "{http: 'http://h/x'}", "{topic: u}"]
     sinks.append("{topic: u, delivery: at-least-once}")
     assert check(tmp_path, "name: p\nfrom: {topic: t}\nto:\n" + "".join(f"  - {sink}\n" for sink in sinks)) == 0
     first, *repeated = capsys.readouterr().out.splitlines()
-    assert "p is right" in first
-    words = "at least once: rows of a batch that is done again after a crash come there again"
+    assert "p is valid" in first
+    words = "at least once: rows of a batch that is repeated after a crash appear again"
     assert repeated == [f"{tmp_path}/p.yaml:{line}: to, {line - 3}: {words}" for line in (4, 5, 7)]

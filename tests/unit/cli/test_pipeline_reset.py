@@ -1,4 +1,4 @@
-"""`ottla pipeline reset`: it says what it does, and does all of it or nothing."""
+"""`ottla pipeline reset`: prints its actions, and executes all of them or none."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 
 from ottla.cli.main import main
 from ottla.pipelines.running.status import RunFolder, new_status
-from ottla.pipelines.sinks.ledger import Recorded
+from ottla.pipelines.sinks.batch_ledger import LastBatch
+from ottla.pipelines.sinks.sql_tables import Table, TableColumn
 from ottla.pipelines.sinks.sqlite import SqliteSession
-from ottla.pipelines.sinks.tables import Table, TableColumn
 
 ID = "0b1e7a52-58b5-4a4c-8d02-93cfcf0f5d67"
 FILE = """\
@@ -28,7 +28,7 @@ to:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """With a pipeline that has run."""
+    """The state of a pipeline that has run."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "p.yaml").write_text(FILE)
     for name in ("checkpoint/metadata", f"query-{ID}/owner"):
@@ -48,8 +48,8 @@ def record(table: str, query: str, rows: int) -> None:
     with SqliteSession("a.db") as session:
         session.prepare(Table(table), columns)
         session.database.executemany(f"INSERT INTO {table} VALUES (?)", [(n,) for n in range(rows)])
-        session.record(query, table, Recorded(3, "i"))
-        session.keep_offsets(query, {"site": {0: rows}})
+        session.store_batch(query, table, LastBatch(3, "i"))
+        session.store_offsets(query, {"site": {0: rows}})
         session.commit()
 
 
@@ -63,13 +63,13 @@ def reset(*words: str) -> int:
     return main(["pipeline", "reset", "p.yaml", "--state", "state", *words])
 
 
-def test_checkpoint_and_notes_go_together_and_sinks_keep_what_they_have(
+def test_checkpoint_and_notes_are_moved_together_and_sinks_keep_their_rows(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert reset() == 0
     first, last = capsys.readouterr().out.splitlines()
     assert first.startswith(f"main: put checkpoint, notes and staged rows aside: {folder}/state/views/_old/")
-    assert last.startswith("views is reset: the next run begins anew. Sinks keep their rows")
+    assert last.startswith("views is reset: the next run starts again. Sinks keep their rows")
     assert not (folder / "state" / "views" / "main").exists()
     assert len(list(folder.glob(f"state/views/_old/*/main/query-{ID}/owner"))) == 1
     assert counts() == [5, 7, 2, 2]
@@ -77,28 +77,28 @@ def test_checkpoint_and_notes_go_together_and_sinks_keep_what_they_have(
     assert "has no checkpoint of views" in capsys.readouterr().out
 
 
-def test_rows_and_what_is_remembered_of_them_go_together(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_and_sink_state_are_deleted_together(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert reset("--sinks", "--dry-run") == 0
     planned = capsys.readouterr().out.splitlines()
     assert planned[1:] == [
-        f"table rows of {folder}/a.db: delete 5 rows, and what is remembered of their batches",
-        f"table kept of {folder}/a.db: delete 7 rows, and what is remembered of their batches",
-        f"folder {folder}/files: delete 1 folders, one a batch",
-        "console: remembers nothing; what was written stays",
+        f"table rows of {folder}/a.db: delete 5 rows and their ledger entries",
+        f"table kept of {folder}/a.db: delete 7 rows and their ledger entries",
+        f"folder {folder}/files: delete 1 folders, one per batch",
+        "console: stores no batches; written data stays",
         "Nothing was done (--dry-run).",
     ]
     assert (folder / "state" / "views" / "main").exists()
     assert counts() == [5, 7, 2, 2]
     assert reset("--sinks") == 0
     assert counts() == [0, 0, 0, 0]
-    assert [path.name for path in (folder / "files").iterdir()] == ["ottla_batch=1"]  # that of others
+    assert [path.name for path in (folder / "files").iterdir()] == ["ottla_batch=1"]  # of other pipelines
     assert not (folder / "state" / "views" / "main").exists()
 
 
 @pytest.mark.parametrize(
-    ("is_other", "words"), [(True, "other queries write there, too"), (False, "is not of our making")]
+    ("is_other", "words"), [(True, "other queries write to it as well"), (False, "was not created by the pipeline")]
 )
-def test_rows_that_may_be_of_others_are_not_deleted_and_then_nothing_is(
+def test_rows_of_other_writers_prevent_the_whole_reset(
     folder: Path, capsys: pytest.CaptureFixture[str], is_other: bool, words: str
 ) -> None:
     if is_other:
@@ -109,7 +109,7 @@ def test_rows_that_may_be_of_others_are_not_deleted_and_then_nothing_is(
     assert reset("--sinks") == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert words in line
-    assert "empty it yourself, or leave it, and write all of it once more with run --fresh" in line
+    assert "empty it manually, or keep it, and write everything again with run --fresh" in line
     assert counts() == before
     assert (folder / "state" / "views" / "main").exists()
     with sqlite3.connect("a.db") as database:
@@ -129,6 +129,6 @@ def test_a_pipeline_that_runs_is_not_reset(folder: Path, capsys: pytest.CaptureF
     assert (folder / "state" / "views" / "main").exists()
 
 
-def test_an_unknown_name_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_name_is_reported(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pipeline", "reset", "veiws", "--state", str(folder / "state")]) == 1
-    assert "no run of 'veiws' is known" in capsys.readouterr().err
+    assert "there is no run of 'veiws'" in capsys.readouterr().err

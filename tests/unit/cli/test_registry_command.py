@@ -1,4 +1,4 @@
-"""`ottla registry` before it starts: what is wrong is told in one line."""
+"""`ottla registry` before its start: each problem is one line."""
 
 import socket
 from pathlib import Path
@@ -7,24 +7,24 @@ import pytest
 
 from ottla.cli.commands.registry import _config, _parser
 from ottla.cli.main import main
-from ottla.cli.running.registry_beside import NO_LOGIN, registry_beside
+from ottla.cli.processes.sidecars import REGISTRY_HAS_NO_LOGIN, make_registry_sidecar
 
 
-def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+def run_registry(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
     code = main(["registry", *words])
     return code, capsys.readouterr().err
 
 
-def test_other_machines_are_let_in_only_when_told(capsys: pytest.CaptureFixture[str]) -> None:
-    code, line = said(capsys, "--host", "0.0.0.0")
+def test_other_machines_are_allowed_only_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    code, line = run_registry(capsys, "--host", "0.0.0.0")
     assert (code, line.count("\n")) == (2, 1)
     assert "--insecure" in line
 
 
-def test_a_listener_of_the_file_counts_as_told_to_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Confluent's own file listens everywhere: that alone opens nothing here."""
+def test_a_listener_in_the_file_does_not_open_the_registry(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Confluent's own file binds all addresses: that alone must not open the registry."""
     (tmp_path / "r.properties").write_text("listeners=http://0.0.0.0:8081\n")
-    code, line = said(capsys, "--config", str(tmp_path / "r.properties"))
+    code, line = run_registry(capsys, "--config", str(tmp_path / "r.properties"))
     assert code == 2
     assert "--insecure" in line
 
@@ -32,14 +32,14 @@ def test_a_listener_of_the_file_counts_as_told_to_nobody(tmp_path: Path, capsys:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("listeners=https://:8081", "only http://HOST:PORT is served"),
-        ("schema.compatibility.level=most", "is no level"),
+        ("listeners=https://:8081", "only http://HOST:PORT is supported"),
+        ("schema.compatibility.level=most", "is not a level"),
         ("kafkastore.security.protocol=SECRET", "security.protocol=SECRET is not known"),
     ],
 )
 def test_a_wrong_file(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, problem: str) -> None:
     (tmp_path / "r.properties").write_text(text)
-    code, line = said(capsys, "--config", str(tmp_path / "r.properties"))
+    code, line = run_registry(capsys, "--config", str(tmp_path / "r.properties"))
     assert (code, line.count("\n")) == (2, 1)
     assert problem in line
 
@@ -47,12 +47,12 @@ def test_a_wrong_file(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: 
 def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        code, line = said(capsys, "--port", str(port))
+        code, line = run_registry(capsys, "--port", str(port))
     assert code == 1
     assert f"port {port} on 127.0.0.1 is in use" in line
 
 
-def test_the_command_line_goes_before_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_overrides_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "r.properties"
     file.write_text(
         "listeners=http://127.0.0.1:9999\nkafkastore.bootstrap.servers=PLAINTEXT://far:1\nkafkastore.topic=_file\n"
@@ -66,8 +66,8 @@ def test_the_command_line_goes_before_the_file(tmp_path: Path, capsys: pytest.Ca
     assert "without an effect here: authentication.roles, zebra" in lines
 
 
-def test_behind_logins_there_is_no_registry_without_one() -> None:
-    heard: list[str] = []
-    assert registry_beside(None, heard.append, is_wanted=True, is_secure=True) is None
-    assert registry_beside(None, heard.append, is_wanted=False, is_secure=True) is None
-    assert heard == [NO_LOGIN]
+def test_a_secured_cluster_has_no_registry_without_a_login() -> None:
+    messages: list[str] = []
+    assert make_registry_sidecar(None, messages.append, is_enabled=True, is_secure=True) is None
+    assert make_registry_sidecar(None, messages.append, is_enabled=False, is_secure=True) is None
+    assert messages == [REGISTRY_HAS_NO_LOGIN]

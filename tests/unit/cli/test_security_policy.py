@@ -1,19 +1,25 @@
-"""Users, rights and quotas as a file: what it says, what is wrong with it, what it would change."""
+"""Users, ACLs and quotas as a file: parsing, problems, and the resulting changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
 
 import pytest
 
 from ottla.base.security import Operation, PatternType, Permission, ResourceType
-from ottla.cli.security.entries import FileError
-from ottla.cli.security.plan import Plan, make_plan
-from ottla.cli.security.policy import Policy, entity_key, policy_text, read_policy
-from ottla.operations.acls.own_rights import Caller, lost_rights
-from ottla.operations.acls.wishes import CLUSTER
-from ottla.security.acls import AccessControlEntry, AclBinding, ResourcePattern, acls_of
+from ottla.cli.cluster_file.policy import Policy, entity_key, policy_text, read_policy
+from ottla.cli.cluster_file.policy_document import FileError
+from ottla.cli.cluster_file.policy_plan import Plan, Row, Step, make_plan, run_steps
+from ottla.client.errors import ClientError
+from ottla.operations.acls.acl_entries import CLUSTER
+from ottla.operations.acls.evaluation import Caller, lost_rights
+from ottla.operations.errors import OperationError
+from ottla.security.acls import AccessControlEntry, AclBinding, ResourcePattern, group_by_pattern
 from ottla.security.authorizer import Authorizer
 
 FILE = """\
-# Users, rights and quotas. What differs from this: ottla security apply FILE --dry-run
-# Passwords are not in here: no broker gives them away, not even hashed.
+# Users, ACLs and quotas. To compare the cluster with this file: ottla security apply FILE --dry-run
+# Passwords are not included: brokers do not return them, not even hashed.
 users:
 - {user: alice, mechanism: SCRAM-SHA-256, iterations: 4096}
 - {user: '8', mechanism: SCRAM-SHA-512, iterations: 8192}
@@ -39,7 +45,7 @@ def marks(plan: Plan) -> list[str]:
     return [" ".join(filter(None, row)) for row in plan.rows()]
 
 
-def test_what_is_read_is_written_the_same() -> None:
+def test_a_parsed_file_is_written_unchanged() -> None:
     policy = read_policy(FILE, "f")
     text = policy_text(policy)
     assert read_policy(text, "f") == policy
@@ -57,7 +63,7 @@ def test_names_that_yaml_would_take_for_something_else_are_quoted() -> None:
     assert read_policy(policy_text(policy), "f") == policy
 
 
-def test_a_section_that_is_not_there_says_nothing_and_an_empty_one_says_none() -> None:
+def test_a_missing_section_is_ignored_and_an_empty_one_means_none() -> None:
     assert read_policy("users: []\n", "f") == Policy(users={})
     assert policy_text(Policy(quotas={})).endswith("\nquotas: []\n")
 
@@ -67,35 +73,38 @@ def test_a_section_that_is_not_there_says_nothing_and_an_empty_one_says_none() -
     [
         ("", "f: the file has none of the sections users, rights, quotas"),
         ("- a", "f:1: the file has none of the sections"),
-        ("user: []", "f:1: user: there is no section 'user'; did you mean 'users'?"),
-        ("users:\n", "f:1: users: not a list; write [] where there shall be none"),
+        ("user: []", "f:1: user: unknown section 'user'; did you mean 'users'?"),
+        ("users:\n", "f:1: users: not a list; write [] for an empty section"),
         ("users:\n- alice", "f:2: users, 1: 'alice' is not of the form {word: value, ...}"),
         ("users: [", "f:1: not readable as YAML"),
-        (USERS % ", password: x", "f:2: users, 1, password: passwords do not stand in this file"),
+        (USERS % ", password: x", "f:2: users, 1, password: passwords are not allowed in this file"),
         (USERS % ", salt: '%'", "f:2: users, 1, salt: salt is not base64"),
         (USERS % ", salt: YQ==", "f:2: users, 1: salted_password is missing"),
         (USERS % ", salt: YQ==, salted_password: YQ==", "salted_password: the hash of SCRAM-SHA-256 has 32 bytes"),
-        (USERS % "" + USERS[7:] % "", "f:3: users, 2: the same stands above already; remove one of them"),
-        ("users:\n- {user: a, mechanism: PLAIN}", "f:2: users, 1, mechanism: there is no mechanism 'PLAIN'"),
+        (USERS % "" + USERS[7:] % "", "f:3: users, 2: duplicate of an entry above; remove one of them"),
+        ("users:\n- {user: a, mechanism: PLAIN}", "f:2: users, 1, mechanism: unknown mechanism 'PLAIN'"),
         ("users:\n- {user: a, mechanism: SCRAM-SHA-256, iterations: 5}", "iterations: iterations is 4096 to 16384"),
         ("users:\n- user: no\n  mechanism: x", "f:2: users, 1, user: False is not text; put it in quotes"),
         ("rights:\n- {allow: 'User:a', operation: read}", "f:2: rights, 1: name one resource: topic, group"),
-        ("rights:\n- {operation: read, topic: t}", "f:2: rights, 1: say either allow or deny"),
+        ("rights:\n- {operation: read, topic: t}", "f:2: rights, 1: give either allow or deny"),
         ("rights:\n- {allow: alice, operation: read, topic: t}", "allow: expected a string in format principalType"),
         (
             "rights:\n- allow: 'User:a'\n  topic: t\n  operation: fly",
             "f:4: rights, 1, operation: there is no operation",
         ),
         ("rights:\n- {allow: 'User:a', topic: t}", "f:2: rights, 1: which operation?"),
-        ("rights:\n- {allow: 'User:a', group: g, operation: [write]}", "operation: nobody can write a Group"),
+        (
+            "rights:\n- {allow: 'User:a', group: g, operation: [write]}",
+            "operation: operation write does not apply to a Group",
+        ),
         ("rights:\n- {allow: 'User:a', cluster: x, operation: [alter]}", "cluster: the cluster has no name"),
-        ("rights:\n- {allow: 'User:a', topik: x, operation: [alter]}", "topik: unknown word 'topik'; did you mean 't"),
+        ("rights:\n- {allow: 'User:a', topik: x, operation: [alter]}", "topik: unknown key 'topik'; did you mean 't"),
         ("quotas:\n- {user: a, producer_byte_rate: -1}", "f:2: quotas, 1, producer_byte_rate: producer_byte_rate=-1"),
-        ("quotas:\n- {user: a, limit: 1}", "f:2: quotas, 1, limit: limit is no limit of user a"),
-        ("quotas:\n- {user: a, producer_byte_rate: 1, producer_byte_rate: 2}", "stands here twice"),
+        ("quotas:\n- {user: a, limit: 1}", "f:2: quotas, 1, limit: limit is not a limit of user a"),
+        ("quotas:\n- {user: a, producer_byte_rate: 1, producer_byte_rate: 2}", "appears twice"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_line(text: str, words: str) -> None:
+def test_problems_are_reported_with_their_line(text: str, words: str) -> None:
     with pytest.raises(FileError) as raised:
         read_policy(text, "f")
     (line,) = raised.value.lines
@@ -111,13 +120,13 @@ def test_all_problems_are_found_at_once() -> None:
 # ---- the plan
 
 
-def test_nothing_changes_what_is_so_already() -> None:
+def test_equal_states_need_no_change() -> None:
     policy = read_policy(FILE, "f")
     assert make_plan(policy, policy, prunes=True).is_empty
-    assert make_plan(Policy(), policy, prunes=True).is_empty  # no section, none of its business
+    assert make_plan(Policy(), policy, prunes=True).is_empty  # a missing section is ignored
 
 
-def test_a_plan_shows_what_comes_changes_and_goes() -> None:
+def test_a_plan_shows_additions_changes_and_removals() -> None:
     wanted = read_policy(USERS % f", salt: YQ==, salted_password: {SALTED}" + FILE[FILE.index("rights:") :], "f")
     found = read_policy(
         "users:\n- {user: bob, mechanism: SCRAM-SHA-256, iterations: 4096}\n"
@@ -138,7 +147,7 @@ def test_a_plan_shows_what_comes_changes_and_goes() -> None:
         "+ quota ip 10.0.0.1: connection_creation_rate 10",
         "~ quota user alice, client app: request_percentage 10 12.5",
     ]
-    assert plan.left == {"users": 1, "rights": 2, "quotas": 1}
+    assert plan.unmanaged == {"users": 1, "rights": 2, "quotas": 1}
     pruning = make_plan(wanted, found, prunes=True)
     assert [row for row in marks(pruning) if row.startswith("-")] == [
         "- user bob SCRAM-SHA-256 4096 iterations",
@@ -146,7 +155,7 @@ def test_a_plan_shows_what_comes_changes_and_goes() -> None:
         "- right User:bob may write topic orders",
         "- quota user bob: producer_byte_rate 5",
     ]
-    assert pruning.left == {}
+    assert pruning.unmanaged == {}
     assert pruning.alterations()[-1] == ({"user": "bob"}, {}, ["producer_byte_rate"])
 
 
@@ -159,18 +168,21 @@ def test_a_user_cannot_be_made_without_a_password() -> None:
     assert [change.mark for change in make_plan(wanted, other).impossible()] == ["~"]
 
 
-def test_a_password_is_set_where_there_is_none_or_on_request() -> None:
+def test_a_missing_password_is_set_and_an_existing_one_on_request() -> None:
     wanted = read_policy(USERS % f", salt: YQ==, salted_password: {SALTED}", "f")
     found = read_policy(USERS % "", "f")
     assert not make_plan(wanted, Policy(users={})).impossible()
     plan = make_plan(wanted, found)
-    assert (plan.is_empty, plan.untold) == (True, ["alice SCRAM-SHA-256"])
+    assert (plan.is_empty, plan.uncompared_passwords) == (True, ["alice SCRAM-SHA-256"])
     again = make_plan(wanted, found, sets_passwords=True)
-    assert (marks(again), again.untold) == (["~ user alice SCRAM-SHA-256 4096 iterations 4096 iterations"], [])
+    assert (marks(again), again.uncompared_passwords) == (
+        ["~ user alice SCRAM-SHA-256 4096 iterations 4096 iterations"],
+        [],
+    )
     assert SALTED not in repr(wanted)
 
 
-# ---- whoever applies it
+# ---- checks about the caller
 
 
 ALICE = {
@@ -192,36 +204,66 @@ ALICE = {
         ({"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}, None),
     ],
 )
-def test_who_is_at_work_is_known_from_the_properties(properties: dict[str, str], principal: str | None) -> None:
+def test_the_caller_is_derived_from_the_properties(properties: dict[str, str], principal: str | None) -> None:
     assert Caller(properties).principal == principal
 
 
-def test_nobody_takes_the_right_to_change_rights_from_himself() -> None:
+def test_a_plan_must_not_remove_the_callers_right_to_undo_it() -> None:
     own = {right("User:alice", Operation.ALL)}
     others = {right("User:bob", Operation.READ, ResourcePattern(ResourceType.TOPIC, "t"))}
-    before = Authorizer(acls_of(own | others))
-    lost = lost_rights(Caller(ALICE), before, acls_of(others))
+    before = Authorizer(group_by_pattern(own | others))
+    lost = lost_rights(Caller(ALICE), before, group_by_pattern(others))
     assert lost == ["User:alice may alter the cluster", "User:alice may alter-configs the cluster"]
-    assert lost_rights(Caller(ALICE), before, acls_of(own)) == []
+    assert lost_rights(Caller(ALICE), before, group_by_pattern(own)) == []
     narrower = {right("User:alice", Operation.ALTER), right("User:alice", Operation.ALTER_CONFIGS)}
-    assert lost_rights(Caller(ALICE), before, acls_of(narrower)) == []
+    assert lost_rights(Caller(ALICE), before, group_by_pattern(narrower)) == []
     denial = AclBinding(CLUSTER, AccessControlEntry("User:*", "*", Operation.ALTER, Permission.DENY))
-    assert lost_rights(Caller(ALICE), before, acls_of(own | {denial})) == ["User:alice may alter the cluster"]
+    assert lost_rights(Caller(ALICE), before, group_by_pattern(own | {denial})) == ["User:alice may alter the cluster"]
 
 
-def test_super_users_and_those_who_have_no_rule_lose_nothing() -> None:
-    rules = acls_of({right("User:alice", Operation.ALL)})
+def test_super_users_and_callers_without_rules_lose_nothing() -> None:
+    rules = group_by_pattern({right("User:alice", Operation.ALL)})
     assert lost_rights(Caller(ALICE), Authorizer(rules, ["User:alice"]), {}) == []
     assert lost_rights(Caller({}), Authorizer(rules), {}) == []
 
 
-def test_where_no_rules_means_all_the_first_rule_may_shut_out() -> None:
+def test_the_first_rule_may_shut_out_the_caller_if_no_rules_mean_all() -> None:
     before = Authorizer({}, allows_without_rules=True)
-    assert lost_rights(Caller({}), before, acls_of({right("User:bob", Operation.ALTER)})) != []
+    assert lost_rights(Caller({}), before, group_by_pattern({right("User:bob", Operation.ALTER)})) != []
 
 
-def test_a_rule_for_one_address_counts_and_an_unknown_caller_may_be_anybody() -> None:
-    before = Authorizer(acls_of({right("User:alice", Operation.ALTER, host="10.0.0.1")}))
+def test_rules_for_an_address_count_and_an_unknown_caller_may_be_any_principal() -> None:
+    before = Authorizer(group_by_pattern({right("User:alice", Operation.ALTER, host="10.0.0.1")}))
     assert lost_rights(Caller(ALICE), before, {}) == ["User:alice may alter the cluster"]
     unknown = Caller({"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"})
     assert lost_rights(unknown, before, {}) == ["User:alice may alter the cluster"]
+
+
+A, B, C, D = ((name,) for name in "abcd")
+
+
+def fails(problem: BaseException) -> Callable[[], Mapping[Row, Exception] | None]:
+    def run() -> None:
+        raise problem
+
+    return run
+
+
+def test_all_is_done_in_order() -> None:
+    seen: list[str] = []
+    outcome = run_steps([Step([A, B], lambda: seen.append("first")), Step([C], lambda: seen.append("second"))])
+    assert (outcome.done, outcome.not_done, outcome.problem, seen) == ([A, B, C], [], None, ["first", "second"])
+
+
+@pytest.mark.parametrize("problem", [ClientError("no"), OperationError("no"), KeyboardInterrupt()])
+def test_a_step_that_fails_is_the_last_and_nothing_of_it_is_done(problem: BaseException) -> None:
+    outcome = run_steps(
+        [Step([A], lambda: None), Step([B], fails(problem)), Step([C, D], lambda: pytest.fail("went on"))]
+    )
+    assert (outcome.done, outcome.not_done, outcome.problem, outcome.row) == ([A], [B, C, D], problem, B)
+
+
+def test_of_a_step_that_was_refused_in_part_the_rest_is_done() -> None:
+    problem = ClientError("not this one")
+    outcome = run_steps([Step([A, B, C], lambda: {B: problem}), Step([D], lambda: pytest.fail("went on"))])
+    assert (outcome.done, outcome.not_done, outcome.problem, outcome.row) == ([A, C], [B, D], problem, B)

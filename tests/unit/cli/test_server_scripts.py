@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from ottla.cli.commands import broker
-from ottla.cli.kafka import server_start
-from ottla.cli.kafka.server_start import parse_overrides
-from ottla.cli.running.broker_processes import find_brokers, is_broker, supervisor_of
+from ottla.cli.kafka.server_scripts import parse_overrides, start_broker
+from ottla.cli.processes.broker_processes import find_brokers, is_broker, supervisor_of
 from ottla.cli.terminal import ToolError
 
 
@@ -42,7 +41,7 @@ def test_brokers_are_known_by_their_command_line(words: list[str]) -> None:
         ["python3", "-m"],
     ],
 )
-def test_other_processes_are_left_alone(words: list[str]) -> None:
+def test_other_processes_are_not_stopped(words: list[str]) -> None:
     assert not is_broker(words)
 
 
@@ -117,12 +116,12 @@ def test_the_start_script_starts_a_broker(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(broker, "start", start)
     config = tmp_path / "server.properties"
     config.touch()
-    assert server_start.run(["-name", "kafkaServer", "-loggc", str(config), "--override", "a=b"]) == 0
+    assert start_broker(["-name", "kafkaServer", "-loggc", str(config), "--override", "a=b"]) == 0
     assert started == [(str(config), {"a": "b"})]
 
 
 def test_the_start_script_needs_a_file(capsys: pytest.CaptureFixture[str]) -> None:
-    assert server_start.run([]) == 1
+    assert start_broker([]) == 1
     assert capsys.readouterr().err.startswith("USAGE: kafka-server-start.sh [-daemon] server.properties")
-    with pytest.raises(ToolError, match=r"there is no file nowhere.properties"):
-        server_start.run(["nowhere.properties"])
+    with pytest.raises(ToolError, match=r"nowhere.properties does not exist"):
+        start_broker(["nowhere.properties"])

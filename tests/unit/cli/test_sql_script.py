@@ -1,4 +1,4 @@
-"""Where `ottla sql` takes its statements from: what is wrong with a file ends it before anything is started."""
+"""The sources of statements of `ottla sql`: an invalid file is rejected before anything starts."""
 
 from __future__ import annotations
 

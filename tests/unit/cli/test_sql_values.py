@@ -1,4 +1,4 @@
-"""Rows of `ottla sql` as text and as JSON: nothing is lost, and no value can look like two."""
+"""Rows of `ottla sql` as text and as JSON: no loss, and distinct values stay distinct."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ottla.cli.sql.output import JsonOutput, LineOutput, TerminalOutput
 from ottla.cli.sql.values import cell, json_line, line
 from ottla.pipelines.sql.execution import Batch
 
-NOON = datetime(2026, 1, 31, 12, 0, 0, 500_000, tzinfo=UTC).astimezone().replace(tzinfo=None)  # as Spark hands it over
+NOON = datetime(2026, 1, 31, 12, 0, 0, 500_000, tzinfo=UTC).astimezone().replace(tzinfo=None)  # as Spark returns it
 
 
 @pytest.mark.parametrize(

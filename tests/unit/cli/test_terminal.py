@@ -1,4 +1,4 @@
-"""How tools end and what a terminal is shown."""
+"""Exit codes of tools, and escaping for terminals."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import NoReturn
 
 import pytest
 
-from ottla.cli.terminal import ToolError, drift_code, escape, escape_bytes, run_tool
+from ottla.base.text import escape
+from ottla.cli.terminal import ToolError, drift_code, escape_bytes, run_tool
 from ottla.client.errors import ClientError
 
 
@@ -54,5 +55,5 @@ def test_bytes_become_valid_text() -> None:
 @pytest.mark.parametrize(
     ("differs", "is_impossible", "code"), [(False, False, 0), (True, False, 3), (True, True, 1), (False, True, 1)]
 )
-def test_what_can_never_be_applied_counts_more_than_what_differs(differs: bool, is_impossible: bool, code: int) -> None:
+def test_impossible_changes_outweigh_differences(differs: bool, is_impossible: bool, code: int) -> None:
     assert drift_code(differs=differs, is_impossible=is_impossible) == code

@@ -1,4 +1,4 @@
-"""What `ottla tokens` and `kafka-delegation-tokens.sh` make of times; the rest is shown with a broker."""
+"""Times of `ottla tokens` and `kafka-delegation-tokens.sh`; other tests need a broker."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def test_times_have_a_unit(text: str, time_ms: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "12", "-1d", "1.5h", "1w", "d", "1 d", "1" * 16 + "d"])
-def test_other_texts_are_no_times(text: str) -> None:
+def test_other_texts_are_not_times(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="is not a time such as 30m, 12h or 7d"):
         tokens._time(text)
 
 
 def test_times_that_no_calendar_has_are_shown_all_the_same() -> None:
-    assert tokens._when(1_700_000_000_000) == "2023-11-14 22:13:20 UTC"
-    assert tokens._when(2**63 - 1) == "for ever"
+    assert tokens._time_text(1_700_000_000_000) == "2023-11-14 22:13:20 UTC"
+    assert tokens._time_text(2**63 - 1) == "for ever"
     assert delegation_tokens._date(2**63 - 1) == str(2**63 - 1)
     assert len(delegation_tokens._date(1_700_000_000_000)) == len("2023-11-14T22:13")

@@ -1,4 +1,4 @@
-"""`ottla produce` and `ottla consume` without a cluster: what they refuse and what they make of their options."""
+"""`ottla produce` and `ottla consume` without a cluster: rejected and interpreted options."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_separator_may_be_written_as_an_escape() -> None:
     ("arguments", "words"),
     [
         (["--key", "a", "--key-separator", ":"], "exclude each other"),
-        (["message", "--file", "x"], "either messages or --file"),
+        (["message", "--file", "x"], "messages and --file exclude each other"),
     ],
 )
 def test_contradictions_are_refused(arguments: list[str], words: str) -> None:
@@ -43,12 +43,12 @@ def test_contradictions_are_refused(arguments: list[str], words: str) -> None:
         (["--offset", "1"], "--offset needs --partition"),
         (["--partition", "0", "--offset", "x"], "neither a number nor earliest nor latest"),
         (["--partition", "0", "--offset", "1", "--from-beginning"], "exclude each other"),
-        (["--partition", "0", "--group", "g"], "does not go with --partition"),
-        (["--show", "nothing"], "there are only timestamp"),
+        (["--partition", "0", "--group", "g"], "excludes --partition"),
+        (["--show", "nothing"], "use timestamp"),
         (["--command-property", "x"], "not of the form key=value"),
     ],
 )
-def test_what_cannot_be_read_is_refused(arguments: list[str], words: str) -> None:
+def test_invalid_consume_options_are_rejected(arguments: list[str], words: str) -> None:
     with pytest.raises(ToolError, match=words):
         consume.run(["topic", *arguments])
 

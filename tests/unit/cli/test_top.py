@@ -1,4 +1,4 @@
-"""`ottla top`: figures from two readings, and what it says when there is no endpoint."""
+"""`ottla top`: figures from two readings, and errors without an endpoint."""
 
 from urllib.error import URLError
 
@@ -6,9 +6,8 @@ import pytest
 from rich.console import Console
 
 from ottla.cli.main import main
-from ottla.cli.top.history import History
-from ottla.cli.top.screen import Trends, duration, rich_screen, short, text_screen
-from ottla.operations.broker_figures import figures
+from ottla.cli.reports.broker_screen import Sparkline, Trends, duration_text, rich_screen, short_number, text_screen
+from ottla.operations.broker_rates import broker_figures
 from ottla.operations.errors import OperationError
 from ottla.operations.metric_readings import parse_metrics, read_metrics
 
@@ -39,7 +38,7 @@ NOW = (
     .replace('le="+Inf"} 10', 'le="+Inf"} 110')
     .replace('count{request="Produce"} 10', 'count{request="Produce"} 110')
 )
-SHOWN = figures(parse_metrics(BEFORE, 0.0), parse_metrics(NOW, 2.0), 4661.0)
+SHOWN = broker_figures(parse_metrics(BEFORE, 0.0), parse_metrics(NOW, 2.0), 4661.0)
 
 
 def test_rates_are_differences_over_the_time_between() -> None:
@@ -58,7 +57,7 @@ def test_times_are_those_of_the_interval_if_there_were_requests_in_it() -> None:
 
 
 def test_a_broker_that_has_started_anew_shows_no_negative_rates() -> None:
-    shown = figures(parse_metrics(NOW, 0.0), parse_metrics(BEFORE, 1.0), 2000.0)
+    shown = broker_figures(parse_metrics(NOW, 0.0), parse_metrics(BEFORE, 1.0), 2000.0)
     assert (shown.messages_in, shown.by_request[0].rate) == (0.0, 0.0)
 
 
@@ -83,12 +82,12 @@ def test_the_screen_of_a_terminal_can_be_drawn() -> None:
 
 def test_a_name_cannot_move_the_cursor() -> None:
     evil = NOW.replace('topic="logs"', 'topic="\x1b[2Jlogs"')
-    assert "\x1b" not in text_screen(figures(parse_metrics(BEFORE, 0.0), parse_metrics(evil, 1.0), 1.0))
+    assert "\x1b" not in text_screen(broker_figures(parse_metrics(BEFORE, 0.0), parse_metrics(evil, 1.0), 1.0))
 
 
-def test_labels_are_read_whatever_they_hold() -> None:
+def test_labels_may_contain_any_characters() -> None:
     reading = parse_metrics('a{x="q\\"u,o=}te",y="b\\\\s\\nl"} 1.5\nnonsense\n', 0.0)
-    assert reading.one("a", x='q"u,o=}te', y="b\\s\nl") == 1.5
+    assert reading.value_or_zero("a", x='q"u,o=}te', y="b\\s\nl") == 1.5
 
 
 @pytest.mark.parametrize(
@@ -96,16 +95,16 @@ def test_labels_are_read_whatever_they_hold() -> None:
     [(0, "0"), (3, "3"), (3.14, "3.1"), (999, "999"), (1234, "1.2k"), (56_789_000, "56.8M"), (2e15, "2000T")],
 )
 def test_numbers_are_short(number: float, text: str) -> None:
-    assert short(number) == text
+    assert short_number(number) == text
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0 s"), (61, "1 min 1 s"), (90_000, "1 d 1 h"), (-5, "0 s")])
 def test_durations_have_two_parts(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+    assert duration_text(seconds) == text
 
 
 def test_a_sparkline_ends_with_the_newest_value() -> None:
-    history = History()
+    history = Sparkline()
     for value in (0, 1, 2, 8):
         history.add(value)
     assert history.line(6) == "  ▁▂▃█"
@@ -119,10 +118,10 @@ def test_an_endpoint_that_is_off_is_explained(
 
     monkeypatch.setattr("urllib.request.OpenerDirector.open", refuse)
     assert main(["top", "--once", "--url", "http://127.0.0.1:9404"]) == 1
-    said = capsys.readouterr().err
-    assert "connection refused" in said
-    assert "ottla.metrics.port=9404" in said
-    assert "--url" in said
+    errors = capsys.readouterr().err
+    assert "connection refused" in errors
+    assert "ottla.metrics.port=9404" in errors
+    assert "--url" in errors
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://x", "127.0.0.1:9404"])

@@ -1,4 +1,4 @@
-"""What describe prints; the expected lines were printed by Kafka's own tool."""
+"""Topic descriptions; the expected lines were printed by Kafka's own tool."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from ottla.base.names import TopicPartition
-from ottla.base.topic_ids import id_text, parse_id
-from ottla.cli.topics.report import Filter, describe_lines, kafka_order, overrides
+from ottla.base.names import TopicPartition, id_text, parse_id
+from ottla.cli.reports.topic_report import DescribeFilter, describe_lines, kafka_order, overrides
 from ottla.client.admin import Partition, Topic
 from ottla.client.configs import Config, Source
 from ottla.client.reassignments import Reassignment
@@ -32,7 +31,7 @@ SHRUNK = Partition(1, 1, [1, 2], [1], [], [])
 LEADERLESS = Partition(2, -1, [1, 2], [], [2], [1])
 
 
-def lines(wanted: Filter | None = None, least_isr: str = "1") -> list[str]:
+def lines(wanted: DescribeFilter | None = None, least_isr: str = "1") -> list[str]:
     configs = {"a": settings(min_insync_replicas=least_isr)}
     return list(describe_lines([topic(HEALTHY, SHRUNK, LEADERLESS)], configs, [1], wanted))
 
@@ -46,7 +45,7 @@ def test_a_topic_and_its_partitions_are_described_in_kafkas_layout() -> None:
     ]
 
 
-def test_what_a_broker_does_not_tell_is_not_available() -> None:
+def test_missing_information_is_shown_as_not_available() -> None:
     described = list(describe_lines([topic(Partition(0, 1, [1], [1]), topic_id=UUID(int=0))], {}, [1]))
     assert described == [
         "Topic: a\tPartitionCount: 1\tReplicationFactor: 1\tConfigs: ",
@@ -57,14 +56,14 @@ def test_what_a_broker_does_not_tell_is_not_available() -> None:
 @pytest.mark.parametrize(
     ("wanted", "least_isr", "numbers"),
     [
-        (Filter(under_replicated=True), "1", [1, 2]),
-        (Filter(unavailable=True), "1", [2]),
-        (Filter(under_min_isr=True), "2", [1, 2]),
-        (Filter(at_min_isr=True), "2", [0]),
-        (Filter(at_min_isr=True, unavailable=True), "1", [1, 2]),
+        (DescribeFilter(under_replicated=True), "1", [1, 2]),
+        (DescribeFilter(unavailable=True), "1", [2]),
+        (DescribeFilter(under_min_isr=True), "2", [1, 2]),
+        (DescribeFilter(at_min_isr=True), "2", [0]),
+        (DescribeFilter(at_min_isr=True, unavailable=True), "1", [1, 2]),
     ],
 )
-def test_filters_show_only_partitions(wanted: Filter, least_isr: str, numbers: list[int]) -> None:
+def test_filters_show_only_partitions(wanted: DescribeFilter, least_isr: str, numbers: list[int]) -> None:
     shown = lines(wanted, least_isr)
     assert [int(line.split("\t")[2].removeprefix("Partition: ")) for line in shown] == numbers
 
@@ -72,32 +71,32 @@ def test_filters_show_only_partitions(wanted: Filter, least_isr: str, numbers: l
 @pytest.mark.parametrize(
     ("replicas", "isr", "move", "is_short"),
     [
-        ([1, 2, 3], [1, 2], Reassignment([1, 2, 3], [3], []), False),  # the third is yet to come
+        ([1, 2, 3], [1, 2], Reassignment([1, 2, 3], [3], []), False),  # the third is still being added
         ([1, 2, 3], [1], Reassignment([1, 2, 3], [3], []), True),
         ([1, 2, 3], [1, 3], Reassignment([1, 2, 3], [3], [2]), False),
-        ([1, 3], [1], Reassignment([1, 3, 4], [4], [2]), True),  # has ended since: its replicas are what counts
+        ([1, 3], [1], Reassignment([1, 3, 4], [4], [2]), True),  # ended in the meantime: only its replicas count
         ([1, 2], [1], None, True),
     ],
 )
 def test_replicas_on_their_way_are_not_missing(
     replicas: list[int], isr: list[int], move: Reassignment | None, is_short: bool
 ) -> None:
-    """As isUnderReplicated of Kafka's TopicCommand decides."""
+    """As isUnderReplicated of Kafka's TopicCommand."""
     moves = {} if move is None else {TopicPartition("a", 0): move}
     moving = topic(Partition(0, 1, replicas, isr, [], []))
-    shown = list(describe_lines([moving], {}, [1], Filter(under_replicated=True), moves))
+    shown = list(describe_lines([moving], {}, [1], DescribeFilter(under_replicated=True), moves))
     assert bool(shown) is is_short
 
 
 def test_topics_with_overrides_are_shown_without_partitions() -> None:
     plain = topic(HEALTHY, name="plain")
     configs = {"a": settings(retention_ms="1000"), "plain": settings()}
-    shown = list(describe_lines([topic(HEALTHY), plain], configs, [1], Filter(only_overrides=True)))
+    shown = list(describe_lines([topic(HEALTHY), plain], configs, [1], DescribeFilter(only_overrides=True)))
     assert len(shown) == 1
     assert shown[0].endswith("Configs: retention.ms=1000")
 
 
-def test_settings_stand_in_kafkas_order_without_defaults() -> None:
+def test_settings_are_in_kafkas_order_without_defaults() -> None:
     names = [
         "cleanup.policy",
         "compression.gzip.level",
@@ -145,7 +144,7 @@ def test_a_secret_value_is_shown_as_null() -> None:
     assert overrides([Config("secret", None, DYNAMIC_TOPIC, True)]) == ["secret=null"]
 
 
-def test_topics_stand_in_kafkas_order() -> None:
+def test_topics_are_in_kafkas_order() -> None:
     names = [item.name for item in kafka_order([topic(name="cli-a"), topic(name="cli-b.x_y")])]
     assert names == ["cli-b.x_y", "cli-a"]
 
@@ -164,6 +163,6 @@ def test_ids_are_written_and_read_as_kafka_does() -> None:
         ("A", "is not a base64-encoded UUID"),
     ],
 )
-def test_what_is_no_id_is_refused_in_kafkas_words(text: str, words: str) -> None:
+def test_an_invalid_id_is_rejected_in_kafkas_words(text: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         parse_id(text)

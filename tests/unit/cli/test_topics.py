@@ -1,4 +1,4 @@
-"""`ottla topics` with an administrator who only takes notes."""
+"""`ottla topics` with an admin client that records its calls."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
-from ottla.cli import tables
+from ottla.cli import tables, terminal
 from ottla.cli.commands import topics
 from ottla.client.admin import Created, Partition, Topic
 from ottla.client.configs import Config
-from ottla.client.errors import refusal
+from ottla.client.errors import error_from_code
 from ottla.client.reassignments import Reassignment
 
 
@@ -41,7 +41,7 @@ class FakeAdmin:
 
     def create_topic(self, name: str, **details: Any) -> Created:
         if name == "orders":
-            raise refusal(Error.TOPIC_ALREADY_EXISTS, "Topic 'orders' already exists.")
+            raise error_from_code(Error.TOPIC_ALREADY_EXISTS, "Topic 'orders' already exists.")
         self.done.append(("create", name, details))
         return Created(3, 1)
 
@@ -57,7 +57,7 @@ def admin(monkeypatch: pytest.MonkeyPatch) -> FakeAdmin:
     fake = FakeAdmin()
     monkeypatch.setattr(topics, "Admin", lambda _: fake)
     moving = {TopicPartition("orders", 0): Reassignment([1, 2], [2], [])}
-    monkeypatch.setattr(topics, "moves_of", lambda _client, _topics: moving)
+    monkeypatch.setattr(topics, "reassignments_of", lambda _client, _topics: moving)
     return fake
 
 
@@ -68,9 +68,9 @@ def test_topics_are_created(admin: FakeAdmin, capsys: pytest.CaptureFixture[str]
     assert admin.done == [("create", "a", details)]
 
 
-def test_a_topic_that_is_there_already_can_be_all_right(admin: FakeAdmin, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_existing_topic_can_be_accepted(admin: FakeAdmin, capsys: pytest.CaptureFixture[str]) -> None:
     assert topics.run(["create", "orders", "--if-not-exists"]) == 0
-    assert capsys.readouterr().out == "Topic orders is there already.\n"
+    assert capsys.readouterr().out == "Topic orders already exists.\n"
     with pytest.raises(Exception, match="already exists"):
         topics.run(["create", "orders"])
 
@@ -118,7 +118,7 @@ def test_only_partitions_in_trouble_are_shown(
     flag: str,
     numbers: list[int],
 ) -> None:
-    """A replica that is on its way is not missing: neither in a pipe nor on a terminal."""
+    """A replica that is being added is not missing, neither in a pipe nor on a terminal."""
     topics.run(["describe", flag])
     lines = capsys.readouterr().out.splitlines()
     assert [f"Partition: {number}" in line for number, line in zip(numbers, lines, strict=True)] == [True]
@@ -142,7 +142,7 @@ def test_on_a_terminal_there_are_tables(
     assert "+2" in shown
 
 
-def test_a_missing_topic_is_guessed(admin: FakeAdmin) -> None:
+def test_a_missing_topic_gets_a_suggestion(admin: FakeAdmin) -> None:
     with pytest.raises(topics.ToolError, match=r"topic order does not exist \(did you mean orders\?\)"):
         topics.run(["describe", "order"])
 
@@ -159,11 +159,11 @@ def test_in_a_script_topics_are_deleted_without_a_question(admin: FakeAdmin) -> 
 
 
 @pytest.mark.parametrize(("is_sure", "code", "done"), [(False, 1, []), (True, 0, [("delete", ["orders"])])])
-def test_a_person_is_asked_before_topics_are_deleted(
+def test_deleting_topics_asks_for_confirmation(
     admin: FakeAdmin, monkeypatch: pytest.MonkeyPatch, is_sure: bool, code: int, done: list[Any]
 ) -> None:
-    monkeypatch.setattr(topics, "is_terminal", lambda _: True)
-    monkeypatch.setattr(topics, "confirm", lambda _: is_sure)
+    monkeypatch.setattr(terminal, "is_terminal", lambda _: True)
+    monkeypatch.setattr(terminal, "confirm", lambda _: is_sure)
     assert topics.run(["delete", "orders"]) == code
     assert admin.done == done
 

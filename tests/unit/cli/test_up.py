@@ -9,7 +9,7 @@ import pytest
 
 from ottla.cli.commands import up
 from ottla.cli.commands.up import Screen, banner, broker_settings, prepare_folder
-from ottla.cli.running.supervisor import Child
+from ottla.cli.processes.supervisor import Child
 from ottla.cli.terminal import ToolError
 
 
@@ -25,7 +25,7 @@ def test_the_broker_is_only_reachable_from_this_machine(tmp_path: Path) -> None:
     assert settings["auto.create.topics.enable"] == "true"
 
 
-def test_a_person_has_the_last_word(tmp_path: Path) -> None:
+def test_overrides_of_the_user_win(tmp_path: Path) -> None:
     settings = broker_settings(options(tmp_path, no_auto_create=True, override=["num.partitions=3", "node.id=7"]))
     assert settings["auto.create.topics.enable"] == "false"
     assert (settings["num.partitions"], settings["node.id"]) == ("3", "7")
@@ -71,14 +71,14 @@ def test_the_ready_line_is_followed_by_a_banner_once(tmp_path: Path, capsys: pyt
     assert printed.count("is up.") == 1
 
 
-def test_the_banner_tells_what_to_type_next(tmp_path: Path) -> None:
+def test_the_banner_shows_next_commands(tmp_path: Path) -> None:
     text = banner("127.0.0.1:9192", tmp_path, is_coloured=False)
     assert "export OTTLA_BOOTSTRAP_SERVER=127.0.0.1:9192" in text
     assert "\x1b" not in text
     assert "OTTLA_BOOTSTRAP_SERVER" not in banner("127.0.0.1:9092", tmp_path, is_coloured=False)
 
 
-def test_a_metrics_port_that_is_taken_is_told(
+def test_a_metrics_port_in_use_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(up, "metrics_settings", dict)

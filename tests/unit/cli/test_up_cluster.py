@@ -13,10 +13,16 @@ from pathlib import Path
 import pytest
 
 from ottla.cli.commands import up
-from ottla.cli.running import up_cluster
-from ottla.cli.running.up_cluster import ClusterPlan, ClusterScreen, brokers_in, children, prepare_cluster_folder
+from ottla.cli.processes import up_cluster
+from ottla.cli.processes.up_cluster import (
+    ClusterPlan,
+    ClusterScreen,
+    cluster_children,
+    highest_broker_number,
+    prepare_cluster_folder,
+)
 from ottla.cli.terminal import ToolError
-from ottla.cli.zookeeper.lock import lock_folder
+from ottla.cli.zookeeper.server import lock_folder
 
 
 def plan(data: Path, brokers: int = 3, **details: object) -> ClusterPlan:
@@ -40,13 +46,13 @@ def test_any_one_broker_may_die(tmp_path: Path, brokers: int, replicas: str, in_
     assert settings["min.insync.replicas"] == settings["transaction.state.log.min.isr"] == in_sync
 
 
-def test_a_person_has_the_last_word(tmp_path: Path) -> None:
+def test_overrides_of_the_user_win(tmp_path: Path) -> None:
     settings = plan(tmp_path, override=["default.replication.factor=1"], no_auto_create=True).settings(1)
     assert settings["default.replication.factor"] == "1"
     assert settings["auto.create.topics.enable"] == "false"
 
 
-def test_metrics_take_free_ports_unless_a_person_names_the_first(tmp_path: Path) -> None:
+def test_metrics_take_free_ports_unless_the_first_is_given(tmp_path: Path) -> None:
     def ports(*override: str) -> list[str]:
         return [plan(tmp_path, override=list(override)).settings(index)["ottla.metrics.port"] for index in range(3)]
 
@@ -62,7 +68,7 @@ def test_folders_are_made_for_their_owner_only(tmp_path: Path) -> None:
     assert sorted(path.name for path in data.iterdir()) == ["broker-1", "broker-2", "broker-3", "zookeeper"]
     assert {path.stat().st_mode & 0o777 for path in data.iterdir()} == {0o700}
     prepare_cluster_folder(data, 4, "broker")  # one more
-    assert brokers_in(data) == 4
+    assert highest_broker_number(data) == 4
 
 
 def test_a_cluster_does_not_lose_brokers_by_a_slip(tmp_path: Path) -> None:
@@ -73,7 +79,7 @@ def test_a_cluster_does_not_lose_brokers_by_a_slip(tmp_path: Path) -> None:
         up.run(["--data", str(tmp_path)])
 
 
-def test_folders_of_others_are_left_alone(tmp_path: Path) -> None:
+def test_foreign_folders_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "notes").touch()
     with pytest.raises(ToolError, match="holds other files"):
         prepare_cluster_folder(tmp_path, 3, "broker")
@@ -95,15 +101,15 @@ def taken_port() -> Iterator[int]:
                 return
 
 
-def test_a_port_in_use_is_told_with_its_cure(tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported_with_a_remedy(tmp_path: Path) -> None:
     with taken_port() as port:
-        with pytest.raises(ToolError, match=rf"port {port} .* is not free.*--port {port - 1 + 100}"):
+        with pytest.raises(ToolError, match=rf"port {port} .* is in use.*--port {port - 1 + 100}"):
             up_cluster.check_ports(plan(tmp_path, port=port - 1))
         with pytest.raises(ToolError, match="--zookeeper-port"):
             up_cluster.check_ports(plan(tmp_path, zookeeper_port=port))
 
 
-def test_ports_that_cannot_be_are_told(tmp_path: Path) -> None:
+def test_invalid_ports_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(ToolError, match=r"ports 65535 to 65537 of 3 brokers go past 65535: .* 65533 at most"):
         up_cluster.check_ports(plan(tmp_path, port=65_535))
     with pytest.raises(ToolError, match="--zookeeper-port 21702 is one of the brokers' ports"):
@@ -111,7 +117,7 @@ def test_ports_that_cannot_be_are_told(tmp_path: Path) -> None:
     assert plan(tmp_path, port=2180, zookeeper_port=0).zookeeper_port not in (2180, 2181, 2182)
 
 
-def test_nobody_is_invited_to_stop_the_brokers_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_message_suggests_stopping_only_own_brokers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     proc, data = tmp_path / "proc", tmp_path / "data"
     (proc / "10").mkdir(parents=True)
     monkeypatch.setattr(up_cluster, "PROC", proc)
@@ -131,23 +137,23 @@ def test_a_folder_in_use_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.Mo
     lock = lock_folder(tmp_path / "zookeeper")
     monkeypatch.setattr(up, "check_ports", lambda _plan: None)
     try:
-        with pytest.raises(ToolError, match=f"another ZooKeeper runs on {tmp_path}/zookeeper"):
+        with pytest.raises(ToolError, match=f"another ZooKeeper uses {tmp_path}/zookeeper"):
             up.run(["--brokers", "4", "--data", str(tmp_path)])
     finally:
         os.close(lock)
-    assert brokers_in(tmp_path) == 3
+    assert highest_broker_number(tmp_path) == 3
 
 
 def test_brokers_need_zookeeper_and_not_each_other(tmp_path: Path) -> None:
-    zookeeper, *brokers = children(plan(tmp_path))
+    zookeeper, *brokers = cluster_children(plan(tmp_path))
     assert zookeeper.name == "ZooKeeper"
-    assert all(broker.needs is zookeeper and broker.is_one_of_many for broker in brokers)
-    assert not zookeeper.is_one_of_many
+    assert all(broker.depends_on is zookeeper and broker.is_pool_member for broker in brokers)
+    assert not zookeeper.is_pool_member
 
 
-def test_the_banner_comes_when_all_are_ready(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_banner_is_printed_when_all_are_ready(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     screen = ClusterScreen(plan(tmp_path))
-    zookeeper, *brokers = children(screen.plan)
+    zookeeper, *brokers = cluster_children(screen.plan)
     assert screen.on_line(zookeeper, "ottla zookeeper ready on 127.0.0.1:21790")
     assert not screen.on_line(brokers[1], "something to tell")
     for number, broker in enumerate(brokers, 1):
@@ -165,11 +171,11 @@ def test_the_banner_comes_when_all_are_ready(tmp_path: Path, capsys: pytest.Capt
     assert capsys.readouterr().err == "broker 2: something to tell\n"
 
 
-def test_only_warnings_are_shown_unless_asked_for_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_warnings_are_shown_by_default(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = ["[2026-11-15 20:02:10,927] INFO all is well (ottla)", "[2026-11-15 20:02:10,927] WARN look (ottla)"]
     for shows_all, shown in ((False, lines[1:]), (True, lines)):
         screen = ClusterScreen(plan(tmp_path), shows_all=shows_all)
-        broker = children(screen.plan)[1]
+        broker = cluster_children(screen.plan)[1]
         for line in lines:
             assert not screen.on_line(broker, line)
         assert capsys.readouterr().err.splitlines() == [f"broker 1: {line}" for line in shown]

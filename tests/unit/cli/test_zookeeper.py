@@ -1,4 +1,4 @@
-"""What a ZooKeeper server is told, where its jars come from, and who is stopped."""
+"""The configuration of a ZooKeeper server, the origin of its jars, and the processes that are stopped."""
 
 import hashlib
 import os
@@ -7,19 +7,26 @@ from pathlib import Path
 import pytest
 
 from ottla.base.properties import read_properties
-from ottla.cli.kafka.zookeeper_stop import find_servers
+from ottla.cli.kafka.server_scripts import find_servers
 from ottla.cli.kafka_scripts import SCRIPTS, run_script
 from ottla.cli.main import main
 from ottla.cli.terminal import ToolError
 from ottla.cli.zookeeper import jars as zookeeper_jars
-from ottla.cli.zookeeper.config import ConfigError, Wish, jvm_options, make_config, to_text
 from ottla.cli.zookeeper.jars import ARTIFACTS, Artifact, find_jars, from_maven, has_zookeeper
-from ottla.cli.zookeeper.lock import check_unlocked, lock_folder
+from ottla.cli.zookeeper.server import (
+    ConfigError,
+    ServerOptions,
+    check_unlocked,
+    jvm_options,
+    lock_folder,
+    make_config,
+    to_text,
+)
 
-ALONE = Wish(data="/data")
+ALONE = ServerOptions(data="/data")
 
 
-def test_by_default_it_serves_this_machine_alone_and_shows_little() -> None:
+def test_by_default_only_this_machine_connects() -> None:
     config = make_config(ALONE, None)
     assert (config.host, config.port, config.is_open, config.data) == ("127.0.0.1", 2181, False, "/data")
     assert config.properties["admin.enableServer"] == "false"
@@ -28,54 +35,54 @@ def test_by_default_it_serves_this_machine_alone_and_shows_little() -> None:
 
 
 def test_a_session_ends_on_time() -> None:
-    """ZooKeeper rounds up to the next tick, and grants no session shorter than two ticks or longer than twenty."""
+    """ZooKeeper rounds up to the next tick, and grants sessions of 2 to 20 ticks."""
     properties = make_config(ALONE, None).properties
     assert int(properties["tickTime"]) <= 500
     assert int(properties["minSessionTimeout"]) <= 6000 <= 18_000 <= int(properties["maxSessionTimeout"])
 
 
-def test_a_file_counts_as_it_stands_and_options_win_over_it() -> None:
+def test_options_override_the_file() -> None:
     file = {"dataDir": "/old", "clientPort": "2182", "tickTime": "2000", "admin.enableServer": "true"}
-    config = make_config(Wish(), file)
+    config = make_config(ServerOptions(), file)
     assert (config.host, config.port, config.is_open) == ("127.0.0.1", 2182, True)
     assert {name: config.properties[name] for name in file} == file
     assert "minSessionTimeout" not in config.properties, "it follows from the file's own tick"
-    config = make_config(Wish(port=2183, host="10.0.0.1", data="/new"), file)
+    config = make_config(ServerOptions(port=2183, host="10.0.0.1", data="/new"), file)
     assert (config.host, config.port, config.is_open, config.data) == ("10.0.0.1", 2183, False, "/new")
 
 
 def test_servers_of_an_ensemble_are_numbered_from_one() -> None:
-    config = make_config(Wish(data="/d", server_id=2, ensemble="a:2888:3888, b:2889:3889,c:2890:3890"), None)
+    config = make_config(ServerOptions(data="/d", server_id=2, ensemble="a:2888:3888, b:2889:3889,c:2890:3890"), None)
     servers = {name: value for name, value in config.properties.items() if name.startswith("server.")}
     assert servers == {"server.1": "a:2888:3888", "server.2": "b:2889:3889", "server.3": "c:2890:3890"}
     assert config.server_id == 2
 
 
-def test_a_port_for_tls_stands_alone_unless_another_one_is_asked_for() -> None:
-    config = make_config(Wish(data="/d", secure_port=2281), None)
-    assert (config.host, config.port, config.is_tls, config.asks_who) == ("127.0.0.1", 2281, True, True)
+def test_a_tls_port_replaces_the_plain_one_unless_both_are_requested() -> None:
+    config = make_config(ServerOptions(data="/d", secure_port=2281), None)
+    assert (config.host, config.port, config.is_tls, config.requires_login) == ("127.0.0.1", 2281, True, True)
     assert "clientPort" not in config.properties
     assert config.properties["secureClientPortAddress"] == "127.0.0.1"
     assert config.properties["serverCnxnFactory"].endswith("NettyServerCnxnFactory")
-    config = make_config(Wish(data="/d", port=2181, secure_port=2281), {"ssl.clientAuth": "none"})
-    assert (config.port, config.is_tls, config.asks_who) == (2181, False, False)
-    assert not make_config(Wish(data="/d", secure_port=2281), {"ssl.clientAuth": "none"}).asks_who
+    config = make_config(ServerOptions(data="/d", port=2181, secure_port=2281), {"ssl.clientAuth": "none"})
+    assert (config.port, config.is_tls, config.requires_login) == (2181, False, False)
+    assert not make_config(ServerOptions(data="/d", secure_port=2281), {"ssl.clientAuth": "none"}).requires_login
 
 
-def test_a_file_of_users_means_that_nobody_else_gets_in() -> None:
+def test_a_jaas_file_requires_logins() -> None:
     config = make_config(ALONE._replace(jaas="jaas.conf"), None)
-    assert config.asks_who
+    assert config.requires_login
     assert config.properties["sessionRequireClientSASLAuth"] == "true"
     assert "authProvider.sasl" in config.properties
-    assert not make_config(ALONE._replace(jaas="jaas.conf"), {"sessionRequireClientSASLAuth": "false"}).asks_who
+    assert not make_config(ALONE._replace(jaas="jaas.conf"), {"sessionRequireClientSASLAuth": "false"}).requires_login
 
 
 @pytest.mark.parametrize(
     ("wish", "file", "problem"),
     [
-        (Wish(), {"clientPort": "2181"}, "there is no dataDir"),
-        (ALONE, {"clientPort": "abc"}, "clientPort=abc is no port"),
-        (ALONE, {"secureClientPort": "0"}, "secureClientPort=0 is no port"),
+        (ServerOptions(), {"clientPort": "2181"}, "the file has no dataDir"),
+        (ALONE, {"clientPort": "abc"}, "clientPort=abc is not a port"),
+        (ALONE, {"secureClientPort": "0"}, "secureClientPort=0 is not a port"),
         (ALONE._replace(ensemble="a:1"), None, "is not host:port:port"),
         (ALONE._replace(ensemble=":1:2"), None, "is not host:port:port"),
         (ALONE._replace(ensemble="a:1:2,a:1:2"), None, "names a server twice"),
@@ -83,7 +90,7 @@ def test_a_file_of_users_means_that_nobody_else_gets_in() -> None:
         (ALONE._replace(server_id=3, ensemble="a:1:2,b:1:2"), None, "the ensemble has the servers 1, 2"),
     ],
 )
-def test_what_cannot_be_is_said(wish: Wish, file: dict[str, str] | None, problem: str) -> None:
+def test_invalid_options_are_reported(wish: ServerOptions, file: dict[str, str] | None, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         make_config(wish, file)
 
@@ -125,11 +132,11 @@ def test_bad_input_ends_with_2_and_a_line(
         code = main(words)
     except SystemExit as ended:
         code = int(ended.code or 0)
-    said = capsys.readouterr()
+    output = capsys.readouterr()
     assert code == 2
-    assert said.out == ""
-    assert "ottla zookeeper: " in said.err
-    assert "Traceback" not in said.err
+    assert output.out == ""
+    assert "ottla zookeeper: " in output.err
+    assert "Traceback" not in output.err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -138,20 +145,20 @@ def test_a_folder_has_one_server_and_is_free_when_that_has_gone(tmp_path: Path) 
     check_unlocked(folder)
     lock = lock_folder(folder)
     assert os.get_inheritable(lock), "Java must keep it"
-    with pytest.raises(ToolError, match=f"another ZooKeeper runs on {folder}"):
+    with pytest.raises(ToolError, match=f"another ZooKeeper uses {folder}"):
         lock_folder(folder)
-    with pytest.raises(ToolError, match=f"another ZooKeeper runs on {folder}"):
+    with pytest.raises(ToolError, match=f"another ZooKeeper uses {folder}"):
         check_unlocked(folder)
     os.close(lock)
     check_unlocked(folder)
     os.close(lock_folder(folder))
 
 
-def test_kafkas_scripts_are_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_kafkas_scripts_exist(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_script("zookeeper-server-start.sh", []) == 1
     assert capsys.readouterr().err == "USAGE: zookeeper-server-start.sh [-daemon] zookeeper.properties\n"
     assert run_script("zookeeper-server-start.sh", ["/no/such/file"]) == 1
-    assert "there is no file /no/such/file" in capsys.readouterr().err
+    assert "/no/such/file does not exist" in capsys.readouterr().err
     assert "zookeeper-server-stop.sh" in SCRIPTS
 
 
@@ -188,7 +195,7 @@ def test_which_jar_is_a_zookeeper() -> None:
     assert not has_zookeeper([Path("zookeeper-jute-3.9.5.jar"), Path("curator-5.0.jar")])
 
 
-def test_what_is_fetched_is_pinned() -> None:
+def test_downloads_are_pinned_by_digest() -> None:
     assert all(len(artifact.sha256) == 64 for artifact in ARTIFACTS)
     assert ARTIFACTS[0].path == "org/apache/zookeeper/zookeeper/3.9.5/zookeeper-3.9.5.jar"
 
@@ -204,22 +211,22 @@ def test_jars_are_fetched_once_and_compared(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(zookeeper_jars, "ARTIFACTS", (jar,))
     monkeypatch.setattr(zookeeper_jars, "_fetch", fetch)
-    said: list[str] = []
-    jars = from_maven(said.append)
+    messages: list[str] = []
+    jars = from_maven(messages.append)
     assert [path.read_bytes() for path in jars.paths] == [b"jar"]
-    assert len(said) == 2
-    assert from_maven(said.append) == jars
+    assert len(messages) == 2
+    assert from_maven(messages.append) == jars
     assert fetched == ["zookeeper"]
     jars.paths[0].write_bytes(b"damaged")
     with pytest.raises(ToolError, match="is damaged"):
-        from_maven(said.append)
+        from_maven(messages.append)
 
 
-def test_without_a_network_the_line_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_network_one_line_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("OTTLA_MAVEN_REPOSITORY", "http://127.0.0.1:1/maven")
     with pytest.raises(ToolError, match=r"cannot be .*go online, set ZOOKEEPER_HOME .* or pip install pyspark"):
         from_maven(lambda _line: None)
     monkeypatch.setenv("OTTLA_MAVEN_REPOSITORY", "file:///etc")
-    with pytest.raises(ToolError, match="is no web address"):
+    with pytest.raises(ToolError, match="is not a URL"):
         from_maven(lambda _line: None)

@@ -1,4 +1,4 @@
-"""Bootstrap servers as people write them."""
+"""Bootstrap servers in all common notations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Routing, retries and deadlines of the client, against a cluster made of functions."""
+"""Routing, retries and deadlines of the client, with a fake cluster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ottla.client import client as module
 from ottla.client.addresses import Address
 from ottla.client.admin import Admin
 from ottla.client.client import Client
-from ottla.client.errors import ClientError, refusal
+from ottla.client.errors import ClientError, error_from_code
 from ottla.protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResponse, DescribeConfigsResult
 from ottla.protocol.messages.metadata import (
     MetadataRequest,
@@ -52,7 +52,7 @@ class ManualClock:
 
 
 class Cluster:
-    """Brokers 1 and 2; `answers` says what a request gets, by its class."""
+    """Brokers 1 and 2; `answers` has the response for each request class."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -111,7 +111,7 @@ def test_any_of_the_bootstrap_servers_will_do(cluster: Cluster) -> None:
     assert cluster.ports_asked_for(MetadataRequest) == [9092]
 
 
-def test_a_cluster_that_refuses_everything_gets_a_second_of_patience(cluster: Cluster) -> None:
+def test_a_cluster_that_refuses_everything_is_retried_for_a_second(cluster: Cluster) -> None:
     cluster.refused_ports = {9091, 9092}
     with pytest.raises(ClientError, match="cannot reach host:9091"):
         client_of(cluster, "host:9091,host:9092").cluster()
@@ -159,7 +159,7 @@ def test_a_refusal_for_good_is_not_tried_again(cluster: Cluster) -> None:
 
 def test_a_listener_that_always_hangs_up_is_given_up_after_three_times(cluster: Cluster) -> None:
     def hang_up(_request: object) -> object:
-        raise refusal(Error.NETWORK_EXCEPTION, "lost the connection")
+        raise error_from_code(Error.NETWORK_EXCEPTION, "lost the connection")
 
     cluster.answers[MetadataRequest] = hang_up
     with pytest.raises(ClientError, match="lost the connection"):

@@ -1,4 +1,4 @@
-"""One connection, over a socket that a test writes the script of."""
+"""A connection over a scripted socket."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import pytest
 
 from ottla.base.errors import Error
 from ottla.client.addresses import Address
-from ottla.client.connection import Connection
+from ottla.client.connection import Connection, best_version, offered_versions
 from ottla.client.errors import ClientError
-from ottla.client.versions import offered_versions
 from ottla.protocol.headers import encode_response_frame
 from ottla.protocol.messages.cluster import ApiVersion, ApiVersionsResponse
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
+from ottla.protocol.schema import Layout
 
 ADDRESS = Address("broker", 9092)
 TIMEOUT_MS = 1000
 
 
 class ScriptedSocket:
-    """Answers with given bytes and remembers what was sent."""
+    """Returns given bytes and records what was sent."""
 
     def __init__(self, answer: bytes = b"", problem: OSError | None = None) -> None:
         self.answer = answer
@@ -89,7 +89,7 @@ def test_a_request_gets_its_answer_in_whatever_pieces_it_comes(connect: Connect)
         (b"HTTP/1.1 400 Bad Request\r\n", "does not speak Kafka's protocol"),
         (b"\xff\xff\xff\xff", "does not speak Kafka's protocol"),
         (framed(b"\x00\x00\x00\x63\x00"), "does not speak Kafka's protocol"),
-        (framed(b"\x00\x00\x00\x01\x00\xff\xff\xff\xff\xff"), "makes no sense"),
+        (framed(b"\x00\x00\x00\x01\x00\xff\xff\xff\xff\xff"), "invalid response"),
     ],
 )
 def test_nonsense_is_one_sentence_and_closes_the_connection(connect: Connect, answer: bytes, words: str) -> None:
@@ -115,7 +115,9 @@ def test_silence_is_a_time_out(connect: Connect) -> None:
         (socket.gaierror(-2, "Name or service not known"), "the host name broker is not known"),
     ],
 )
-def test_no_broker_says_how_to_start_one(monkeypatch: pytest.MonkeyPatch, problem: OSError, words: str) -> None:
+def test_an_unreachable_broker_has_a_hint_how_to_start_one(
+    monkeypatch: pytest.MonkeyPatch, problem: OSError, words: str
+) -> None:
     def refuse(*_: object) -> socket.socket:
         raise problem
 
@@ -130,3 +132,23 @@ def test_an_older_broker_is_asked_again_in_a_version_it_knows(connect: Connect) 
     refused = response(18, 0, 1, ApiVersionsResponse(error_code=Error.UNSUPPORTED_VERSION, api_keys=ranges))
     answered = response(18, 2, 2, ApiVersionsResponse(api_keys=ranges))
     assert offered_versions(connect(ScriptedSocket(refused + answered)), TIMEOUT_MS) == {18: (0, 2), 3: (0, 8)}
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "expected"),
+    [
+        ((0, 12), (0, 13), 12),
+        ((0, 13), (0, 12), 12),
+        ((4, 13), (0, 5), 5),
+        ((4, 13), (0, 3), None),
+        ((0, 2), (3, 9), None),
+    ],
+)
+def test_the_highest_version_that_both_know_is_used(
+    ours: tuple[int, int], theirs: tuple[int, int], expected: int | None
+) -> None:
+    assert best_version(Layout(3, *ours, 9), {3: theirs}) == expected
+
+
+def test_an_api_that_the_broker_does_not_have_has_no_version() -> None:
+    assert best_version(Layout(75, 0, 0, 0), {3: (0, 12)}) is None

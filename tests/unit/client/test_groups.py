@@ -1,4 +1,4 @@
-"""Whom a client asks about groups and transactions, what it asks again, and what it makes of the answers."""
+"""Requests about groups and transactions: their coordinators, retries and results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
 from ottla.client.client import Client
-from ottla.client.errors import ClientError, RefusedError
+from ottla.client.errors import BrokerError, ClientError
 from ottla.client.groups import (
     GROUPS_PER_REQUEST,
     NAMES_VERSION,
@@ -24,8 +24,8 @@ from ottla.client.groups import (
     list_groups,
 )
 from ottla.client.transactions import describe_transactions
-from ottla.protocol.messages import consumer_groups, group_admin, group_offsets, groups, metadata, transaction_steps
-from ottla.protocol.messages.consumer_protocol import Assignment, OwnedPartitions, write_versioned
+from ottla.protocol.messages import consumer_groups, group_offsets, groups, metadata, transactions
+from ottla.protocol.messages.consumer_groups import Assignment, OwnedPartitions, write_versioned
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 
@@ -37,7 +37,7 @@ class FakeClient:
 
     def __init__(self) -> None:
         self.versions: dict[type, int] = {}
-        self.moving = 0  # so many times a coordinator is looked for in vain
+        self.moving = 0  # failed lookups of a coordinator
         self.asked: list[tuple[int, Any]] = []
         self.versions_max: list[int | None] = []
         self.answer: Callable[[int, Any], Any] = lambda _broker, _request: None
@@ -91,9 +91,9 @@ def client_of(cluster: FakeClient) -> Client:
     return cluster  # type: ignore[return-value]
 
 
-def deleted(_broker: int, request: Any) -> group_admin.DeleteGroupsResponse:
-    results = [group_admin.DeletableGroupResult(group_id=name) for name in request.groups_names]
-    return group_admin.DeleteGroupsResponse(results=results)
+def deleted(_broker: int, request: Any) -> groups.DeleteGroupsResponse:
+    results = [groups.DeletableGroupResult(group_id=name) for name in request.groups_names]
+    return groups.DeleteGroupsResponse(results=results)
 
 
 def test_each_coordinator_is_asked_about_its_own_groups(cluster: FakeClient) -> None:
@@ -118,18 +118,17 @@ def test_a_coordinator_that_is_not_there_yet_is_looked_for_again(cluster: FakeCl
 def test_only_what_may_pass_is_asked_again(cluster: FakeClient) -> None:
     codes = {"a1": [Error.NOT_COORDINATOR, Error.NONE], "a2": [Error.NON_EMPTY_GROUP], "a3": [Error.NONE]}
 
-    def answer(_broker: int, request: Any) -> group_admin.DeleteGroupsResponse:
+    def answer(_broker: int, request: Any) -> groups.DeleteGroupsResponse:
         results = [
-            group_admin.DeletableGroupResult(group_id=name, error_code=codes[name].pop(0))
-            for name in request.groups_names
+            groups.DeletableGroupResult(group_id=name, error_code=codes[name].pop(0)) for name in request.groups_names
         ]
-        return group_admin.DeleteGroupsResponse(results=results)
+        return groups.DeleteGroupsResponse(results=results)
 
     cluster.answer = answer
     found = delete_groups(client_of(cluster), codes)
     assert [request.groups_names for _, request in cluster.asked] == [["a1", "a2", "a3"], ["a1"]]
     assert (found["a1"], found["a3"]) == (None, None)
-    assert isinstance(found["a2"], RefusedError)
+    assert isinstance(found["a2"], BrokerError)
     assert found["a2"].error is Error.NON_EMPTY_GROUP
 
 
@@ -137,7 +136,7 @@ def described(_broker: int, request: Any) -> Any:
     """`new` is a group of the new protocol, `old` a classic one, `connect` one of workers; others do not exist."""
     if isinstance(request, consumer_groups.ConsumerGroupDescribeRequest):
         return consumer_groups.ConsumerGroupDescribeResponse(groups=[new_group(name) for name in request.group_ids])
-    return group_admin.DescribeGroupsResponse(groups=[classic_group(name) for name in request.groups])
+    return groups.DescribeGroupsResponse(groups=[classic_group(name) for name in request.groups])
 
 
 def new_group(name: str) -> consumer_groups.DescribedConsumerGroup:
@@ -164,16 +163,16 @@ def new_group(name: str) -> consumer_groups.DescribedConsumerGroup:
     )
 
 
-def classic_group(name: str) -> group_admin.DescribedGroup:
+def classic_group(name: str) -> groups.DescribedGroup:
     owned = Assignment(assigned_partitions=[OwnedPartitions(topic="a", partitions=[1])])
     members = [
-        group_admin.DescribedGroupMember(
+        groups.DescribedGroupMember(
             member_id=member, client_id="c", client_host="/h", member_metadata=b"", member_assignment=data
         )
         for member, data in (("m", write_versioned(owned, 1)), ("garbage", b"\x00"), ("joining", b""))
     ]
     is_there = name in ("old", "connect")
-    return group_admin.DescribedGroup(
+    return groups.DescribedGroup(
         error_code=Error.NONE if is_there else Error.GROUP_ID_NOT_FOUND,
         error_message=None if is_there else f"Group {name} not found.",
         group_id=name,
@@ -193,10 +192,10 @@ def test_groups_of_both_protocols_are_described(cluster: FakeClient) -> None:
     assert (new.epoch, new.members[0].assigned, new.members[0].is_upgraded) == (3, [A0, A1], True)
     assert [member.assigned for member in old.members] == [[A1], [], []]
     assert (old.assignor, old.epoch, old.members[0].target) == ("range", None, None)
-    assert isinstance(connect, RefusedError)
-    assert connect.said == "GroupId connect is not a consumer group (connect)."
-    assert isinstance(nope, RefusedError)
-    assert nope.said == "Group nope not found."
+    assert isinstance(connect, BrokerError)
+    assert connect.broker_message == "GroupId connect is not a consumer group (connect)."
+    assert isinstance(nope, BrokerError)
+    assert nope.broker_message == "Group nope not found."
 
 
 def test_a_broker_without_the_new_protocol_is_not_asked_for_it(cluster: FakeClient) -> None:
@@ -207,17 +206,17 @@ def test_a_broker_without_the_new_protocol_is_not_asked_for_it(cluster: FakeClie
 
 
 def test_all_brokers_are_asked_for_their_groups(cluster: FakeClient) -> None:
-    listed = [group_admin.ListedGroup(group_id="g", protocol_type="", group_state="Empty", group_type="classic")]
-    cluster.answer = lambda _broker, _request: group_admin.ListGroupsResponse(groups=listed)
+    listed = [groups.ListedGroup(group_id="g", protocol_type="", group_state="Empty", group_type="classic")]
+    cluster.answer = lambda _broker, _request: groups.ListGroupsResponse(groups=listed)
     assert list_groups(client_of(cluster)) == [("g", "", "Empty", "Classic")]
     assert [broker for broker, _ in cluster.asked] == [1, 2]
-    cluster.versions[group_admin.ListGroupsRequest] = 3
-    with pytest.raises(RefusedError, match="does not know states"):
+    cluster.versions[groups.ListGroupsRequest] = 3
+    with pytest.raises(BrokerError, match="does not know states"):
         list_groups(client_of(cluster), states=["Empty"])
 
 
 def test_committed_offsets_are_read_by_the_names_of_topics(cluster: FakeClient) -> None:
-    """A topic that was deleted has no id any more, so no version with ids is used."""
+    """A deleted topic has no ID, so versions with topic IDs are not used."""
     partitions = [
         group_offsets.OffsetFetchResponsePartitions(partition_index=0, committed_offset=5, committed_leader_epoch=2),
         group_offsets.OffsetFetchResponsePartitions(partition_index=1, committed_offset=-1),
@@ -243,7 +242,7 @@ def test_many_groups_are_asked_for_at_once_where_the_brokers_can(cluster: FakeCl
     cluster.versions[group_offsets.OffsetFetchRequest] = 8
     names = [f"a{number}" for number in range(GROUPS_PER_REQUEST + 1)]
     found = committed_offsets_of(client_of(cluster), ["b1", *names])
-    assert [name for name, told in found.items() if told != {}] == ["a2"], "the others are told nevertheless"
+    assert [name for name, told in found.items() if told != {}] == ["a2"], "the other groups are returned nevertheless"
     assert sorted(len(request.groups) for _, request in cluster.asked) == [1, 1, GROUPS_PER_REQUEST]
 
 
@@ -268,19 +267,19 @@ def test_offsets_are_committed_and_forgotten(cluster: FakeClient) -> None:
     cluster.answer = answer
     commit_offsets(client_of(cluster), "g", {A0: 7})
     assert cluster.asked[-1][1].topics[0].partitions[0].committed_offset == 7
-    with pytest.raises(RefusedError, match="stop its consumers"):
+    with pytest.raises(BrokerError, match="stop its consumers"):
         commit_offsets(client_of(cluster), "g", {A0: 7})
-    commit_offsets(client_of(cluster), "g", {})  # nothing to say: nobody is asked
+    commit_offsets(client_of(cluster), "g", {})  # nothing to commit: no request is sent
     assert len(cluster.asked) == 3
     cluster.answer = lambda _broker, _request: group_offsets.OffsetDeleteResponse(error_code=Error.GROUP_ID_NOT_FOUND)
-    with pytest.raises(RefusedError, match="does not exist"):
+    with pytest.raises(BrokerError, match="does not exist"):
         delete_offsets(client_of(cluster), "g", [A0])
 
 
 def test_transactions_are_described_by_their_coordinators(cluster: FakeClient) -> None:
-    def answer(_broker: int, request: Any) -> transaction_steps.DescribeTransactionsResponse:
+    def answer(_broker: int, request: Any) -> transactions.DescribeTransactionsResponse:
         states = [
-            transaction_steps.DescribedTransaction(
+            transactions.DescribedTransaction(
                 error_code=Error.NONE if name == "a" else Error.TRANSACTIONAL_ID_NOT_FOUND,
                 transactional_id=name,
                 transaction_state="Empty",
@@ -292,9 +291,9 @@ def test_transactions_are_described_by_their_coordinators(cluster: FakeClient) -
             )
             for name in request.transactional_ids
         ]
-        return transaction_steps.DescribeTransactionsResponse(transaction_states=states)
+        return transactions.DescribeTransactionsResponse(transaction_states=states)
 
     cluster.answer = answer
     found = describe_transactions(client_of(cluster), ["a", "b"])
     assert found["a"] == (1, "a", 4, 0, "Empty", 1, None, [])
-    assert isinstance(found["b"], RefusedError)
+    assert isinstance(found["b"], BrokerError)

@@ -1,4 +1,4 @@
-"""Which leader is asked about which partition, and what happens to those that cannot be asked about."""
+"""Requests to leaders about their partitions, and failures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
 from ottla.client.client import Client
-from ottla.client.errors import refusal
+from ottla.client.errors import error_from_code
 from ottla.client.offsets import EARLIEST, EARLIEST_PENDING_UPLOAD, delete_records, list_offsets
 from ottla.protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 from ottla.protocol.messages.offsets import (
@@ -23,7 +23,7 @@ A0, A1, A2 = (TopicPartition("a", number) for number in range(3))
 
 
 class FakeClient:
-    """A cluster whose topic `a` has three partitions, led by brokers 1, 2 and nobody."""
+    """A cluster whose topic `a` has three partitions: leaders 1 and 2, and one without a leader."""
 
     timeout_ms = 1000
 
@@ -76,7 +76,7 @@ def test_each_leader_is_asked_about_its_own_and_a_missing_one_is_waited_for(clus
     assert len(cluster.pauses) == 2
 
 
-def test_what_does_not_exist_is_told_at_once(cluster: FakeClient) -> None:
+def test_missing_topics_are_reported_at_once(cluster: FakeClient) -> None:
     found, failures = list_offsets(client_of(cluster), [A0, TopicPartition("b", 0)], EARLIEST)
     assert list(found) == [A0]
     assert failures[TopicPartition("b", 0)].error is Error.UNKNOWN_TOPIC_OR_PARTITION
@@ -98,7 +98,7 @@ def test_an_old_broker_is_not_asked_for_a_time_that_it_does_not_know(cluster: Fa
 
 def test_a_leader_that_knows_no_such_request_fails_its_partitions(cluster: FakeClient) -> None:
     def refuse(*_: object) -> Any:
-        raise refusal(Error.UNSUPPORTED_VERSION)
+        raise error_from_code(Error.UNSUPPORTED_VERSION)
 
     cluster.call_broker = refuse  # type: ignore[method-assign]
     low_watermarks, failures = delete_records(client_of(cluster), {A0: 5, A1: -1})

@@ -1,4 +1,4 @@
-"""Alerts through the API: rules, receivers and silences, who may change them, and what they do."""
+"""Alerts through the API: rules, receivers and silences, rights to change them, and their effects."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.console.test_api import ConsoleFixture, FixedClock, run, signed_in
+from tests.unit.monitor.alerts.servers import HttpInbox, http_inbox
 
 from ottla.base.passwords import hash_password
 from ottla.client.errors import ClientError
-from ottla.console.clusters.shared_monitor import SharedMonitor
-from ottla.console.people.rights import EVERYTHING, Grant
+from ottla.console.auth.rights import FULL_GRANTS, Grant
+from ottla.console.clusters.group_verdicts import SharedMonitor
 from ottla.console.store import Person
 from ottla.monitor.cluster_monitor import ClusterMonitor, ClusterSettings
-from ottla.monitor.facts import ClusterFacts, PartitionFacts
-from unit.console.test_api import FixedClock, Place, run, signed_in
-from unit.monitor.alerts.servers import HttpInbox, http_inbox
+from ottla.monitor.offset_store import ClusterFacts, PartitionFacts
 
 CLUSTER = "/api/clusters/default"
 RULES = f"{CLUSTER}/alert-rules"
@@ -27,7 +27,7 @@ ILL = HEALTHY._replace(controller=-1, partitions=(PartitionFacts("orders", 0, -1
 SLACK = {"type": "slack", "url": "https://hooks.slack.example/services/T1/B2/key"}
 
 
-class MadeUpMonitor(ClusterMonitor):
+class FakeMonitor(ClusterMonitor):
     """A monitor whose facts the test sets."""
 
     def __init__(self) -> None:
@@ -45,12 +45,12 @@ class MadeUpMonitor(ClusterMonitor):
         self.is_running = False
 
 
-class Scene(Place):
-    """A console with a cluster that can be ill."""
+class Scene(ConsoleFixture):
+    """A console with a cluster whose state the test sets."""
 
     def __init__(self, folder: Path, **options: Any) -> None:
         super().__init__(folder, **options)
-        self.monitor = MadeUpMonitor()
+        self.monitor = FakeMonitor()
         cluster: Any = self.cluster
         cluster.name = "default"
         cluster.monitor = SharedMonitor(self.make)
@@ -63,7 +63,7 @@ class Scene(Place):
         return self.monitor
 
     async def opened(self) -> list[tuple[str, str]]:
-        """After a few looks."""
+        """After a few evaluations."""
         await asyncio.sleep(5)
         _, answer, _ = await self.ask("GET", f"{CLUSTER}/alerts")
         return [(row["rule"], row["subject"]) for row in answer["alerts"]]
@@ -142,7 +142,7 @@ def test_a_rule_opens_is_silenced_and_goes_with_a_last_word(scene: Scene, inbox:
     play(scene, ask)
 
 
-def test_whoever_was_told_is_told_of_the_end_though_the_rule_names_another(scene: Scene, inbox: HttpInbox) -> None:
+def test_the_end_goes_to_the_notified_receiver_after_the_rule_names_another(scene: Scene, inbox: HttpInbox) -> None:
     async def ask() -> None:
         for name in ("a", "b"):
             await scene.ask(
@@ -172,19 +172,19 @@ def test_a_cluster_that_cannot_be_watched_says_why_and_closes_nothing(scene: Sce
 
 def test_pipelines_belong_to_the_cluster_that_the_console_was_started_for(scene: Scene, tmp_path: Path) -> None:
     async def ask() -> None:
-        scene.console.pipelines = tmp_path / "pipelines"
-        folder = scene.console.pipelines / "page-views" / "_run"
+        scene.console.pipelines_folder = tmp_path / "pipelines"
+        folder = scene.console.pipelines_folder / "page-views" / "_run"
         folder.mkdir(parents=True)
         status = {"pid": 1, "process_start": 1, "host": "elsewhere", "state": "failed", "reason": "no Java"}
         (folder / "status.json").write_text(json.dumps(status))
         await scene.ask("PUT", f"{RULES}/runs", {"rule": {"when": "pipeline"}})
         assert await scene.opened() == [("runs", "pipeline page-views")]
-        assert not scene.monitor.is_running  # no rule looks at the cluster
+        assert not scene.monitor.is_running  # no rule needs the monitor of the cluster
         await scene.ask("POST", f"{CLUSTER}/alert-silences", {"rule": "runs", "minutes": 5})
-        assert scene.console.alerts.live_silences().popitem()[1].cluster == "-"
+        assert scene.console.alerts.active_silences().popitem()[1].cluster == "-"
         scene.console.pipelines_cluster = "other"
         refused = await scene.ask("PUT", f"{RULES}/more", {"rule": {"when": "pipeline"}})
-        assert (refused[0], "with the cluster other" in refused[1]["message"]) == (400, True)
+        assert (refused[0], "belong to the cluster other" in refused[1]["message"]) == (400, True)
 
     play(scene, ask)
 
@@ -195,7 +195,7 @@ def test_rules_go_with_their_cluster(scene: Scene) -> None:
         await scene.ask("PUT", f"{RULES}/r", {"rule": {"when": "controller-gone"}})
         await scene.ask("POST", f"{CLUSTER}/alert-silences", {"rule": "r", "minutes": 5})
         assert await scene.opened() == [("r", "controller")]
-        await scene.console.alerts.forget("default")
+        await scene.console.alerts.delete_cluster("default")
         assert await scene.opened() == []
         rules = (await scene.ask("GET", RULES))[1]
         assert (rules["rules"], rules["silences"], scene.monitor.is_running) == ([], [], False)
@@ -203,7 +203,7 @@ def test_rules_go_with_their_cluster(scene: Scene) -> None:
     play(scene, ask)
 
 
-def test_a_file_that_is_none_is_told_on_the_page(scene: Scene) -> None:
+def test_an_invalid_alert_file_is_reported_on_the_page(scene: Scene) -> None:
     async def ask() -> None:
         scene.console.alerts.path.write_bytes(b"no database, but long enough to be looked at as one" * 50)
         scene.console.alerts.start()
@@ -217,7 +217,7 @@ def test_a_file_that_is_none_is_told_on_the_page(scene: Scene) -> None:
 @pytest.mark.parametrize(
     ("path", "body"),
     [
-        (f"{RULES}/r", {"rule": {"when": "lag", "to": ["nobody"]}}),
+        (f"{RULES}/r", {"rule": {"when": "lag", "to": ["missing"]}}),
         (f"{RULES}/r", {"rule": {"when": "lag", "for": "soon"}}),
         (f"{RULES}/r", {"rule": {"when": "lag", "for": "9" * 400}}),
         (f"{RULES}/r", {"rule": {"when": "lag", "above": -1}}),
@@ -246,7 +246,7 @@ def test_what_makes_no_sense_is_refused_and_changes_nothing(scene: Scene, path: 
     play(scene, ask)
 
 
-def test_the_second_of_two_is_told_that_somebody_was_faster(scene: Scene) -> None:
+def test_the_second_of_two_concurrent_changes_is_a_conflict(scene: Scene) -> None:
     async def ask() -> None:
         first = {"when": "lag", "above": 5}
         _, made, _ = await scene.ask("PUT", f"{RULES}/r", {"rule": first})
@@ -307,9 +307,9 @@ def test_private_addresses_are_refused_unless_they_are_allowed(scene: Scene, inb
     play(scene, ask)
 
 
-def test_each_may_do_what_his_role_says(tmp_path: Path) -> None:
+def test_every_role_allows_its_operations(tmp_path: Path) -> None:
     people = (
-        Person("root", hash_password("root's password"), list(EVERYTHING)),
+        Person("root", hash_password("root's password"), list(FULL_GRANTS)),
         Person("olga", hash_password("olga's password"), [Grant("operator", "default")]),
         Person("oleg", hash_password("oleg's password"), [Grant("operator", "default", "test-*")]),
         Person("vera", hash_password("vera's password"), [Grant("viewer", "default", "test-*")]),
@@ -332,6 +332,6 @@ def test_each_may_do_what_his_role_says(tmp_path: Path) -> None:
         scene.monitor.is_well(ILL)
         await asyncio.sleep(5)
         counts = [(await scene.ask("GET", f"{CLUSTER}/alerts", cookie=cookies[name]))[1]["count"] for name in cookies]
-        assert counts == [2, 2, 0, 0]  # which partitions it is names topics that not all may see
+        assert counts == [2, 2, 0, 0]  # the partitions name topics that not all callers may see
 
     play(scene, ask)

@@ -1,4 +1,4 @@
-"""The door, the routes, bodies, rights and the trail: requests against the real application, with a made-up cluster."""
+"""Application, routes, bodies, rights and audit trail: requests against the real application, with a fake cluster."""
 
 from __future__ import annotations
 
@@ -11,26 +11,25 @@ from uuid import UUID
 
 import msgspec
 import pytest
+from tests import virtual_time
 
-import virtual_time
 from ottla.base.names import TopicPartition
 from ottla.base.passwords import hash_password
 from ottla.client.admin import Partition, Topic
 from ottla.client.errors import ClientError
 from ottla.console.api.dispatch import BODY_BYTES_MAX, Dispatcher
+from ottla.console.api.groups import group_row
 from ottla.console.api.openapi import description
-from ottla.console.api.routing import Table
-from ottla.console.api.table import ROUTES
-from ottla.console.app import App
-from ottla.console.assets import Assets
-from ottla.console.clusters.cluster import Address, properties_text
+from ottla.console.api.routes import ROUTES
+from ottla.console.api.routing import RouteTable
+from ottla.console.app import AllowedHosts, App, Assets
+from ottla.console.auth.authentication import Authenticator
+from ottla.console.auth.rights import FULL_GRANTS, Grant
+from ottla.console.clusters.cluster import ClusterAddress, properties_text
+from ottla.console.clusters.group_verdicts import PartitionVerdict, Verdict, VerdictState
 from ottla.console.clusters.snapshot import Broker, Group, Snapshot
-from ottla.console.clusters.watching import PartitionVerdict, Verdict, Watched
 from ottla.console.console import Console
-from ottla.console.hosts import Hosts
-from ottla.console.people.rights import EVERYTHING, Grant
-from ottla.console.people.signing_in import SigningIn
-from ottla.console.store import FILE, Person, Store, Tables
+from ottla.console.store import DATABASE_FILE, Person, Store, Tables
 
 TOPICS = "/api/clusters/default/topics"
 TOPIC = Topic("orders", UUID(int=1), False, [Partition(0, 1, [1, 2], [1, 2]), Partition(1, 2, [2, 1], [2])])
@@ -47,6 +46,9 @@ SNAPSHOT = Snapshot(
 )
 
 
+TOKEN = "the token of this start"
+
+
 class FixedClock:
     def now_ms(self) -> int:
         return 1_700_000_000_000
@@ -55,56 +57,67 @@ class FixedClock:
         return 0
 
 
-class MadeUpWatch:
-    """Verdicts that are there already."""
+class FakeVerdictWatch:
+    """Verdicts set by the test."""
 
     def __init__(self) -> None:
-        self.seen = Watched()
+        self.state = VerdictState()
         self.wanted = 0
 
-    def want(self) -> None:
+    def request(self) -> None:
         self.wanted += 1
 
 
-class MadeUpCluster:
-    """A cluster whose changes are only noted down."""
+class FakeCluster:
+    """A cluster that only records changes."""
 
     def __init__(self) -> None:
-        self.address = Address("default", "a:9092")
+        self.address = ClusterAddress("default", "a:9092")
         self.snapshot = SNAPSHOT
         self.changes: list[object] = []
         self.problem: Exception | None = None
-        self.watch = MadeUpWatch()
+        self.verdict_watch = FakeVerdictWatch()
 
     @property
     def version(self) -> str:
-        return f"{self.snapshot.version}.{len(self.changes)}.{self.watch.seen.version}"
+        return f"{self.snapshot.version}.{len(self.changes)}.{self.verdict_watch.state.version}"
 
-    async def change(self, change: object, *arguments: object, hurries: object = ()) -> None:
+    async def change(self, change: object, *arguments: object, refresh: object = ()) -> None:
         if self.problem is not None:
             raise self.problem
-        self.changes.append((arguments, hurries))
+        self.changes.append((arguments, refresh))
 
     def stop(self) -> None:
         pass
 
 
-class Place:
-    """A console to be asked."""
+class ConsoleFixture:
+    """A console with a client for requests."""
 
     def __init__(self, folder: Path, *, needs_sign_in: bool = False, people: tuple[Person, ...] = ()) -> None:
-        self.store = Store(folder / FILE)
+        self.store = Store(folder / DATABASE_FILE)
         for person in people:
-            self.store.now(Tables.put_person, person)
-        signing_in = SigningIn(self.store, FixedClock(), is_needed=needs_sign_in, is_secure=False)
+            self.store.run_sync(Tables.put_person, person)
+        self.bearer = {} if needs_sign_in else {"authorization": f"Bearer {TOKEN}"}
+        signing_in = Authenticator(
+            self.store,
+            FixedClock(),
+            is_needed=needs_sign_in,
+            is_secure=False,
+            port=8080,
+            local_token="" if needs_sign_in else TOKEN,
+        )
         self.console = Console(self.store, signing_in, FixedClock(), ROUTES)
-        self.cluster = MadeUpCluster()
+        self.cluster = FakeCluster()
         self.console.clusters["default"] = self.cluster  # type: ignore[assignment]
-        self.app = App(Dispatcher(self.console, ROUTES), Assets(), Hosts("127.0.0.1"))
+        self.app = App(Dispatcher(self.console, ROUTES), Assets(), AllowedHosts("127.0.0.1"))
+        self.client = "127.0.0.1"  # where requests come from
 
     async def ask(self, method: str, path: str, body: object = None, **headers: str) -> tuple[int, Any, dict[str, str]]:
+        """Without sign-in, adds the token, unless the test sets a cookie or an authorization."""
         data = body if isinstance(body, bytes) else b"" if body is None else msgspec.json.encode(body)
         given = {"host": "127.0.0.1:8080", **({"content-type": "application/json"} if body is not None else {})}
+        given |= self.bearer if not {"cookie", "authorization"} & headers.keys() else {}
         given |= {name.replace("_", "-"): value for name, value in headers.items()}
         raw, _, query = path.partition("?")
         scope = {
@@ -114,7 +127,7 @@ class Place:
             "raw_path": raw.encode(),
             "query_string": query.encode(),
             "headers": [(name.encode(), value.encode()) for name, value in given.items()],
-            "client": ("127.0.0.1", 5),
+            "client": (self.client, 5),
             "server": ("127.0.0.1", 8080),
             "scheme": "http",
         }
@@ -124,7 +137,7 @@ class Place:
 
         async def receive() -> dict[str, Any]:
             nonlocal asked
-            if asked:  # nobody hangs up
+            if asked:  # the client stays connected
                 await asyncio.Event().wait()
             asked = True
             return {"type": "http.request", "body": data, "more_body": False}
@@ -143,7 +156,7 @@ def _decoded(text: bytes, headers: dict[str, str]) -> Any:
     return msgspec.json.decode(text) if is_json else text
 
 
-def run(place: Place, ask: Callable[[], Awaitable[None]]) -> None:
+def run(place: ConsoleFixture, ask: Callable[[], Awaitable[None]]) -> None:
     async def main() -> None:
         await ask()
 
@@ -154,11 +167,11 @@ def run(place: Place, ask: Callable[[], Awaitable[None]]) -> None:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+def place(tmp_path: Path) -> ConsoleFixture:
+    return ConsoleFixture(tmp_path)
 
 
-def test_lists_come_from_the_snapshot(place: Place) -> None:
+def test_lists_come_from_the_snapshot(place: ConsoleFixture) -> None:
     async def ask() -> None:
         status, answer, headers = await place.ask("GET", "/api/clusters/default/topics")
         assert status == 200
@@ -174,7 +187,7 @@ def test_lists_come_from_the_snapshot(place: Place) -> None:
     run(place, ask)
 
 
-def test_a_group_may_have_any_name(place: Place) -> None:
+def test_a_group_may_have_any_name(place: ConsoleFixture) -> None:
     async def ask() -> None:
         status, answer, _ = await place.ask("GET", "/api/clusters/default/groups/a%2Fb%20%3F")
         assert status == 200
@@ -184,16 +197,16 @@ def test_a_group_may_have_any_name(place: Place) -> None:
     run(place, ask)
 
 
-def test_a_group_has_its_verdict_or_the_reason_why_there_is_none(place: Place) -> None:
+def test_a_group_has_its_verdict_or_the_reason_why_there_is_none(place: ConsoleFixture) -> None:
     async def ask() -> None:
-        place.cluster.watch.seen = Watched(1, problem="may not read it")
+        place.cluster.verdict_watch.state = VerdictState(1, problem="may not read it")
         _, answer, _ = await place.ask("GET", "/api/clusters/default/groups")
         assert answer["verdicts"] == {"is_ready": False, "at_ms": 0, "problem": "may not read it"}
         assert answer["groups"][0]["verdict"] is None
 
         late = PartitionVerdict("STOP", 9_000, True)
         verdict = Verdict("ERR", 9_000, True, {TopicPartition("orders", 1): late})
-        place.cluster.watch.seen = Watched(2, 77, True, "", {"a/b ?": verdict})
+        place.cluster.verdict_watch.state = VerdictState(2, 77, True, "", {"a/b ?": verdict})
         _, answer, _ = await place.ask("GET", "/api/clusters/default/groups")
         row = answer["groups"][0]
         assert (row["verdict"], row["lag_ms"], row["is_lag_older"], answer["verdicts"]["at_ms"]) == (
@@ -202,7 +215,7 @@ def test_a_group_has_its_verdict_or_the_reason_why_there_is_none(place: Place) -
         _, answer, _ = await place.ask("GET", "/api/clusters/default/groups/a%2Fb%20%3F")
         row = answer["partitions"][0]
         assert (row["verdict"], row["lag_ms"], row["is_lag_older"]) == ("STOP", 9_000, True)
-        assert place.cluster.watch.wanted == 3
+        assert place.cluster.verdict_watch.wanted == 3
 
     run(place, ask)
 
@@ -238,7 +251,7 @@ def test_a_group_has_its_verdict_or_the_reason_why_there_is_none(place: Place) -
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_refused_with_a_reason(
-    place: Place, method: str, path: str, body: object, headers: dict[str, str], status: int, code: str
+    place: ConsoleFixture, method: str, path: str, body: object, headers: dict[str, str], status: int, code: str
 ) -> None:
     async def ask() -> None:
         found = await place.ask(method, path, body, **headers)
@@ -249,7 +262,7 @@ def test_what_makes_no_sense_is_refused_with_a_reason(
     run(place, ask)
 
 
-def test_every_answer_forbids_what_is_not_ours(place: Place) -> None:
+def test_every_answer_forbids_what_is_not_ours(place: ConsoleFixture) -> None:
     async def ask() -> None:
         for path in ("/api/session", "/api/nothing", "/c/default/topics", "/static/style.css"):
             _, _, headers = await place.ask("GET", path)
@@ -263,7 +276,7 @@ def test_every_answer_forbids_what_is_not_ours(place: Place) -> None:
     run(place, ask)
 
 
-def test_changes_and_refusals_stand_in_the_trail(place: Place) -> None:
+def test_changes_and_refusals_stand_in_the_trail(place: ConsoleFixture) -> None:
     async def ask() -> None:
         assert (await place.ask("PUT", "/api/clusters/default/topics/orders/partitions", {"partitions": 5}))[0] == 204
         place.cluster.problem = ClientError("cannot reach a:9092: connection refused")
@@ -278,13 +291,13 @@ def test_changes_and_refusals_stand_in_the_trail(place: Place) -> None:
 
 
 PEOPLE = (
-    Person("anna", hash_password("anna's password"), list(EVERYTHING)),
+    Person("anna", hash_password("anna's password"), list(FULL_GRANTS)),
     Person("olga", hash_password("olga's password"), [Grant("operator", names="orders*")]),
     Person("vera", hash_password("vera's password"), [Grant("viewer")]),
 )
 
 
-async def signed_in(place: Place, name: str) -> str:
+async def signed_in(place: ConsoleFixture, name: str) -> str:
     status, _, headers = await place.ask("POST", "/api/session", {"name": name, "password": f"{name}'s password"})
     assert status == 204
     assert "HttpOnly" in headers["set-cookie"]
@@ -292,12 +305,12 @@ async def signed_in(place: Place, name: str) -> str:
     return headers["set-cookie"].partition(";")[0]
 
 
-def test_nobody_sees_anything_before_signing_in(tmp_path: Path) -> None:
-    place = Place(tmp_path, needs_sign_in=True, people=PEOPLE)
+def test_nothing_is_visible_before_sign_in(tmp_path: Path) -> None:
+    place = ConsoleFixture(tmp_path, needs_sign_in=True, people=PEOPLE)
 
     async def ask() -> None:
         for route in ROUTES:
-            if route.needs is None:
+            if route.required_role is None:
                 continue
             path = route.path.replace("{cluster}", "default").replace("{", "").replace("}", "")
             body = {} if route.body is not None else None
@@ -308,8 +321,8 @@ def test_nobody_sees_anything_before_signing_in(tmp_path: Path) -> None:
     run(place, ask)
 
 
-def test_each_may_do_what_his_role_says(tmp_path: Path) -> None:
-    place = Place(tmp_path, needs_sign_in=True, people=PEOPLE)
+def test_every_role_allows_its_operations(tmp_path: Path) -> None:
+    place = ConsoleFixture(tmp_path, needs_sign_in=True, people=PEOPLE)
 
     async def ask() -> None:
         cookie = await signed_in(place, "vera")
@@ -335,11 +348,11 @@ def test_each_may_do_what_his_role_says(tmp_path: Path) -> None:
 
 
 def test_signing_out_ends_the_session_and_what_runs_under_it(tmp_path: Path) -> None:
-    place = Place(tmp_path, needs_sign_in=True, people=PEOPLE)
+    place = ConsoleFixture(tmp_path, needs_sign_in=True, people=PEOPLE)
 
     async def ask() -> None:
         cookie = await signed_in(place, "vera")
-        session = next(iter(place.console.signing_in.sessions.by_secret.values()))
+        session = next(iter(place.console.authenticator.sessions.by_secret.values()))
         assert (await place.ask("DELETE", "/api/session", cookie=cookie))[0] == 204
         assert session.ended.is_set()
         assert (await place.ask("GET", "/api/clusters/default/topics", cookie=cookie))[0] == 401
@@ -348,7 +361,7 @@ def test_signing_out_ends_the_session_and_what_runs_under_it(tmp_path: Path) -> 
 
 
 def test_programs_come_with_basic_or_a_token(tmp_path: Path) -> None:
-    place = Place(tmp_path, needs_sign_in=True, people=PEOPLE)
+    place = ConsoleFixture(tmp_path, needs_sign_in=True, people=PEOPLE)
 
     async def ask() -> None:
         basic = "Basic " + base64.b64encode(b"vera:vera's password").decode()
@@ -364,22 +377,24 @@ def test_programs_come_with_basic_or_a_token(tmp_path: Path) -> None:
     run(place, ask)
 
 
-def test_whose_rights_change_signs_in_again(tmp_path: Path) -> None:
-    place = Place(tmp_path, needs_sign_in=True, people=PEOPLE)
+def test_changed_rights_end_the_sessions(tmp_path: Path) -> None:
+    place = ConsoleFixture(tmp_path, needs_sign_in=True, people=PEOPLE)
 
     async def ask() -> None:
         vera, anna = await signed_in(place, "vera"), await signed_in(place, "anna")
         body = {"grants": [{"role": "operator"}]}
         assert (await place.ask("PUT", "/api/people/vera", body, cookie=anna))[0] == 200
         assert (await place.ask("GET", "/api/clusters", cookie=vera))[0] == 401
-        assert (await place.ask("DELETE", "/api/people/anna", cookie=anna))[0] == 409, "nobody locks himself out"
+        assert (await place.ask("DELETE", "/api/people/anna", cookie=anna))[0] == 409, (
+            "an admin cannot remove the own account"
+        )
         assert (await place.ask("PUT", "/api/people/anna", body, cookie=anna))[0] == 409
 
     run(place, ask)
 
 
 def test_the_description_names_every_route() -> None:
-    found = description(tuple(ROUTES))
+    found = description(tuple(ROUTES), "ottla_session_8080")
     assert {(path, method.upper()) for path, item in found["paths"].items() for method in item} == {
         (route.path, route.method) for route in ROUTES
     }
@@ -387,25 +402,36 @@ def test_the_description_names_every_route() -> None:
 
 
 def test_a_path_is_matched_piece_by_piece() -> None:
-    table = Table([("GET", "/a/{x}", 1), ("GET", "/a/{x}/b", 2), ("POST", "/a/{x}", 3)])
+    table = RouteTable([("GET", "/a/{x}", 1), ("GET", "/a/{x}/b", 2), ("POST", "/a/{x}", 3)])
     assert table.find("GET", b"/a/p%2Fq").parameters == {"x": "p/q"}
     assert table.find("GET", b"/a/p/b").target == 2
-    assert table.find("PUT", b"/a/p").methods == ("GET", "POST")
+    assert table.find("PUT", b"/a/p").allowed_methods == ("GET", "POST")
     assert table.find("GET", b"/a/").target is None
     assert table.find("GET", b"/a/%ff").target is None
 
 
 def test_secrets_of_clusters_are_masked_and_survive_being_edited() -> None:
-    address = Address("x", "a:9092", "sasl.jaas.config=secret words\nssl.truststore.location=/a b")
-    assert "secret words" not in address.masked()
-    assert "/a b" in address.masked()
-    edited = address.unmasked(address.masked().replace("/a b", "/c"), address.bootstrap)
+    address = ClusterAddress("x", "a:9092", "sasl.jaas.config=secret words\nssl.truststore.location=/a b")
+    assert "secret words" not in address.masked_properties()
+    assert "/a b" in address.masked_properties()
+    edited = address.unmask_properties(address.masked_properties().replace("/a b", "/c"), address.bootstrap)
     assert "secret words" in edited
     assert "/c" in edited
     assert properties_text({"a": "x\\y\nz"}) == "a=x\\\\y\\nz"
 
 
 def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:
-    store = Store(tmp_path / "deep" / FILE)
-    assert (tmp_path / "deep" / FILE).stat().st_mode & 0o777 == 0o600
+    store = Store(tmp_path / "deep" / DATABASE_FILE)
+    assert (tmp_path / "deep" / DATABASE_FILE).stat().st_mode & 0o777 == 0o600
     store.close()
+
+
+@pytest.mark.parametrize(
+    ("state", "coordinator", "members"), [("Stable", None, None), ("Empty", None, 0), ("Stable", 1, 0)]
+)
+def test_a_group_of_another_protocol_has_no_number_of_members(
+    state: str, coordinator: int | None, members: int | None
+) -> None:
+    """Groups of Connect, Kafka Streams and share consumers were Stable with 0 members."""
+    group = Group("workers", "connect", state, "Classic", coordinator=coordinator)
+    assert group_row(Snapshot(), group).members is members

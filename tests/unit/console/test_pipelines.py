@@ -1,4 +1,4 @@
-"""Pipelines in the API: from files as runs write them to answers; stopping one, and who may."""
+"""Pipelines in the API: answers from the files of runs, stopping, rights; and the ledger of resent letters."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ import socket
 from pathlib import Path
 
 import pytest
-from tests.unit.console.test_api import SNAPSHOT, FixedClock, Place, run
+from tests.unit.console.test_api import SNAPSHOT, ConsoleFixture, FixedClock, run
 
 from ottla.base.passwords import hash_password
-from ottla.console.people.rights import Grant
+from ottla.console import resend_ledger
+from ottla.console.auth.rights import Grant
+from ottla.console.clusters.cluster import ClusterAddress
+from ottla.console.resend_ledger import Claim, LetterTopic, Resend
 from ottla.console.store import Person, Tables
-from ottla.operations.pipeline_runs import stopping
-from ottla.operations.pipeline_runs.places import Places
+from ottla.operations.pipeline_runs import requests
 from ottla.operations.pipeline_runs.snapshots import Snapshot, StepCount
-from ottla.operations.pipeline_runs.statuses import Status, process_start, run_folder
+from ottla.operations.pipeline_runs.statuses import PipelineTopics, Status, process_start, run_folder
 
 PIPELINES = "/api/clusters/default/pipelines"
 NOW_MS = FixedClock().now_ms()
@@ -39,22 +41,22 @@ RUN = Status(
 )
 
 
-def keep(place: Place, status: Status, **changes: object) -> None:
-    folder = run_folder(place.console.pipelines, status.name)
+def keep(place: ConsoleFixture, status: Status, **changes: object) -> None:
+    folder = run_folder(place.console.pipelines_folder, status.name)
     folder.mkdir(parents=True)
     (folder / "status.json").write_text(json.dumps({**status.as_json(), **changes}))
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    place = Place(tmp_path)
-    place.console.pipelines = tmp_path / "pipelines"
+def place(tmp_path: Path) -> ConsoleFixture:
+    place = ConsoleFixture(tmp_path)
+    place.console.pipelines_folder = tmp_path / "pipelines"
     return place
 
 
-def test_runs_are_listed_and_one_is_shown_with_its_steps(place: Place) -> None:
+def test_runs_are_listed_and_one_is_shown_with_its_steps(place: ConsoleFixture) -> None:
     async def ask() -> None:
-        assert (await place.ask("GET", PIPELINES))[1] == {"pipelines": [], "is_here": True}
+        assert (await place.ask("GET", PIPELINES))[1] == {"pipelines": [], "is_here": True, "elsewhere": 0}
         keep(place, RUN)
         keep(place, RUN._replace(name="ended", state="failed", reason="no memory"))
         _, answer, _ = await place.ask("GET", PIPELINES)
@@ -81,13 +83,13 @@ def test_runs_are_listed_and_one_is_shown_with_its_steps(place: Place) -> None:
     run(place, ask)
 
 
-def test_rows_that_do_not_add_up_are_told_and_places_have_links_where_they_are(place: Place) -> None:
+def test_imbalanced_rows_are_reported_and_existing_topics_have_links(place: ConsoleFixture) -> None:
     async def ask() -> None:
         lost = (
             StepCount("views", 1, "parse", 100, 90, 0, 4, 5, 90),
             StepCount("views", 2, "rule", 90, 91, 0, 0, 0, 91),
         )
-        places = Places("a:9092", ("orders",), ("x.*",), ("none",), ("far (b:1)",), ("readers",), "orders-dead")
+        places = PipelineTopics("a:9092", ("orders",), ("x.*",), ("none",), ("far (b:1)",), ("readers",), "orders-dead")
         keep(place, RUN._replace(queries=(QUERIES[0]._replace(steps=lost),), places=places))
         _, answer, _ = await place.ask("GET", f"{PIPELINES}/page-views")
         assert [step["astray"] for step in answer["queries"][0]["steps"]] == [1, -1]
@@ -105,12 +107,55 @@ def test_rows_that_do_not_add_up_are_told_and_places_have_links_where_they_are(p
     run(place, ask)
 
 
-def test_the_course_of_a_run_is_thinned_and_what_is_damaged_left_out(place: Place) -> None:
+@pytest.mark.parametrize(
+    ("places", "is_here"),
+    [
+        (PipelineTopics("d:9092", ("orders",)), False),
+        (PipelineTopics("a:9093", ("orders",)), False),
+        (PipelineTopics("10.9.8.7:9092,c:1"), False),
+        (PipelineTopics("A:9092", ("orders",)), True),
+        (PipelineTopics("c:1,a:9092"), True),
+        (PipelineTopics("d:9092", elsewhere=("orders (a:9092)",)), True),
+        (PipelineTopics("d:9092", elsewhere=("orders (e:9092)",)), False),
+        (PipelineTopics(""), True),
+        (None, True),  # of a version without places
+    ],
+)
+def test_a_pipeline_of_another_cluster_was_listed(
+    place: ConsoleFixture, places: PipelineTopics | None, is_here: bool
+) -> None:
+    """Clusters share the state folder of the machine; a topic name means another topic in another cluster."""
+
+    async def ask() -> None:
+        keep(place, RUN._replace(places=places))
+        _, answer, _ = await place.ask("GET", PIPELINES)
+        assert ([row["name"] for row in answer["pipelines"]], answer["elsewhere"]) == (
+            (["page-views"], 0) if is_here else ([], 1)
+        )
+        for path in ("", "/course", "/dead-letters"):
+            assert (await place.ask("GET", f"{PIPELINES}/page-views{path}"))[0] == (200 if is_here else 404), path
+
+    run(place, ask)
+
+
+def test_a_pipeline_is_of_the_cluster_that_it_calls_by_another_name(place: ConsoleFixture) -> None:
+    place.cluster.address = ClusterAddress("default", "127.0.0.1:9092")
+
+    async def ask() -> None:
+        for number, bootstrap in enumerate(("localhost:9092", "LOCALHOST:9092", "[::1]:9092", "127.1:9092")):
+            keep(place, RUN._replace(name=f"run-{number}", places=PipelineTopics(bootstrap)))
+        _, answer, _ = await place.ask("GET", PIPELINES)
+        assert (len(answer["pipelines"]), answer["elsewhere"]) == (4, 0)
+
+    run(place, ask)
+
+
+def test_the_course_of_a_run_is_thinned_and_what_is_damaged_left_out(place: ConsoleFixture) -> None:
     async def ask() -> None:
         keep(place, RUN)
         assert (await place.ask("GET", f"{PIPELINES}/page-views/course"))[1] == {"queries": [], "batches": 0}
         points = [QUERIES[0]._replace(at_ms=number, lag=number).as_point() for number in range(1_200)]
-        file = run_folder(place.console.pipelines, "page-views") / "progress.jsonl"
+        file = run_folder(place.console.pipelines_folder, "page-views") / "progress.jsonl"
         lines = [json.dumps(point) for point in points]
         lines += [
             "{torn",
@@ -130,14 +175,14 @@ def test_the_course_of_a_run_is_thinned_and_what_is_damaged_left_out(place: Plac
     run(place, ask)
 
 
-def test_letters_are_for_those_who_may_read_their_topic_and_sent_by_operators(tmp_path: Path) -> None:
+def test_reading_letters_needs_the_right_of_their_topic_and_sending_needs_operators(tmp_path: Path) -> None:
     may_not = Person("vera", hash_password("secret-1"), [Grant("operator")])
     may_read = Person("will", hash_password("secret-1"), [Grant("viewer", may_read_messages=True)])
-    place = Place(tmp_path, needs_sign_in=True, people=(may_not, may_read))
-    place.console.pipelines = tmp_path / "pipelines"
+    place = ConsoleFixture(tmp_path, needs_sign_in=True, people=(may_not, may_read))
+    place.console.pipelines_folder = tmp_path / "pipelines"
 
     async def ask() -> None:
-        keep(place, RUN._replace(places=Places("a:9092", dead_letters="orders-dead")))
+        keep(place, RUN._replace(places=PipelineTopics("a:9092", dead_letters="orders-dead")))
         as_vera, as_will = (
             {"authorization": "Basic " + base64.b64encode(f"{name}:secret-1".encode()).decode()}
             for name in ("vera", "will")
@@ -163,7 +208,7 @@ def test_letters_are_for_those_who_may_read_their_topic_and_sent_by_operators(tm
         {"started_ms": "now"},
     ],
 )
-def test_damaged_files_are_no_reason_to_fail(place: Place, changes: dict[str, object]) -> None:
+def test_damaged_files_are_no_reason_to_fail(place: ConsoleFixture, changes: dict[str, object]) -> None:
     async def ask() -> None:
         keep(place, RUN, name=7, **changes)
         status, answer, _ = await place.ask("GET", PIPELINES)
@@ -175,20 +220,22 @@ def test_damaged_files_are_no_reason_to_fail(place: Place, changes: dict[str, ob
     run(place, ask)
 
 
-def test_the_folder_belongs_to_one_cluster(place: Place) -> None:
+def test_the_folder_belongs_to_one_cluster(place: ConsoleFixture) -> None:
     async def ask() -> None:
         keep(place, RUN)
         place.console.pipelines_cluster = "other"
-        assert (await place.ask("GET", PIPELINES))[1] == {"pipelines": [], "is_here": False}
+        assert (await place.ask("GET", PIPELINES))[1] == {"pipelines": [], "is_here": False, "elsewhere": 0}
         assert (await place.ask("GET", f"{PIPELINES}/page-views"))[0] == 404
         assert (await place.ask("POST", f"{PIPELINES}/page-views/stops"))[0] == 404
 
     run(place, ask)
 
 
-def test_a_stop_asks_the_process_and_stands_in_the_trail(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_asks_the_process_and_stands_in_the_trail(
+    place: ConsoleFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sent: list[tuple[int, int]] = []
-    monkeypatch.setattr(stopping.os, "kill", lambda *what: sent.append(what))
+    monkeypatch.setattr(requests.os, "kill", lambda *what: sent.append(what))
 
     async def ask() -> None:
         keep(place, RUN)
@@ -211,10 +258,10 @@ def test_a_stop_asks_the_process_and_stands_in_the_trail(place: Place, monkeypat
     run(place, ask)
 
 
-def test_who_may_look_may_not_stop_and_names_have_patterns(tmp_path: Path) -> None:
+def test_viewers_cannot_stop_a_pipeline_and_grants_match_name_patterns(tmp_path: Path) -> None:
     vera = Person("vera", hash_password("secret-1"), [Grant("viewer", "*", "page-*")])
-    place = Place(tmp_path, needs_sign_in=True, people=(vera,))
-    place.console.pipelines = tmp_path / "pipelines"
+    place = ConsoleFixture(tmp_path, needs_sign_in=True, people=(vera,))
+    place.console.pipelines_folder = tmp_path / "pipelines"
     basic = "Basic " + base64.b64encode(b"vera:secret-1").decode()
 
     async def ask() -> None:
@@ -228,3 +275,40 @@ def test_who_may_look_may_not_stop_and_names_have_patterns(tmp_path: Path) -> No
         assert (await place.ask("GET", PIPELINES))[0] == 401
 
     run(place, ask)
+
+
+# ---- the resend ledger
+
+
+ORIGIN = LetterTopic("default", "shop-dead-letters", "id-1")
+ONE, TWO = Claim(0, 1, "shop"), Claim(0, 2, "shop")
+
+
+def test_a_letter_goes_to_a_topic_once(tmp_path: Path) -> None:
+    tables = Tables(tmp_path / "console.db")
+    assert resend_ledger.claim(tables, ORIGIN, [ONE, TWO], "", "ann", 5) == [ONE, TWO]
+    assert resend_ledger.claim(tables, ORIGIN, [ONE, TWO], "", "bob", 6) == [], "the second click"
+    resend_ledger.record_outcomes(tables, ORIGIN, [ONE], [TWO], "")
+    assert resend_ledger.earlier_resends(tables, ORIGIN, [(0, 1), (0, 2)]) == {
+        (0, 1): [Resend("shop", "sent", 5, "ann")]
+    }
+    assert resend_ledger.claim(tables, ORIGIN, [ONE, TWO], "", "bob", 7) == [TWO], "what was refused is free again"
+    assert resend_ledger.earlier_resends(tables, ORIGIN, [(0, 2)])[0, 2][0].outcome == "unsure", "until it is settled"
+
+    assert resend_ledger.claim(tables, ORIGIN, [ONE._replace(target="elsewhere")], "", "ann", 8)
+    assert resend_ledger.claim(tables, ORIGIN._replace(topic_id="id-2"), [ONE], "", "ann", 8), (
+        "another topic of that name"
+    )
+    assert resend_ledger.claim(tables, ORIGIN, [ONE], "token", "ann", 9) == [ONE]
+    assert resend_ledger.claim(tables, ORIGIN, [ONE], "token", "ann", 9) == []
+
+
+def test_old_ones_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resend_ledger, "ROWS_MAX", 3)
+    tables = Tables(tmp_path / "console.db")
+    resend_ledger.claim(tables, ORIGIN, [Claim(0, number, "shop") for number in range(5)], "", "ann", 5)
+    assert set(resend_ledger.earlier_resends(tables, ORIGIN, [(0, number) for number in range(5)])) == {
+        (0, 2),
+        (0, 3),
+        (0, 4),
+    }

@@ -1,4 +1,4 @@
-"""Rights, users, quotas and settings of all brokers in the API; what the cluster says is played."""
+"""ACLs, users, quotas and cluster-wide settings in the API, with a fake cluster."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.console.test_api import PEOPLE, Place, run, signed_in
+from tests.unit.console.test_api import PEOPLE, ConsoleFixture, run, signed_in
 
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
 from ottla.base.security import Operation, Permission, ResourceType
 from ottla.client.client import Client
 from ottla.client.configs import Config, Source
-from ottla.client.errors import ClientError, refusal
+from ottla.client.errors import ClientError, error_from_code
 from ottla.client.quotas import Alteration, Quota
 from ottla.console.api import acls, brokers, quotas, topics, users
-from ottla.console.people.rights import Grant
+from ottla.console.auth.rights import Grant
+from ottla.console.clusters.cluster import Cluster
 from ottla.console.store import Person
-from ottla.security.acls import AccessControlEntry, AclBinding, AclFilter, ResourcePattern, acls_of
+from ottla.security.acls import AccessControlEntry, AclBinding, AclFilter, ResourcePattern, group_by_pattern
 from ottla.security.authorizer import Authorizer
 
 DEFAULT = "/api/clusters/default"
@@ -29,9 +30,9 @@ READ = {"resource_type": "TOPIC", "name": "orders", "principal": "User:alice", "
 
 
 class Played:
-    """A cluster with rules, passwords and limits, in the place of the client's functions."""
+    """A fake cluster with rules, passwords and limits that replaces the client's functions."""
 
-    def __init__(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, place: ConsoleFixture, monkeypatch: pytest.MonkeyPatch) -> None:
         self.rules: set[AclBinding] = set()
         self.scram: dict[str, dict[str, int]] = {"alice": {"SCRAM-SHA-256": 4096}}
         self.limits: dict[str, float] = {"producer_byte_rate": 10.0}
@@ -40,7 +41,7 @@ class Played:
         self.configs: dict[str, list[Config]] = {}
         self.wide: list[tuple[object, ...]] = []
         for module, names in (
-            (acls, ("describe_acls", "create_acls", "delete_acls", "authorizer_of", "settings_of")),
+            (acls, ("describe_acls", "create_acls", "delete_acls", "load_authorizer", "broker_settings")),
             (users, ("describe_scram", "alter_scram")),
             (quotas, ("describe_quotas", "alter_quotas")),
             (brokers, ("describe_configs",)),
@@ -48,10 +49,10 @@ class Played:
         ):
             for name in names:
                 monkeypatch.setattr(module, name, getattr(self, name))
-        for name in ("ask", "ask_seldom", "change"):
-            monkeypatch.setattr(place.cluster, name, self.ask, raising=False)
+        for method in (Cluster.query, Cluster.query_cached, Cluster.change):
+            monkeypatch.setattr(place.cluster, method.__name__, self.ask, raising=False)
 
-    async def ask(self, question: Any, *arguments: object, hurries: object = ()) -> object:
+    async def ask(self, question: Any, *arguments: object, **_refresh: object) -> object:
         if self.problem is not None:
             raise self.problem
         return question(None, *arguments)
@@ -69,10 +70,10 @@ class Played:
         self.rules -= set(gone)
         return gone
 
-    def authorizer_of(self, client: Client, rules: list[AclBinding]) -> Authorizer:
-        return Authorizer(acls_of(rules))
+    def load_authorizer(self, client: Client, rules: list[AclBinding]) -> Authorizer:
+        return Authorizer(group_by_pattern(rules))
 
-    def settings_of(self, client: Client) -> dict[str, str]:
+    def broker_settings(self, client: Client) -> dict[str, str]:
         return {"super.users": "User:root"}
 
     def describe_scram(self, client: Client, names: tuple[str, ...]) -> dict[str, list[tuple[str, int]]]:
@@ -106,16 +107,16 @@ def rule(
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+def place(tmp_path: Path) -> ConsoleFixture:
+    return ConsoleFixture(tmp_path)
 
 
 @pytest.fixture
-def played(place: Place, monkeypatch: pytest.MonkeyPatch) -> Played:
+def played(place: ConsoleFixture, monkeypatch: pytest.MonkeyPatch) -> Played:
     return Played(place, monkeypatch)
 
 
-async def trail(place: Place) -> dict[str, Any]:
+async def trail(place: ConsoleFixture) -> dict[str, Any]:
     _, answer, _ = await place.ask("GET", "/api/audit")
     entry: dict[str, Any] = answer["entries"][0]
     return entry
@@ -124,7 +125,7 @@ async def trail(place: Place) -> dict[str, Any]:
 # ---- rules
 
 
-def test_rules_are_added_listed_explained_and_deleted(place: Place, played: Played) -> None:
+def test_rules_are_added_listed_explained_and_deleted(place: ConsoleFixture, played: Played) -> None:
     async def ask() -> None:
         status, answer, _ = await place.ask("POST", f"{DEFAULT}/acls", {"rules": [READ, READ]})
         assert (status, len(answer["rules"])) == (200, 1)
@@ -149,12 +150,12 @@ def test_rules_are_added_listed_explained_and_deleted(place: Place, played: Play
         assert '"operation":"READ"' in entry["before"]
         status, answer, _ = await place.ask("POST", f"{DEFAULT}/acl-deletions", {"rules": [READ]})
         assert (status, answer["error"]) == (409, "CHANGED_MEANWHILE")
-        assert (answer["sentence"], answer["values"]) == ("{0} of these rules are gone by now: look again", ["1"])
+        assert (answer["sentence"], answer["values"]) == ("{0} of these rules no longer exist: reload the list", ["1"])
 
     run(place, ask)
 
 
-def test_the_console_does_not_shut_itself_out_by_mistake(place: Place, played: Played) -> None:
+def test_the_console_does_not_shut_itself_out_by_mistake(place: ConsoleFixture, played: Played) -> None:
     played.rules = {rule(ANONYMOUS, Operation.ALTER, ResourceType.CLUSTER, "kafka-cluster")}
 
     async def ask() -> None:
@@ -173,18 +174,18 @@ def test_the_console_does_not_shut_itself_out_by_mistake(place: Place, played: P
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"principal": "alice"}, "write who it is with his kind"),
+        ({"principal": "alice"}, "a principal has a type"),
         ({"name": ""}, "name has 1 to"),
         ({"host": ""}, "host has 1 to"),
-        ({"operation": "CLUSTER_ACTION"}, "no rule about TOPIC can be about CLUSTER_ACTION"),
-        ({"resource_type": "CLUSTER", "operation": "ALTER"}, "the cluster as a resource is called kafka-cluster"),
+        ({"operation": "CLUSTER_ACTION"}, "rules for TOPIC do not support CLUSTER_ACTION"),
+        ({"resource_type": "CLUSTER", "operation": "ALTER"}, "the name of the cluster resource is kafka-cluster"),
         ({"operation": "FLY"}, "Invalid enum value 'FLY'"),
         ({"pattern_type": "MATCH"}, "Invalid enum value 'MATCH'"),
         ({"extra": 1}, "unknown field"),
     ],
 )
 def test_rules_that_make_no_sense_are_refused(
-    place: Place, played: Played, changed: dict[str, object], words: str
+    place: ConsoleFixture, played: Played, changed: dict[str, object], words: str
 ) -> None:
     async def ask() -> None:
         status, answer, _ = await place.ask("POST", f"{DEFAULT}/acls", {"rules": [{**READ, **changed}]})
@@ -199,15 +200,15 @@ def test_rules_that_make_no_sense_are_refused(
 
 @pytest.mark.parametrize("path", ["acls", "users", "delegation-tokens", "quotas"])
 @pytest.mark.parametrize("error", [Error.SECURITY_DISABLED, Error.UNSUPPORTED_VERSION])
-def test_what_a_cluster_does_not_have_is_told_with_the_reason(
-    place: Place, played: Played, path: str, error: Error
+def test_an_unavailable_feature_is_reported_with_the_reason(
+    place: ConsoleFixture, played: Played, path: str, error: Error
 ) -> None:
     async def ask() -> None:
-        played.problem = refusal(error, "No Authorizer is configured.")
+        played.problem = error_from_code(error, "No Authorizer is configured.")
         status, answer, _ = await place.ask("GET", f"{DEFAULT}/{path}")
         assert status == 200
         assert answer["unavailable"] == {"error": error.name, "message": "No Authorizer is configured."}
-        played.problem = ClientError("nobody answers")
+        played.problem = ClientError("no response")
         assert (await place.ask("GET", f"{DEFAULT}/{path}"))[0] == 503
 
     run(place, ask)
@@ -216,7 +217,7 @@ def test_what_a_cluster_does_not_have_is_told_with_the_reason(
 # ---- users
 
 
-def test_a_password_is_set_and_taken_away_and_stands_nowhere(place: Place, played: Played) -> None:
+def test_a_password_is_set_and_taken_away_and_stands_nowhere(place: ConsoleFixture, played: Played) -> None:
     path = f"{DEFAULT}/users/alice/credentials"
 
     async def ask() -> None:
@@ -240,7 +241,7 @@ def test_a_password_is_set_and_taken_away_and_stands_nowhere(place: Place, playe
 # ---- quotas
 
 
-def test_a_limit_is_changed_unless_somebody_else_was_faster(place: Place, played: Played) -> None:
+def test_a_limit_changed_meanwhile_is_a_conflict(place: ConsoleFixture, played: Played) -> None:
     change = {"entity": {"user": "alice"}, "set": {"producer_byte_rate": 20}}
 
     async def ask() -> None:
@@ -277,7 +278,7 @@ def test_a_limit_is_changed_unless_somebody_else_was_faster(place: Place, played
         {"entity": {"user": "a"}},
     ],
 )
-def test_limits_that_make_no_sense_are_refused(place: Place, played: Played, body: object) -> None:
+def test_limits_that_make_no_sense_are_refused(place: ConsoleFixture, played: Played, body: object) -> None:
     async def ask() -> None:
         status, answer, _ = await place.ask("PATCH", f"{DEFAULT}/quotas", body)
         assert (status, answer["error"]) == (400, "BAD_REQUEST")
@@ -290,7 +291,7 @@ def test_limits_that_make_no_sense_are_refused(place: Place, played: Played, bod
 # ---- settings of all brokers
 
 
-def test_settings_of_all_brokers_say_who_differs(place: Place, played: Played) -> None:
+def test_cluster_wide_settings_list_the_brokers_that_differ(place: ConsoleFixture, played: Played) -> None:
     def config(name: str, value: str, source: Source, *, is_read_only: bool = False) -> Config:
         return Config(name, value, source, False, is_read_only)
 
@@ -348,7 +349,7 @@ ADMIN_ONLY = [
 def test_rights_and_users_are_for_admins_and_quotas_for_operators_of_all_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = Place(tmp_path, needs_sign_in=True, people=SOME)
+    place = ConsoleFixture(tmp_path, needs_sign_in=True, people=SOME)
     played = Played(place, monkeypatch)
     limit = {"entity": {"user": "alice"}, "set": {"producer_byte_rate": 20}}
 
@@ -383,7 +384,7 @@ def test_a_group_names_no_topic_that_its_viewer_does_not_see(tmp_path: Path) -> 
         *PEOPLE,
         Person("gina", PEOPLE[2].password, [Grant("operator", names="a/b*"), Grant("viewer", names="pay*")]),
     )
-    place = Place(tmp_path, needs_sign_in=True, people=people)
+    place = ConsoleFixture(tmp_path, needs_sign_in=True, people=people)
     hidden = {**place.cluster.snapshot.commits["a/b ?"], TopicPartition("payments", 0): 1}
     place.cluster.snapshot = replace(place.cluster.snapshot, commits={"a/b ?": hidden})
 

@@ -1,4 +1,4 @@
-"""Transactions in the API; what the cluster says is played."""
+"""Transactions in the API, with a fake cluster."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.console.test_api import Place, run
+from tests.unit.console.test_api import ConsoleFixture, run
 
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
-from ottla.client.errors import RefusedError, refusal
-from ottla.client.transactions import Described, Marker, abort_transaction, fence_producer
+from ottla.client.errors import BrokerError, error_from_code
+from ottla.client.transactions import DescribedTransaction, Marker, abort_transaction, fence_producer
 from ottla.console.api import transactions
 from ottla.console.api.transactions import transaction_rows
+from ottla.console.clusters.cluster import Cluster
 from ottla.operations.hanging_transactions import OpenTransaction, SearchError, find_hanging
-from ottla.protocol.messages.transaction_steps import ListedTransaction
-from ottla.protocol.messages.transactions import ProducerState
+from ottla.protocol.messages.transactions import ListedTransaction, ProducerState
 
 DEFAULT = "/api/clusters/default"
 PLACE = TopicPartition("orders", 1)
@@ -31,20 +31,22 @@ def listing(name: str, producer_id: int, state: str) -> ListedTransaction:
 
 
 class Answers:
-    """What the cluster says, put in the place of the questions."""
+    """Fake answers of the cluster."""
 
-    def __init__(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, place: ConsoleFixture, monkeypatch: pytest.MonkeyPatch) -> None:
         self.changes: list[tuple[object, ...]] = []
         self.searches: list[tuple[object, ...]] = []
         self.problem: Exception | None = None
-        self.described: Described | RefusedError = Described(1, "open", 5, 0, "Ongoing", 60_000, 123, [PLACE])
+        self.described: DescribedTransaction | BrokerError = DescribedTransaction(
+            1, "open", 5, 0, "Ongoing", 60_000, 123, [PLACE]
+        )
         listed = [listing("ended", 4, "CompleteCommit"), listing("open", 5, "Ongoing")]
         monkeypatch.setattr(transactions, "list_transactions", lambda client: {1: listed})
         monkeypatch.setattr(transactions, "describe_transactions", lambda client, ids: {"open": self.described})
-        for name in ("ask", "ask_seldom", "change"):
-            monkeypatch.setattr(place.cluster, name, self.ask, raising=False)
+        for method in (Cluster.query, Cluster.query_cached, Cluster.change):
+            monkeypatch.setattr(place.cluster, method.__name__, self.ask, raising=False)
 
-    async def ask(self, question: Any, *arguments: object, hurries: object = ()) -> object:
+    async def ask(self, question: Any, *arguments: object, **_refresh: object) -> object:
         if question is transaction_rows:
             return question(None)
         if question is find_hanging:
@@ -57,16 +59,16 @@ class Answers:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+def place(tmp_path: Path) -> ConsoleFixture:
+    return ConsoleFixture(tmp_path)
 
 
 @pytest.fixture
-def answers(place: Place, monkeypatch: pytest.MonkeyPatch) -> Answers:
+def answers(place: ConsoleFixture, monkeypatch: pytest.MonkeyPatch) -> Answers:
     return Answers(place, monkeypatch)
 
 
-def test_open_ones_come_first_with_what_they_hold(place: Place, answers: Answers) -> None:
+def test_open_ones_come_first_with_what_they_hold(place: ConsoleFixture, answers: Answers) -> None:
     async def ask() -> None:
         _, answer, _ = await place.ask("GET", f"{DEFAULT}/transactions")
         first, second = answer["transactions"]
@@ -79,16 +81,16 @@ def test_open_ones_come_first_with_what_they_hold(place: Place, answers: Answers
     run(place, ask)
 
 
-def test_one_whose_details_are_refused_is_still_listed(place: Place, answers: Answers) -> None:
+def test_one_whose_details_are_refused_is_still_listed(place: ConsoleFixture, answers: Answers) -> None:
     async def ask() -> None:
-        answers.described = refusal(Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        answers.described = error_from_code(Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         _, answer, _ = await place.ask("GET", f"{DEFAULT}/transactions")
         assert (answer["transactions"][0]["state"], answer["transactions"][0]["partitions"]) == ("Ongoing", [])
 
     run(place, ask)
 
 
-def test_only_an_open_one_is_aborted(place: Place, answers: Answers) -> None:
+def test_only_an_open_one_is_aborted(place: ConsoleFixture, answers: Answers) -> None:
     async def ask() -> None:
         assert (await place.ask("POST", f"{DEFAULT}/transactions/none/aborts"))[0] == 404
         status, answer, _ = await place.ask("POST", f"{DEFAULT}/transactions/ended/aborts")
@@ -99,7 +101,7 @@ def test_only_an_open_one_is_aborted(place: Place, answers: Answers) -> None:
     run(place, ask)
 
 
-def test_hanging_ones_are_found_and_only_they_are_ended_in_a_partition(place: Place, answers: Answers) -> None:
+def test_hanging_ones_are_found_and_only_they_are_ended_in_a_partition(place: ConsoleFixture, answers: Answers) -> None:
     async def ask() -> None:
         now_ms = place.console.clock.now_ms()
         _, answer, _ = await place.ask("POST", f"{DEFAULT}/hanging-transactions", {"minutes": 2})
@@ -120,10 +122,10 @@ def test_hanging_ones_are_found_and_only_they_are_ended_in_a_partition(place: Pl
     run(place, ask)
 
 
-def test_a_search_that_fails_says_at_which_step(place: Place, answers: Answers) -> None:
+def test_a_search_that_fails_says_at_which_step(place: ConsoleFixture, answers: Answers) -> None:
     async def ask() -> None:
         assert (await place.ask("POST", f"{DEFAULT}/hanging-transactions", {"minutes": -1}))[0] == 400
-        problem = refusal(Error.TOPIC_AUTHORIZATION_FAILED)
+        problem = error_from_code(Error.TOPIC_AUTHORIZATION_FAILED)
         answers.problem = SearchError("Failed to describe producers", problem)
         status, answer, _ = await place.ask("POST", f"{DEFAULT}/hanging-transactions", {})
         assert status == 403

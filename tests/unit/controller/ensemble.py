@@ -25,7 +25,7 @@ from ottla.controller.stores.store import (
 
 
 class Ensemble:
-    """The nodes, and whose they are."""
+    """The nodes and their owners."""
 
     def __init__(self) -> None:
         self.tree = SqliteTree(":memory:")
@@ -90,20 +90,20 @@ class MemberStore:
         self.die()
 
     def die(self) -> None:
-        """The session ends, as with a broker that stops or whose time is up."""
+        """End the session, as for a broker that stops or whose session expires."""
         if self in self._ensemble.members:
             self._ensemble.members.remove(self)
         self._ensemble.end_session(self.session_id)
 
     def expire(self) -> None:
-        """The session is over and the broker notices: it gets another one."""
+        """End the session; the broker notices and gets another one."""
         self._ensemble.end_session(self.session_id)
         self._tell_session(SessionState.EXPIRED)
         self._begin()
         self._tell_session(SessionState.CONNECTED)
 
     def come_back(self) -> None:
-        """The connection is there again, in the same session."""
+        """Reconnect in the same session."""
         self.is_away = False
         self._contact_ms = self._clock.monotonic_ms()
         self._tell_session(SessionState.CONNECTED)
@@ -139,7 +139,7 @@ class MemberStore:
     async def _contact(self) -> None:
         await asyncio.sleep(0)
         if self.is_away:
-            raise StoreAwayError("nobody answers")
+            raise StoreAwayError("no response")
         self._contact_ms = self._clock.monotonic_ms()
 
     # ---- watches

@@ -1,41 +1,41 @@
-"""Rules given and taken: what is written, what is answered, what damaged nodes stand for."""
+"""CreateAcls and DeleteAcls: writes, responses, damaged nodes."""
 
 import pytest
+from tests.unit.controller.controller_harness import ControllerHarness
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, PatternType, Permission, ResourceType
 from ottla.controller.acl_nodes import acl_path, encode_acls
 from ottla.controller.decisions.acl_changes import (
-    NewRule,
+    NewAcl,
     decide_create_acls,
     decide_delete_acls,
     decide_external_acls,
 )
-from ottla.controller.loading import load_readable
+from ottla.controller.image_loader import load_image_leniently
 from ottla.controller.stores.store import CreateNode, DeleteNode, Node, SetNode
 from ottla.security.acls import DENY_ALL, AccessControlEntry, AclBinding, AclFilter, ResourcePattern
-from unit.controller.stand import Stand
 
 TOPIC, LITERAL, PREFIXED = ResourceType.TOPIC, PatternType.LITERAL, PatternType.PREFIXED
 READ, ALLOW = Operation.READ, Permission.ALLOW
 ORDERS = ResourcePattern(TOPIC, "orders")
 
 
-def rule(name: str = "orders", who: str = "User:alice", **other: int) -> NewRule:
-    return NewRule(TOPIC, name, LITERAL, who, "*", READ, ALLOW)._replace(**other)
+def rule(name: str = "orders", who: str = "User:alice", **other: int) -> NewAcl:
+    return NewAcl(TOPIC, name, LITERAL, who, "*", READ, ALLOW)._replace(**other)
 
 
 def entry(who: str = "User:alice") -> AccessControlEntry:
     return AccessControlEntry(who, "*", READ, ALLOW)
 
 
-def create(stand: Stand, *wanted: NewRule) -> list[tuple[Error, str | None] | None]:
+def create(stand: ControllerHarness, *wanted: NewAcl) -> list[tuple[Error, str | None] | None]:
     results = stand.run(decide_create_acls(stand.image, wanted))
     return [(each.error, each.message) if each is not None else None for each in results]
 
 
-def test_rules_are_given_and_taken_one_by_one() -> None:
-    stand = Stand()
+def test_acls_are_created_and_deleted_one_by_one() -> None:
+    stand = ControllerHarness()
     assert create(stand, rule(), rule(), rule(who="User:bob")) == [None] * 3
     assert stand.image.acls == {ORDERS: {entry(), entry("User:bob")}}
     assert decide_create_acls(stand.image, [rule()]).operations == (), "it is there already"
@@ -49,7 +49,7 @@ def test_rules_are_given_and_taken_one_by_one() -> None:
 
 
 def test_what_is_written_expects_what_was_read() -> None:
-    stand = Stand()
+    stand = ControllerHarness()
     assert decide_create_acls(stand.image, [rule()]).operations == (
         CreateNode("/kafka-acl/Topic/orders", encode_acls(frozenset({entry()}))),
     )
@@ -61,8 +61,8 @@ def test_what_is_written_expects_what_was_read() -> None:
     assert decide_delete_acls(stand.image, [AclFilter()]).operations == (DeleteNode("/kafka-acl/Topic/orders", 1),)
 
 
-def test_every_filter_is_told_all_that_it_means() -> None:
-    stand = Stand()
+def test_result_of_every_filter_has_all_matching_acls() -> None:
+    stand = ControllerHarness()
     create(stand, rule(), rule("ord", pattern_type=PREFIXED), rule("other"))
     everything = AclFilter(TOPIC, "orders", PatternType.MATCH)
     results = stand.run(decide_delete_acls(stand.image, [everything, AclFilter(name="orders")]))
@@ -89,24 +89,24 @@ def test_every_filter_is_told_all_that_it_means() -> None:
         ),
     ],
 )
-def test_what_is_no_rule_is_refused_and_keeps_nothing_else_back(wrong: NewRule, message: str) -> None:
-    stand = Stand()
+def test_invalid_acl_is_refused_and_does_not_affect_others(wrong: NewAcl, message: str) -> None:
+    stand = ControllerHarness()
     assert create(stand, wrong, rule()) == [(Error.INVALID_REQUEST, message), None]
     assert list(stand.image.acls) == [ORDERS]
 
 
 def test_a_filter_that_means_nothing() -> None:
     wrong = [AclFilter(resource_type=0), AclFilter(pattern_type=9), AclFilter(operation=0), AclFilter(permission=0)]
-    results = decide_delete_acls(Stand().image, wrong).reply
+    results = decide_delete_acls(ControllerHarness().image, wrong).reply
     assert {each.error for each in results} == {Error.INVALID_REQUEST}
     assert [each.message for each in results] == ["Unknown patternFilter."] * 2 + ["Unknown entryFilter."] * 2
 
 
-def test_a_damaged_node_is_named_denies_everything_and_is_left_alone() -> None:
-    stand = Stand()
+def test_damaged_node_is_reported_denies_all_access_and_is_not_written() -> None:
+    stand = ControllerHarness()
     create(stand, rule(), rule("other"))
     stand.tree.multi([SetNode("/kafka-acl/Topic/orders", b'{"version":1,"acls":[{')])
-    image = load_readable(stand.tree.subtree("/"), stand.image)
+    image = load_image_leniently(stand.tree.subtree("/"), stand.image)
     assert image.damaged == {"/kafka-acl/Topic/orders"}
     assert image.acls[ORDERS] == DENY_ALL
     assert image.acls[ResourcePattern(TOPIC, "other")] == {entry()}
@@ -118,8 +118,8 @@ def test_a_damaged_node_is_named_denies_everything_and_is_left_alone() -> None:
     assert decision.reply[0].error is Error.KAFKA_STORAGE_ERROR
 
 
-def test_what_somebody_else_has_written_counts() -> None:
-    stand = Stand()
+def test_changes_of_other_tools_are_loaded() -> None:
+    stand = ControllerHarness()
     create(stand, rule(), rule("gone"))
     path, gone = acl_path(ORDERS), ResourcePattern(TOPIC, "gone")
     nodes = {path: Node(encode_acls(frozenset({entry("User:bob")})), 7, 1)}
@@ -136,7 +136,7 @@ def test_what_somebody_else_has_written_counts() -> None:
 
 
 def test_a_broker_that_is_alone_does_not_start_on_damaged_rules() -> None:
-    stand = Stand()
+    stand = ControllerHarness()
     create(stand, rule())
     stand.tree.multi([SetNode("/kafka-acl/Topic/orders", b"{")])
     with pytest.raises(ValueError, match="/kafka-acl/Topic/orders is damaged"):
@@ -144,5 +144,5 @@ def test_a_broker_that_is_alone_does_not_start_on_damaged_rules() -> None:
 
 
 def test_a_refusal_is_a_kafka_error() -> None:
-    (refusal,) = decide_create_acls(Stand().image, [rule("")]).reply
+    (refusal,) = decide_create_acls(ControllerHarness().image, [rule("")]).reply
     assert isinstance(refusal, KafkaError)

@@ -1,11 +1,11 @@
-"""Access rules in the store: Kafka 3.9's paths and JSON, and what is not quite that."""
+"""ACL nodes in the store: Kafka 3.9's paths and JSON, and invalid nodes."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.base.security import Operation, PatternType, Permission, ResourceType
-from ottla.controller.acl_nodes import acl_path, acl_pattern, changed_pattern, decode_acls, encode_acls
+from ottla.controller.acl_nodes import acl_path, acl_pattern, decode_acls, decode_changed_pattern, encode_acls
 from ottla.controller.tree import DamagedNodeError
 from ottla.security.acls import AccessControlEntry, ResourcePattern
 
@@ -77,14 +77,14 @@ def test_the_json_is_kafkas() -> None:
         b"\xff\xfe",
     ],
 )
-def test_what_is_not_quite_right_is_damaged(data: bytes) -> None:
+def test_invalid_nodes_are_damaged(data: bytes) -> None:
     with pytest.raises(DamagedNodeError, match="/kafka-acl/Topic/a is damaged"):
         decode_acls("/kafka-acl/Topic/a", data)
 
 
 def test_notices_of_kafkas_tools() -> None:
-    assert changed_pattern(b"TOPIC:a:b") == ResourcePattern(ResourceType.TOPIC, "a:b")
-    assert changed_pattern(b"Topic:a") == ResourcePattern(ResourceType.TOPIC, "a")
+    assert decode_changed_pattern(b"TOPIC:a:b") == ResourcePattern(ResourceType.TOPIC, "a:b")
+    assert decode_changed_pattern(b"Topic:a") == ResourcePattern(ResourceType.TOPIC, "a")
     told = b'{"version":1,"resourceType":"TRANSACTIONAL_ID","name":"x","patternType":"PREFIXED"}'
-    assert changed_pattern(told) == ResourcePattern(ResourceType.TRANSACTIONAL_ID, "x", PatternType.PREFIXED)
-    assert [changed_pattern(data) for data in (b"", b"x", b"{}", b"\xff", b"{[", b"NOPE:x")] == [None] * 6
+    assert decode_changed_pattern(told) == ResourcePattern(ResourceType.TRANSACTIONAL_ID, "x", PatternType.PREFIXED)
+    assert [decode_changed_pattern(data) for data in (b"", b"x", b"{}", b"\xff", b"{[", b"NOPE:x")] == [None] * 6

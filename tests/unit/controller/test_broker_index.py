@@ -1,27 +1,26 @@
-"""Where brokers occur, followed change by change: always what a look at all partitions would find."""
+"""The broker index: after every change it equals the result of a full scan."""
 
 from __future__ import annotations
 
 from random import Random
 from uuid import UUID
 
+from tests.unit.controller.controller_harness import broker
+
 from ottla.controller.decisions.broker_index import BrokerIndex
-from ottla.controller.decisions.leader_election import decide_brokers, decide_controlled_shutdown
-from ottla.controller.decisions.liveness import Liveness, Rules
+from ottla.controller.decisions.leader_election import decide_broker_changes, decide_controlled_shutdown
+from ottla.controller.decisions.leader_eligibility import BrokerAvailability, ElectionRules
 from ottla.controller.image import MetadataImage, PartitionImage, TopicImage
-from unit.controller.stand import broker
 
 BROKERS = range(1, 9)
-RULES = Rules(min_insync_replicas=2)
+RULES = ElectionRules(min_insync_replicas=2)
 
 
 def random_partition(chance: Random) -> PartitionImage:
     replicas = tuple(chance.sample(BROKERS, chance.randint(1, 4)))
     isr = replicas[: chance.randint(1, len(replicas))]
     adding = replicas[-1:] if chance.random() < 0.1 else ()
-    return PartitionImage(
-        isr[0], 3, isr, replicas, chance.choice((0, 4, -2)), adding, eligible=replicas[len(isr) :][:1]
-    )
+    return PartitionImage(isr[0], 3, isr, replicas, chance.choice((0, 4, -2)), adding, elr=replicas[len(isr) :][:1])
 
 
 def random_topic(chance: Random, number: int) -> TopicImage:
@@ -30,11 +29,11 @@ def random_topic(chance: Random, number: int) -> TopicImage:
 
 
 def same(one: BrokerIndex, other: BrokerIndex) -> bool:
-    slots = ("_topics", "_moving", "_replicas", "_held", "_behind")
+    slots = ("_topics", "_moving", "_replicas", "_shared_replicas", "_out_of_sync")
     return all(getattr(one, slot) == getattr(other, slot) for slot in slots)
 
 
-def test_an_index_that_follows_is_the_one_that_is_made_anew() -> None:
+def test_updated_index_equals_a_new_one() -> None:
     chance = Random(3)
     image = MetadataImage()
     index = BrokerIndex(image)
@@ -46,30 +45,30 @@ def test_an_index_that_follows_is_the_one_that_is_made_anew() -> None:
             image = image.with_topics([random_topic(chance, number)])
         if chance.random() < 0.5:
             continue  # the next one is followed together with this one
-        index.follow(image)
+        index.update(image)
         assert same(index, BrokerIndex(image))
     assert image.partition_count == sum(len(topic.partitions) for topic in image.topics.values())
 
 
-def test_looking_at_the_topics_of_brokers_that_come_and_go_decides_what_a_look_at_all_would() -> None:
+def test_election_of_affected_topics_equals_that_of_all_topics() -> None:
     for seed in range(15):
         chance = Random(seed)
         image = MetadataImage(brokers={id_: broker(id_) for id_ in BROKERS})
         image = image.with_topics([random_topic(chance, number) for number in range(25)])
-        liveness = Liveness()
-        image = decide_brokers(image, image.brokers, liveness, RULES).image  # all are in line
+        liveness = BrokerAvailability()
+        image = decide_broker_changes(image, image.brokers, liveness, RULES).image  # all are in line
         index = BrokerIndex(image)
         for step in range(12):
             there = {id_: broker(id_)._replace(epoch=chance.choice((0, 0, 0, step))) for id_ in BROKERS}
             for gone in chance.sample(BROKERS, chance.randint(0, 3)):
                 del there[gone]
-            all_of_it = decide_brokers(image, there, liveness, RULES)
-            some = decide_brokers(image, there, liveness, RULES, index.topics_of)
+            all_of_it = decide_broker_changes(image, there, liveness, RULES)
+            some = decide_broker_changes(image, there, liveness, RULES, index.topics_of)
             assert dict(all_of_it.image.topics) == dict(some.image.topics)
             assert sorted(all_of_it.operations) == sorted(some.operations)
             leaving = chance.choice(BROKERS)
             full = decide_controlled_shutdown(some.image, leaving, liveness, RULES)
-            index.follow(some.image)
+            index.update(some.image)
             part = decide_controlled_shutdown(some.image, leaving, liveness, RULES, index.topics_of([leaving]))
             assert dict(full.image.topics) == dict(part.image.topics)
             assert sorted(full.reply) == sorted(part.reply)

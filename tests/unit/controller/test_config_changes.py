@@ -1,4 +1,4 @@
-"""What settings become by a change over the wire."""
+"""AlterConfigs and IncrementalAlterConfigs."""
 
 import uuid
 
@@ -114,7 +114,7 @@ def test_lists_grow_and_shrink(current: str | None, operation: OperationType, va
     assert after == {"cleanup.policy": expected}
 
 
-def test_a_list_that_is_not_set_begins_with_what_the_file_says() -> None:
+def test_unset_list_starts_with_the_value_of_the_file() -> None:
     settings = BrokerSettings({"log.cleanup.policy": "compact"})
     asked = change(TOPIC, "a", (APPEND, "cleanup.policy", "delete"))
     assert apply_operations(asked, {}, settings) == {"cleanup.policy": "compact,delete"}
@@ -133,6 +133,6 @@ def test_a_list_cannot_grow_without_end() -> None:
         apply_operations(change(TOPIC, "a", (APPEND, key, more)), current, SETTINGS)
 
 
-def test_replacing_all_forgets_the_rest() -> None:
+def test_replacing_all_removes_the_other_settings() -> None:
     asked = ConfigResourceChange(TOPIC, "a", (ConfigOperation(SET, "retention.ms", "5"),), replaces_all=True)
     assert apply_operations(asked, {"segment.ms": "6"}, SETTINGS) == {"retention.ms": "5"}

@@ -1,4 +1,4 @@
-"""Nodes of the store that cannot be read: each is its own affair, and counts again when somebody has restored it."""
+"""Damaged nodes of the store: they affect nothing else, and take effect again when they are restored."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ import logging
 from collections.abc import Awaitable, Callable
 
 import pytest
+from tests import virtual_time
+from tests.unit.controller.controller_harness import ControllerHarness, broker
+from tests.unit.controller.test_membership import Member, Scene
 
-import virtual_time
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.errors import Error, KafkaError
 from ottla.base.names import TopicPartition
 from ottla.controller import tree
-from ottla.controller.cluster.controller_node import highest_epoch
 from ottla.controller.cluster.deltas import Place, apply_deltas, difference
+from ottla.controller.cluster.membership import highest_known_epoch
 from ottla.controller.decisions.config_changes import (
     ConfigOperation,
     ConfigResourceChange,
@@ -23,19 +25,17 @@ from ottla.controller.decisions.config_changes import (
     decide_config_changes,
 )
 from ottla.controller.decisions.features import FeatureUpdate, decide_feature_updates
-from ottla.controller.decisions.isr import IsrChange, decide_alter_partitions
+from ottla.controller.decisions.isr_changes import IsrChange, decide_alter_partitions
 from ottla.controller.decisions.leader_election import decide_election
-from ottla.controller.decisions.liveness import Liveness, Rules
-from ottla.controller.decisions.machine import MorePartitions, NewTopic
+from ottla.controller.decisions.leader_eligibility import BrokerAvailability, ElectionRules
 from ottla.controller.decisions.ottla_version import LEVEL_MAX
-from ottla.controller.decisions.preferred import ElectionType, decide_elections
-from ottla.controller.decisions.reassignment import Wish, decide_reassignments
+from ottla.controller.decisions.preferred_election import ElectionType, decide_elections
+from ottla.controller.decisions.reassignment import ReassignmentRequest, decide_reassignments
+from ottla.controller.decisions.topic_changes import NewPartitions, NewTopic
 from ottla.controller.image import DAMAGED_EPOCH, NO_LEADER, MetadataImage, PartitionImage
-from ottla.controller.loading import KEEP_ALL, load_readable, taken_up
+from ottla.controller.image_loader import RETAIN_ALL_CONFIGS, load_image_leniently, restore_partition
 from ottla.controller.stores.store import CreateNode, DeleteNode, Node, SetNode
-from ottla.protocol.messages.cluster_poll import ClusterPollRequest
-from unit.controller.stand import Stand, broker
-from unit.controller.test_membership import Member, Scene
+from ottla.protocol.messages.inter_broker import ClusterPollRequest
 
 STATE = "/brokers/topics/a/partitions/0/state"
 GARBAGE = (
@@ -51,7 +51,7 @@ GARBAGE = (
 )
 
 
-def two_topics(stand: Stand) -> dict[str, Node]:
+def two_topics(stand: ControllerHarness) -> dict[str, Node]:
     """ "a" with two partitions, led by broker 1, and "b"."""
     assignments = ((0, (1, 2)), (1, (1, 2)))
     stand.create(NewTopic("a", assignments=assignments, configs=(("retention.ms", "77"),)), NewTopic("b"))
@@ -63,51 +63,54 @@ def two_topics(stand: Stand) -> dict[str, Node]:
 
 @pytest.mark.parametrize("data", GARBAGE, ids=range(len(GARBAGE)))
 def test_a_damaged_state_belongs_to_its_partition(data: bytes) -> None:
-    nodes = two_topics(Stand(brokers=2))
-    known = load_readable(nodes, MetadataImage())
+    nodes = two_topics(ControllerHarness(brokers=2))
+    known = load_image_leniently(nodes, MetadataImage())
     damaged = {**nodes, STATE: nodes[STATE]._replace(data=data, version=7)}
-    image = load_readable(damaged, MetadataImage())
+    image = load_image_leniently(damaged, MetadataImage())
     assert image.damaged == {STATE}
     assert image.partition("a", 0) == PartitionImage(NO_LEADER, -1, (), (1, 2), DAMAGED_EPOCH)
     assert image.partition("a", 1) == known.partition("a", 1)
     assert image.topics["b"] == known.topics["b"]
     before = known.partition("a", 0)
     assert before is not None
-    assert load_readable(damaged, known).partition("a", 0) == before._replace(partition_epoch=DAMAGED_EPOCH)
+    assert load_image_leniently(damaged, known).partition("a", 0) == before._replace(partition_epoch=DAMAGED_EPOCH)
 
 
 @pytest.mark.parametrize(
     "data", [b"{garbage", b'{"partitions":{}}', b'{"partitions":{"0":[]}}', b'{"partitions":{"1":[1]}}']
 )
-def test_a_damaged_topic_is_as_it_was_known_and_unknown_if_it_was_not(data: bytes) -> None:
-    nodes = two_topics(Stand(brokers=2))
-    known = load_readable(nodes, MetadataImage())
+def test_damaged_topic_keeps_its_last_known_state_if_there_is_one(data: bytes) -> None:
+    nodes = two_topics(ControllerHarness(brokers=2))
+    known = load_image_leniently(nodes, MetadataImage())
     damaged = {**nodes, "/brokers/topics/a": nodes["/brokers/topics/a"]._replace(data=data)}
-    fresh = load_readable(damaged, MetadataImage())
+    fresh = load_image_leniently(damaged, MetadataImage())
     assert (set(fresh.topics), fresh.damaged) == ({"b"}, {"/brokers/topics/a"})
-    assert load_readable(damaged, known).topics == known.topics
+    assert load_image_leniently(damaged, known).topics == known.topics
 
 
 def test_damaged_settings_are_as_they_were_known_and_delete_nothing_if_they_were_not() -> None:
-    nodes = two_topics(Stand(brokers=2))
+    nodes = two_topics(ControllerHarness(brokers=2))
     nodes["/config/brokers/<default>"] = Node(tree.encode_config({"log.retention.ms": "5"}), 0, 1)
-    known = load_readable(nodes, MetadataImage())
+    known = load_image_leniently(nodes, MetadataImage())
     paths = ("/config/topics/a", "/config/brokers/<default>")
     damaged = nodes | {path: nodes[path]._replace(data=b"{garbage") for path in paths}
-    image = load_readable(damaged, known)
+    image = load_image_leniently(damaged, known)
     assert (image.topic_configs["a"], image.broker_configs[""]) == ({"retention.ms": "77"}, {"log.retention.ms": "5"})
     assert image.damaged == set(paths)
-    fresh = load_readable(damaged, MetadataImage())
-    assert (fresh.topic_configs["a"], fresh.broker_configs[""]) == (KEEP_ALL["topics"], KEEP_ALL["brokers"])
+    fresh = load_image_leniently(damaged, MetadataImage())
+    assert (fresh.topic_configs["a"], fresh.broker_configs[""]) == (
+        RETAIN_ALL_CONFIGS["topics"],
+        RETAIN_ALL_CONFIGS["brokers"],
+    )
 
 
 def test_a_damaged_registration_counts_while_it_is_the_one_that_is_known() -> None:
     nodes = {f"/brokers/ids/{n}": Node(tree.encode_broker(broker(n), 1), 0, n) for n in (1, 2, 3)}
-    known = load_readable(nodes, MetadataImage())
+    known = load_image_leniently(nodes, MetadataImage())
     nodes["/brokers/ids/2"] = Node(b"{garbage", 1, 2)
     nodes["/brokers/ids/3"] = Node(b"{garbage", 0, 33)  # another life
     nodes["/brokers/ids/no number"] = Node(b"{}", 0, 34)
-    image = load_readable(nodes, known)
+    image = load_image_leniently(nodes, known)
     assert list(image.brokers) == [1, 2]
     assert image.damaged == {"/brokers/ids/2", "/brokers/ids/3", "/brokers/ids/no number"}
 
@@ -115,9 +118,9 @@ def test_a_damaged_registration_counts_while_it_is_the_one_that_is_known() -> No
 # ---- deciding
 
 
-def damaged_stand() -> Stand:
+def damaged_stand() -> ControllerHarness:
     """Broker 1 leads both partitions of "a"; the state of the first, the settings and the features are damaged."""
-    stand = Stand(brokers=3)
+    stand = ControllerHarness(brokers=3)
     two_topics(stand)
     (partition, other) = stand.image.topics["a"].partitions
     topic = stand.image.topics["a"]._replace(partitions=(partition._replace(partition_epoch=DAMAGED_EPOCH), other))
@@ -125,20 +128,20 @@ def damaged_stand() -> Stand:
     return stand
 
 
-def test_nothing_is_written_for_a_damaged_partition_and_its_leader_stays_while_it_lives() -> None:
+def test_damaged_partition_is_not_written_and_keeps_its_live_leader() -> None:
     image = damaged_stand().image
-    assert not decide_election(image, Liveness(), Rules()).operations
+    assert not decide_election(image, BrokerAvailability(), ElectionRules()).operations
     gone = image.with_brokers({number: each for number, each in image.brokers.items() if number != 1})
-    decision = decide_election(gone, Liveness(), Rules())
+    decision = decide_election(gone, BrokerAvailability(), ElectionRules())
     assert [operation.path for operation in decision.operations] == ["/brokers/topics/a/partitions/1/state"]
     assert [each.leader for each in decision.image.topics["a"].partitions] == [NO_LEADER, 2]
     assert decision.image.topics["a"].partitions[0].is_damaged
 
 
-def test_whoever_wants_to_change_what_is_damaged_is_told_which_node_it_is() -> None:
+def test_change_of_a_damaged_node_is_refused_with_its_path() -> None:
     stand = damaged_stand()
-    image, liveness, name = stand.image, Liveness(), TopicPartition("a", 0)
-    (move,) = decide_reassignments(image, [Wish(name, (2, 3))], liveness, Rules()).reply
+    image, liveness, name = stand.image, BrokerAvailability(), TopicPartition("a", 0)
+    (move,) = decide_reassignments(image, [ReassignmentRequest(name, (2, 3))], liveness, ElectionRules()).reply
     assert (move.error, STATE in (move.message or "")) == (Error.KAFKA_STORAGE_ERROR, True)
     change = ConfigResourceChange(
         ConfigResourceType.TOPIC, "a", (ConfigOperation(OperationType.SET, "retention.ms", "1"),)
@@ -148,17 +151,17 @@ def test_whoever_wants_to_change_what_is_damaged_is_told_which_node_it_is() -> N
     with pytest.raises(KafkaError, match="/feature"):
         decide_feature_updates(image, [FeatureUpdate("group.version", 0, 2)], {"group.version": (0, 1)})
     proposal = IsrChange(image.topics["a"].topic_id, 0, 0, 5, ((1, -1),))
-    (answer,) = decide_alter_partitions(image, 1, 0, [proposal], liveness, Rules()).reply
+    (answer,) = decide_alter_partitions(image, 1, 0, [proposal], liveness, ElectionRules()).reply
     assert answer.error is Error.INVALID_UPDATE_VERSION
     alone = image.with_brokers({2: image.brokers[2]})
     for kind, error in (
         (ElectionType.PREFERRED, Error.PREFERRED_LEADER_NOT_AVAILABLE),
         (ElectionType.UNCLEAN, Error.ELIGIBLE_LEADERS_NOT_AVAILABLE),
     ):
-        (election,) = decide_elections(alone, kind, [name], liveness, Rules(1, True)).reply
+        (election,) = decide_elections(alone, kind, [name], liveness, ElectionRules(1, True)).reply
         assert election.error is error
     stand.image = image.with_damaged({"/brokers/topics/a", "/brokers/topics/unknown"})
-    (grown,) = stand.grow(MorePartitions("a", 3))
+    (grown,) = stand.grow(NewPartitions("a", 3))
     assert grown.error is Error.KAFKA_STORAGE_ERROR
     assert stand.refusal(NewTopic("unknown"))[0] is Error.TOPIC_ALREADY_EXISTS
 
@@ -174,15 +177,17 @@ def test_a_restored_partition_gets_a_new_epoch_unless_its_leader_never_changed()
     lives = {1: broker(1)._replace(epoch=10), 2: broker(2)._replace(epoch=20)}
     known = PartitionImage(1, 4, (1, 2), (1, 2), DAMAGED_EPOCH)
     restored = PartitionImage(1, 4, (1, 2), (1, 2), 9)
-    assert taken_up(known, restored, 21, lives) == restored
+    assert restore_partition(known, restored, 21, lives) == restored
     older = restored._replace(leader_epoch=2)  # from a backup: epochs above are in the logs
-    assert taken_up(known, older, 21, lives) == restored._replace(leader=NO_LEADER)
-    assert taken_up(known._replace(leader=NO_LEADER), restored, 21, lives).leader == NO_LEADER
-    reborn = taken_up(known, restored, 15, lives)  # broker 2 has begun another life since, and may lack records
-    assert (reborn.leader, reborn.isr, reborn.last_known_eligible) == (NO_LEADER, (1,), (2,))
+    assert restore_partition(known, older, 21, lives) == restored._replace(leader=NO_LEADER)
+    assert restore_partition(known._replace(leader=NO_LEADER), restored, 21, lives).leader == NO_LEADER
+    reborn = restore_partition(
+        known, restored, 15, lives
+    )  # broker 2 has begun another life since, and may lack records
+    assert (reborn.leader, reborn.isr, reborn.last_known_elr) == (NO_LEADER, (1,), (2,))
 
 
-def test_brokers_are_told_which_nodes_are_damaged() -> None:
+def test_deltas_contain_the_damaged_nodes() -> None:
     old = damaged_stand().image
     new = old.with_damaged({"/brokers/topics/x"})
     after, _ = apply_deltas(old, Place(1, 0), 1, [difference(old, new, 1)])
@@ -194,7 +199,7 @@ def test_brokers_are_told_which_nodes_are_damaged() -> None:
 
 
 class Follower:
-    """What the poll loop of a broker does: it asks the controller, and keeps its session."""
+    """The poll loop of a broker: it polls the controller and keeps its session."""
 
     def __init__(self, scene: Scene, member: Member) -> None:
         self._scene = scene
@@ -222,7 +227,7 @@ class Follower:
             answer = await controller.membership.poll(request)
             if answer.error_code == Error.NONE:
                 image, self._place = apply_deltas(member.image, self._place, answer.controller_epoch, answer.deltas)
-                member.membership.take_image(image)
+                member.membership.publish_image(image)
 
 
 async def start(scene: Story, number: int) -> Member:
@@ -284,14 +289,14 @@ def leaders(member: Member, topic: str) -> list[int]:
     return [each.leader for each in member.image.topics[topic].partitions]
 
 
-def test_one_damaged_state_stops_nobody_and_is_taken_up_when_it_is_restored(caplog: pytest.LogCaptureFixture) -> None:
+def test_damaged_state_affects_nothing_else_and_is_loaded_when_it_is_restored(caplog: pytest.LogCaptureFixture) -> None:
     async def play(story: Story) -> None:
         one, two, three_ = await three(story)
         stored = story.node(STATE)
         assert stored is not None
         story.write(STATE, b"{garbage")
         await wait(lambda: STATE in two.image.damaged and STATE in three_.image.damaged)
-        assert leaders(two, "a") == [2, 3], "its leader lives: everybody goes on"
+        assert leaders(two, "a") == [2, 3], "the leader is alive and stays"
         story.kill(one, 1)
         one.store.die()
         await wait(lambda: story.controller)
@@ -346,7 +351,7 @@ def test_a_cluster_that_starts_with_damaged_nodes_serves_all_the_others() -> Non
         assert leaders(again, "a")[0] == NO_LEADER
         assert again.image.damaged == {*paths}
         assert "b" not in again.image.topics
-        assert again.image.topic_configs["a"] == KEEP_ALL["topics"]
+        assert again.image.topic_configs["a"] == RETAIN_ALL_CONFIGS["topics"]
         (refused,) = await again.controller.create_topics([NewTopic("b", 1, 1)])
         assert refused.error is Error.TOPIC_ALREADY_EXISTS
         for path, data in stored.items():
@@ -364,7 +369,7 @@ def test_a_cluster_that_starts_with_damaged_nodes_serves_all_the_others() -> Non
     run(play)
 
 
-def test_a_damaged_topic_that_somebody_removes_is_damaged_no_more() -> None:
+def test_deleted_damaged_topic_is_not_damaged_any_more() -> None:
     async def play(story: Story) -> None:
         story.ensemble.tree.multi([CreateNode(path) for path in ("/brokers", "/brokers/topics", "/brokers/topics/x")])
         one = await start(story, 1)
@@ -377,7 +382,7 @@ def test_a_damaged_topic_that_somebody_removes_is_damaged_no_more() -> None:
     run(play)
 
 
-def test_damaged_settings_stay_what_they_were_until_they_are_restored() -> None:
+def test_damaged_settings_keep_their_last_known_values_until_they_are_restored() -> None:
     async def play(story: Story) -> None:
         one = await start(story, 1)
         await one.controller.create_topics([NewTopic("a", 1, 1, configs=(("retention.ms", "77"),))])
@@ -397,12 +402,12 @@ def test_damaged_settings_stay_what_they_were_until_they_are_restored() -> None:
     run(play)
 
 
-def test_a_broker_writes_its_own_damaged_registration_anew_and_is_not_missed_meanwhile() -> None:
+def test_broker_restores_its_own_damaged_registration_and_is_not_fenced_before() -> None:
     async def play(story: Story) -> None:
         one, two, _ = await three(story)
         epoch = two.membership.broker_epoch
         story.write("/brokers/ids/2", b"{garbage")
-        one.membership.watches.want("brokers")
+        one.membership.watches.enqueue("brokers")
         await wait(lambda: story.node("/brokers/ids/2") != b"{garbage")
         await asyncio.sleep(10)
         assert one.image.brokers[2].epoch == two.membership.broker_epoch == epoch
@@ -453,12 +458,12 @@ def is_alive(task: asyncio.Task[None] | None) -> bool:
     return task is not None and not task.done()
 
 
-def test_a_damaged_controller_node_is_removed_after_a_session_and_somebody_is_elected() -> None:
+def test_damaged_controller_node_is_deleted_after_a_session_and_a_controller_is_elected() -> None:
     async def play(story: Story) -> None:
         one, two, _ = await three(story)
         story.write("/controller", b"{garbage")
         await asyncio.sleep(4)
-        assert story.node("/controller") == b"{garbage", "whoever damaged it may be about to mend it"
+        assert story.node("/controller") == b"{garbage", "it may be restored in the grace period"
         assert one.membership.is_controller
         (made,) = await one.controller.create_topics([NewTopic("c", 1, 1)])
         assert made.error is Error.NONE
@@ -485,7 +490,7 @@ def test_a_controller_node_that_is_mended_in_time_stays() -> None:
     run(play)
 
 
-def test_a_controller_that_nobody_polls_outlives_garbage_in_its_node() -> None:
+def test_isolated_controller_resigns_despite_a_damaged_node() -> None:
     async def play(story: Story) -> None:
         one = await scene_without_polls(story)
         await wait(lambda: not one.membership.is_controller)
@@ -510,7 +515,7 @@ def test_a_controller_that_stops_removes_its_damaged_node() -> None:
     async def play(story: Story) -> None:
         one, *_ = await three(story)
         story.write("/controller", b"{garbage")
-        await one.membership.step_down()
+        await one.membership.resign_before_shutdown()
         await wait(lambda: story.controller not in (None, one), 3)
 
     run(play)
@@ -530,5 +535,5 @@ def test_a_damaged_epoch_is_followed_by_one_above_all_that_are_known() -> None:
 
 
 def test_a_damaged_epoch_is_counted_by_its_version() -> None:
-    assert highest_epoch(Node(b"garbage", 7, 1), {}, 3) == 8
-    assert highest_epoch(Node(b"garbage", 7, 1), {STATE: Node(b"{", 0, 1)}, 11) == 11
+    assert highest_known_epoch(Node(b"garbage", 7, 1), {}, 3) == 8
+    assert highest_known_epoch(Node(b"garbage", 7, 1), {STATE: Node(b"{", 0, 1)}, 11) == 11

@@ -1,4 +1,4 @@
-"""Deltas: whatever an image was before, it is what the controller has afterwards."""
+"""Deltas: applied to any old image they give the controller's image."""
 
 from typing import Any
 from uuid import UUID
@@ -11,7 +11,7 @@ from ottla.base.security import Operation, PatternType, Permission, ResourceType
 from ottla.controller.cluster.deltas import DeltaMismatchError, apply_delta, difference, snapshot
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage, PartitionImage, TopicImage
 from ottla.protocol.codec import decode, encode
-from ottla.protocol.messages.cluster_poll import (
+from ottla.protocol.messages.inter_broker import (
     ClusterPollResponse,
     DeltaAclEntry,
     DeltaAcls,
@@ -118,7 +118,7 @@ def test_a_difference_makes_the_old_image_the_new_one(old: MetadataImage, new: M
 
 @settings(max_examples=60)
 @given(images(), images())
-def test_a_snapshot_replaces_whatever_was_there(old: MetadataImage, new: MetadataImage) -> None:
+def test_snapshot_replaces_the_old_image(old: MetadataImage, new: MetadataImage) -> None:
     delta = over_the_wire(snapshot(new, 3))
     assert delta.is_snapshot
     assert delta.sequence == 3
@@ -138,7 +138,7 @@ def topic(*leaders: int) -> TopicImage:
     return TopicImage("t", UUID(int=1), tuple(PartitionImage(leader, 0, (1,), (1, 2)) for leader in leaders))
 
 
-def test_only_partitions_that_changed_are_told() -> None:
+def test_delta_has_only_changed_partitions() -> None:
     old = MetadataImage().with_topics([topic(*[1] * 100)])
     new = old.with_topics([topic(*[1] * 99, 2)])
     (told,) = difference(old, new).topics
@@ -154,7 +154,7 @@ def test_a_topic_that_was_made_again_under_its_name_is_another_topic() -> None:
     assert facts(apply_delta(old, delta)) == facts(new)
 
 
-def test_what_only_newer_brokers_know_is_passed_over() -> None:
+def test_types_of_newer_brokers_are_skipped() -> None:
     known, strange = AccessControlEntry("User:a", "*", Operation.READ, Permission.ALLOW), 99
     patterns_known = ResourcePattern(ResourceType.TOPIC, "t", PatternType.LITERAL)
     image = MetadataImage(features={"strange.version": 7}).with_acls({patterns_known: frozenset({known})})

@@ -1,20 +1,21 @@
-"""What goes wrong in the middle of something: loops go on, whoever waits is answered, and nothing stays half done."""
+"""Unexpected errors: loops continue, waiting requests are answered, and no change is left incomplete."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 
-import virtual_time
+from tests import virtual_time
+from tests.unit.controller.test_damage import Story, leaders, run, three, wait
+
 from ottla.base.errors import Error, KafkaError
-from ottla.controller.auto_create import BATCH_MAX, AutoCreation
-from ottla.controller.cluster.upkeep import Upkeep
-from ottla.controller.decisions.machine import NewTopic, TopicResult
+from ottla.controller.auto_topic_creation import BATCH_MAX, AutoTopicCreationManager
+from ottla.controller.cluster.leader_rebalance import LeaderRebalancer
 from ottla.controller.decisions.ottla_version import LEVEL_MAX
+from ottla.controller.decisions.topic_changes import NewTopic, TopicResult
 from ottla.controller.image import NO_LEADER
 from ottla.controller.stores.store import Node, SetNode
-from ottla.protocol.messages.cluster_poll import ClusterPollRequest, OfflineReplicas
-from unit.controller.test_damage import Story, leaders, run, three, wait
+from ottla.protocol.messages.inter_broker import ClusterPollRequest, OfflineReplicas
 
 
 def test_topics_that_wait_behind_a_failure_are_tried_all_the_same() -> None:
@@ -24,13 +25,13 @@ def test_topics_that_wait_behind_a_failure_are_tried_all_the_same() -> None:
         await asyncio.sleep(0.1)
         tried.extend(topic.name for topic in wanted)
         if len(tried) == BATCH_MAX:
-            raise RuntimeError("nobody has thought of this")
+            raise RuntimeError("unexpected")
         return []
 
     async def play() -> None:
-        creation = AutoCreation(create, virtual_time.LoopClock())
+        creation = AutoTopicCreationManager(create, virtual_time.LoopClock())
         async with asyncio.timeout(10):
-            await creation.ensure(f"t{number}" for number in range(BATCH_MAX + 50))
+            await creation.create_missing(f"t{number}" for number in range(BATCH_MAX + 50))
 
     virtual_time.run(play())
     assert len(tried) == BATCH_MAX + 50
@@ -48,14 +49,14 @@ def test_leaders_are_balanced_again_after_a_round_that_failed() -> None:
         def leader_imbalance_per_broker_percentage(self) -> int:
             self.rounds += 1
             if self.rounds == 1:
-                raise RuntimeError("nobody has thought of this")
+                raise RuntimeError("unexpected")
             return 10
 
     async def play(story: Story) -> None:
         one, *_ = await three(story)
         settings = Settings()
         watches = one.membership.watches
-        upkeep = Upkeep(one.store, one.controller, one.images, watches, lambda: settings, story.clock)
+        upkeep = LeaderRebalancer(one.store, one.controller, one.images, watches, lambda: settings, story.clock)
         one.images.publish(one.image)
         await wait(lambda: settings.rounds >= 3)
         upkeep.stop()
@@ -67,7 +68,7 @@ def test_an_election_that_fails_in_the_middle_leaves_no_half_controller() -> Non
     async def play(story: Story) -> None:
         one, two, _ = await three(story)
         read = two.membership.watches.read_brokers
-        failures = [RuntimeError("nobody has thought of this")]
+        failures = [RuntimeError("unexpected")]
 
         async def fail_once() -> object:
             if failures:
@@ -75,7 +76,7 @@ def test_an_election_that_fails_in_the_middle_leaves_no_half_controller() -> Non
             return await read()
 
         two.membership.watches.read_brokers = fail_once  # type: ignore[method-assign,assignment]
-        story.members[2].membership.is_standing = False
+        story.members[2].membership.is_candidate = False
         story.kill(one, 1)
         one.store.die()
         await wait(lambda: story.controller is two and leaders(two, "b") == [2])
@@ -84,7 +85,7 @@ def test_an_election_that_fails_in_the_middle_leaves_no_half_controller() -> Non
     run(play)
 
 
-def test_replicas_in_a_failed_folder_are_told_until_they_have_had_an_effect() -> None:
+def test_offline_replicas_are_reported_until_they_take_effect() -> None:
     async def play(story: Story) -> None:
         one, two, _ = await three(story)
         topic = one.image.topics["a"]

@@ -1,12 +1,13 @@
 """The embedded store on the loop: order, watches, one thread."""
 
 import asyncio
+import sqlite3
 from pathlib import Path
 
 import pytest
+from tests import virtual_time
 
-import virtual_time
-from ottla.controller.stores.embedded import EmbeddedStore
+from ottla.controller.stores.embedded import CHECKPOINT_SECONDS, EmbeddedStore
 from ottla.controller.stores.store import (
     CheckNode,
     CreateNode,
@@ -24,7 +25,7 @@ async def open_store(directory: Path) -> EmbeddedStore:
     return store
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_written_nodes_are_read(tmp_path: Path) -> None:
     async def check() -> None:
         store = await open_store(tmp_path)
         await store.multi([CreateNode("/a", b"x"), CreateNode("/a/b", b"y")])
@@ -52,7 +53,7 @@ def test_calls_are_done_in_their_order(tmp_path: Path) -> None:
     virtual_time.run(check())
 
 
-def test_watches_tell_what_was_committed_to_a_node_or_below_it(tmp_path: Path) -> None:
+def test_watches_report_committed_changes_of_a_node_and_its_children(tmp_path: Path) -> None:
     async def check() -> None:
         store = await open_store(tmp_path)
         await store.multi([CreateNode("/a"), CreateNode("/ab")])
@@ -71,5 +72,60 @@ def test_watches_tell_what_was_committed_to_a_node_or_below_it(tmp_path: Path) -
             WatchEvent(WatchKind.CHANGED, "/a"),  # s_0000000000 came
         ]
         await store.close()
+
+    virtual_time.run(check())
+
+
+def test_the_log_is_brought_into_the_file_after_a_start_and_at_an_interval(tmp_path: Path) -> None:
+    def log_bytes() -> int:
+        return (tmp_path / "ottla.metadata.db-wal").stat().st_size
+
+    async def check() -> None:
+        store = await open_store(tmp_path)
+        assert log_bytes() == 0, "what the process before has left"
+        await store.multi([CreateNode("/a")])
+        await asyncio.sleep(0.1)
+        assert log_bytes() == 0, "what the start has written"
+        for _ in range(3):
+            await store.multi([SetNode("/a", b"x")])
+            await asyncio.sleep(CHECKPOINT_SECONDS / 2)
+            assert log_bytes() > 0
+            await asyncio.sleep(CHECKPOINT_SECONDS)
+            assert log_bytes() == 0
+        await store.close()
+
+    virtual_time.run(check())
+
+
+def test_a_reader_in_the_way_of_a_checkpoint_is_not_waited_for(tmp_path: Path) -> None:
+    async def check() -> None:
+        store = await open_store(tmp_path)
+        await store.multi([CreateNode("/a")])
+        reader = sqlite3.connect(tmp_path / "ottla.metadata.db", isolation_level=None)
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM node").fetchall()
+        await store.multi([CreateNode("/b")])
+        await asyncio.sleep(CHECKPOINT_SECONDS + 1)
+        assert (tmp_path / "ottla.metadata.db-wal").stat().st_size > 0
+        reader.close()
+        await asyncio.sleep(CHECKPOINT_SECONDS + 1)
+        assert (tmp_path / "ottla.metadata.db-wal").stat().st_size == 0
+        await store.close()
+
+    virtual_time.run(check())
+
+
+def test_the_last_transaction_is_one_that_was_committed(tmp_path: Path) -> None:
+    async def check() -> None:
+        store = await open_store(tmp_path)
+        assert store.last_transaction == 0
+        await store.multi([CreateNode("/a")])
+        with pytest.raises(TransactionRefusedError):
+            await store.multi([CreateNode("/b"), CreateNode("/a")])
+        assert store.last_transaction == 1
+        await store.close()
+        again = await open_store(tmp_path)
+        assert again.last_transaction == 1
+        await again.close()
 
     virtual_time.run(check())

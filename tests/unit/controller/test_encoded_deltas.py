@@ -1,15 +1,15 @@
-"""Deltas as bytes: the same bytes as if the codec had made the whole answer."""
+"""Encoded deltas: the same bytes as those of the codec for the whole response."""
 
 from __future__ import annotations
 
 from hypothesis import given
+from tests.unit.controller.test_deltas import facts, images
 
 from ottla.controller.cluster.deltas import apply_delta, snapshot
 from ottla.controller.cluster.encoded_deltas import encode_answer, encode_delta, encode_snapshot
 from ottla.controller.image import MetadataImage
 from ottla.protocol.codec import decode_whole, encode
-from ottla.protocol.messages.cluster_poll import ClusterPollResponse
-from unit.controller.test_deltas import facts, images
+from ottla.protocol.messages.inter_broker import ClusterPollResponse
 
 
 @given(images(), images())

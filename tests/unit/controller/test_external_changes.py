@@ -1,22 +1,23 @@
-"""What somebody else has written into the store."""
+"""Changes that other tools have written into the store."""
 
 from uuid import UUID
+
+from tests.unit.controller.controller_harness import ControllerHarness
 
 from ottla.controller import tree
 from ottla.controller.decisions import external_changes
 from ottla.controller.decisions.leader_election import decide_election
-from ottla.controller.decisions.liveness import Liveness, Rules
-from ottla.controller.decisions.machine import NewTopic
+from ottla.controller.decisions.leader_eligibility import BrokerAvailability, ElectionRules
+from ottla.controller.decisions.topic_changes import NewTopic
 from ottla.controller.image import PartitionImage
-from ottla.controller.loading import load_image
+from ottla.controller.image_loader import load_image
 from ottla.controller.stores.store import CreateNode, DeleteNode, SetNode
-from unit.controller.stand import Stand
 
 new_ids = iter(UUID(int=1000 + number) for number in range(100))
 
 
-def take(stand: Stand, *names: str) -> external_changes.ExternalTopics:
-    """Read topics from the tree, as the controller does."""
+def take(stand: ControllerHarness, *names: str) -> external_changes.ExternalTopicChanges:
+    """Load topics from the tree, as the controller does."""
     decision = external_changes.decide_external_topics(stand.image, names, stand.tree.subtree("/"), new_ids)
     if decision.operations:
         stand.tree.multi(decision.operations)
@@ -25,17 +26,17 @@ def take(stand: Stand, *names: str) -> external_changes.ExternalTopics:
 
 
 def test_a_topic_that_a_tool_has_made_is_found_and_gets_a_leader() -> None:
-    stand = Stand(brokers=3)
+    stand = ControllerHarness(brokers=3)
     stand.tree.multi([CreateNode("/brokers/topics/t", b'{"version":1,"partitions":{"0":[2,3],"1":[3,1]}}')])
     assert take(stand, "t") == (("t",), ())
     assert stand.image.topics["t"].topic_id.int >= 1000, "a topic without an id gets one"
-    stand.run(decide_election(stand.image, Liveness(), Rules()))
+    stand.run(decide_election(stand.image, BrokerAvailability(), ElectionRules()))
     assert stand.image.partition("t", 0) == PartitionImage(2, 0, (2, 3), (2, 3), 0)
     assert take(stand, "t") == ((), ())
 
 
-def test_more_partitions_and_another_state_behind_our_back_are_taken_as_they_are() -> None:
-    stand = Stand(brokers=3)
+def test_external_partitions_and_states_are_accepted() -> None:
+    stand = ControllerHarness(brokers=3)
     stand.create(NewTopic("t", assignments=((0, (1, 2)),)))
     topic = stand.image.topics["t"]
     grown = topic._replace(partitions=(*topic.partitions, PartitionImage(-1, -1, (), (3,), -1)))
@@ -51,8 +52,8 @@ def test_more_partitions_and_another_state_behind_our_back_are_taken_as_they_are
     assert stand.image.partition("t", 1) == PartitionImage(-1, -1, (), (3,), -1)
 
 
-def test_a_topic_that_is_gone_is_gone() -> None:
-    stand = Stand()
+def test_externally_deleted_topic_is_removed() -> None:
+    stand = ControllerHarness()
     stand.create(NewTopic("t"))
     for path in reversed([path for path in stand.tree.subtree("/") if path.startswith("/brokers/topics/t")]):
         stand.tree.multi([DeleteNode(path)])
@@ -61,29 +62,29 @@ def test_a_topic_that_is_gone_is_gone() -> None:
 
 
 def test_what_is_known_changes_nothing() -> None:
-    stand = Stand()
+    stand = ControllerHarness()
     stand.create(NewTopic("t", configs=(("retention.ms", "1"),)))
     before = stand.image
     assert take(stand, "t") == ((), ())
     assert stand.image is before
 
 
-def test_topics_that_nobody_lived_to_finish_are_repaired_and_get_leaders() -> None:
-    stand = Stand(brokers=2)
+def test_incomplete_topics_are_repaired_and_get_leaders() -> None:
+    stand = ControllerHarness(brokers=2)
     node = b'{"version":2,"partitions":{"0":[1,2],"1":[2,1]}}'
     stand.tree.multi([CreateNode(f"/brokers/topics/{name}", node) for name in "ab"])
     stand.tree.multi([CreateNode("/brokers/topics/b/partitions"), CreateNode("/brokers/topics/b/partitions/0")])
-    stand.tree.multi(external_changes.repairs(stand.tree.subtree("/"), new_ids))
-    assert external_changes.repairs(stand.tree.subtree("/"), new_ids) == []
+    stand.tree.multi(external_changes.repair_operations(stand.tree.subtree("/"), new_ids))
+    assert external_changes.repair_operations(stand.tree.subtree("/"), new_ids) == []
     loaded = load_image(stand.tree.subtree("/"))
     stand.image = loaded.with_brokers(stand.image.brokers)
-    stand.run(decide_election(stand.image, Liveness(), Rules()))
+    stand.run(decide_election(stand.image, BrokerAvailability(), ElectionRules()))
     assert len(stand.image.topics_by_id) == 2
     assert [[each.leader for each in topic.partitions] for topic in stand.image.topics.values()] == [[1, 2], [1, 2]]
 
 
 def test_marked_topics_are_deleted_with_their_marks() -> None:
-    stand = Stand()
+    stand = ControllerHarness()
     stand.create(NewTopic("t"), NewTopic("u"))
     stand.tree.multi([CreateNode("/admin/delete_topics/t"), CreateNode("/admin/delete_topics/unknown")])
     marked = ["t", "unknown"]
@@ -93,7 +94,7 @@ def test_marked_topics_are_deleted_with_their_marks() -> None:
 
 
 def test_where_deletion_is_switched_off_marks_wait_for_a_controller_that_deletes() -> None:
-    stand = Stand()
+    stand = ControllerHarness()
     stand.create(NewTopic("t"), NewTopic("u"))
     marks = ["u", "unknown", "t"]
     stand.tree.multi([CreateNode(f"/admin/delete_topics/{name}") for name in marks])
@@ -107,7 +108,7 @@ def test_where_deletion_is_switched_off_marks_wait_for_a_controller_that_deletes
 
 
 def test_settings_that_a_tool_has_written_count() -> None:
-    stand = Stand()
+    stand = ControllerHarness()
     stand.create(NewTopic("t"))
     stand.tree.multi(
         [
@@ -134,11 +135,14 @@ def test_settings_that_a_tool_has_written_count() -> None:
 
 
 def test_both_forms_of_a_notification_are_understood_and_others_ignored() -> None:
-    assert external_changes.changed_entity(b'{"version":2,"entity_path":"topics/a"}') == ("topics", "a")
-    assert external_changes.changed_entity(b'{"version":2,"entity_path":"brokers/<default>"}') == ("brokers", "")
-    assert external_changes.changed_entity(b'{"version":1,"entity_type":"topics","entity_name":"a"}') == ("topics", "a")
+    assert external_changes.decode_changed_entity(b'{"version":2,"entity_path":"topics/a"}') == ("topics", "a")
+    assert external_changes.decode_changed_entity(b'{"version":2,"entity_path":"brokers/<default>"}') == ("brokers", "")
+    assert external_changes.decode_changed_entity(b'{"version":1,"entity_type":"topics","entity_name":"a"}') == (
+        "topics",
+        "a",
+    )
     for data in (b"", b"[]", b"{}", b'{"version":2,"entity_path":"users/u/groups/c"}', b"\xff"):
-        assert external_changes.changed_entity(data) is None
+        assert external_changes.decode_changed_entity(data) is None
     notification = b'{"version":1,"partitions":[{"topic":"a","partition":1},{"topic":"b","partition":0},3]}'
-    assert external_changes.notified_topics(notification) == {"a", "b"}
-    assert external_changes.notified_topics(b'{"partitions":1}') == set()
+    assert external_changes.decode_notified_topics(notification) == {"a", "b"}
+    assert external_changes.decode_notified_topics(b'{"partitions":1}') == set()

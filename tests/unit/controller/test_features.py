@@ -1,4 +1,4 @@
-"""Levels of features; every sentence was said by Apache Kafka 4.3.1."""
+"""Feature levels; all messages are those of Apache Kafka 4.3.1."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def test_level_zero_switches_a_feature_off() -> None:
     assert decision.image.features == {"metadata.version": 20}
 
 
-def test_what_is_so_already_changes_nothing() -> None:
+def test_unchanged_quota_writes_nothing() -> None:
     decision = decide_feature_updates(IMAGE, [FeatureUpdate("group.version", 1, UPGRADE)], SUPPORTED)
     assert (decision.operations, decision.image) == ((), IMAGE)
 

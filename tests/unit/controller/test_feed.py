@@ -1,15 +1,16 @@
-"""The feed: numbered deltas, and who has seen which."""
+"""The feed: numbered deltas and their acknowledgements."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from uuid import UUID
 
-import virtual_time
+from tests import virtual_time
+from tests.unit.controller.controller_harness import broker
+
 from ottla.controller.cluster import feed as feed_module
 from ottla.controller.cluster.deltas import apply_delta
 from ottla.controller.cluster.feed import Feed
 from ottla.controller.image import MetadataImage, PartitionImage, TopicImage
-from unit.controller.stand import broker
 
 
 def with_topic(image: MetadataImage, number: int) -> MetadataImage:
@@ -94,7 +95,7 @@ def test_a_poll_waits_for_news_and_ends_with_its_time() -> None:
     run(play)
 
 
-def test_nothing_is_told_when_the_controller_has_resigned() -> None:
+def test_resigned_controller_sends_no_deltas() -> None:
     async def play() -> None:
         scene = Scene(topics=1)
         waiting = asyncio.ensure_future(scene.feed.poll(1, 5, 1, 5))
@@ -106,7 +107,7 @@ def test_nothing_is_told_when_the_controller_has_resigned() -> None:
     run(play)
 
 
-def test_a_change_is_seen_when_all_who_listen_have_asked_for_what_comes_after() -> None:
+def test_change_is_acknowledged_when_all_brokers_have_polled_for_the_next_one() -> None:
     async def play() -> None:
         scene = Scene(topics=1, brokers=(1, 2, 9))
         for number in (1, 2):
@@ -121,7 +122,7 @@ def test_a_change_is_seen_when_all_who_listen_have_asked_for_what_comes_after() 
     run(play)
 
 
-def test_nobody_waits_long_for_one_who_is_silent_and_not_at_all_for_the_dead() -> None:
+def test_wait_for_a_silent_broker_is_limited_and_dead_brokers_are_not_waited_for() -> None:
     async def play() -> None:
         scene = Scene(topics=1, brokers=(1, 9))
         assert await scene.feed.acknowledged(1, 0.01) is False, "it has not asked for anything yet"

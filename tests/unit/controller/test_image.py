@@ -1,4 +1,4 @@
-"""The image: never changed, cheaply derived."""
+"""The image: immutable, and cheap to derive."""
 
 from uuid import UUID
 
@@ -105,9 +105,9 @@ def differences(new: MetadataImage, old: MetadataImage) -> list[set[str]]:
 
 
 @pytest.mark.parametrize("value", ["", "2"])
-def test_a_successor_knows_what_differs_and_keeps_what_does_not(value: str) -> None:
+def test_successor_has_the_differences_and_shares_equal_parts(value: str) -> None:
     old = everything()
-    same = everything().as_next_of(old)
+    same = everything().as_successor_of(old)
     assert differences(same, old) == [set(), set(), set(), set()]
     assert (same.acls, same.user_configs, same.quota_configs) == (old.acls, old.user_configs, old.quota_configs)
     assert same.acls is old.acls
@@ -115,10 +115,10 @@ def test_a_successor_knows_what_differs_and_keeps_what_does_not(value: str) -> N
     assert same.quota_configs is old.quota_configs
     for kind, expected in (("topic", "a"), ("acl", "b"), ("user", "bob"), ("quota", "clients/b")):
         wanted = everything(**{kind: value})
-        new = wanted.as_next_of(old)
+        new = wanted.as_successor_of(old)
         found = differences(new, old)
         assert found == [{expected} if each is found[KINDS.index(kind)] else set() for each in found], kind
         assert (new.acls, new.user_configs) == (wanted.acls, wanted.user_configs)
         assert (new.quota_configs, new.topic_configs) == (wanted.quota_configs, wanted.topic_configs)
-        back = everything().as_next_of(new)
+        back = everything().as_successor_of(new)
         assert differences(back, new) == found, "the other way, too"

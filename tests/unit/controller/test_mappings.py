@@ -7,7 +7,7 @@ from random import Random
 from ottla.controller.mappings import BUCKETS, PLAIN_MAX, BucketMap, sharable, with_changes
 
 
-def test_changes_give_what_a_dictionary_would_have_and_leave_the_old_one_alone() -> None:
+def test_changes_equal_those_of_a_dictionary_and_do_not_affect_the_old_mapping() -> None:
     chance = Random(7)
     plain: dict[str, int] = {}
     mapping = sharable(dict(plain))
@@ -22,10 +22,10 @@ def test_changes_give_what_a_dictionary_would_have_and_leave_the_old_one_alone()
                 plain.pop(key, None)
             else:
                 plain[key] = value
-        assert before == known, "nobody changes what others hold"
+        assert before == known, "the old mapping does not change"
     assert isinstance(mapping, BucketMap)
     assert (len(mapping), dict(mapping), sorted(mapping.values())) == (len(plain), plain, sorted(plain.values()))
-    assert (mapping.get("nobody"), mapping.get("nobody", 3), "nobody" in mapping) == (None, 3, False)
+    assert (mapping.get("absent"), mapping.get("absent", 3), "absent" in mapping) == (None, 3, False)
     assert plain == mapping
 
 

@@ -1,4 +1,4 @@
-"""A broker's place in its cluster: registration, election, signs of death. Sessions and nodes without ZooKeeper."""
+"""Membership: registration, election, failure detection. Sessions and nodes without ZooKeeper."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from collections.abc import Awaitable, Callable
 from random import Random
 
 import pytest
+from tests import virtual_time
+from tests.unit.controller.controller_harness import broker, check_configs
+from tests.unit.controller.ensemble import Ensemble, MemberStore
 
-import virtual_time
 from ottla.base.errors import Error, KafkaError
 from ottla.controller import tree
 from ottla.controller.cluster import membership as membership_module
 from ottla.controller.cluster.controller import ClusterController
-from ottla.controller.cluster.membership import NOT_REGISTERED, Membership
-from ottla.controller.decisions.machine import Decision, NewTopic
+from ottla.controller.cluster.membership import NOT_REGISTERED, ClusterMembership
+from ottla.controller.decisions.decision import Decision
 from ottla.controller.decisions.ottla_version import LEVEL_MAX
-from ottla.controller.holder import ImageHolder
-from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
+from ottla.controller.decisions.topic_changes import NewTopic
+from ottla.controller.image import BrokerImage, Endpoint, MetadataCache, MetadataImage
 from ottla.controller.stores.store import CreateNode, DeleteNode, SetNode, StoreUnusableError
-from ottla.protocol.messages.cluster_poll import ClusterPollRequest, ClusterPollResponse, OfflineReplicas
-from unit.controller.ensemble import Ensemble, MemberStore
-from unit.controller.stand import broker, check_configs
+from ottla.protocol.messages.inter_broker import ClusterPollRequest, ClusterPollResponse, OfflineReplicas
 
 SECONDS_MAX = 10.0
 NODES_OF_T = [
@@ -51,23 +51,23 @@ class Options:
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
 
-    def under(self, image: MetadataImage) -> Options:
+    def with_image(self, image: MetadataImage) -> Options:
         changed = Options(self.node_id)
         changed.min_insync_replicas = int(image.broker_configs.get("", {}).get("min.insync.replicas", "2"))
         return changed
 
 
 class Member:
-    """One broker, without anything but its membership."""
+    """One broker with only its membership."""
 
     def __init__(self, scene: Scene, number: int) -> None:
         self.store = MemberStore(scene.ensemble, scene.clock)
-        self.images = ImageHolder()
+        self.images = MetadataCache()
         options = Options(number)
         self.controller = ClusterController(
             self.store, scene.clock, options, check_configs, Random(number), self.images
         )
-        self.membership = Membership(self.store, scene.clock, options, self.controller, self.images, scene.probe)
+        self.membership = ClusterMembership(self.store, scene.clock, options, self.controller, self.images, scene.probe)
         self.lives: list[int] = []
         self.membership.on_registered = self.lives.append
 
@@ -77,7 +77,7 @@ class Member:
 
 
 class Scene:
-    """A cluster; `answering` are the ports at which somebody listens."""
+    """A cluster; `answering` are the ports that accept connections."""
 
     def __init__(self) -> None:
         self.ensemble = Ensemble()
@@ -102,7 +102,7 @@ class Scene:
         return member
 
     def kill(self, member: Member, number: int) -> None:
-        """Its port refuses from now on, and it does nothing more; its session goes on for a while."""
+        """Kill the broker: its port refuses connections, but its session lasts for a while."""
         self.answering.discard(9000 + number)
         self.members.remove(member)
         member.store.is_away = True
@@ -167,7 +167,7 @@ def test_others_follow_and_are_noticed() -> None:
     run(play)
 
 
-def test_a_broker_of_another_cluster_is_told_so() -> None:
+def test_broker_of_another_cluster_is_refused() -> None:
     async def play(scene: Scene) -> None:
         one = await scene.start(1)
         with pytest.raises(StoreUnusableError, match="belongs to cluster"):
@@ -177,9 +177,9 @@ def test_a_broker_of_another_cluster_is_told_so() -> None:
     run(play)
 
 
-def test_folders_of_a_cluster_that_the_store_does_not_know_are_not_taken_for_new_ones() -> None:
+def test_log_directories_of_another_cluster_are_refused_with_an_empty_store() -> None:
     async def play(scene: Scene) -> None:
-        with pytest.raises(StoreUnusableError, match="holds no cluster"):
+        with pytest.raises(StoreUnusableError, match="has no cluster id"):
             await scene.start(1, cluster_id="lost")
 
     run(play)
@@ -201,19 +201,19 @@ def test_a_store_that_falls_silent_during_the_start_is_waited_for(is_back: bool)
         loop = asyncio.get_running_loop()
         if is_back:
             loop.call_later(4, setattr, member.store, "is_away", False)
-            await member.membership.start(broker(1), None, patience_ms=5_000)
+            await member.membership.start(broker(1), None, timeout_ms=5_000)
             await until(lambda: member.membership.is_controller)
             await member.membership.close()
             return
         began = loop.time()
-        with pytest.raises(StoreUnusableError, match="nobody answers"):
-            await member.membership.start(broker(1), None, patience_ms=5_000)
+        with pytest.raises(StoreUnusableError, match="no response"):
+            await member.membership.start(broker(1), None, timeout_ms=5_000)
         assert 5 <= loop.time() - began < 6
 
     virtual_time.run(play())
 
 
-def test_a_live_broker_whose_node_vanished_registers_again_as_the_same_life_going_on() -> None:
+def test_live_broker_whose_node_vanished_registers_again_with_its_previous_epoch() -> None:
     async def play(scene: Scene) -> None:
         one = await scene.start(1)
         two = await scene.start(2)
@@ -271,7 +271,7 @@ def test_a_new_session_registers_again_and_follows_again() -> None:
 # ---- elections
 
 
-def test_when_the_controller_is_gone_another_one_is_elected_and_moves_its_leaders() -> None:
+def test_after_the_death_of_the_controller_another_one_is_elected_and_moves_its_leaders() -> None:
     async def play(scene: Scene) -> None:
         one, two, three = [await scene.start(number) for number in (1, 2, 3)]
         await until(lambda: set(one.image.brokers) == {1, 2, 3})
@@ -311,20 +311,20 @@ def test_two_brokers_that_cannot_reach_each_other_do_not_depose_each_other_witho
         scene.answering.clear()
         await two.membership.suspect_controller(1)
         await until(lambda: two.membership.is_controller)
-        await two.membership.step_down()
-        two.membership.is_standing = True
-        two.membership._chores.want("controller")
+        await two.membership.resign_before_shutdown()
+        two.membership.is_candidate = True
+        two.membership._work_queue.enqueue("controller")
         await until(lambda: scene.node("/controller") is not None)
         elected = tree.decode_controller(scene.node("/controller") or b"")
         if elected == 1:
             epoch = scene.node("/controller_epoch")
             await two.membership.suspect_controller(1)
-            assert scene.node("/controller_epoch") == epoch, "whoever was elected since is alive"
+            assert scene.node("/controller_epoch") == epoch, "the broker that was elected since is alive"
 
     run(play)
 
 
-def test_a_controller_that_answers_is_left_alone() -> None:
+def test_responding_controller_is_not_replaced() -> None:
     async def play(scene: Scene) -> None:
         one, two = await scene.start(1), await scene.start(2)
         await two.membership.suspect_controller(1)
@@ -335,7 +335,7 @@ def test_a_controller_that_answers_is_left_alone() -> None:
     run(play)
 
 
-def test_a_controller_that_was_elected_meanwhile_is_not_removed() -> None:
+def test_controller_that_was_elected_in_between_is_not_removed() -> None:
     async def play(scene: Scene) -> None:
         one, two = await scene.start(1), await scene.start(2)
         node = await two.store.get("/controller")
@@ -349,7 +349,7 @@ def test_a_controller_that_was_elected_meanwhile_is_not_removed() -> None:
     run(play)
 
 
-def test_a_controller_without_an_answer_for_one_session_time_acts_no_more_and_stands_again_later() -> None:
+def test_controller_without_store_response_for_a_session_stops_and_is_a_candidate_later() -> None:
     async def play(scene: Scene) -> None:
         one = await scene.start(1)
         one.store.is_away = True
@@ -360,7 +360,7 @@ def test_a_controller_without_an_answer_for_one_session_time_acts_no_more_and_st
         with pytest.raises(KafkaError) as caught:
             await one.controller.create_topics([NewTopic("t")])
         assert caught.value.error is Error.NOT_CONTROLLER
-        assert "no answer of ZooKeeper for 6 s" in one.membership.why_no_controller()
+        assert "no response from ZooKeeper for 6 s" in one.membership.no_controller_message()
         await until(lambda: one.membership.controller_id == -1)
         one.store.come_back()
         await until(lambda: one.membership.is_controller)
@@ -389,10 +389,10 @@ def test_a_deposed_controller_writes_nothing_and_follows() -> None:
     run(play)
 
 
-def test_whoever_is_about_to_stop_lets_another_one_be_elected() -> None:
+def test_controller_that_shuts_down_lets_another_broker_be_elected() -> None:
     async def play(scene: Scene) -> None:
         one, two = await scene.start(1), await scene.start(2)
-        await one.membership.step_down()
+        await one.membership.resign_before_shutdown()
         await until(lambda: two.membership.is_controller)
         await until(lambda: one.membership.controller_id == 2)
         assert scene.node("/brokers/ids/1") is not None
@@ -404,7 +404,7 @@ def test_whoever_is_about_to_stop_lets_another_one_be_elected() -> None:
 
 
 async def pass_time(scene: Scene, is_so: Callable[[], object], polls: Callable[[], Awaitable[object]] | None) -> None:
-    """A quarter of a second of the clock for each look of the controller, until something is so."""
+    """Advance the clock by a quarter of a second for each check of the controller, until a condition is true."""
     while not is_so():
         scene.clock.ms += 250
         for member in scene.members:
@@ -453,25 +453,25 @@ def test_a_broker_that_dies_before_its_first_poll_is_missed_at_once() -> None:
 
 
 @pytest.mark.usefixtures("quick_ticks")
-def test_a_controller_that_nobody_polls_lets_another_one_be_elected() -> None:
+def test_isolated_controller_lets_another_broker_be_elected() -> None:
     async def play(scene: Scene) -> None:
         one, two, three = [await scene.start(number) for number in (1, 2, 3)]
         await until(lambda: set(one.image.brokers) == {1, 2, 3})
         await pass_time(scene, lambda: not one.membership.is_controller, None)
         await until(lambda: two.membership.is_controller or three.membership.is_controller)
-        assert set(one.image.brokers) == {1, 2, 3}, "it has judged nobody"
+        assert set(one.image.brokers) == {1, 2, 3}, "it has fenced no broker"
         assert scene.node("/controller_epoch") == b"2"
 
     run(play)
 
 
 @pytest.mark.usefixtures("quick_ticks")
-def test_a_controller_that_nobody_polls_stands_again_if_nobody_else_does() -> None:
+def test_isolated_controller_is_a_candidate_again_without_others() -> None:
     async def play(scene: Scene) -> None:
         one = await scene.start(1)
         two = await scene.start(2)
         await until(lambda: set(one.image.brokers) == {1, 2})
-        two.membership.is_standing = False
+        two.membership.is_candidate = False
         await pass_time(scene, lambda: not one.membership.is_controller, None)
         await pass_time(scene, lambda: one.membership.is_controller, None)
         assert scene.node("/controller_epoch") == b"2"
@@ -493,7 +493,7 @@ async def poll(member: Member, scene: Scene, number: int, **fields: object) -> C
     return await member.membership.poll(request)
 
 
-def test_a_dead_broker_is_removed_as_soon_as_its_connection_is_gone() -> None:
+def test_dead_broker_is_removed_when_its_connection_is_lost() -> None:
     async def play(scene: Scene) -> None:
         one, two = await scene.start(1), await scene.start(2)
         await until(lambda: 2 in one.image.brokers)
@@ -535,13 +535,13 @@ def test_a_replica_in_a_failed_folder_gives_its_leadership_away() -> None:
         assert partition is not None
         assert (partition.leader, partition.isr) == (1, (1,))
         await poll(one, scene, 2, offline=[])
-        assert one.controller.liveness.offline == {}
+        assert one.controller.liveness.offline_replicas == {}
 
     run(play)
 
 
 async def see(member: Member, scene: Scene) -> None:
-    """Broker 2 sees whatever is published, so that nobody waits for it."""
+    """Broker 2 acknowledges all changes at once."""
     answer = await poll(member, scene, 2)
     sequence = answer.deltas[-1].sequence
     answer = await poll(member, scene, 2, controller_epoch=answer.controller_epoch, sequence=sequence, max_wait_ms=2000)
@@ -560,7 +560,7 @@ def test_a_lower_minimum_ends_eligibility_in_the_write_that_lowers_it() -> None:
         scene.ensemble.multi([SetNode(path, tree.encode_partition_state(state))])
         note = b'{"version":1,"partitions":[{"topic":"t","partition":0}]}'
         scene.ensemble.multi([CreateNode("/isr_change_notification/isr_change_", note, is_sequential=True)])
-        await until(lambda: (found := one.image.partition("t", 0)) is not None and found.eligible == (2,))
+        await until(lambda: (found := one.image.partition("t", 0)) is not None and found.elr == (2,))
         assert one.image.broker_configs[""] == {"min.insync.replicas": "2"}, "as the file of the first controller says"
         writes = scene.ensemble.transactions
 
@@ -572,7 +572,7 @@ def test_a_lower_minimum_ends_eligibility_in_the_write_that_lowers_it() -> None:
         await one.controller.change(lower)
         partition = one.image.partition("t", 0)
         assert partition is not None
-        assert partition.eligible == ()
+        assert partition.elr == ()
         assert scene.ensemble.transactions == writes + 1
 
     run(play)
@@ -640,7 +640,7 @@ def test_a_mark_outlives_controllers_that_do_not_delete_and_counts_once_for_one_
             Options.delete_topic_enable = True
 
 
-def test_the_mark_of_a_topic_that_is_gone_goes_before_another_one_of_that_name_is_made() -> None:
+def test_deletion_mark_of_a_missing_topic_is_removed_before_the_name_is_reused() -> None:
     async def play(scene: Scene) -> None:
         one = await scene.start(1)
         await one.controller.create_topics([NewTopic("t")])
@@ -657,7 +657,7 @@ def test_the_mark_of_a_topic_that_is_gone_goes_before_another_one_of_that_name_i
     run(play)
 
 
-def test_a_mark_goes_with_its_topic_when_somebody_takes_that_out_of_the_store() -> None:
+def test_deletion_mark_is_removed_with_a_topic_that_another_tool_deletes() -> None:
     async def play(scene: Scene) -> None:
         Options.delete_topic_enable = False
         one = await scene.start(1)
@@ -674,7 +674,7 @@ def test_a_mark_goes_with_its_topic_when_somebody_takes_that_out_of_the_store() 
         Options.delete_topic_enable = True
 
 
-def test_a_topic_that_was_changed_behind_the_controllers_back_heals() -> None:
+def test_topic_changed_in_the_store_is_loaded_and_gets_leaders() -> None:
     async def play(scene: Scene) -> None:
         one = await scene.start(1)
         await one.controller.create_topics([NewTopic("t", partition_count=1)])
@@ -690,21 +690,21 @@ def test_a_topic_that_was_changed_behind_the_controllers_back_heals() -> None:
     run(play)
 
 
-def test_a_state_that_somebody_meddled_with_is_found_by_the_sweep() -> None:
+def test_state_changed_by_another_tool_is_found_by_the_sweep() -> None:
     async def play(scene: Scene) -> None:
         one = await scene.start(1)
         await one.controller.create_topics([NewTopic("t", partition_count=1), NewTopic("u")])
         await until(lambda: not one.membership.watches._changed_topics)
         state = tree.encode_partition_state(tree.PartitionState(-1, 9, (1,), 1))
         scene.ensemble.multi([SetNode("/brokers/topics/t/partitions/0/state", state)])
-        one.membership.watches.want("sweep")
+        one.membership.watches.enqueue("sweep")
         await until(lambda: (found := one.image.partition("t", 0)) is not None and found.leader_epoch == 10)
         assert one.image.partition_leader("t", 0) == 1
 
     run(play)
 
 
-def test_a_refused_write_is_decided_again_on_what_the_store_holds() -> None:
+def test_refused_write_is_decided_again_on_the_reloaded_state() -> None:
     async def play(scene: Scene) -> None:
         one = await scene.start(1)
         await one.controller.create_topics([NewTopic("t", partition_count=1)])

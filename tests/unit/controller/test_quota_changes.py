@@ -1,4 +1,4 @@
-"""Who gets and loses a quota, with Kafka's codes and sentences; how quotas stand in the store."""
+"""AlterClientQuotas with Kafka's error codes and messages, and the quota nodes in the store."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ottla.controller.cluster.deltas import apply_delta, difference, snapshot
 from ottla.controller.decisions import external_changes
 from ottla.controller.decisions.quota_changes import QuotaAlteration, QuotaOperation, decide_quota_changes
 from ottla.controller.image import MetadataImage
-from ottla.controller.loading import load_image, load_readable
+from ottla.controller.image_loader import load_image, load_image_leniently
 from ottla.controller.quota_nodes import is_quota_path, quota_entity, quota_path
 from ottla.controller.stores.store import CreateNode, DeleteNode, Node, SetNode, StoreOperation
 from ottla.quotas.entities import of_address, of_client, of_user, of_user_and_client
@@ -21,7 +21,7 @@ def wanted(*parts: tuple[str, str | None], **values: float | None) -> QuotaAlter
 
 
 def stored(operations: tuple[StoreOperation, ...]) -> dict[str, Node]:
-    """The nodes that these operations leave."""
+    """The nodes after these operations."""
     nodes: dict[str, Node] = {}
     for operation in operations:
         if isinstance(operation, DeleteNode):
@@ -32,7 +32,7 @@ def stored(operations: tuple[StoreOperation, ...]) -> dict[str, Node]:
     return nodes
 
 
-def test_quotas_stand_where_kafka_keeps_them() -> None:
+def test_quota_nodes_are_those_of_kafka() -> None:
     decision = decide_quota_changes(
         MetadataImage(),
         [
@@ -58,7 +58,7 @@ def test_quotas_stand_where_kafka_keeps_them() -> None:
     assert (loaded.user_configs, loaded.quota_configs) == (decision.image.user_configs, decision.image.quota_configs)
 
 
-def test_passwords_stay_and_cannot_be_taken_by_this_door() -> None:
+def test_passwords_cannot_be_removed_by_this_api() -> None:
     image = MetadataImage(user_configs={"alice": {"SCRAM-SHA-256": "secret"}})
     decision = decide_quota_changes(image, [wanted(("user", "alice"), producer_byte_rate=5.0)])
     assert decision.image.user_configs == {"alice": {"SCRAM-SHA-256": "secret", BYTES: "5"}}
@@ -68,7 +68,7 @@ def test_passwords_stay_and_cannot_be_taken_by_this_door() -> None:
     assert after.reply[0].error is Error.NONE
 
 
-def test_who_loses_the_last_quota_loses_the_node_unless_it_is_a_user() -> None:
+def test_node_is_deleted_with_the_last_quota_unless_it_is_a_user() -> None:
     given = [
         wanted(("user", "a"), producer_byte_rate=5.0),
         wanted(("user", "a"), ("client-id", "c"), producer_byte_rate=5.0),
@@ -108,16 +108,16 @@ def test_a_refused_entity_does_not_change_and_others_do() -> None:
     assert decision.image.user_configs == {"b": {BYTES: "5"}, "f": {BYTES: "6"}}
 
 
-def test_a_damaged_node_is_as_it_was_known_and_nobody_writes_it() -> None:
+def test_damaged_node_keeps_its_last_known_quotas_and_is_not_written() -> None:
     known = MetadataImage(quota_configs={"clients/c": {BYTES: "5"}})
-    image = load_readable({"/config/clients/c": Node(b"{", 0, 1)}, known)
+    image = load_image_leniently({"/config/clients/c": Node(b"{", 0, 1)}, known)
     assert (image.quota_configs, image.damaged) == ({"clients/c": {BYTES: "5"}}, {"/config/clients/c"})
     decision = decide_quota_changes(image, [wanted(("client-id", "c"), producer_byte_rate=6.0)])
     assert decision.reply[0].error is Error.KAFKA_STORAGE_ERROR
     assert decision.operations == ()
 
 
-def test_other_brokers_are_told_what_changed() -> None:
+def test_deltas_contain_changed_quotas() -> None:
     old = decide_quota_changes(
         MetadataImage(),
         [wanted(("client-id", "c"), producer_byte_rate=5.0), wanted(("ip", None), connection_creation_rate=1.0)],
@@ -141,9 +141,9 @@ def test_other_brokers_are_told_what_changed() -> None:
     assert apply_delta(MetadataImage(), snapshot(new)).quota_configs == expected
 
 
-def test_what_kafka_s_tools_have_written_counts() -> None:
+def test_quotas_written_by_kafkas_tools_are_loaded() -> None:
     data = b'{"version":2,"entity_path":"users/u/clients/c"}'
-    changed = external_changes.changed_entity(data)
+    changed = external_changes.decode_changed_entity(data)
     assert changed == ("quotas", "users/u/clients/c")
     entities = external_changes.with_parents([changed])
     assert entities == [("users", "u"), ("quotas", "users/u/clients"), changed]
@@ -158,7 +158,7 @@ def test_what_kafka_s_tools_have_written_counts() -> None:
     gone = external_changes.decide_external_configs(decision.image, [("quotas", "users/u/clients/c")], {})
     assert gone.image.quota_configs == {"users/u/clients": {}}
     older = b'{"version":1,"entity_type":"clients","entity_name":"c"}'
-    assert external_changes.changed_entity(older) == ("quotas", "clients/c")
+    assert external_changes.decode_changed_entity(older) == ("quotas", "clients/c")
 
 
 def test_paths_and_entities() -> None:

@@ -1,4 +1,4 @@
-"""Room that is set aside beside the metadata store."""
+"""The reserved disk space of the metadata store."""
 
 import os
 from pathlib import Path
@@ -25,7 +25,7 @@ def test_real_blocks_are_set_aside(reserve: Reserve, monkeypatch: pytest.MonkeyP
     assert os.stat(reserve.path).st_blocks * 512 >= RESERVE_BYTES
 
 
-def test_it_is_given_away_in_pieces_and_taken_over_by_the_next_start(
+def test_reserve_is_released_in_parts_and_found_by_the_next_start(
     reserve: Reserve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free_bytes(monkeypatch, FREE_BYTES_MIN)

@@ -1,4 +1,4 @@
-"""Cost follows what changed: in a cluster ten times as large a change makes as many calls and takes as much memory."""
+"""The cost of a change is independent of the cluster size: equal calls and memory in a cluster ten times as large."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from collections.abc import Callable
 from uuid import UUID
 
 import pytest
+from tests.unit.controller.controller_harness import broker, check_configs
 
 from ottla.controller.cluster.deltas import apply_delta, difference
 from ottla.controller.decisions.broker_index import BrokerIndex
-from ottla.controller.decisions.isr import ANY_EPOCH, IsrChange, decide_alter_partitions
-from ottla.controller.decisions.leader_election import decide_brokers
-from ottla.controller.decisions.liveness import Liveness, Rules
-from ottla.controller.decisions.machine import (
-    Lot,
-    MorePartitions,
+from ottla.controller.decisions.isr_changes import ANY_BROKER_EPOCH, IsrChange, decide_alter_partitions
+from ottla.controller.decisions.leader_election import decide_broker_changes
+from ottla.controller.decisions.leader_eligibility import BrokerAvailability, ElectionRules
+from ottla.controller.decisions.topic_changes import (
+    NewPartitions,
     NewTopic,
+    NewTopicSeed,
     TopicDefaults,
     decide_create_partitions,
     decide_create_topics,
 )
 from ottla.controller.image import MetadataImage, PartitionImage, TopicImage
-from unit.controller.stand import broker, check_configs
 
 SMALL, LARGE = 2_000, 20_000  # topics
 PLACES = 40  # topics on the broker that dies, in either
-RULES = Rules(min_insync_replicas=2)
-LOTS = [Lot(UUID(int=2**100), 3, 5)]
+RULES = ElectionRules(min_insync_replicas=2)
+LOTS = [NewTopicSeed(UUID(int=2**100), 3, 5)]
 Change = Callable[[MetadataImage, BrokerIndex], MetadataImage]
 
 
 def cluster(topics: int) -> MetadataImage:
-    """Broker 9 holds as much in either; only the others hold more in a larger one."""
+    """Broker 9 has the same replicas in both clusters; only the others have more in the larger one."""
     rest = PartitionImage(1, 0, (1, 2, 3), (1, 2, 3))
     ours = PartitionImage(9, 0, (9, 1, 2), (9, 1, 2))
     rows = [
@@ -46,8 +46,8 @@ def cluster(topics: int) -> MetadataImage:
 
 
 def isr_change(image: MetadataImage, _: BrokerIndex) -> MetadataImage:
-    change = IsrChange(UUID(int=101), 1, 0, 0, ((1, ANY_EPOCH), (2, ANY_EPOCH)))
-    return decide_alter_partitions(image, 1, 0, [change], Liveness(), RULES).image
+    change = IsrChange(UUID(int=101), 1, 0, 0, ((1, ANY_BROKER_EPOCH), (2, ANY_BROKER_EPOCH)))
+    return decide_alter_partitions(image, 1, 0, [change], BrokerAvailability(), RULES).image
 
 
 def topic_created(image: MetadataImage, _: BrokerIndex) -> MetadataImage:
@@ -55,16 +55,16 @@ def topic_created(image: MetadataImage, _: BrokerIndex) -> MetadataImage:
 
 
 def partition_added(image: MetadataImage, _: BrokerIndex) -> MetadataImage:
-    return decide_create_partitions(image, [MorePartitions("topic.50", 4)], LOTS).image
+    return decide_create_partitions(image, [NewPartitions("topic.50", 4)], LOTS).image
 
 
 def broker_lost(image: MetadataImage, index: BrokerIndex) -> MetadataImage:
     left = {id_: each for id_, each in image.brokers.items() if id_ != 9}
-    return decide_brokers(image, left, Liveness(), RULES, index.topics_of).image
+    return decide_broker_changes(image, left, BrokerAvailability(), RULES, index.topics_of).image
 
 
 def cost(topics: int, change: Change) -> tuple[int, int]:
-    """Calls and bytes of one change: decided, told, taken in by another broker, noted in the index."""
+    """Calls and bytes of one change: decision, delta, application by another broker, update of the index."""
     image = cluster(topics)
     index = BrokerIndex(image)
     calls = 0
@@ -78,7 +78,7 @@ def cost(topics: int, change: Change) -> tuple[int, int]:
         assert new is not image
         told = apply_delta(image, difference(image, new, 1))
         assert told.changed_topics_since(image) == new.changed_topics_since(image)
-        BrokerIndex.follow(index, new)
+        BrokerIndex.update(index, new)
 
     tracemalloc.start()
     sys.setprofile(count)

@@ -1,4 +1,4 @@
-"""Who gets and loses a password, with Kafka's codes and sentences; how users stand in the store."""
+"""AlterUserScramCredentials with Kafka's error codes and messages, and the user nodes in the store."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from ottla.base.errors import Error
 from ottla.controller import tree
 from ottla.controller.decisions.scram_changes import ScramDeletion, ScramUpsertion, decide_scram_changes
 from ottla.controller.image import MetadataImage
-from ottla.controller.loading import load_image
+from ottla.controller.image_loader import load_image
 from ottla.controller.stores.store import CreateNode, Node, SetNode
-from ottla.security.scram import make_credential, parse_credential, salted_password
+from ottla.security.scram_credentials import make_credential, parse_credential, salted_password
 
 SALT = b"salt"
 
@@ -31,7 +31,7 @@ def test_a_password_is_kept_beside_other_settings_of_its_user() -> None:
     assert decision.operations[0].path == "/config/users/alice"  # type: ignore[union-attr]
 
 
-def test_a_deletion_leaves_what_else_is_there() -> None:
+def test_deletion_keeps_other_credentials() -> None:
     image = decide_scram_changes(MetadataImage(), [], [given(), given(mechanism=2)]).image
     decision = decide_scram_changes(image, [ScramDeletion("alice", 1)], [])
     assert list(decision.image.user_configs["alice"]) == ["SCRAM-SHA-512"]
@@ -113,13 +113,13 @@ def test_no_secret_is_shown() -> None:
         ("a+b%", "a%2Bb%25"),
     ],
 )
-def test_names_of_users_stand_in_the_store_as_kafka_writes_them(name: str, node: str) -> None:
+def test_user_names_are_encoded_as_in_kafka(name: str, node: str) -> None:
     path = tree.config_path(tree.USER_CONFIG, name)
     assert path == f"/config/users/{node}"
     assert tree.config_entity(tree.USER_CONFIG, node) == name
 
 
-def test_the_default_of_all_users_and_their_clients_are_told_apart() -> None:
+def test_default_of_all_users_and_of_their_clients_differ() -> None:
     assert tree.config_entity(tree.USER_CONFIG, "<default>") == ""
     assert tree.config_path(tree.USER_CONFIG, "") == "/config/users/<default>"
     nodes = {

@@ -1,4 +1,4 @@
-"""The controller at work on a real file: order, restarts, failures, clients that go away."""
+"""The controller service with a real file: order, restarts, failures, cancelled requests."""
 
 import asyncio
 import shutil
@@ -8,13 +8,14 @@ from random import Random
 from typing import Any
 
 import pytest
+from tests import virtual_time
+from tests.virtual_time import LoopClock
 
-import virtual_time
 from ottla.base.errors import Error, KafkaError
-from ottla.controller.auto_create import BURST_MAX
-from ottla.controller.decisions.machine import MorePartitions, NewTopic
+from ottla.controller.auto_topic_creation import BURST_MAX
+from ottla.controller.decisions.topic_changes import NewPartitions, NewTopic
 from ottla.controller.image import Endpoint, MetadataImage
-from ottla.controller.loading import load_image
+from ottla.controller.image_loader import load_image
 from ottla.controller.service import ControllerService
 from ottla.controller.stores.embedded import EmbeddedStore
 from ottla.controller.stores.store import (
@@ -26,7 +27,6 @@ from ottla.controller.stores.store import (
     StoreOperation,
     StoreUnusableError,
 )
-from virtual_time import LoopClock
 
 ENDPOINTS = {"PLAINTEXT": Endpoint("127.0.0.1", 9092)}
 
@@ -40,7 +40,7 @@ class Options:
 
 
 class FlakyStore(EmbeddedStore):
-    """Fails, or waits, on demand."""
+    """A store that fails or waits on demand."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -106,7 +106,7 @@ def test_topics_and_settings_are_there_after_a_restart(tmp_path: Path) -> None:
         scene = await Scene(tmp_path).start()
         if not images:
             await scene.service.create_topics([NewTopic("a", 3, configs=(("retention.ms", "5"),)), NewTopic("b")])
-            await scene.service.create_partitions([MorePartitions("b", 5)])
+            await scene.service.create_partitions([NewPartitions("b", 5)])
             await scene.service.delete_topics([("a", None)])
             await scene.service.create_topics([NewTopic("a", 1, configs=(("retention.ms", "6"),))])
         images.append(scene.service.image)
@@ -192,7 +192,7 @@ def test_a_large_decision_gives_the_same(tmp_path: Path) -> None:
     run(tmp_path, play)
 
 
-def test_a_client_that_goes_away_does_not_leave_a_change_half_done(tmp_path: Path) -> None:
+def test_cancelled_request_does_not_leave_a_change_incomplete(tmp_path: Path) -> None:
     async def play(scene: Scene) -> None:
         scene.store.gate = asyncio.Event()
         task = asyncio.create_task(scene.service.create_topics([NewTopic("a")]))
@@ -207,7 +207,7 @@ def test_a_client_that_goes_away_does_not_leave_a_change_half_done(tmp_path: Pat
     run(tmp_path, play)
 
 
-def test_time_that_is_up_is_told_and_the_change_goes_on(tmp_path: Path) -> None:
+def test_timed_out_request_is_answered_and_its_change_continues(tmp_path: Path) -> None:
     async def play(scene: Scene) -> None:
         scene.store.gate = asyncio.Event()
         with pytest.raises(KafkaError) as caught:
@@ -223,7 +223,7 @@ def test_time_that_is_up_is_told_and_the_change_goes_on(tmp_path: Path) -> None:
     run(tmp_path, play)
 
 
-def test_a_failing_store_is_told_and_the_image_stays_true(tmp_path: Path) -> None:
+def test_failing_store_is_reported_and_the_image_stays_correct(tmp_path: Path) -> None:
     async def play(scene: Scene) -> None:
         scene.store.failure = StoreError("disk full")
         with pytest.raises(KafkaError, match="disk full") as caught:
@@ -239,7 +239,7 @@ def test_a_failing_store_is_told_and_the_image_stays_true(tmp_path: Path) -> Non
     run(tmp_path, play)
 
 
-def test_a_store_that_cannot_be_read_is_told_until_it_can(tmp_path: Path) -> None:
+def test_unreadable_store_is_reported_until_it_is_readable(tmp_path: Path) -> None:
     async def play(scene: Scene) -> None:
         scene.store.failure = StoreError("disk full")
         scene.store.read_failure = StoreError("no such disk")
@@ -256,7 +256,7 @@ def test_a_store_that_cannot_be_read_is_told_until_it_can(tmp_path: Path) -> Non
     run(tmp_path, play)
 
 
-def test_a_start_without_room_is_told(tmp_path: Path) -> None:
+def test_start_on_a_full_disk_is_refused(tmp_path: Path) -> None:
     async def check() -> None:
         scene = Scene(tmp_path)
         scene.store.failure = StoreError("disk full")
@@ -290,13 +290,13 @@ def test_ids_never_begin_with_a_dash(tmp_path: Path) -> None:
 
 
 def test_a_crash_anywhere_leaves_whole_topics(tmp_path: Path) -> None:
-    """Whatever part of the write-ahead log reached the disk, a broker starts on it and every topic is whole."""
+    """A broker starts with any prefix of the write-ahead log, and every topic is complete."""
 
     async def live(directory: Path) -> None:
         scene = await Scene(directory).start()
         for number in range(6):
             await scene.service.create_topics([NewTopic(f"t{number}", number + 1, configs=(("retention.ms", "5"),))])
-        await scene.service.create_partitions([MorePartitions("t0", 4)])
+        await scene.service.create_partitions([NewPartitions("t0", 4)])
         await scene.service.delete_topics([("t1", None)])
         shutil.copytree(directory, tmp_path / "crashed")
         await scene.service.close()
@@ -328,7 +328,7 @@ def test_a_crash_anywhere_leaves_whole_topics(tmp_path: Path) -> None:
 # ---- producer ids
 
 
-def test_producer_ids_come_in_blocks_and_are_never_given_twice(tmp_path: Path) -> None:
+def test_producer_ids_are_allocated_in_blocks_and_never_twice(tmp_path: Path) -> None:
     given: list[int] = []
 
     async def life() -> None:

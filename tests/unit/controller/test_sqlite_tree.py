@@ -1,4 +1,4 @@
-"""The SQLite file: ZooKeeper's rules, all or nothing, and no state in between after a crash."""
+"""The SQLite file: ZooKeeper's rules, and atomic transactions after a crash."""
 
 import os
 import shutil
@@ -153,18 +153,18 @@ def test_transaction_numbers_go_on_after_a_restart(path: str) -> None:
     second.close()
 
 
-def test_a_foreign_file_is_refused_and_left_alone(path: str) -> None:
+def test_foreign_file_is_refused_and_does_not_change(path: str) -> None:
     Path(path).write_bytes(b"these are not the bytes of a database")
     with pytest.raises(StoreUnusableError, match=r"file is not a database.*move it"):
         reopened(path)
     assert Path(path).read_bytes() == b"these are not the bytes of a database"
 
 
-def test_a_database_of_somebody_else_is_refused(path: str) -> None:
+def test_database_of_another_application_is_refused(path: str) -> None:
     other = sqlite3.connect(path)
     other.execute("CREATE TABLE mine (x)")
     other.close()
-    with pytest.raises(StoreUnusableError, match=r"not one of ottla's.*log\.dirs"):
+    with pytest.raises(StoreUnusableError, match=r"not one of ottla\. .*log\.dirs"):
         reopened(path)
 
 
@@ -200,12 +200,12 @@ def test_a_folder_in_its_place_is_refused(path: str) -> None:
         reopened(path)
 
 
-def test_a_missing_folder_is_told(path: str) -> None:
+def test_missing_directory_is_reported(path: str) -> None:
     with pytest.raises(StoreUnusableError, match=r"unable to open database file\. Check that its folder exists"):
         reopened(f"{path}/missing/tree.db")
 
 
-def test_a_file_that_another_process_holds_is_told(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_locked_by_another_process_is_reported(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ottla.controller.stores.sqlite_tree.BUSY_SECONDS_MAX", 0.01)
     other = reopened(path)
     other.multi([CreateNode("/a", is_ephemeral=True)])
@@ -215,7 +215,7 @@ def test_a_file_that_another_process_holds_is_told(path: str, monkeypatch: pytes
     other.close()
 
 
-def test_damage_that_shows_later_is_told(path: str) -> None:
+def test_damage_found_later_is_reported(path: str) -> None:
     tree = reopened(path)
     tree._connection.execute("DROP TABLE node")
     with pytest.raises(StoreError, match="could not be read"):
@@ -225,7 +225,7 @@ def test_damage_that_shows_later_is_told(path: str) -> None:
     tree.close()
 
 
-def test_a_closed_tree_says_so(path: str) -> None:
+def test_access_to_a_closed_tree_is_refused(path: str) -> None:
     with pytest.raises(StoreError, match="is not open"):
         SqliteTree(path).get("/a")
 
@@ -254,7 +254,7 @@ def test_a_full_disk_is_survived(tree: SqliteTree) -> None:
 
 
 def test_a_log_that_was_cut_anywhere_gives_whole_transactions(path: str, tmp_path: Path) -> None:
-    """Each transaction writes two nodes; whatever part of the write-ahead log reached the disk, they come in pairs."""
+    """Each transaction writes two nodes; with any prefix of the write-ahead log there are both or none."""
     tree = reopened(path)
     tree.multi([CreateNode("/a"), CreateNode("/b")])
     ends = []
@@ -311,7 +311,7 @@ def test_kill_9_loses_nothing_that_was_answered_and_splits_no_transaction(path: 
         tree.close()
 
 
-def test_nobody_else_reads_what_passwords_are_compared_with(tree: SqliteTree, path: str) -> None:
+def test_file_with_password_hashes_is_readable_by_its_owner_only(tree: SqliteTree, path: str) -> None:
     tree.multi([CreateNode("/x")])
     for file in (path, f"{path}-wal"):
         assert os.stat(file).st_mode & 0o077 == 0

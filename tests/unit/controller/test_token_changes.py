@@ -1,4 +1,4 @@
-"""What becomes of delegation tokens, with Kafka's codes; how they stand in the store, as Kafka 3.9 wrote them."""
+"""Changes of delegation tokens with Kafka's error codes, and the token nodes of Kafka 3.9."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ottla.controller.decisions.token_changes import (
     decide_renew_token,
 )
 from ottla.controller.image import MetadataImage
-from ottla.controller.loading import load_image, load_readable
+from ottla.controller.image_loader import load_image, load_image_leniently
 from ottla.controller.stores.store import CreateNode, DeleteNode, Node, SetNode
 from ottla.security.delegation_tokens import DelegationToken
 
@@ -34,7 +34,7 @@ def image_of(*tokens: DelegationToken) -> MetadataImage:
     return MetadataImage(delegation_tokens={token.token_id: token for token in tokens})
 
 
-def test_a_token_stands_in_the_store_as_kafka_3_9_has_it() -> None:
+def test_token_node_is_that_of_kafka_3_9() -> None:
     decision = decide_create_token(MetadataImage(), ALICE)
     (operation,) = decision.operations
     assert isinstance(operation, CreateNode)
@@ -43,7 +43,7 @@ def test_a_token_stands_in_the_store_as_kafka_3_9_has_it() -> None:
     assert load_image({PATH: Node(KAFKA_39, 0, 0)}).delegation_tokens == {"t1": ALICE}
 
 
-def test_whoever_asked_for_an_older_token_owns_it() -> None:
+def test_requester_of_an_older_token_is_its_owner() -> None:
     fields = {**json.loads(KAFKA_39), "version": 1}
     del fields["tokenRequester"]
     assert token_nodes.decode_token(PATH, json.dumps(fields).encode()) == ALICE
@@ -66,11 +66,11 @@ def test_a_damaged_token_is_good_for_nothing(data: bytes) -> None:
     node = Node(data, 0, 0)
     with pytest.raises(tree.DamagedNodeError):
         load_image({PATH: node})
-    image = load_readable({PATH: node}, image_of(ALICE))
+    image = load_image_leniently({PATH: node}, image_of(ALICE))
     assert (image.delegation_tokens, image.damaged) == ({}, {PATH})
 
 
-def test_a_renewal_ends_with_the_longest_life() -> None:
+def test_renewal_is_limited_by_the_maximum_lifetime() -> None:
     decision = decide_renew_token(image_of(ALICE), "t1", "User:bob", 300, NOW + 50)
     assert decision.reply.expiry_ms == NOW + 350
     assert decision.image.delegation_tokens["t1"] == ALICE._replace(expiry_ms=NOW + 350)
@@ -86,8 +86,8 @@ def test_a_token_expires_soon_or_at_once() -> None:
     assert gone.image.delegation_tokens == {}
 
 
-def test_who_is_told_that_a_token_has_expired() -> None:
-    """The order of the checks is Kafka's, and another one for each of the two."""
+def test_order_of_the_expiry_check() -> None:
+    """The order of the checks is Kafka's, and differs between renewal and expiry."""
     late_ms = NOW + 101
     with pytest.raises(KafkaError) as caught:
         decide_renew_token(image_of(ALICE), "t1", "User:carol", 10, late_ms)
@@ -110,7 +110,7 @@ def test_who_is_told_that_a_token_has_expired() -> None:
         ("t1", "User:bob", NOW + 701, Error.DELEGATION_TOKEN_EXPIRED),
     ],
 )
-def test_who_may_not_change_a_token(
+def test_principals_that_cannot_change_a_token(
     decide: type, token_id: str | None, principal: str, now_ms: int, error: Error
 ) -> None:
     with pytest.raises(KafkaError) as caught:
@@ -118,13 +118,13 @@ def test_who_may_not_change_a_token(
     assert caught.value.error is error
 
 
-def test_who_has_asked_for_somebody_else_s_token_sees_it_and_no_more() -> None:
-    token = ALICE._replace(requester="User:carol")
-    assert token.people == ("User:alice", "User:carol", "User:bob")
-    assert not token.may_be_renewed_by("User:carol")
+def test_requester_of_a_token_for_another_owner_can_only_describe_it() -> None:
+    token = ALICE._replace(token_requester="User:carol")
+    assert token.related_principals == ("User:alice", "User:carol", "User:bob")
+    assert not token.can_be_renewed_by("User:carol")
 
 
-def test_expired_tokens_go_and_others_stay() -> None:
+def test_only_expired_tokens_are_deleted() -> None:
     old, worn_out = ALICE._replace(token_id="t2", expiry_ms=NOW - 1), ALICE._replace(token_id="t3", max_ms=NOW - 1)
     decision = decide_remove_expired(image_of(ALICE, old, worn_out), NOW)
     assert decision.reply == [old, worn_out]
@@ -133,7 +133,7 @@ def test_expired_tokens_go_and_others_stay() -> None:
     assert decide_remove_expired(decision.image, NOW).operations == ()
 
 
-def test_nobody_fills_the_store_with_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_tokens_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_changes, "TOKENS_PER_OWNER_MAX", 1)
     other = ALICE._replace(token_id="t2")
     with pytest.raises(KafkaError) as caught:
@@ -142,7 +142,7 @@ def test_nobody_fills_the_store_with_tokens(monkeypatch: pytest.MonkeyPatch) -> 
     assert decide_create_token(image_of(ALICE), other._replace(owner="User:bob")).operations
 
 
-def test_what_somebody_else_has_written_counts() -> None:
+def test_changes_of_other_tools_are_loaded() -> None:
     longer = ALICE._replace(expiry_ms=NOW + 200)
     nodes = {PATH: Node(token_nodes.encode_token(longer), 1, 0)}
     changed = decide_external_tokens(image_of(ALICE), ["t1"], nodes)
@@ -157,5 +157,5 @@ def test_what_somebody_else_has_written_counts() -> None:
 
 
 def test_notices_name_a_token() -> None:
-    assert token_nodes.changed_token(b"t1") == "t1"
-    assert [token_nodes.changed_token(data) for data in (b"", b"\xff", b"a/b")] == [None] * 3
+    assert token_nodes.decode_changed_token(b"t1") == "t1"
+    assert [token_nodes.decode_changed_token(data) for data in (b"", b"\xff", b"a/b")] == [None] * 3

@@ -1,4 +1,4 @@
-"""The JSON of the nodes, as Kafka 3.9 keeps it in ZooKeeper."""
+"""The JSON of the nodes, as Kafka 3.9 stores it in ZooKeeper."""
 
 import json
 from uuid import UUID

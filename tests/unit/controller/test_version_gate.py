@@ -1,26 +1,32 @@
-"""Brokers of an older version beside others, in a cluster at a level that they do not know."""
+"""Brokers of an older version in a cluster at a level that they do not support."""
 
 from __future__ import annotations
 
 import json
 
 import pytest
+from tests.unit.controller.controller_harness import broker
+from tests.unit.controller.ensemble import MemberStore
+from tests.unit.controller.test_membership import Member, Scene, poll, run, until
 
 from ottla.base.errors import Error
 from ottla.controller import tree
 from ottla.controller.decisions.features import FeatureUpdate, UpgradeType, decide_feature_updates
-from ottla.controller.decisions.ottla_version import FEATURE, LEVEL_MAX, LEVEL_MIN, SUPPORTED, level
+from ottla.controller.decisions.ottla_version import (
+    LEVEL_MAX,
+    LEVEL_MIN,
+    OTTLA_VERSION_FEATURE,
+    SUPPORTED,
+    cluster_level,
+)
 from ottla.controller.image import NO_CONTROLLER
 from ottla.controller.stores.store import CreateNode, DeleteNode, Node, SetNode, StoreUnusableError
-from unit.controller.ensemble import MemberStore
-from unit.controller.stand import broker
-from unit.controller.test_membership import Member, Scene, poll, run, until
 
 OLD = 3
 
 
 class OlderBroker:
-    """Registers and stands for election as brokers did before there were levels."""
+    """Registers and takes part in elections as brokers without levels do."""
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
@@ -59,23 +65,23 @@ async def two_and_an_older(scene: Scene) -> tuple[Member, Member, OlderBroker]:
 
 async def set_level(member: Member, wanted: int, kind: UpgradeType) -> None:
     registered = member.controller.versions.registered.values()
-    update = [FeatureUpdate(FEATURE, wanted, kind)]
+    update = [FeatureUpdate(OTTLA_VERSION_FEATURE, wanted, kind)]
     await member.controller.change(
-        lambda image: decide_feature_updates(image, update, SUPPORTED, {FEATURE: LEVEL_MIN}, registered)
+        lambda image: decide_feature_updates(image, update, SUPPORTED, {OTTLA_VERSION_FEATURE: LEVEL_MIN}, registered)
     )
 
 
 def test_a_new_cluster_begins_at_the_highest_level_and_one_that_is_there_keeps_its_own() -> None:
     async def new(scene: Scene) -> None:
         one = await scene.start(1)
-        assert level(one.image) == LEVEL_MAX
+        assert cluster_level(one.image) == LEVEL_MAX
         assert tree.decode_broker(1, scene.node("/brokers/ids/1") or b"", 0).features == SUPPORTED
 
     async def known(scene: Scene) -> None:
         store = MemberStore(scene.ensemble, scene.clock)
         await store.multi([CreateNode("/cluster"), CreateNode(tree.CLUSTER_ID, tree.encode_cluster_id("abc"))])
         one = await scene.start(1)
-        assert (level(one.image), one.image.cluster_id) == (LEVEL_MIN, "abc")
+        assert (cluster_level(one.image), one.image.cluster_id) == (LEVEL_MIN, "abc")
 
     run(new)
     run(known)
@@ -90,7 +96,7 @@ def test_an_older_broker_is_not_counted_on_and_gets_no_metadata(caplog: pytest.L
         assert sorted(one.image.brokers) == [1, 2]
         sentence = "broker 3 is refused: this cluster runs at ottla.version=2, and it supports only 1"
         assert sentence in (answer.error_message or "")
-        await one.controller.take_brokers(one.membership.watches.read_brokers)
+        await one.controller.reconcile_brokers(one.membership.watches.read_brokers)
         assert caplog.text.count(sentence) == 1, "once in each of its lives"
         assert (await poll(one, scene, 2)).error_code == Error.NONE
 
@@ -100,7 +106,7 @@ def test_an_older_broker_is_not_counted_on_and_gets_no_metadata(caplog: pytest.L
 def test_it_is_counted_on_as_soon_as_the_level_is_lowered_and_then_the_level_stays() -> None:
     async def play(scene: Scene) -> None:
         one, _, _ = await two_and_an_older(scene)
-        await until(lambda: one.controller.versions.refuses_anybody)
+        await until(lambda: one.controller.versions.has_refused)
         await set_level(one, LEVEL_MIN, UpgradeType.SAFE_DOWNGRADE)
         await until(lambda: OLD in one.image.brokers)
         assert (await poll(one, scene, OLD, level_max=LEVEL_MIN)).error_code == Error.NONE
@@ -113,14 +119,14 @@ def test_it_is_counted_on_as_soon_as_the_level_is_lowered_and_then_the_level_sta
 def test_a_controller_that_steps_down_offers_its_place_and_an_older_broker_cannot_take_it() -> None:
     async def play(scene: Scene) -> None:
         one, two, _ = await two_and_an_older(scene)
-        await until(lambda: one.controller.versions.refuses_anybody)
+        await until(lambda: one.controller.versions.has_refused)
         seen: list[int] = []
         watcher = MemberStore(scene.ensemble, scene.clock)
         gone = tree.encode_controller(-9, 0)
         watcher.watch_node(
             tree.CONTROLLER, lambda _: seen.append(tree.decode_controller(scene.node(tree.CONTROLLER) or gone))
         )
-        await one.membership.step_down()
+        await one.membership.resign_before_shutdown()
         await until(lambda: two.membership.is_controller)
         assert one.membership.controller_id in (NO_CONTROLLER, 2)
         await until(lambda: 2 in seen)
@@ -132,7 +138,7 @@ def test_a_controller_that_steps_down_offers_its_place_and_an_older_broker_canno
 def test_without_an_older_broker_the_place_is_free_at_once() -> None:
     async def play(scene: Scene) -> None:
         one = await scene.start(1)
-        await one.membership.step_down()
+        await one.membership.resign_before_shutdown()
         assert scene.node(tree.CONTROLLER) is None
 
     run(play)
@@ -163,7 +169,7 @@ def test_at_the_first_level_an_older_broker_may_be_the_controller() -> None:
 def test_a_broker_does_not_start_in_a_cluster_that_is_newer_than_it_knows() -> None:
     async def play(scene: Scene) -> None:
         store = MemberStore(scene.ensemble, scene.clock)
-        await store.multi([CreateNode(tree.FEATURE, tree.encode_feature({FEATURE: 9}))])
+        await store.multi([CreateNode(tree.FEATURE, tree.encode_feature({OTTLA_VERSION_FEATURE: 9}))])
         with pytest.raises(StoreUnusableError, match=r"runs at ottla\.version=9, and this broker supports 1 to 2"):
             await scene.start(1)
         assert scene.node("/brokers/ids/1") is None

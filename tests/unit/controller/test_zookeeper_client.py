@@ -1,4 +1,4 @@
-"""The request that kazoo lacks, byte by byte, and what crosses from its thread to the loop."""
+"""The multi-read request byte by byte, and results that pass from kazoo's thread to the loop."""
 
 import asyncio
 import struct
@@ -78,4 +78,4 @@ def test_a_loop_that_is_closed_needs_no_answer() -> None:
         return LoopResult(asyncio.get_running_loop())
 
     result = asyncio.run(body())
-    result.set("nobody listens")
+    result.set("ignored")

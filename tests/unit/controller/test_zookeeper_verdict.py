@@ -1,4 +1,4 @@
-"""What became of a transaction whose answer was lost: judged by what the nodes hold."""
+"""The outcome of a transaction whose response was lost, decided from its nodes."""
 
 from collections.abc import Mapping
 
@@ -44,7 +44,7 @@ def test_all_nodes_of_a_transaction_have_its_number() -> None:
     [
         ([SET], {"/a": found(b"old", 4)}),  # nothing has happened
         ([SET], {}),  # deleted
-        ([SET], {"/a": found(b"other", 5, changed=OTHERS)}),  # somebody was faster
+        ([SET], {"/a": found(b"other", 5, changed=OTHERS)}),  # another writer was faster
         ([SET], {"/a": found(b"new", 6, changed=OTHERS)}),  # ours may be below it: the version tells
         ([SET], {"/a": found(b"new", 5, changed=SEEN)}),  # we knew of this one before
         ([CREATE], {}),
@@ -53,7 +53,7 @@ def test_all_nodes_of_a_transaction_have_its_number() -> None:
         ([SET, CREATE], {"/a": WRITTEN}),  # half of it cannot be
         ([SET, CREATE], {"/a": WRITTEN, "/b": found(b"x", 0, created=OTHERS)}),  # by two different writers
         ([EPHEMERAL], {"/controller": found(b"me", 0, created=OTHERS, owner=8)}),  # another session's
-        ([EPHEMERAL], {"/controller": found(b"me", 0, created=OTHERS)}),  # nobody's
+        ([EPHEMERAL], {"/controller": found(b"me", 0, created=OTHERS)}),  # without an owner
         ([CREATE], {"/b": found(b"x", 0, created=OTHERS, owner=8)}),
         ([SetNode("/a", b"new")], {"/a": WRITTEN}),  # any version: it may be repeated
         ([CHECK], {}),  # nothing was written
@@ -65,7 +65,7 @@ def test_without_proof_it_is_sent_again(operations: list[StoreOperation], nodes:
 
 
 def test_two_candidates_write_the_same_epoch_but_only_one_owns_the_controller() -> None:
-    """The epoch looks as if it were ours; the ephemeral node tells whose transaction it was."""
+    """The epoch node looks like ours; the owner of the ephemeral node decides."""
     operations = [SetNode("/controller_epoch", b"5", 4), EPHEMERAL]
     epoch = found(b"5", 5, changed=OTHERS)
     theirs = {"/controller_epoch": epoch, "/controller": found(b"me", 0, created=OTHERS, owner=8)}
@@ -74,7 +74,7 @@ def test_two_candidates_write_the_same_epoch_but_only_one_owns_the_controller() 
     assert verdict(operations, ours) == [Outcome("/controller_epoch", 5), Outcome("/controller", 0)]
 
 
-def test_a_deleted_node_is_gone_or_a_newer_one_is_there() -> None:
+def test_deleted_node_is_missing_or_replaced_by_a_newer_one() -> None:
     operation = DeleteNode("/controller", 0)
     assert verdict([operation], {}) == [Outcome("/controller", 0)]
     assert verdict([operation], {"/controller": found(b"", 0, created=OTHERS)}) == [Outcome("/controller", 0)]
@@ -98,7 +98,7 @@ def test_a_sequential_node_is_found_among_its_siblings() -> None:
     assert verdict([SEQUENTIAL], siblings) is None
 
 
-def test_what_must_be_read_for_a_verdict() -> None:
+def test_nodes_to_read_for_the_verdict() -> None:
     operations = [CHECK, SET, CREATE, SEQUENTIAL, DeleteNode("/d")]
     assert touched_paths(operations) == ["/a", "/b", "/d"]
     assert sequential_parents(operations) == ["/c"]

@@ -1,4 +1,4 @@
-"""Watches are armed again before their owner is called; what comes too late is not told."""
+"""Watches are set again before their owner is called; late responses are ignored."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from kazoo.exceptions import ConnectionLoss, NoNodeError
 from kazoo.protocol.states import EventType, KeeperState, WatchedEvent
+from tests import virtual_time
 
-import virtual_time
 from ottla.controller.stores.store import WatchEvent, WatchKind
 from ottla.controller.stores.zookeeper.client import LoopResult
 from ottla.controller.stores.zookeeper.watches import Watches
@@ -25,7 +25,7 @@ class Arming(NamedTuple):
 
 
 class Stage:
-    """Plays ZooKeeper: notes how watches are armed, and answers when the test says so."""
+    """Simulates ZooKeeper: records the set watches, and responds when the test requests it."""
 
     def __init__(self) -> None:
         self.armings: list[Arming] = []
@@ -76,7 +76,7 @@ def test_the_owner_is_called_when_the_watch_is_armed_again() -> None:
     play(check)
 
 
-def test_a_node_that_was_made_anew_is_a_new_node() -> None:
+def test_recreated_node_is_a_new_node() -> None:
     async def check(stage: Stage) -> None:
         stage.watches.add("/a", False, stage.told.append, is_connected=True)
         await stage.answer(Stat(5))
@@ -88,7 +88,7 @@ def test_a_node_that_was_made_anew_is_a_new_node() -> None:
     play(check)
 
 
-def test_a_lost_connection_fires_nothing_and_a_new_one_tells_everybody_once() -> None:
+def test_lost_connection_fires_no_watch_and_a_new_one_calls_every_owner_once() -> None:
     async def check(stage: Stage) -> None:
         stage.watches.add("/a", False, stage.told.append, is_connected=True)
         await stage.answer(Stat(5))
@@ -168,7 +168,7 @@ def test_an_ended_watch_says_nothing_more_and_may_be_ended_twice() -> None:
     play(check)
 
 
-def test_an_owner_that_fails_does_not_take_the_others_with_it() -> None:
+def test_failing_owner_does_not_affect_other_watches() -> None:
     def fail(_event: WatchEvent) -> None:
         raise ValueError("owner")
 

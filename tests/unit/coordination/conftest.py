@@ -1,4 +1,4 @@
-"""What tests of coordinators share."""
+"""Shared fixtures of the coordinator tests."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from unit.coordination.stand import Replicas
+from tests.unit.coordination.stand import Replicas
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Commits that come together: one batch, and everything else as if each had come alone."""
+"""Commits that arrive together: one batch, and otherwise the same results as separate commits."""
 
 from __future__ import annotations
 
@@ -7,55 +7,55 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from tests import virtual_time
+from tests.unit.coordination.stand import ME, OTHER, Replicas, lead, lose, replicate
 
-import virtual_time
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.errors import Error, KafkaError
 from ottla.base.topic_settings import TopicSettings
-from ottla.broker.coordinators.coordinators import group_settings
+from ottla.broker.coordinator_service.coordinators import group_settings
 from ottla.coordination import runtime
 from ottla.coordination.machine import Decision, Reply
-from ottla.coordination.runtime import Runtime
-from ottla.groups.machine import GroupMachine
+from ottla.coordination.runtime import CoordinatorRuntime
+from ottla.groups.group_coordinator import GroupCoordinator
 from ottla.protocol.batches import HEADER_BYTES, read_batch_header, read_records
 from ottla.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from ottla.protocol.messages.transaction_steps import (
+from ottla.protocol.messages.transactions import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from ottla.replication.role import Role
-from unit.coordination.stand import ME, OTHER, Replicas, lead, lose, replicate
+from ottla.replication.leader_state import PartitionState
 
 TOPIC = "__consumer_offsets"
 GROUP = "g"
 
 
 class Crowd:
-    """The poller: so many requests wait for their turn."""
+    """The poller's number of waiting requests."""
 
     def __init__(self) -> None:
-        self.waiting = 1
+        self.pending_sockets = 1
 
 
 class Stand:
-    """One partition of the offsets topic, and clients that commit one after the other in one round."""
+    """One partition of the offsets topic, and clients that commit in one round of the loop."""
 
     def __init__(self, replicas: Replicas, replica_ids: tuple[int, ...]) -> None:
         self.partition = replicas.make(TOPIC, 0, replica_ids)
         settings = group_settings(BrokerSettings({}))
-        self.runtime: Runtime[GroupMachine] = replicas.runtime(
+        self.runtime: CoordinatorRuntime[GroupCoordinator] = replicas.runtime(
             TOPIC,
-            lambda: GroupMachine(settings, lambda *_: frozenset(), lambda: None),  # type: ignore[arg-type,return-value]
+            lambda: GroupCoordinator(settings, lambda _: None, lambda: None),  # type: ignore[arg-type,return-value]
             5_000,
         )
-        self.crowd = self.runtime.crowd = Crowd()
+        self.crowd = self.runtime.pending_requests = Crowd()
         self.heard: list[str] = []
-        self.runtime.follow(1)
+        self.runtime.set_partition_count(1)
 
     def commit(self, offset: int, generation: int = -1) -> None:
         row = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
@@ -65,9 +65,9 @@ class Stand:
             member_id="",
             topics=[OffsetCommitRequestTopic(name="t", partitions=[row])],
         )
-        shard = self.runtime.shard(GROUP, to_gather=True)
-        decision = shard.machine.commit(request, self._hearer(str(offset)), self.runtime.now_ms())
-        self.runtime.gather(shard, decision)
+        shard = self.runtime.shard(GROUP, can_batch=True)
+        decision = shard.machine.offset_manager.commit(request, self._hearer(str(offset)), self.runtime.now_ms())
+        self.runtime.execute_batched(shard, decision)
 
     def commit_in_transaction(self, offset: int) -> None:
         row = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
@@ -80,7 +80,9 @@ class Stand:
         )
         shard = self.runtime.shard(GROUP)
         hearer = self._hearer(str(offset))
-        self.runtime.run(shard, shard.machine.commit_in_transaction(request, {}, hearer, self.runtime.now_ms()))
+        self.runtime.execute(
+            shard, shard.machine.offset_manager.commit_transactional(request, {}, hearer, self.runtime.now_ms())
+        )
 
     def _hearer(self, name: str) -> Callable[[object], None]:
         def answered(response: object) -> None:
@@ -91,13 +93,13 @@ class Stand:
 
     @property
     def known(self) -> int | None:
-        """What the machine has applied."""
+        """The offset that the machine has applied."""
         shard = self.runtime._shards[0]
         found = shard.machine.offsets.get(GROUP, "t", 0)
         return None if found is None else found.offset
 
     def batches(self) -> list[int]:
-        """How many records each batch of the log has."""
+        """The number of records in each batch of the log."""
         log = self.partition.log
         found = log.read(0, 1 << 20, log.end_offset, True)
         if found is None:
@@ -132,7 +134,7 @@ def test_commits_of_one_round_are_one_batch_and_answered_in_their_order(replicas
         for offset in (1, 2, 3):
             stand.commit(offset)
         assert (stand.heard, stand.known, stand.batches()) == ([], None, [])
-        stand.crowd.waiting = 0
+        stand.crowd.pending_sockets = 0
         await end_of_round()
         assert stand.heard == ["1 NONE", "2 NONE", "3 NONE"]
         assert (stand.known, stand.batches()) == (3, [3])
@@ -140,19 +142,19 @@ def test_commits_of_one_round_are_one_batch_and_answered_in_their_order(replicas
     play(replicas, scene)
 
 
-def test_one_commit_with_nobody_else_waiting_is_written_and_answered_at_once(replicas: Replicas) -> None:
+def test_single_commit_is_written_and_answered_at_once(replicas: Replicas) -> None:
     async def scene(stand: Stand) -> None:
-        stand.crowd.waiting = 0
+        stand.crowd.pending_sockets = 0
         stand.commit(1)
         assert (stand.heard, stand.known, stand.batches()) == (["1 NONE"], 1, [1])
 
     play(replicas, scene)
 
 
-def test_the_last_one_of_a_round_goes_with_those_before_it(replicas: Replicas) -> None:
+def test_last_commit_of_a_round_joins_the_batch(replicas: Replicas) -> None:
     async def scene(stand: Stand) -> None:
         stand.commit(1)
-        stand.crowd.waiting = 0
+        stand.crowd.pending_sockets = 0
         stand.commit(2)
         await end_of_round()
         assert (stand.heard, stand.batches()) == (["1 NONE", "2 NONE"], [2])
@@ -167,30 +169,30 @@ def test_a_round_that_could_not_serve_all_goes_on_in_the_next_one(replicas: Repl
         stand.commit(2)
         await end_of_round()
         assert stand.heard == []
-        stand.crowd.waiting = 0
+        stand.crowd.pending_sockets = 0
         await end_of_round()
         assert (stand.heard, stand.batches()) == (["1 NONE", "2 NONE"], [2])
 
     play(replicas, scene)
 
 
-def test_while_every_round_is_full_nobody_is_kept_waiting_for_long(
+def test_linger_time_is_limited_while_requests_keep_arriving(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The clock of a test stands still while there is something to do, so the limit is what is moved."""
+    """The test clock does not advance while callbacks are ready, so the test changes the limit instead."""
 
     async def scene(stand: Stand) -> None:
         stand.commit(1)
         await end_of_round()
         assert stand.heard == []
-        monkeypatch.setattr(runtime, "GATHER_SECONDS_MAX", 0.0)
+        monkeypatch.setattr(runtime, "LINGER_SECONDS_MAX", 0.0)
         await end_of_round()
-        assert (stand.heard, stand.crowd.waiting) == (["1 NONE"], 1)
+        assert (stand.heard, stand.crowd.pending_sockets) == (["1 NONE"], 1)
 
     play(replicas, scene)
 
 
-def test_a_commit_that_the_machine_refuses_waits_for_nobody_and_overtakes_nobody(replicas: Replicas) -> None:
+def test_refused_commit_is_answered_at_once_and_in_order(replicas: Replicas) -> None:
     async def scene(stand: Stand) -> None:
         stand.commit(1)
         stand.commit(2, generation=4)
@@ -204,7 +206,7 @@ def test_each_is_answered_only_when_the_followers_have_it(replicas: Replicas) ->
     async def scene(stand: Stand) -> None:
         stand.commit(1)
         stand.commit(2)
-        stand.crowd.waiting = 0
+        stand.crowd.pending_sockets = 0
         await end_of_round()
         assert (stand.heard, stand.known) == ([], 2)
         replicate(stand.partition)
@@ -213,11 +215,11 @@ def test_each_is_answered_only_when_the_followers_have_it(replicas: Replicas) ->
     play(replicas, scene, (ME, OTHER))
 
 
-def test_followers_that_hold_the_high_watermark_back_are_not_waited_for_for_ever(replicas: Replicas) -> None:
+def test_wait_for_a_delayed_high_watermark_is_limited(replicas: Replicas) -> None:
     async def scene(stand: Stand) -> None:
         stand.commit(1)
         stand.commit(2)
-        stand.crowd.waiting = 0
+        stand.crowd.pending_sockets = 0
         await asyncio.sleep(5.1)
         assert stand.heard == ["1 COORDINATOR_NOT_AVAILABLE", "2 COORDINATOR_NOT_AVAILABLE"]
         replicate(stand.partition)
@@ -226,17 +228,17 @@ def test_followers_that_hold_the_high_watermark_back_are_not_waited_for_for_ever
     play(replicas, scene, (ME, OTHER))
 
 
-def test_an_append_that_fails_is_told_to_all_of_them_and_nothing_is_applied(replicas: Replicas) -> None:
+def test_failed_append_fails_all_commits_of_the_batch_and_applies_none(replicas: Replicas) -> None:
     async def scene(stand: Stand) -> None:
         stand.partition.log.settings = TopicSettings(min_insync_replicas=2)
         stand.commit(1)
         stand.commit(2)
-        stand.partition.take_role(Role(ME, 0, (ME,), (ME, OTHER), 1), 0)
-        stand.crowd.waiting = 0
+        stand.partition.apply_state(PartitionState(ME, 0, (ME,), (ME, OTHER), 1), 0)
+        stand.crowd.pending_sockets = 0
         await end_of_round()
         assert stand.heard == ["1 COORDINATOR_NOT_AVAILABLE", "2 COORDINATOR_NOT_AVAILABLE"]
         assert (stand.known, stand.batches()) == (None, [])
-        stand.partition.take_role(Role(ME, 0, (ME, OTHER), (ME, OTHER), 2), 0)
+        stand.partition.apply_state(PartitionState(ME, 0, (ME, OTHER), (ME, OTHER), 2), 0)
         stand.commit(3)
         replicate(stand.partition)
         assert (stand.heard[2:], stand.known, stand.batches()) == (["3 NONE"], 3, [1])
@@ -249,7 +251,7 @@ def test_leadership_that_is_lost_before_they_are_written(replicas: Replicas) -> 
         stand.commit(1)
         stand.commit(2)
         lose(stand.partition, 1)
-        stand.crowd.waiting = 0
+        stand.crowd.pending_sockets = 0
         await end_of_round()
         assert stand.heard == ["1 NOT_COORDINATOR", "2 NOT_COORDINATOR"]
         assert stand.batches() == []
@@ -258,13 +260,13 @@ def test_leadership_that_is_lost_before_they_are_written(replicas: Replicas) -> 
 
 
 def test_leadership_that_is_lost_and_won_again_before_they_are_written(replicas: Replicas) -> None:
-    """The log may hold what this machine does not know: nothing of it is written any more."""
+    """The log may have records that this machine does not know, so the batch is not written."""
 
     async def scene(stand: Stand) -> None:
         stand.commit(1)
         lose(stand.partition, 1)
         lead(stand.partition, 2)
-        stand.crowd.waiting = 0
+        stand.crowd.pending_sockets = 0
         await end_of_round()
         assert (stand.heard, stand.batches()) == (["1 NOT_COORDINATOR"], [])
 
@@ -282,13 +284,13 @@ def test_a_coordinator_that_ends_tells_those_that_it_has_gathered(replicas: Repl
     play(replicas, scene)
 
 
-def test_whoever_asks_for_anything_else_finds_all_of_them_applied(replicas: Replicas) -> None:
+def test_other_requests_find_all_batched_commits_applied(replicas: Replicas) -> None:
     async def scene(stand: Stand) -> None:
         stand.commit(1)
         stand.commit(2)
         shard = stand.runtime.shard(GROUP)
         assert stand.known == 2
-        stand.runtime.run(shard, Decision(replies=[Reply(stand.heard.append, "read")], is_read=True))
+        stand.runtime.execute(shard, Decision(replies=[Reply(stand.heard.append, "read")], is_read=True))
         assert stand.heard == []
         replicate(stand.partition)
         assert stand.heard == ["1 NONE", "2 NONE", "read"]
@@ -301,7 +303,7 @@ def test_commits_of_transactions_stay_in_their_place(replicas: Replicas) -> None
         stand.commit(1)
         stand.commit_in_transaction(2)
         stand.commit(3)
-        stand.crowd.waiting = 0
+        stand.crowd.pending_sockets = 0
         await end_of_round()
         assert stand.heard == ["1 NONE", "2 NONE", "3 NONE"]
         assert stand.batches() == [1, 1, 1]
@@ -317,7 +319,7 @@ def test_a_batch_is_never_too_large_for_the_topic(replicas: Replicas) -> None:
         stand.partition.log.settings = TopicSettings(max_message_bytes=400)
         for offset in range(20):
             stand.commit(offset)
-        stand.crowd.waiting = 0
+        stand.crowd.pending_sockets = 0
         await end_of_round()
         assert stand.heard == [f"{offset} NONE" for offset in range(20)]
         counts = stand.batches()
@@ -328,28 +330,28 @@ def test_a_batch_is_never_too_large_for_the_topic(replicas: Replicas) -> None:
 
 
 class Forgetful:
-    """A machine that does not take in what was written."""
+    """A machine that fails to apply written records."""
 
-    def __init__(self, machine: GroupMachine) -> None:
+    def __init__(self, machine: GroupCoordinator) -> None:
         self._machine = machine
 
-    def apply(self, *_: object) -> None:
+    def replay(self, *_: object) -> None:
         raise ValueError("a bug")
 
-    def resign(self) -> list[Reply]:
+    def on_unloaded(self) -> list[Reply]:
         return []
 
     def next_wakeup_ms(self) -> int | None:
         return None
 
 
-def test_a_machine_that_cannot_take_them_in_is_loaded_anew(replicas: Replicas) -> None:
+def test_machine_that_fails_to_apply_a_batch_is_loaded_again(replicas: Replicas) -> None:
     async def scene(stand: Stand) -> None:
         stand.commit(1)
         stand.commit(2)
         shard = stand.runtime._shards[0]
         shard.machine = Forgetful(shard.machine)  # type: ignore[assignment]
-        stand.crowd.waiting = 0
+        stand.crowd.pending_sockets = 0
         await end_of_round()
         assert stand.heard == ["1 NOT_COORDINATOR", "2 NOT_COORDINATOR"]
         with pytest.raises(KafkaError, match="COORDINATOR_LOAD_IN_PROGRESS"):

@@ -1,4 +1,4 @@
-"""Coordinators that come and go with the leadership of their partition, and high watermarks that are held back."""
+"""Coordinators that are loaded and unloaded with the leadership of their partition, and delayed high watermarks."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+from tests import virtual_time
+from tests.unit.coordination.stand import ME, OTHER, Replicas, lead, lose, replicate
 
-import virtual_time
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.errors import Error, KafkaError
 from ottla.base.topic_settings import TopicSettings
-from ottla.broker.coordinators.coordinators import group_settings
+from ottla.broker.coordinator_service.coordinators import group_settings
 from ottla.coordination.machine import Decision, Reply
-from ottla.coordination.runtime import Runtime
-from ottla.groups.classic_answers import Client
-from ottla.groups.machine import GroupMachine
-from ottla.groups.offset_records import offset_tombstone
+from ottla.coordination.runtime import CoordinatorRuntime
+from ottla.groups.classic_group import RequestClient
+from ottla.groups.coordinator_records import offset_tombstone
+from ottla.groups.group_coordinator import GroupCoordinator
 from ottla.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
 from ottla.protocol.messages.groups import JoinGroupRequest, JoinGroupRequestProtocol
+from ottla.replication.leader_state import PartitionState
 from ottla.replication.partition import Partition
-from ottla.replication.role import Role
-from unit.coordination.stand import ME, OTHER, Replicas, lead, lose, replicate
 
 TOPIC = "__consumer_offsets"
 GROUP = "g"
@@ -37,13 +37,13 @@ class Stand:
     def __init__(self, replicas: Replicas, wait_ms_max: int) -> None:
         self.partition = replicas.make(TOPIC)
         settings = group_settings(BrokerSettings({}))
-        self.runtime: Runtime[GroupMachine] = replicas.runtime(
+        self.runtime: CoordinatorRuntime[GroupCoordinator] = replicas.runtime(
             TOPIC,
-            lambda: GroupMachine(settings, lambda *_: frozenset(), lambda: None),  # type: ignore[arg-type,return-value]
+            lambda: GroupCoordinator(settings, lambda _: None, lambda: None),  # type: ignore[arg-type,return-value]
             wait_ms_max,
         )
         self.heard: list[object] = []
-        self.runtime.follow(1)
+        self.runtime.set_partition_count(1)
 
     def commit(self, offset: int) -> None:
         row = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
@@ -54,13 +54,13 @@ class Stand:
         def answered(response: object) -> None:
             self.heard.append(Error(response.topics[0].partitions[0].error_code).name)  # type: ignore[attr-defined]
 
-        self.runtime.run(shard, shard.machine.commit(request, answered, self.runtime.now_ms()))
+        self.runtime.execute(shard, shard.machine.offset_manager.commit(request, answered, self.runtime.now_ms()))
 
     def fetch(self) -> None:
         shard = self.runtime.shard(GROUP)
         found = shard.machine.offsets.get(GROUP, "t", 0)
         reply = Reply(self.heard.append, found.offset if found is not None else None)
-        self.runtime.run(shard, Decision(replies=[reply], is_read=True))
+        self.runtime.execute(shard, Decision(replies=[reply], is_read=True))
 
     def join(self) -> None:
         shard = self.runtime.shard(GROUP)
@@ -72,12 +72,12 @@ class Stand:
             protocol_type="consumer",
             protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
         )
-        client = Client("c", "/h", False, False)
+        client = RequestClient("c", "/h", False, False)
 
         def answered(response: object) -> None:
             self.heard.append(Error(response.error_code).name)  # type: ignore[attr-defined]
 
-        self.runtime.run(shard, shard.machine.join(request, client, "m1", answered, self.runtime.now_ms()))
+        self.runtime.execute(shard, shard.machine.join(request, client, "m1", answered, self.runtime.now_ms()))
 
     def problem(self) -> Error:
         try:
@@ -140,13 +140,13 @@ def test_a_high_watermark_of_the_next_leader_acknowledges_nothing(replicas: Repl
     play(replicas, scene)
 
 
-def test_whoever_waits_inside_a_group_is_sent_to_the_next_coordinator(replicas: Replicas) -> None:
+def test_waiting_members_are_sent_to_the_next_coordinator(replicas: Replicas) -> None:
     async def scene(stand: Stand) -> None:
         stand.join()
         replicate(stand.partition)
         assert stand.heard == []  # waits for other members
         lose(stand.partition, 1)
-        stand.runtime.follow(1)
+        stand.runtime.set_partition_count(1)
         assert stand.heard == ["NOT_COORDINATOR"]
         assert stand.runtime.loaded() == []
 
@@ -159,9 +159,9 @@ def test_a_new_leader_tells_nothing_before_all_that_it_loaded_is_committed(repli
         replicate(stand.partition)
         stand.commit(6)
         lose(stand.partition, 1)
-        stand.runtime.follow(1)
+        stand.runtime.set_partition_count(1)
         lead(stand.partition, 2)
-        stand.runtime.follow(1)
+        stand.runtime.set_partition_count(1)
         await a_moment()
         assert stand.problem() is Error.COORDINATOR_LOAD_IN_PROGRESS
         replicate(stand.partition)
@@ -178,7 +178,7 @@ def test_a_coordinator_that_stays_goes_on_in_the_next_epoch(replicas: Replicas) 
         stand.commit(5)
         shard = stand.runtime.shard(GROUP)
         lead(stand.partition, 1)
-        stand.runtime.follow(1)
+        stand.runtime.set_partition_count(1)
         assert stand.runtime.shard(GROUP) is shard
         replicate(stand.partition)
         assert stand.heard == ["NONE"]
@@ -192,16 +192,16 @@ def test_leadership_that_changes_while_the_log_is_read(replicas: Replicas) -> No
         replicate(stand.partition)
         lose(stand.partition, 1)
         lead(stand.partition, 2)
-        stand.runtime.follow(1)
+        stand.runtime.set_partition_count(1)
         assert stand.problem() is Error.COORDINATOR_LOAD_IN_PROGRESS
         lose(stand.partition, 3)
-        stand.runtime.follow(1)
+        stand.runtime.set_partition_count(1)
         assert stand.problem() is Error.NOT_COORDINATOR
         lead(stand.partition, 4)
         replicate(stand.partition)
         await until_ready(stand)
         shard = stand.runtime.shard(GROUP)
-        assert shard.is_ours
+        assert shard.is_current_leader
         stand.heard.clear()
         stand.fetch()
         assert stand.heard == [5]
@@ -212,13 +212,13 @@ def test_leadership_that_changes_while_the_log_is_read(replicas: Replicas) -> No
 def test_without_followers_a_log_is_loaded_at_once(replicas: Replicas) -> None:
     async def scene(stand: Stand) -> None:
         partition: Partition = replicas.make(TOPIC, 1, (ME,))
-        stand.runtime.follow(2)
+        stand.runtime.set_partition_count(2)
         assert stand.runtime.shard_at(1).partition is partition
 
     play(replicas, scene)
 
 
-def test_nobody_waits_for_ever_for_followers_and_what_was_written_counts_all_the_same(replicas: Replicas) -> None:
+def test_wait_for_followers_times_out_and_the_records_stay_valid(replicas: Replicas) -> None:
     async def scene(stand: Stand) -> None:
         stand.commit(5)
         await a_moment()
@@ -232,19 +232,19 @@ def test_nobody_waits_for_ever_for_followers_and_what_was_written_counts_all_the
 
 
 class Alarm:
-    """A machine that wants to be woken at once, and notes when it is."""
+    """A machine that requests an immediate tick and records it."""
 
     def __init__(self) -> None:
         self.ticks = 0
         self.heard_again_before_tick: int | None = None
 
-    def loaded(self, _: int) -> list[Decision]:
+    def on_loaded(self, _: int) -> list[Decision]:
         return []
 
     def renew_sessions(self, _: int) -> None:
         self.heard_again_before_tick = self.ticks
 
-    def resign(self) -> list[Reply]:
+    def on_unloaded(self) -> list[Reply]:
         return []
 
     def next_wakeup_ms(self) -> int | None:
@@ -260,12 +260,12 @@ def test_what_is_due_stays_due_while_too_few_replicas_are_in_sync(replicas: Repl
         alarm = Alarm()
         partition = replicas.make(TOPIC)
         partition.log.settings = TopicSettings(min_insync_replicas=2)
-        partition.take_role(Role(ME, 0, (ME,), (ME, OTHER), 1), 0)
+        partition.apply_state(PartitionState(ME, 0, (ME,), (ME, OTHER), 1), 0)
         runtime = replicas.runtime(TOPIC, lambda: alarm)
-        runtime.follow(1)
+        runtime.set_partition_count(1)
         await a_moment()
         assert alarm.ticks == 0
-        partition.take_role(Role(ME, 0, (ME, OTHER), (ME, OTHER), 2), 0)
+        partition.apply_state(PartitionState(ME, 0, (ME, OTHER), (ME, OTHER), 2), 0)
         await asyncio.sleep(0.4)
         assert alarm.ticks == 1
         runtime.close()
@@ -273,14 +273,14 @@ def test_what_is_due_stays_due_while_too_few_replicas_are_in_sync(replicas: Repl
     virtual_time.run(scene())
 
 
-def test_in_doubt_nothing_is_due_and_after_it_whoever_was_turned_away_has_time_anew(replicas: Replicas) -> None:
+def test_no_timer_fires_while_leadership_is_unconfirmed_and_sessions_restart_afterwards(replicas: Replicas) -> None:
     async def scene() -> None:
         alarm = Alarm()
         is_doubtful = True
         partition = replicas.make(TOPIC)
         runtime = replicas.runtime(TOPIC, lambda: alarm)
         runtime.must_check_leadership = lambda: is_doubtful
-        runtime.follow(1)
+        runtime.set_partition_count(1)
         replicate(partition)
         await asyncio.sleep(0.4)
         with pytest.raises(KafkaError) as refusal:
@@ -295,27 +295,27 @@ def test_in_doubt_nothing_is_due_and_after_it_whoever_was_turned_away_has_time_a
 
 
 class Forgetful:
-    """A machine that does not take in what was written."""
+    """A machine that fails to apply written records."""
 
-    def apply(self, *_: object) -> None:
+    def replay(self, *_: object) -> None:
         raise ValueError("a bug")
 
-    def resign(self) -> list[Reply]:
+    def on_unloaded(self) -> list[Reply]:
         return []
 
     def next_wakeup_ms(self) -> int | None:
         return None
 
 
-def test_a_machine_that_cannot_take_in_what_was_written_is_loaded_anew(replicas: Replicas) -> None:
-    """What it remembers is not what the log says: whoever waits asks again, and gets what was written."""
+def test_machine_that_fails_to_apply_written_records_is_loaded_again(replicas: Replicas) -> None:
+    """Its state does not match the log: waiting clients retry, and get the written state."""
 
     async def scene(stand: Stand) -> None:
         stand.commit(5)
         shard = stand.runtime.shard(GROUP)
         shard.machine = Forgetful()  # type: ignore[assignment]
         with pytest.raises(ValueError, match="a bug"):
-            stand.runtime.run(shard, Decision([offset_tombstone(GROUP, "t", 0)]))
+            stand.runtime.execute(shard, Decision([offset_tombstone(GROUP, "t", 0)]))
         assert stand.heard == ["NOT_COORDINATOR"]
         assert stand.problem() is Error.COORDINATOR_LOAD_IN_PROGRESS
         replicate(stand.partition)

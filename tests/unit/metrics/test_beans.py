@@ -68,7 +68,7 @@ def test_no_pattern_takes_long() -> None:
     assert time.process_time() - started < 0.5
 
 
-def test_requests_that_waited_for_nobody_count_as_zeros() -> None:
+def test_requests_without_remote_time_count_as_zeros() -> None:
     histogram = Histogram(TIMES_NS)
     histogram.add(500_000_000)
     attributes = histogram_attributes(RecentHistogram(histogram), 100, 1e6, zeros=99)

@@ -74,7 +74,7 @@ def test_a_pattern_reads_many_beans_and_nan_is_null() -> None:
         (Request("list", path="none"), 404, "java.lang.IllegalArgumentException"),
     ],
 )
-def test_what_cannot_be_answered_says_why(request_: Request, status: int, kind: str) -> None:
+def test_an_invalid_request_gets_a_reason(request_: Request, status: int, kind: str) -> None:
     found = ask(request_)
     assert (found["status"], found["error_type"]) == (status, kind)
     assert found["error"].startswith(f"{kind} : ")

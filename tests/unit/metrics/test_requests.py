@@ -1,6 +1,6 @@
 """What is kept of a request."""
 
-from ottla.metrics.requests import ALL_BEFORE, PROBE_EVERY, RequestMeter, SendProbe
+from ottla.metrics.requests import PROBE_EVERY, WARMUP_REQUESTS, RequestMeter, SendProbe
 
 
 def test_every_request_counts_under_its_version() -> None:
@@ -13,19 +13,19 @@ def test_every_request_counts_under_its_version() -> None:
 def test_the_first_requests_are_all_measured_and_later_ones_in_part() -> None:
     meter = RequestMeter("Produce", 13)
     wanted = []
-    for _ in range(ALL_BEFORE + 10 * PROBE_EVERY):
+    for _ in range(WARMUP_REQUESTS + 10 * PROBE_EVERY):
         wanted.append((meter.wants_sample, meter.wants_probe))
         meter.count_request(9)
-    assert all(sample and probe for sample, probe in wanted[:ALL_BEFORE])
-    assert sum(sample for sample, _ in wanted[ALL_BEFORE:]) == 10 * PROBE_EVERY // 8
-    assert sum(probe for _, probe in wanted[ALL_BEFORE:]) == 10
+    assert all(sample and probe for sample, probe in wanted[:WARMUP_REQUESTS])
+    assert sum(sample for sample, _ in wanted[WARMUP_REQUESTS:]) == 10 * PROBE_EVERY // 8
+    assert sum(probe for _, probe in wanted[WARMUP_REQUESTS:]) == 10
 
 
 def test_the_sample_stands_for_all() -> None:
     meter = RequestMeter("Produce", 13)
-    for _ in range(ALL_BEFORE + 8 * 1000):
+    for _ in range(WARMUP_REQUESTS + 8 * 1000):
         if meter.wants_sample:
-            meter.answered(received_ns=0, now_ns=40_000, weight=meter.weight)
+            meter.record(received_ns=0, now_ns=40_000, weight=meter.weight)
         meter.count_request(13)
     assert meter.total_ns.total == meter.count
     assert meter.total_ns.sum == meter.count * 40_000
@@ -33,8 +33,8 @@ def test_the_sample_stands_for_all() -> None:
 
 def test_a_parked_request_has_a_remote_time() -> None:
     meter = RequestMeter("Fetch", 18)
-    meter.answered_later(received_ns=1_000, parked_ns=3_000, now_ns=50_000)
-    meter.answered(received_ns=1_000, now_ns=2_000)
+    meter.record_deferred(received_ns=1_000, parked_ns=3_000, now_ns=50_000)
+    meter.record(received_ns=1_000, now_ns=2_000)
     assert (meter.parked_count, meter.remote_ns.sum, meter.total_ns.sum) == (1, 47_000, 49_000 + 1_000)
 
 

@@ -27,7 +27,12 @@ def test_what_was_sent_and_what_waits_is_read_and_the_socket_stays_open(
     info = read_tcp_info(one.fileno())
     assert info is not None
     assert info.sent_segments == 3
-    assert (info.retransmitted_segments, info.retransmitted_share, info.unsent_bytes, info.waits_ms) == (0, 0.0, 0, 0)
+    assert (info.retransmitted_segments, info.retransmitted_share, info.unsent_bytes, info.retransmission_wait_ms) == (
+        0,
+        0.0,
+        0,
+        0,
+    )
     assert 0 < info.round_trip_us < 1_000_000
     one.setblocking(False)
     while True:  # the other side does not read: its window and our buffer fill up
@@ -40,7 +45,7 @@ def test_what_was_sent_and_what_waits_is_read_and_the_socket_stays_open(
     assert info.unsent_bytes > 10_000
 
 
-def test_what_is_no_tcp_or_an_old_kernel_tells_nothing(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_other_sockets_and_old_kernels_have_no_statistics(pair: tuple[socket.socket, socket.socket]) -> None:
     assert parse_tcp_info(bytes(104)) is None
     mine, yours = socket.socketpair()
     with mine, yours:
@@ -53,5 +58,5 @@ def test_one_loss_of_two_packets_is_no_bad_link() -> None:
     assert info is not None
     assert info._replace(sent_segments=2, retransmitted_segments=1).retransmitted_share < 0.01
     assert info._replace(sent_segments=9_900, retransmitted_segments=500).retransmitted_share == 0.05
-    assert info._replace(silent_ms=5000).waits_ms == 0
-    assert info._replace(silent_ms=5000, unacknowledged_segments=1).waits_ms == 5000
+    assert info._replace(silent_ms=5000).retransmission_wait_ms == 0
+    assert info._replace(silent_ms=5000, unacknowledged_segments=1).retransmission_wait_ms == 5000

@@ -38,7 +38,7 @@ def test_an_invalid_record_is_a_failed_request() -> None:
     assert (traffic.corrupt_batches, traffic.misplaced_batches) == (1, 1)
 
 
-def test_only_reads_that_nobody_expects_to_fail_count_as_failed() -> None:
+def test_only_unexpected_read_failures_count_as_failed() -> None:
     traffic = TopicTraffic()
     traffic.refuse_read(Error.OFFSET_OUT_OF_RANGE)
     traffic.refuse_read(Error.CORRUPT_MESSAGE)

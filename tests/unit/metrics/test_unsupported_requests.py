@@ -6,20 +6,20 @@ from ottla.metrics.unsupported_requests import (
     NAME_LENGTH_MAX,
     OTHERS,
     ROWS_MAX,
-    Asked,
+    UnsupportedRequest,
     UnsupportedRequests,
 )
 
 HOST = "10.0.0.7"
-FETCH = Asked("billing", "librdkafka", "0.11.0", "Fetch", 3)
+FETCH = UnsupportedRequest("billing", "librdkafka", "0.11.0", "Fetch", 3)
 
 
-def test_a_client_is_told_of_once_a_minute_with_what_was_left_out() -> None:
+def test_a_client_is_logged_once_a_minute_with_the_suppressed_count() -> None:
     noted = UnsupportedRequests()
-    assert [noted.note(HOST, FETCH, now_ms) for now_ms in (0, 1, LINE_MS - 1)] == [0, None, None]
-    assert noted.note(HOST, FETCH._replace(client_id="shop"), 5) == 0
-    assert noted.note("10.0.0.8", FETCH, 5) == 0
-    assert noted.note(HOST, FETCH._replace(version=2), LINE_MS) == 2
+    assert [noted.record(HOST, FETCH, now_ms) for now_ms in (0, 1, LINE_MS - 1)] == [0, None, None]
+    assert noted.record(HOST, FETCH._replace(client_id="shop"), 5) == 0
+    assert noted.record("10.0.0.8", FETCH, 5) == 0
+    assert noted.record(HOST, FETCH._replace(version=2), LINE_MS) == 2
     assert {asked.version: row.count for asked, row in noted.rows.items() if asked.client_id == "billing"} == {
         3: 4,
         2: 1,
@@ -28,23 +28,23 @@ def test_a_client_is_told_of_once_a_minute_with_what_was_left_out() -> None:
 
 def test_clients_with_ever_new_names_cost_a_bounded_number_of_rows_and_lines() -> None:
     noted = UnsupportedRequests()
-    told = [noted.note(HOST, FETCH._replace(client_id=str(number)), 1) for number in range(1000)]
+    told = [noted.record(HOST, FETCH._replace(client_id=str(number)), 1) for number in range(1000)]
     assert len(noted.rows) == ROWS_MAX + 1
     assert sum(row.count for row in noted.rows.values()) == 1000
-    assert noted.rows[Asked(OTHERS, OTHERS, OTHERS, OTHERS, 0)].count == 1000 - ROWS_MAX
+    assert noted.rows[UnsupportedRequest(OTHERS, OTHERS, OTHERS, OTHERS, 0)].count == 1000 - ROWS_MAX
     assert sum(line is not None for line in told) == ROWS_MAX + 1
-    assert noted.note(HOST, FETCH._replace(client_id="0"), 2) is None, "those from before are still known"
+    assert noted.record(HOST, FETCH._replace(client_id="0"), 2) is None, "those from before are still known"
 
 
 def test_who_was_brought_up_to_date_is_forgotten_after_a_day() -> None:
     noted = UnsupportedRequests()
-    noted.note(HOST, FETCH, 0)
-    noted.note(HOST, FETCH._replace(version=2), KEPT_MS - 1)
+    noted.record(HOST, FETCH, 0)
+    noted.record(HOST, FETCH._replace(version=2), KEPT_MS - 1)
     noted.forget_old(KEPT_MS)
     assert [asked.version for asked in noted.rows] == [2]
 
 
 def test_names_are_short_and_stay_on_one_line() -> None:
-    asked = Asked.by("a\nottla_info 1", "b\r" * NAME_LENGTH_MAX, "ä", "Fetch", 3)
-    assert asked == Asked("a?ottla_info 1", "b?" * (NAME_LENGTH_MAX // 2), "ä", "Fetch", 3)
-    assert Asked.by(None, "", "", "Fetch", 3).client_id == ""
+    asked = UnsupportedRequest.by("a\nottla_info 1", "b\r" * NAME_LENGTH_MAX, "ä", "Fetch", 3)
+    assert asked == UnsupportedRequest("a?ottla_info 1", "b?" * (NAME_LENGTH_MAX // 2), "ä", "Fetch", 3)
+    assert UnsupportedRequest.by(None, "", "", "Fetch", 3).client_id == ""

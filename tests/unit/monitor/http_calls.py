@@ -1,4 +1,4 @@
-"""Asks an ASGI application as a client would, without a socket."""
+"""Calls an ASGI application like a client, without a socket."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from virtual_time import run
+from tests.virtual_time import run
 
 
 class Answer(NamedTuple):
@@ -21,7 +21,7 @@ class Answer(NamedTuple):
 
 
 def ask(app: Callable[..., Any], path: str, method: str = "GET", body: bytes = b"", **headers: str) -> Answer:
-    """Header names with _ for -; the host is localhost unless told."""
+    """Header names with _ for -; the default host is localhost."""
 
     async def main() -> Answer:
         return await ask_on_loop(app, path, method, body, **headers)
@@ -48,7 +48,7 @@ async def ask_on_loop(
     async def receive() -> dict[str, Any]:
         nonlocal given_body
         if given_body:
-            await asyncio.sleep(1_000_000)  # the client stays
+            await asyncio.sleep(1_000_000)  # the client stays connected
         given_body = True
         return {"type": "http.request", "body": body, "more_body": False}
 

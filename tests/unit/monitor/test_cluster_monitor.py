@@ -1,18 +1,20 @@
-"""The driver in virtual time: threads, brokers and the topic of commits are played."""
+"""The cluster monitor in virtual time, with fake threads, brokers and offsets topic."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
+from tests.virtual_time import LoopClock, run
+
 from ottla.base.names import TopicPartition
 from ottla.client.errors import ClientError
-from ottla.monitor.cluster_monitor import ClusterMonitor, ClusterSettings, Pattern
-from ottla.monitor.commits import POLL_SECONDS
-from ottla.monitor.evaluation import Commit, Status
-from ottla.monitor.facts import ClusterFacts, FolderFacts, PartitionFacts
-from ottla.monitor.group_changes import TOPIC, Change, Committed
-from virtual_time import LoopClock, run
+from ottla.client.offsets import READ_UNCOMMITTED
+from ottla.monitor.cluster_monitor import ClusterMonitor, ClusterSettings, GroupFilter
+from ottla.monitor.group_changes import TOPIC, Change, CommittedOffset
+from ottla.monitor.lag_evaluation import Commit, Status
+from ottla.monitor.offset_store import ClusterFacts, LogDirFacts, PartitionFacts
+from ottla.monitor.offsets_reader import POLL_SECONDS
 
 P0 = TopicPartition("orders", 0)
 
@@ -25,6 +27,8 @@ class Cluster:
         self.topics = {"orders": UUID(int=1), TOPIC: UUID(int=2)}
         self.ends_: dict[TopicPartition, int] = {P0: 100, TopicPartition("quiet", 0): 7}
         self.questions: list[list[TopicPartition]] = []
+        self.stable_questions: list[list[TopicPartition]] = []
+        self.record_ages_ms: dict[TopicPartition, int] = {}
         self.records: list[Change] = []
         self.read = 0
         self.followed = 0
@@ -39,14 +43,21 @@ class Cluster:
         partitions = tuple(PartitionFacts(topic, 0, 1, (1,), (1,)) for topic in self.topics)
         return ClusterFacts("id", 1, {1: "a:1"}, dict(self.topics), partitions)
 
-    def ends(self, leader: int, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    def end_offsets(
+        self, leader: int, partitions: Sequence[TopicPartition], isolation_level: int = READ_UNCOMMITTED
+    ) -> dict[TopicPartition, int]:
         self._answer()
         assert leader == 1
-        self.questions.append(list(partitions))
+        (self.stable_questions if isolation_level else self.questions).append(list(partitions))
         return {partition: self.ends_.get(partition, 0) for partition in partitions}
 
-    def folders(self, brokers: Sequence[int]) -> list[FolderFacts]:
-        return [FolderFacts(broker, "/data", False, 100, 50) for broker in brokers]
+    def first_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        self._answer()
+        now_ms = self.clock.now_ms()
+        return {place: now_ms - self.record_ages_ms[place] for place in offsets if place in self.record_ages_ms}
+
+    def log_dirs(self, brokers: Sequence[int]) -> list[LogDirFacts]:
+        return [LogDirFacts(broker, "/data", False, 100, 50) for broker in brokers]
 
     def min_isr(self, topics: Sequence[str]) -> dict[str, int]:
         return dict.fromkeys(topics, 1)
@@ -78,7 +89,7 @@ class Cluster:
 
     def commit(self, offset: int, group: str = "billing", partition: TopicPartition = P0) -> None:
         now_ms = self.clock.now_ms()
-        self.records.append(Committed(group, partition, Commit(offset, now_ms, None, len(self.records))))
+        self.records.append(CommittedOffset(group, partition, Commit(offset, now_ms, None, len(self.records))))
 
 
 class Reader:
@@ -86,16 +97,16 @@ class Reader:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self.is_refused = False
-        self.is_new, self.follow, self.close = cluster.is_new, cluster.follow, cluster.close
+        self.is_unauthorized = False
+        self.has_new_partitions, self.follow, self.close = cluster.is_new, cluster.follow, cluster.close
 
     @property
-    def has_read_past(self) -> bool:
+    def has_read_old_commits(self) -> bool:
         return self._cluster.has_read_past
 
     def read(self) -> list[Change]:
         found = self._cluster.take()
-        if not found:  # the real one waits a moment
+        if not found:  # the real one waits for a moment
             loop: Any = asyncio.get_running_loop()
             loop.now += POLL_SECONDS
         return found
@@ -151,7 +162,7 @@ def test_it_starts_without_a_cluster_and_finds_it() -> None:
     play(scene, away)
 
 
-def test_numbers_grow_old_when_the_cluster_goes_and_nobody_stops_because_of_that() -> None:
+def test_figures_age_while_the_cluster_is_away_and_no_group_stops() -> None:
     async def scene(cluster: Cluster, monitor: ClusterMonitor) -> None:
         for second in range(15):
             cluster.commit(80 + second)
@@ -206,7 +217,7 @@ def test_a_new_group_is_judged_within_seconds() -> None:
     play(scene)
 
 
-def test_a_long_past_is_read_before_anything_is_said() -> None:
+def test_old_commits_are_read_before_verdicts_are_given() -> None:
     async def scene(cluster: Cluster, monitor: ClusterMonitor) -> None:
         await asyncio.sleep(10)
         assert not monitor.is_ready
@@ -220,7 +231,7 @@ def test_a_long_past_is_read_before_anything_is_said() -> None:
     play(scene, long)
 
 
-def test_a_topic_of_commits_that_was_made_anew_is_read_from_its_beginning() -> None:
+def test_a_recreated_offsets_topic_is_read_from_its_beginning() -> None:
     async def scene(cluster: Cluster, monitor: ClusterMonitor) -> None:
         cluster.commit(90)
         await asyncio.sleep(5)
@@ -248,18 +259,74 @@ def test_groups_can_be_left_out() -> None:
         await asyncio.sleep(3)
         assert monitor.groups() == ["billing"]
 
-    play(scene, groups=Pattern(deny=Console()))
+    play(scene, groups=GroupFilter(deny=Console()))
 
 
 def test_disks_and_settings_are_asked_for_only_if_a_rule_wants_them() -> None:
     async def with_extras(cluster: Cluster, monitor: ClusterMonitor) -> None:
         await asyncio.sleep(15)
-        assert monitor.folders == [FolderFacts(1, "/data", False, 100, 50)]
+        assert monitor.log_dirs == [LogDirFacts(1, "/data", False, 100, 50)]
         assert monitor.min_isr == {"orders": 1, TOPIC: 1}
 
     async def without(cluster: Cluster, monitor: ClusterMonitor) -> None:
         await asyncio.sleep(15)
-        assert (monitor.folders, monitor.min_isr) == ([], {})
+        assert (monitor.log_dirs, monitor.min_isr) == ([], {})
 
-    play(with_extras, with_folders=True, with_min_isr=True)
+    play(with_extras, with_log_dirs=True, with_min_isr=True)
     play(without)
+
+
+def test_lag_in_time_is_known_at_the_start() -> None:
+    """Before, the time lag was only a lower bound, though one fetch at the committed offset yields it."""
+
+    async def scene(cluster: Cluster, monitor: ClusterMonitor) -> None:
+        cluster.record_ages_ms[P0] = 3_600_000
+        cluster.commit(90)
+        await asyncio.sleep(5)
+        found = monitor.verdict("billing")
+        assert found is not None
+        partition = found.partitions[0]
+        assert partition.lag_ms is not None
+        assert 3_600_000 <= partition.lag_ms <= 3_610_000
+        assert not partition.is_lag_older
+
+    play(scene)
+
+
+def test_without_the_right_to_read_a_topic_lag_in_time_is_not_asked_for_again() -> None:
+    async def scene(cluster: Cluster, monitor: ClusterMonitor) -> None:
+        asked = 0
+
+        def refuse(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+            nonlocal asked
+            asked += 1
+            return {}
+
+        cluster.first_records = refuse  # type: ignore[method-assign]
+        cluster.commit(90)
+        await asyncio.sleep(120)
+        found = monitor.verdict("billing")
+        assert found is not None
+        assert found.partitions[0].is_lag_older
+        assert asked == 1
+
+    play(scene)
+
+
+def test_directly_after_the_start_a_group_that_is_behind_a_little_is_ok() -> None:
+    """Before, the status was WARN, because no lag of earlier commits is known."""
+
+    async def scene(cluster: Cluster, monitor: ClusterMonitor) -> None:
+        for number in range(10):
+            cluster.records.append(
+                CommittedOffset(
+                    "billing", P0, Commit(80 + number, cluster.clock.now_ms() - 600_000 + number * 5_000, None, number)
+                )
+            )
+        cluster.commit(95)
+        await asyncio.sleep(5)
+        found = monitor.verdict("billing")
+        assert found is not None
+        assert (found.status, found.ottla_status) == (Status.OK, Status.OK)
+
+    play(scene)

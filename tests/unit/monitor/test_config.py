@@ -1,13 +1,13 @@
-"""The configuration file: what it means, and what is said about mistakes."""
+"""The configuration file: its meaning, and the messages for mistakes."""
 
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from ottla.monitor.alerts.alert_states import Condition, Silence
 from ottla.monitor.alerts.delivery import Mail, Webhook
-from ottla.monitor.alerts.entries import ConfigError, duration_ms
-from ottla.monitor.alerts.rules import Kind, Silence
+from ottla.monitor.alerts.rule_entries import ConfigError, duration_ms
 from ottla.monitor.config import MonitorConfig, read_config, settings_of
 
 FILE = """
@@ -54,11 +54,11 @@ def test_what_a_file_means(tmp_path: Path) -> None:
     assert cluster.limits[:3] == (5, 2_000, 86_400_000)
     assert (cluster.offset_refresh_ms, cluster.topic_refresh_ms) == (3_000, 1_000)
     assert (cluster.groups.accepts("billing"), cluster.groups.accepts("console-1")) == (True, False)
-    assert (cluster.with_folders, cluster.with_min_isr, cluster.watched) == (True, True, ("*-dead-letters",))
+    assert (cluster.with_log_dirs, cluster.with_min_isr, cluster.watched_topics) == (True, True, ("*-dead-letters",))
     assert (config.http.port, config.http.allow_hosts) == (8001, ["monitor.example"])
     stuck, full, dead, *_ = config.alerts.rules
     assert (stuck.kind, stuck.for_ms, stuck.channels, stuck.statuses) == (
-        Kind.VERDICT,
+        Condition.VERDICT,
         60_000,
         ("ops", "boss"),
         ("WARN", "ERR"),
@@ -70,9 +70,9 @@ def test_what_a_file_means(tmp_path: Path) -> None:
         "smtp.example.com", 587, "ottla@example.com", ("a@example.com",), "starttls", "u", "p"
     )
     (silence,) = config.alerts.silences
-    assert silence.covers("stuck", "main", "group g", datetime(2026, 11, 17, 23, tzinfo=UTC))
-    assert not silence.covers("stuck", "main", "group g", datetime(2026, 11, 18, 5, tzinfo=UTC))
-    assert not silence.covers("full", "main", "group g", datetime(2026, 11, 17, 23, tzinfo=UTC))
+    assert silence.matches("stuck", "main", "group g", datetime(2026, 11, 17, 23, tzinfo=UTC))
+    assert not silence.matches("stuck", "main", "group g", datetime(2026, 11, 18, 5, tzinfo=UTC))
+    assert not silence.matches("full", "main", "group g", datetime(2026, 11, 17, 23, tzinfo=UTC))
     assert config.alerts.brokers_wanted == {"main": [1, 2]}
 
 
@@ -81,23 +81,23 @@ def test_an_empty_file_has_burrows_defaults(tmp_path: Path) -> None:
     assert config.clusters[0].limits[:2] == (10, 1_000)
     assert (config.http.host, config.http.port, config.state) == ("127.0.0.1", 8000, None)
     assert read("", tmp_path).clusters == ()
-    assert Silence().covers("a", "b", "c", datetime.now(UTC))
+    assert Silence().matches("a", "b", "c", datetime.now(UTC))
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("a: [", "line 1: no YAML"),
+        ("a: [", "line 1: invalid YAML"),
         ("intervalls: 3", "Object contains unknown field `intervalls`"),
         ("intervals: many", "Expected `int`, got `str` in `intervals`"),
         ("intervals: 1", "intervals must be between"),
         ("- 1", "Expected `object`, got `array`"),
         ("clusters: {a: {}}", "missing required field `bootstrap-server` in `clusters"),
-        ("offset-refresh: soon", "offset-refresh: 'soon' is no duration"),
+        ("offset-refresh: soon", "offset-refresh: 'soon' is not a duration"),
         ("offset-refresh: 1ms", "offset-refresh must be between"),
         ("group-allowlist: '('", "group-allowlist: "),
         ("alerts: [{name: a, when: moon}]", "Invalid enum value 'moon' in `alerts"),
-        ("alerts: [{name: a, when: lag}]", "alerts need a file that remembers them"),
+        ("alerts: [{name: a, when: lag}]", "alerts need a file for their state"),
         ("alerts: [{name: a, when: lag, to: [x]}]", "alert a: there is no channel x"),
         ("alerts: [{name: a, when: pipeline}]", "alert a: name the state folders"),
         ("alerts: [{name: a, when: disk, below: little}]", "alert a: below: 'little' is neither"),
@@ -106,15 +106,15 @@ def test_an_empty_file_has_burrows_defaults(tmp_path: Path) -> None:
         ("channels: {a: {type: slack}}", "channel a: the url must begin with"),
         ("channels: {a: {type: slack, url: 'file:///etc/passwd'}}", "channel a: the url must begin with"),
         ("channels: {a: {type: mail}}", "channel a: mail needs server, from and to"),
-        ('channels: {a: {type: mail, server: s, from: "a\\nBcc: x", to: [b]}}', "holds the end of a line"),
+        ('channels: {a: {type: mail, server: s, from: "a\\nBcc: x", to: [b]}}', "contains a line break"),
         ("channels: {a: {type: mail, server: s, from: f, to: [t], username: u, security: none}}", "over tls"),
         ("channels: {a: {type: slack, url: '${env:NONE}'}}", "there is no variable NONE"),
         ("a: &x [1]\nb: *x", "anchors and aliases"),
-        ("[" * 5_000, "no YAML"),
-        ("x: \x00", "no YAML"),
+        ("[" * 5_000, "invalid YAML"),
+        ("x: \x00", "invalid YAML"),
     ],
 )
-def test_mistakes_are_told_in_one_line(text: str, problem: str, tmp_path: Path) -> None:
+def test_mistakes_are_reported_in_one_line(text: str, problem: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as found:
         read(text, tmp_path)
     assert problem in str(found.value)

@@ -5,15 +5,13 @@ from uuid import UUID
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tests.unit.monitor.http_calls import ask
 
 from ottla.base.names import TopicPartition
 from ottla.monitor.cluster_monitor import ClusterMonitor, ClusterSettings
-from ottla.monitor.evaluation import Commit
-from ottla.monitor.facts import ClusterFacts
 from ottla.monitor.http.app import LOGGER, MonitorApp
-from ottla.monitor.members import Member
-from ottla.monitor.store import Limits, TopicFacts
-from unit.monitor.http_calls import ask
+from ottla.monitor.lag_evaluation import Commit
+from ottla.monitor.offset_store import ClassicMember, ClusterFacts, HistoryLimits, TopicFacts
 
 NOW_MS = 1_700_000_000_000
 P0 = TopicPartition("orders", 0)
@@ -39,10 +37,10 @@ def clock() -> StillClock:
 def monitor(clock: StillClock) -> ClusterMonitor:
     """A group `billing` that is 4 records behind on one of two partitions, and has stopped."""
     properties = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.password": "secret"}
-    settings = ClusterSettings("local", "127.0.0.1:9092,other:9092", properties, limits=Limits(intervals=3))
+    settings = ClusterSettings("local", "127.0.0.1:9092,other:9092", properties, limits=HistoryLimits(intervals=3))
     made = ClusterMonitor(settings, clock=clock)
     made.store.set_topics({"orders": TopicFacts(UUID(int=1), 2), "empty": TopicFacts(UUID(int=2), 1)})
-    made.store.members.set_classic("billing", [Member("client-1", "/10.0.0.7", [P0])])
+    made.store.members.set_classic("billing", [ClassicMember("client-1", "/10.0.0.7", [P0])])
     for before_ms in (60_000, 31_000):
         made.store.add_end(P0, 100, NOW_MS - before_ms)
     for second, offset in enumerate((94, 95, 96)):
@@ -51,7 +49,7 @@ def monitor(clock: StillClock) -> ClusterMonitor:
     made.store.add_end(P0, 100, NOW_MS)
     made.facts = ClusterFacts("id", 1, {1: "127.0.0.1:9092"}, {}, ())
     made.facts_ms = made.ends_ms = NOW_MS
-    made.has_read_past = True
+    made.has_read_old_commits = True
     return made
 
 
@@ -71,6 +69,7 @@ STOPPED = {
     "owner": "/10.0.0.7",
     "client_id": "client-1",
     "status": "STOP",
+    "ottla_status": "OK",  # nothing has come for half a minute only
     "start": commit(94, 0, 6),
     "end": commit(96, 2, 4),
     "current_lag": 4,
@@ -82,6 +81,7 @@ UNSEEN = {
     "owner": "",
     "client_id": "",
     "status": "OK",
+    "ottla_status": "OK",
     "start": None,
     "end": None,
     "current_lag": 0,
@@ -106,6 +106,7 @@ def test_status_shows_what_is_not_well(app: MonitorApp) -> None:
             "partition_count": 2,
             "maxlag": STOPPED,
             "totallag": 4,
+            "ottla_status": "OK",
         },
     }
 
@@ -118,6 +119,7 @@ def test_lag_shows_all_partitions(app: MonitorApp) -> None:
 def test_a_group_that_is_not_there_is_not_found(app: MonitorApp, path: str) -> None:
     answer = ask(app, path)
     assert (answer.status, answer.json["error"], answer.json["status"]["status"]) == (404, False, "NOTFOUND")
+    assert answer.json["status"]["ottla_status"] == "NOTFOUND"
     assert answer.json["status"]["complete"] == 1.0
 
 
@@ -185,7 +187,7 @@ def test_unknown_paths_are_refused_in_burrows_words(app: MonitorApp, path: str) 
     assert (answer.status, answer.json) == (404, {"error": True, "message": "invalid request type", "result": {}})
 
 
-def test_settings_tell_no_secrets(app: MonitorApp) -> None:
+def test_settings_contain_no_secrets(app: MonitorApp) -> None:
     for path in ("/v3/config", "/v3/kafka/local", "/v3/config/cluster/local", "/v3/config/consumer/local"):
         answer = ask(app, path)
         assert answer.status == 200
@@ -215,13 +217,15 @@ def test_names_may_hold_anything(app: MonitorApp, monitor: ClusterMonitor) -> No
 def test_health(app: MonitorApp, monitor: ClusterMonitor) -> None:
     assert ask(app, "/burrow/admin").body == b"GOOD"
     assert ask(app, "/burrow/admin/ready").body == b"READY"
-    monitor.has_read_past = False
+    monitor.has_read_old_commits = False
     assert (ask(app, "/burrow/admin/ready").status, ask(app, "/burrow/admin").status) == (503, 200)
 
 
 @pytest.mark.parametrize("tail", ["consumer", "consumer/billing", "consumer/billing/status", "topic/orders/consumers"])
-def test_nothing_is_said_of_groups_until_the_past_was_read(app: MonitorApp, monitor: ClusterMonitor, tail: str) -> None:
-    monitor.has_read_past = False
+def test_groups_are_not_answered_until_old_commits_are_read(
+    app: MonitorApp, monitor: ClusterMonitor, tail: str
+) -> None:
+    monitor.has_read_old_commits = False
     answer = ask(app, f"/v3/kafka/local/{tail}")
     assert (answer.status, answer.json["message"]) == (503, "not ready: commits are still being read")
     monitor.problem = "127.0.0.1:9092 refuses connections"

@@ -1,34 +1,48 @@
 """Listeners on real sockets of the loopback: what the settings of sockets come to."""
 
+import ast
 import asyncio
 import errno
+import logging
 import socket
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
+from tests import virtual_time
 
-import virtual_time
+import ottla.network
 from ottla.base.broker_settings import load_broker_settings
-from ottla.broker.connection_limits import connection_limits
-from ottla.network import link_options
+from ottla.broker.configs.connection_options import connection_limits
 from ottla.network import listener as listener_module
-from ottla.network.limits import ConnectionLimits
-from ottla.network.listener import ConnectionSet, Listener
+from ottla.network import socket_options
+from ottla.network.close_reason import CLOSED_BY_CLIENT, CloseReason
+from ottla.network.connection import ClientInfo
+from ottla.network.listener import (
+    LINES_PER_SECOND_MAX,
+    LOGGED_ELSEWHERE,
+    REPEAT_SECONDS,
+    Acceptor,
+    CloseLog,
+    ListenerTraffic,
+    SocketServer,
+)
+from ottla.network.listener_limits import ConnectionLimits
 from ottla.network.poller import Poller
 from ottla.protocol.codec import Encoded
 
 
-class Nobody:
+class NoHandler:
     """A handler of frames that never come."""
 
     def on_frame(self, *_: object) -> None:
         raise AssertionError
 
 
-def run(limits: ConnectionLimits, check: Callable[[ConnectionSet, Listener], Awaitable[None]]) -> None:
+def run(limits: ConnectionLimits, check: Callable[[SocketServer, Acceptor], Awaitable[None]]) -> None:
     async def main() -> None:
-        connections = ConnectionSet(limits, Nobody(), poller)  # type: ignore[arg-type]
-        listener = Listener("PLAINTEXT", "127.0.0.1", 0, connections)
+        connections = SocketServer(limits, NoHandler(), poller)  # type: ignore[arg-type]
+        listener = Acceptor("PLAINTEXT", "127.0.0.1", 0, connections)
         try:
             await check(connections, listener)
         finally:
@@ -47,7 +61,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 @pytest.mark.parametrize("size", [20_000, 50_000])
 def test_buffers_have_the_size_that_is_set(size: int) -> None:
-    async def check(connections: ConnectionSet, listener: Listener) -> None:
+    async def check(connections: SocketServer, listener: Acceptor) -> None:
         listener.start()
         with socket.create_connection(("127.0.0.1", listener.port)):
             await until(lambda: bool(connections.connections))
@@ -66,7 +80,7 @@ def test_options_for_bad_networks_reach_accepted_sockets() -> None:
     settings |= {"ottla.socket.user.timeout.ms": "20000", "ottla.socket.unsent.max.bytes": "70000"}
     limits = connection_limits(load_broker_settings(None, settings))
 
-    async def check(connections: ConnectionSet, listener: Listener) -> None:
+    async def check(connections: SocketServer, listener: Acceptor) -> None:
         listener.start()
         with socket.create_connection(("127.0.0.1", listener.port)):
             await until(lambda: bool(connections.connections))
@@ -86,10 +100,10 @@ def answer(data: bytes) -> Encoded:
 
 
 def test_a_connection_whose_socket_is_full_sends_by_a_timer_if_that_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_options, "PACED", b"reno")  # every kernel has it
-    limits = ConnectionLimits(link=link_options.LinkOptions(congestion_control="reno"))
+    monkeypatch.setattr(socket_options, "PACED", b"reno")  # every kernel has it
+    limits = ConnectionLimits(link=socket_options.SocketOptions(congestion_control="reno"))
 
-    async def check(connections: ConnectionSet, listener: Listener) -> None:
+    async def check(connections: SocketServer, listener: Acceptor) -> None:
         listener.start()
         with socket.create_connection(("127.0.0.1", listener.port)) as client:
             await until(lambda: bool(connections.connections))
@@ -108,12 +122,12 @@ def test_a_connection_whose_socket_is_full_sends_by_a_timer_if_that_is_set(monke
 
 
 def test_no_more_connections_wait_than_the_backlog_lets() -> None:
-    async def check(connections: ConnectionSet, listener: Listener) -> None:
+    async def check(connections: SocketServer, listener: Acceptor) -> None:
         waiting = [socket.socket() for _ in range(4)]
         try:
             for sock in waiting:
                 sock.setblocking(False)
-                sock.connect_ex(("127.0.0.1", listener.port))  # nobody accepts: the listener was not started
+                sock.connect_ex(("127.0.0.1", listener.port))  # not accepted: the listener was not started
             await asyncio.sleep(0.05)
             assert sum(_is_connected(sock) for sock in waiting) == 2  # Linux lets one more wait than it was told
         finally:
@@ -132,8 +146,8 @@ def _is_connected(sock: socket.socket) -> bool:
 
 
 def test_an_address_of_ipv4_is_counted_as_such_on_a_socket_for_both() -> None:
-    async def check(connections: ConnectionSet, _: Listener) -> None:
-        both = Listener("BOTH", "::", 0, connections)
+    async def check(connections: SocketServer, _: Acceptor) -> None:
+        both = Acceptor("BOTH", "::", 0, connections)
         both.start()
         try:
             with socket.create_connection(("127.0.0.1", both.port)):
@@ -147,7 +161,7 @@ def test_an_address_of_ipv4_is_counted_as_such_on_a_socket_for_both() -> None:
 
 
 def test_connections_and_their_bytes_are_counted_by_listener() -> None:
-    async def check(connections: ConnectionSet, listener: Listener) -> None:
+    async def check(connections: SocketServer, listener: Acceptor) -> None:
         listener.start()
         with socket.create_connection(("127.0.0.1", listener.port)) as client:
             await until(lambda: connections.traffic_of("PLAINTEXT").open == 1)
@@ -160,8 +174,8 @@ def test_connections_and_their_bytes_are_counted_by_listener() -> None:
     run(ConnectionLimits(), check)
 
 
-def test_refused_connections_are_counted_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    async def check(connections: ConnectionSet, listener: Listener) -> None:
+def test_refused_connections_are_counted_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def check(connections: SocketServer, listener: Acceptor) -> None:
         listener.start()
         with socket.create_connection(("127.0.0.1", listener.port)):
             await until(lambda: connections.traffic_of("PLAINTEXT").open == 1)
@@ -170,11 +184,11 @@ def test_refused_connections_are_counted_and_told_once(caplog: pytest.LogCapture
                     await until(lambda refused=refused: connections.traffic_of("PLAINTEXT").refused == refused)
 
     run(ConnectionLimits(connections_per_host_max=1), check)
-    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert told == ["refusing connections from 127.0.0.1: max.connections.per.ip allows it 1"]
+    (told,) = [message for message in caplog.messages if "(host-limit)" in message]
+    assert told.endswith("on listener PLAINTEXT (host-limit): max.connections.per.ip allows its address 1")
 
 
-def test_running_out_of_descriptors_is_told_once_and_waited_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_running_out_of_descriptors_is_logged_once_and_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     tries: list[int] = []
 
     class Starving:
@@ -192,7 +206,7 @@ def test_running_out_of_descriptors_is_told_once_and_waited_out(monkeypatch: pyt
         def __getattr__(self, name: str) -> object:
             return getattr(self._real, name)
 
-    async def check(connections: ConnectionSet, listener: Listener) -> None:
+    async def check(connections: SocketServer, listener: Acceptor) -> None:
         listener._socket = Starving(listener._socket)  # type: ignore[assignment]
         listener.start()
         with socket.create_connection(("127.0.0.1", listener.port)):
@@ -204,3 +218,82 @@ def test_running_out_of_descriptors_is_told_once_and_waited_out(monkeypatch: pyt
     run(ConnectionLimits(), check)
     assert len(tries) > 5
     assert [text for text in told if text.startswith("cannot accept connections")] == told[:1] != []
+
+
+NETWORK = Path(ottla.network.__file__).parent
+# Where a socket or a transport is closed: behind a connection that has a reason, after a refusal with one, and sockets
+# that are no clients'.
+CLOSERS = {
+    ("peer_transport.py", "connect_socket"),
+    ("connection.py", "_release_resources"),
+    ("listener.py", "admit"),
+    ("listener.py", "_close_after_throttle"),
+    ("listener.py", "close"),
+    ("listener.py", "listen"),
+    ("peer.py", "_disconnect"),
+    ("tls_handshake.py", "tls_connect"),
+    ("tls_transport.py", "close"),
+    ("transport.py", "close"),
+}
+
+
+def client(number: int = 0) -> ClientInfo:
+    return ClientInfo(f"10.0.{number >> 8}.{number & 255}", 4711, "SSL")
+
+
+@pytest.mark.parametrize("reason", CloseReason)
+def test_a_close_is_counted_and_logged(reason: CloseReason, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    closed, traffic = CloseLog(), ListenerTraffic()
+    closed.record(client(), traffic, reason, "because", 0.0)
+    assert traffic.closes == {each: each is reason for each in CloseReason}
+    is_told = reason not in CLOSED_BY_CLIENT | LOGGED_ELSEWHERE
+    line = f"closing the connection from 10.0.0.0:4711 on listener SSL ({reason.value}): because"
+    assert caplog.messages == [line] * is_told
+
+
+def test_closes_fill_no_disk_and_suppressed_lines_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    closed, traffic = CloseLog(), ListenerTraffic()
+    for _ in range(1000):
+        closed.record(client(), traffic, CloseReason.HANDSHAKE_TIMEOUT, "slow", 0.0)
+    assert len(caplog.messages) == 1
+    closed.record(client(), traffic, CloseReason.HANDSHAKE_TIMEOUT, "slow", REPEAT_SECONDS)
+    assert caplog.messages[-1].endswith("slow (999 more were closed for this reason since the last line)")
+    for number in range(5000):
+        closed.record(client(number), traffic, CloseReason.IDLE, "idle", 20.0)
+    assert len(caplog.messages) == 2 + LINES_PER_SECOND_MAX
+    assert traffic.closes[CloseReason.IDLE] == 5000
+
+
+def test_closing_takes_a_reason() -> None:
+    """Read from the source: compiled methods keep no annotations."""
+    closers = [
+        function
+        for path in NETWORK.glob("*.py")
+        for function in ast.walk(ast.parse(path.read_text()))
+        if isinstance(function, ast.FunctionDef) and function.name in {"abandon", "fail"}
+    ]
+    assert len(closers) >= 4
+    for closer in closers:
+        reason = next(each for each in closer.args.args if each.arg == "reason")
+        assert ast.unparse(reason.annotation or ast.Constant(None)) == "CloseReason"
+        assert len(closer.args.args) - closer.args.args.index(reason) > len(closer.args.defaults), "no default"
+
+
+def test_sockets_are_closed_where_the_reason_is_known() -> None:
+    found = set()
+    for path in NETWORK.glob("*.py"):
+        for function in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            for node in ast.walk(function):
+                if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+                    continue
+                if node.func.attr in ("close", "shutdown", "detach") and closes_socket(ast.unparse(node.func.value)):
+                    found.add((path.name, function.name))
+    assert found - {("listener.py", "close")} == CLOSERS - {("listener.py", "close")}
+
+
+def closes_socket(owner: str) -> bool:
+    return owner.rpartition(".")[2].lstrip("_") in ("sock", "socket", "transport", "_socket")

@@ -9,14 +9,15 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
+from tests import virtual_time
 
-import virtual_time
-from ottla.network import connecting
 from ottla.network import peer as peer_module
+from ottla.network import peer_transport
+from ottla.network.close_reason import CloseReason
 from ottla.network.connection import Connection, PendingReply
-from ottla.network.limits import ConnectionLimits
-from ottla.network.listener import ConnectionSet, Listener
-from ottla.network.peer import Peer, PeerError
+from ottla.network.listener import Acceptor, SocketServer
+from ottla.network.listener_limits import ConnectionLimits
+from ottla.network.peer import BrokerConnection, PeerError
 from ottla.network.poller import Poller
 from ottla.protocol.apis import ALL_APIS
 from ottla.protocol.codec import decode
@@ -54,13 +55,13 @@ class Server:
             self.asked.append((version, request))
             answer = self.answers[key](request, version)
         if answer is None:
-            self.parked.append((connection.park(overlaps=True), key, version, header.correlation_id))
+            self.parked.append((connection.reserve_reply(overlaps=True), key, version, header.correlation_id))
         else:
             connection.reply(encode_response_frame(key, version, header.correlation_id, answer))
         return True
 
 
-Play = Callable[[Server, Peer, ConnectionSet], Awaitable[None]]
+Play = Callable[[Server, BrokerConnection, SocketServer], Awaitable[None]]
 
 
 def run(play: Play) -> None:
@@ -68,10 +69,10 @@ def run(play: Play) -> None:
 
     async def main() -> None:
         server = Server()
-        connections = ConnectionSet(ConnectionLimits(frame_bytes_max=200 << 20), server, poller)
-        listener = Listener("PLAINTEXT", "127.0.0.1", 0, connections)
+        connections = SocketServer(ConnectionLimits(frame_bytes_max=200 << 20), server, poller)
+        listener = Acceptor("PLAINTEXT", "127.0.0.1", 0, connections)
         listener.start()
-        peer = Peer("127.0.0.1", listener.port, "broker-1-test", poller)
+        peer = BrokerConnection("127.0.0.1", listener.port, "broker-1-test", poller)
         try:
             await play(server, peer, connections)
         finally:
@@ -86,7 +87,9 @@ def on_loop(poller: Poller, main: Callable[[], Coroutine[Any, Any, None]]) -> No
     virtual_time.run(main(), poller)
 
 
-def against(serve: Callable[[socket.socket], Awaitable[None]], play: Callable[[Peer], Awaitable[None]]) -> None:
+def against(
+    serve: Callable[[socket.socket], Awaitable[None]], play: Callable[[BrokerConnection], Awaitable[None]]
+) -> None:
     """A play against a server that is nothing but a function of its socket."""
     poller = Poller()
 
@@ -103,7 +106,7 @@ def against(serve: Callable[[socket.socket], Awaitable[None]], play: Callable[[P
                         await serve(sock)
 
             task = asyncio.ensure_future(accept())
-            peer = Peer("127.0.0.1", listening.getsockname()[1], "broker-1", poller)
+            peer = BrokerConnection("127.0.0.1", listening.getsockname()[1], "broker-1", poller)
             try:
                 await play(peer)
             finally:
@@ -132,12 +135,12 @@ async def shake_hands(sock: socket.socket) -> None:
     await asyncio.get_running_loop().sock_sendall(sock, frame)
 
 
-def beat(peer: Peer, timeout_ms: int = 5000) -> Awaitable[HeartbeatResponse]:
+def beat(peer: BrokerConnection, timeout_ms: int = 5000) -> Awaitable[HeartbeatResponse]:
     return peer.call(HEARTBEAT, HeartbeatResponse, timeout_ms=timeout_ms)
 
 
-def test_a_call_says_who_asks_and_uses_the_highest_common_version() -> None:
-    async def play(server: Server, peer: Peer, _: ConnectionSet) -> None:
+def test_a_call_sends_the_client_id_and_uses_the_highest_common_version() -> None:
+    async def play(server: Server, peer: BrokerConnection, _: SocketServer) -> None:
         server.versions[12] = (0, 3)
         server.answers[12] = lambda _request, _version: HeartbeatResponse(error_code=27)
         assert (await beat(peer)).error_code == 27
@@ -146,15 +149,15 @@ def test_a_call_says_who_asks_and_uses_the_highest_common_version() -> None:
         await peer.call(HEARTBEAT, HeartbeatResponse, 1)
         assert server.asked[1][0] == 1
         assert peer.connections == 1
-        assert repr(peer) == f"<Peer {peer.address} ready, 0 under way, 0 bytes unsent>"
+        assert repr(peer) == f"<BrokerConnection {peer.address} ready, 0 in flight, 0 bytes unsent>"
 
     run(play)
 
 
-def test_an_api_that_is_not_served_is_told_without_asking() -> None:
-    async def play(server: Server, peer: Peer, _: ConnectionSet) -> None:
+def test_an_unsupported_api_fails_without_a_request() -> None:
+    async def play(server: Server, peer: BrokerConnection, _: SocketServer) -> None:
         del server.versions[12]
-        with pytest.raises(PeerError, match="does not serve Heartbeat") as caught:
+        with pytest.raises(PeerError, match="does not support Heartbeat") as caught:
             await beat(peer)
         assert not caught.value.is_refused
         assert not caught.value.is_sent
@@ -165,7 +168,7 @@ def test_an_api_that_is_not_served_is_told_without_asking() -> None:
 
 
 def test_answers_find_their_calls_when_many_are_under_way() -> None:
-    async def play(server: Server, peer: Peer, _: ConnectionSet) -> None:
+    async def play(server: Server, peer: BrokerConnection, _: SocketServer) -> None:
         server.answers[12] = lambda request, _: HeartbeatResponse(error_code=request.generation_id)
         server.answers[58] = lambda request, _: EnvelopeResponse(response_data=bytes(request.request_data))
 
@@ -185,9 +188,9 @@ def test_answers_find_their_calls_when_many_are_under_way() -> None:
 
 
 def test_a_call_waits_while_the_other_side_does_not_read() -> None:
-    """20 MB of requests to somebody who parks the first: what is unsent stays bounded, all are answered in the end."""
+    """20 MB of requests to a peer that defers the first: unsent bytes stay bounded, all get responses in the end."""
 
-    async def play(server: Server, peer: Peer, connections: ConnectionSet) -> None:
+    async def play(server: Server, peer: BrokerConnection, connections: SocketServer) -> None:
         server.answers[58] = lambda request, _: EnvelopeResponse(response_data=bytes(request.request_data[:10]))
         server.answers[12] = lambda *_: None
         envelope = EnvelopeRequest(request_data=b"x" * 100_000, client_host_address=b"1234")
@@ -199,7 +202,7 @@ def test_a_call_waits_while_the_other_side_does_not_read() -> None:
         calls = [asyncio.ensure_future(peer.call(envelope, EnvelopeResponse)) for _ in range(200)]
         await asyncio.sleep(0.05)
         assert peer._unsent_bytes <= peer_module.UNSENT_BYTES_MAX + 100_100
-        assert peer.under_way < 150
+        assert peer.in_flight_count < 150
         connections.poller.interest(connection.descriptor, True, False)
         place, key, version, correlation_id = server.parked[0]
         place.complete(encode_response_frame(key, version, correlation_id, HeartbeatResponse()))
@@ -209,11 +212,11 @@ def test_a_call_waits_while_the_other_side_does_not_read() -> None:
     run(play)
 
 
-def test_a_refused_connection_is_told_at_once() -> None:
+def test_a_refused_connection_fails_at_once() -> None:
     async def main() -> None:
         with socket.create_server(("127.0.0.1", 0)) as listening:
             port = listening.getsockname()[1]
-        peer = Peer("127.0.0.1", port, "broker-1", poller)
+        peer = BrokerConnection("127.0.0.1", port, "broker-1", poller)
         started = asyncio.get_running_loop().time()
         with pytest.raises(PeerError) as caught:
             await beat(peer)
@@ -230,7 +233,7 @@ def test_a_refused_connection_is_told_at_once() -> None:
 
 def test_an_unknown_host_is_not_taken_for_a_dead_broker() -> None:
     async def main() -> None:
-        peer = Peer("no-such-host.invalid", 9092, "broker-1", poller)
+        peer = BrokerConnection("no-such-host.invalid", 9092, "broker-1", poller)
         with pytest.raises(PeerError, match="cannot connect") as caught:
             await beat(peer)
         assert not caught.value.is_refused
@@ -240,7 +243,7 @@ def test_an_unknown_host_is_not_taken_for_a_dead_broker() -> None:
 
 
 @pytest.mark.parametrize("how", ["reset", "closed", "reset in the middle of an answer", "closed before a word"])
-def test_a_lost_connection_is_told_to_all_who_wait(how: str) -> None:
+def test_a_lost_connection_fails_all_waiting_calls(how: str) -> None:
     async def serve(sock: socket.socket) -> None:
         if how == "closed before a word":
             return
@@ -253,7 +256,7 @@ def test_a_lost_connection_is_told_to_all_who_wait(how: str) -> None:
         if how.startswith("reset"):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
-    async def play(peer: Peer) -> None:
+    async def play(peer: BrokerConnection) -> None:
         problems = await asyncio.gather(*(beat(peer, 20_000) for _ in range(3)), return_exceptions=True)
         for problem in problems:
             assert isinstance(problem, PeerError)
@@ -265,16 +268,16 @@ def test_a_lost_connection_is_told_to_all_who_wait(how: str) -> None:
 
 
 def test_after_a_loss_the_next_call_connects_again_even_elsewhere() -> None:
-    async def play(server: Server, peer: Peer, connections: ConnectionSet) -> None:
+    async def play(server: Server, peer: BrokerConnection, connections: SocketServer) -> None:
         server.answers[12] = lambda *_: HeartbeatResponse()
         await beat(peer)
         for connection in list(connections.connections):
-            connection.abandon("test")
+            connection.abandon(CloseReason.IDLE)
         await asyncio.sleep(0.01)
         assert not peer.is_connected
         await beat(peer)
         assert peer.connections == 2
-        moved = Peer("127.0.0.1", 1, "broker-1", connections.poller, lambda: ("127.0.0.1", peer.port))
+        moved = BrokerConnection("127.0.0.1", 1, "broker-1", connections.poller, lambda: ("127.0.0.1", peer.port))
         await beat(moved)
         assert moved.port == peer.port
         moved.close()
@@ -283,7 +286,7 @@ def test_after_a_loss_the_next_call_connects_again_even_elsewhere() -> None:
 
 
 def test_a_call_that_is_late_gives_up_its_answer_but_not_the_connection() -> None:
-    async def play(server: Server, peer: Peer, _: ConnectionSet) -> None:
+    async def play(server: Server, peer: BrokerConnection, _: SocketServer) -> None:
         server.answers[12] = lambda request, _: None if request.generation_id else HeartbeatResponse(error_code=27)
         now = HeartbeatRequest(group_id="g", generation_id=0, member_id="m")
         late = asyncio.ensure_future(beat(peer, 10_000))
@@ -302,18 +305,18 @@ def test_a_call_that_is_late_gives_up_its_answer_but_not_the_connection() -> Non
     run(play)
 
 
-def test_a_silent_peer_is_left_when_a_call_is_late() -> None:
+def test_a_silent_peer_is_disconnected_when_a_call_times_out() -> None:
     async def serve(sock: socket.socket) -> None:
         await shake_hands(sock)
         await asyncio.sleep(60)
 
-    async def play(peer: Peer) -> None:
+    async def play(peer: BrokerConnection) -> None:
         patient = asyncio.ensure_future(beat(peer, 20_000))
         with pytest.raises(PeerError) as caught:
             await beat(peer, 100)
         assert caught.value.is_timeout
         assert not caught.value.is_refused
-        with pytest.raises(PeerError, match="silent") as other:
+        with pytest.raises(PeerError, match="does not respond") as other:
             await patient
         assert other.value.is_timeout
         assert not other.value.is_refused
@@ -322,11 +325,11 @@ def test_a_silent_peer_is_left_when_a_call_is_late() -> None:
     against(serve, play)
 
 
-def test_somebody_who_accepts_and_says_nothing_is_waited_for_no_longer_than_asked() -> None:
+def test_a_silent_peer_delays_a_call_no_longer_than_its_timeout() -> None:
     async def serve(_: socket.socket) -> None:
         await asyncio.sleep(60)
 
-    async def play(peer: Peer) -> None:
+    async def play(peer: BrokerConnection) -> None:
         with pytest.raises(PeerError) as caught:
             await beat(peer, 50)
         assert caught.value.is_timeout
@@ -337,7 +340,7 @@ def test_somebody_who_accepts_and_says_nothing_is_waited_for_no_longer_than_aske
 def test_a_large_answer_comes_whole_and_its_records_are_views() -> None:
     records = random.Random(1).randbytes(50_000_000)
 
-    async def play(server: Server, peer: Peer, _: ConnectionSet) -> None:
+    async def play(server: Server, peer: BrokerConnection, _: SocketServer) -> None:
         partition = PartitionData(partition_index=0, high_watermark=5, records=records)
         server.answers[1] = lambda *_: FetchResponse(responses=[FetchableTopicResponse(partitions=[partition])])
         answer = await peer.call(FetchRequest(max_wait_ms=0, min_bytes=1), FetchResponse)
@@ -353,7 +356,7 @@ def test_a_large_answer_comes_whole_and_its_records_are_views() -> None:
 
 
 def test_a_large_answer_without_records_is_decoded_beside_the_loop() -> None:
-    async def play(server: Server, peer: Peer, _: ConnectionSet) -> None:
+    async def play(server: Server, peer: BrokerConnection, _: SocketServer) -> None:
         server.answers[58] = lambda *_: EnvelopeResponse(response_data=b"y" * 3_000_000)
         envelope = EnvelopeRequest(request_data=b"", client_host_address=b"")
         answers = await asyncio.gather(*(peer.call(envelope, EnvelopeResponse) for _ in range(3)))
@@ -375,18 +378,18 @@ GARBAGE = {
 
 
 @pytest.mark.parametrize("name", GARBAGE)
-def test_an_answer_that_makes_no_sense_closes_the_connection(name: str) -> None:
+def test_an_invalid_response_closes_the_connection(name: str) -> None:
     async def serve(sock: socket.socket) -> None:
         await shake_hands(sock)
         await read_frame(sock)
         await asyncio.get_running_loop().sock_sendall(sock, GARBAGE[name])
         await asyncio.sleep(60)
 
-    async def play(peer: Peer) -> None:
+    async def play(peer: BrokerConnection) -> None:
         if name == "too many answers":
             assert (await beat(peer)).error_code == 0
         else:
-            with pytest.raises(PeerError, match="makes no sense") as caught:
+            with pytest.raises(PeerError, match="an invalid response") as caught:
                 await beat(peer)
             assert not caught.value.is_refused
         await asyncio.sleep(0.01)
@@ -409,7 +412,7 @@ def test_random_bytes_never_do_worse_than_a_failed_call() -> None:
             answer[dice.randrange(len(answer))] = dice.randrange(256)
         await asyncio.get_running_loop().sock_sendall(sock, answer + dice.randbytes(dice.randrange(40)))
 
-    async def play(peer: Peer) -> None:
+    async def play(peer: BrokerConnection) -> None:
         failed = 0
         for _ in range(300):
             try:
@@ -417,13 +420,13 @@ def test_random_bytes_never_do_worse_than_a_failed_call() -> None:
             except PeerError:
                 failed += 1
         assert failed > 100
-        assert peer.under_way == 0
+        assert peer.in_flight_count == 0
 
     against(serve, play)
 
 
-def test_closing_fails_what_is_under_way_and_what_comes() -> None:
-    async def play(server: Server, peer: Peer, _: ConnectionSet) -> None:
+def test_closing_fails_calls_in_flight_and_new_ones() -> None:
+    async def play(server: Server, peer: BrokerConnection, _: SocketServer) -> None:
         server.answers[12] = lambda *_: None
         waiting = asyncio.ensure_future(beat(peer))
         await asyncio.sleep(0.01)
@@ -432,19 +435,19 @@ def test_closing_fails_what_is_under_way_and_what_comes() -> None:
             with pytest.raises(PeerError) as caught:
                 await call
             assert not caught.value.is_refused
-        opening = Peer("127.0.0.1", peer.port, "broker-1", peer._poller)
+        opening = BrokerConnection("127.0.0.1", peer.port, "broker-1", peer._poller)
         early = asyncio.ensure_future(beat(opening))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         opening.close()
-        with pytest.raises(PeerError, match="closed for good"):
+        with pytest.raises(PeerError, match="closed permanently"):
             await early
 
     run(play)
 
 
 class Losing:
-    """A poller that says of everybody, once, that the other side is gone, in the round in which something came."""
+    """A poller that reports a hangup once for each connection, in the round in which data arrived."""
 
     def __init__(self, poller: Any) -> None:
         self._poller = poller
@@ -464,7 +467,7 @@ class Losing:
         self._watched.on_readable()
         if self.is_broken:
             self.is_broken = False
-            self._watched.abandon("connection lost")
+            self._watched.abandon(CloseReason.CONNECTION_LOST)
 
     def on_writable(self) -> None:
         self._watched.on_writable()
@@ -472,16 +475,16 @@ class Losing:
     def flush(self) -> None:
         pass
 
-    def abandon(self, reason: str) -> None:
-        self._watched.abandon(reason)
+    def abandon(self, reason: CloseReason, detail: str = "") -> None:
+        self._watched.abandon(reason, detail)
 
 
 def test_a_connection_that_is_lost_while_it_is_made_is_not_taken_for_one() -> None:
     """The answer about versions came, and in the same round epoll said that the other side is gone."""
 
-    async def play(server: Server, peer: Peer, connections: ConnectionSet) -> None:
+    async def play(server: Server, peer: BrokerConnection, connections: SocketServer) -> None:
         server.answers[12] = lambda request, version: HeartbeatResponse()
-        unlucky = Peer(peer.host, peer.port, "broker-1-test", Losing(peer._poller))
+        unlucky = BrokerConnection(peer.host, peer.port, "broker-1-test", Losing(peer._poller))
         with pytest.raises(PeerError, match="was lost") as caught:
             await unlucky.call(HEARTBEAT, HeartbeatResponse)
         assert caught.value.is_refused
@@ -492,15 +495,15 @@ def test_a_connection_that_is_lost_while_it_is_made_is_not_taken_for_one() -> No
 
 
 def test_whatever_goes_wrong_while_a_connection_is_made_the_next_one_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def play(server: Server, peer: Peer, connections: ConnectionSet) -> None:
+    async def play(server: Server, peer: BrokerConnection, connections: SocketServer) -> None:
         server.answers[12] = lambda request, version: HeartbeatResponse()
 
         async def fail(*_: object) -> socket.socket:
-            raise ValueError("nobody expects this")
+            raise ValueError("an unexpected error")
 
         with monkeypatch.context() as broken:
-            broken.setattr(connecting, "connect", fail)
-            with pytest.raises(ValueError, match="nobody expects this"):
+            broken.setattr(peer_transport, "connect_socket", fail)
+            with pytest.raises(ValueError, match="an unexpected error"):
                 await peer.call(HEARTBEAT, HeartbeatResponse)
         assert (await peer.call(HEARTBEAT, HeartbeatResponse)).error_code == 0
 

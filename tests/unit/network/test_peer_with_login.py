@@ -1,4 +1,4 @@
-"""A peer that logs in: before anybody may call, and again with a new connection before the login is over."""
+"""A peer with authentication: before the first call, and again on a new connection before the login expires."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+from tests.unit.network.test_peer import Server, beat, on_loop
 
-from ottla.network.limits import ConnectionLimits
-from ottla.network.listener import ConnectionSet, Listener
-from ottla.network.peer import LogIn, Peer, PeerError
+from ottla.network.listener import Acceptor, SocketServer
+from ottla.network.listener_limits import ConnectionLimits
+from ottla.network.peer import Authenticate, BrokerConnection, PeerError
 from ottla.network.poller import Poller
 from ottla.protocol.headers import encode_response_frame
+from ottla.protocol.messages.credentials import SaslHandshakeRequest, SaslHandshakeResponse
 from ottla.protocol.messages.groups import HeartbeatResponse
-from ottla.protocol.messages.sasl import SaslHandshakeRequest, SaslHandshakeResponse
-from unit.network.test_peer import Server, beat, on_loop
 
 HANDSHAKE, HEARTBEAT = 17, 12
 
@@ -27,26 +27,26 @@ class Login:
         self.lifetime_ms = lifetime_ms
         self.problem = problem
 
-    async def log_in(self, peer: Peer) -> int:
+    async def log_in(self, peer: BrokerConnection) -> int:
         self.count += 1
         assert not peer.is_connected
-        await peer.greet(SaslHandshakeRequest(mechanism="X"), SaslHandshakeResponse, 1)
+        await peer.call_during_setup(SaslHandshakeRequest(mechanism="X"), SaslHandshakeResponse, 1)
         if self.problem is not None:
             raise self.problem
         return self.lifetime_ms
 
 
-def run(log_in: LogIn, play: Callable[[Server, Peer], Awaitable[None]]) -> None:
+def run(log_in: Authenticate, play: Callable[[Server, BrokerConnection], Awaitable[None]]) -> None:
     poller = Poller()
 
     async def main() -> None:
         server = Server()
         server.versions[HANDSHAKE] = (0, 1)
         server.answers = {HANDSHAKE: lambda *_: SaslHandshakeResponse(), HEARTBEAT: lambda *_: HeartbeatResponse()}
-        connections = ConnectionSet(ConnectionLimits(frame_bytes_max=1 << 20), server, poller)
-        listener = Listener("X", "127.0.0.1", 0, connections)
+        connections = SocketServer(ConnectionLimits(frame_bytes_max=1 << 20), server, poller)
+        listener = Acceptor("X", "127.0.0.1", 0, connections)
         listener.start()
-        peer = Peer("127.0.0.1", listener.port, "broker-1-test", poller, log_in=log_in)
+        peer = BrokerConnection("127.0.0.1", listener.port, "broker-1-test", poller, log_in=log_in)
         try:
             await play(server, peer)
         finally:
@@ -57,10 +57,10 @@ def run(log_in: LogIn, play: Callable[[Server, Peer], Awaitable[None]]) -> None:
     on_loop(poller, main)
 
 
-def test_nobody_calls_before_the_login() -> None:
+def test_no_call_starts_before_the_login() -> None:
     login = Login()
 
-    async def play(server: Server, peer: Peer) -> None:
+    async def play(server: Server, peer: BrokerConnection) -> None:
         await asyncio.gather(*(beat(peer) for _ in range(5)))
         assert [type(request).__name__ for _, request in server.asked] == ["SaslHandshakeRequest"] + [
             "HeartbeatRequest"
@@ -70,10 +70,10 @@ def test_nobody_calls_before_the_login() -> None:
     run(login.log_in, play)
 
 
-def test_a_login_that_fails_is_told_to_who_wants_to_call_and_tried_again() -> None:
+def test_a_failed_login_fails_the_call_and_is_retried() -> None:
     login = Login(problem=PeerError("the login failed"))
 
-    async def play(server: Server, peer: Peer) -> None:
+    async def play(server: Server, peer: BrokerConnection) -> None:
         with pytest.raises(PeerError, match="the login failed") as caught:
             await beat(peer)
         assert not caught.value.is_refused
@@ -88,7 +88,7 @@ def test_a_login_that_fails_is_told_to_who_wants_to_call_and_tried_again() -> No
 def test_before_a_login_is_over_another_connection_takes_its_place() -> None:
     login = Login(lifetime_ms=10_000)
 
-    async def play(_: Server, peer: Peer) -> None:
+    async def play(_: Server, peer: BrokerConnection) -> None:
         await beat(peer)
         await asyncio.sleep(8)
         await beat(peer)
@@ -103,7 +103,7 @@ def test_before_a_login_is_over_another_connection_takes_its_place() -> None:
 def test_what_is_under_way_is_answered_first() -> None:
     login = Login(lifetime_ms=10_000)
 
-    async def play(server: Server, peer: Peer) -> None:
+    async def play(server: Server, peer: BrokerConnection) -> None:
         server.answers[HEARTBEAT] = lambda *_: None
         early = asyncio.ensure_future(beat(peer, timeout_ms=60_000))
         await asyncio.sleep(9)
@@ -122,7 +122,7 @@ def test_what_is_under_way_is_answered_first() -> None:
 def test_what_takes_too_long_is_given_up() -> None:
     login = Login(lifetime_ms=10_000)
 
-    async def play(server: Server, peer: Peer) -> None:
+    async def play(server: Server, peer: BrokerConnection) -> None:
         server.answers[HEARTBEAT] = lambda *_: None
         early = asyncio.ensure_future(beat(peer, timeout_ms=60_000))
         await asyncio.sleep(9)

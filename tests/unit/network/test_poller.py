@@ -8,7 +8,8 @@ from typing import Protocol
 
 import pytest
 
-from ottla.network.poller import SPIN_NS, TURN_NS, Poller
+from ottla.network.close_reason import CloseReason
+from ottla.network.poller import ROUND_NS_MAX, SPIN_NS, Poller
 
 ASK_NS = 1_000  # what it takes to ask epoll once
 CLIENT = 99
@@ -24,7 +25,7 @@ class Client:
 
     def flush(self) -> None: ...
 
-    def abandon(self, reason: str) -> None:
+    def abandon(self, reason: CloseReason, detail: str = "") -> None:
         raise AssertionError(reason)
 
 
@@ -124,7 +125,7 @@ def test_a_client_that_reads_a_large_answer_is_no_sign_of_requests_to_come(play:
     assert play([50], 100, select.EPOLLOUT).asked_awake == 0
 
 
-def test_where_others_wait_for_the_core_nobody_is_waited_for_awake(play: Play) -> None:
+def test_the_poller_does_not_spin_on_a_contended_cpu(play: Play) -> None:
     waited = play([50], 50).waited
     waited.percent = 60
     play([50], 300)
@@ -151,7 +152,7 @@ class Slow:
 
     def flush(self) -> None: ...
 
-    def abandon(self, reason: str) -> None:
+    def abandon(self, reason: CloseReason, detail: str = "") -> None:
         self.reason = reason
 
 
@@ -173,7 +174,7 @@ def crowd(monkeypatch: pytest.MonkeyPatch) -> tuple[Poller, list[int], list[Slow
     return poller, served, connections
 
 
-def test_a_round_ends_in_time_and_the_next_one_begins_with_those_who_waited(
+def test_a_round_ends_in_time_and_the_next_one_begins_with_the_deferred_events(
     crowd: tuple[Poller, list[int], list[Slow]],
 ) -> None:
     poller, served, _ = crowd
@@ -182,19 +183,19 @@ def test_a_round_ends_in_time_and_the_next_one_begins_with_those_who_waited(
         before = len(served)
         poller.select(None)
         lengths.append(len(served) - before)
-    assert served[:40] == list(range(10)) * 4, "everybody has his turn before anybody has a second one"
-    longest_ns = TURN_NS + 4 * 1_000_000  # the clock is looked at after every fourth
+    assert served[:40] == list(range(10)) * 4, "each connection has its turn before any has a second one"
+    longest_ns = ROUND_NS_MAX + 4 * 1_000_000  # the clock is looked at after every fourth
     assert max(lengths) * 1_000_000 <= longest_ns
     assert poller.longest_ns <= longest_ns
 
 
-def test_who_closes_while_his_event_waits_is_not_called_and_neither_is_who_gets_his_number(
+def test_a_closed_connection_with_a_pending_event_is_not_called_nor_its_successor(
     crowd: tuple[Poller, list[int], list[Slow]],
 ) -> None:
     poller, served, _ = crowd
     poller.select(None)
     waits = served[-1] + 1
     poller.unwatch(waits)
-    assert not poller._put_off or all(number != waits for number, _ in poller._put_off)
+    assert not poller._deferred_events or all(number != waits for number, _ in poller._deferred_events)
     poller.select(None)
     assert waits not in served

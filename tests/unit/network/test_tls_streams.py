@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import virtual_time
+from tests.certificates import Authority
 
-import virtual_time
-from certificates import Authority
 from ottla.network import tls_streams
 from ottla.network.tls_streams import TlsStream
 
@@ -85,7 +85,7 @@ class Link:
                 return
 
     async def open(self) -> None:
-        await asyncio.gather(self.stream.shake_hands(lambda: self.server, None), self.connect())
+        await asyncio.gather(self.stream.do_handshake(lambda: self.server, None), self.connect())
 
     def say(self, data: bytes) -> None:
         self.client.write(data)
@@ -137,13 +137,11 @@ def test_what_has_no_end_is_bounded_and_what_ends_too_early_is_said(tmp_path: Pa
 @pytest.mark.parametrize(
     ("sent", "is_told"), [(b"GET /metrics HTTP/1.1\r\n\r\n", False), (b"\x16\x03\x01\0\x05hello", True)]
 )
-def test_who_speaks_no_tls_is_refused_and_told_if_he_could_understand_it(
-    tmp_path: Path, sent: bytes, is_told: bool
-) -> None:
+def test_a_client_without_tls_is_refused_with_an_alert_if_possible(tmp_path: Path, sent: bytes, is_told: bool) -> None:
     async def scene(link: Link) -> None:
         link.reader.feed_data(sent)
         with pytest.raises(ssl.SSLError):
-            await link.stream.shake_hands(lambda: link.server, None)
+            await link.stream.do_handshake(lambda: link.server, None)
         link.stream.close()
         assert (link.is_closed, link.from_server.pending > 0) == (True, is_told)
 
@@ -155,7 +153,7 @@ def test_a_handshake_that_is_too_long_is_refused(tmp_path: Path, monkeypatch: py
 
     async def scene(link: Link) -> None:
         link.reader.feed_data(b"\x16\x03\x01\x10\0\x01\0\x0f\xf0")
-        shaking = asyncio.ensure_future(link.stream.shake_hands(lambda: link.server, None))
+        shaking = asyncio.ensure_future(link.stream.do_handshake(lambda: link.server, None))
         await asyncio.sleep(1)
         link.reader.feed_data(bytes(100))
         with pytest.raises(OSError, match="more than 100 bytes"):
@@ -169,6 +167,6 @@ def test_who_goes_away_in_the_middle_is_let_go(tmp_path: Path) -> None:
         link.reader.feed_data(b"\x16\x03\x01")
         link.reader.feed_eof()
         with pytest.raises(ConnectionResetError):
-            await link.stream.shake_hands(lambda: link.server, None)
+            await link.stream.do_handshake(lambda: link.server, None)
 
     play(tmp_path, scene)

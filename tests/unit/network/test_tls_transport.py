@@ -11,21 +11,21 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests import virtual_time
+from tests.certificates import Authority, Identity
 
-import virtual_time
-from certificates import Authority, Identity
-from ottla.base.broker_keys.tls import TlsKeys
+from ottla.base.broker_keys.security import TlsKeys
 from ottla.base.file_range import FileRange
 from ottla.network import tls_handshake
 from ottla.network.connection import Connection
-from ottla.network.limits import ConnectionLimits
-from ottla.network.listener import ConnectionSet, Listener
-from ottla.network.peer import Peer, PeerError
+from ottla.network.listener import Acceptor, SocketServer
+from ottla.network.listener_limits import ConnectionLimits
+from ottla.network.peer import BrokerConnection, PeerError
 from ottla.network.poller import Poller
-from ottla.network.tls_handshake import Handshakes, OutgoingTls
-from ottla.network.tls_transport import SENT_BYTES, Scratch, TlsTransport
+from ottla.network.tls_handshake import OutgoingTls, TlsHandshakes
+from ottla.network.tls_transport import PROTOCOL_REPLY_BYTES_MAX, SENT_BYTES, TlsScratch, TlsTransport
 from ottla.protocol.codec import Encoded
-from ottla.security.principal_mapping import PrincipalMapping
+from ottla.security.ssl_principal_mapper import SslPrincipalMapper
 from ottla.security.tls import client_context, server_context
 
 AUTHORITY = Authority()
@@ -47,7 +47,7 @@ SERVER = server_context(keys(BROKER, ssl_client_auth="requested")).context
 CLIENT = client_context(keys(ALICE)).context
 
 
-class Nobody:
+class NoOwner:
     def release_range(self) -> None:
         """The file outlives its ranges here."""
 
@@ -59,7 +59,7 @@ def transports() -> tuple[TlsTransport, TlsTransport]:
     for sock in (left, right):
         sock.setblocking(False)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
-    ours, theirs = TlsTransport(left, Scratch()), TlsTransport(right, Scratch())
+    ours, theirs = TlsTransport(left, TlsScratch()), TlsTransport(right, TlsScratch())
     ours.begin(SERVER, None)
     theirs.begin(CLIENT, "localhost")
     for _ in range(4):
@@ -101,7 +101,7 @@ def test_what_is_offered_again_while_the_socket_is_full_arrives_once(
         if luck.random() < 0.5:
             position = luck.randrange(len(file_bytes))
             chunk = file_bytes[position : position + luck.randrange(1, 2 * SENT_BYTES)]
-            piece = FileRange(Nobody(), descriptor, position, len(chunk))
+            piece = FileRange(NoOwner(), descriptor, position, len(chunk))
         offset = 0
         while offset < len(chunk):
             try:
@@ -163,11 +163,29 @@ def test_a_cut_is_an_end(transports: tuple[TlsTransport, TlsTransport]) -> None:
     assert receiver.receive_into(memoryview(bytearray(10))) == 0
 
 
-def test_a_file_that_is_too_short_is_told(transports: tuple[TlsTransport, TlsTransport], tmp_path: Path) -> None:
+def test_a_file_that_is_too_short_is_reported(transports: tuple[TlsTransport, TlsTransport], tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(b"")
     descriptor = os.open(tmp_path / "log", os.O_RDONLY)
-    assert transports[0].send_file(FileRange(Nobody(), descriptor, 0, 10), 100) == 0
+    assert transports[0].send_file(FileRange(NoOwner(), descriptor, 0, 10), 100) == 0
     os.close(descriptor)
+
+
+def test_new_keys_that_are_asked_for_during_a_large_answer_end_nothing(
+    transports: tuple[TlsTransport, TlsTransport],
+) -> None:
+    """A consumer in Java does so after 128 GB. The answer under way counted as answers that it does not read."""
+    sender, receiver = transports
+    with pytest.raises(BlockingIOError):
+        while True:
+            sender.send(b"x" * SENT_BYTES, False)
+    sender.outgoing.write(b"new keys")  # as OpenSSL does
+    receiver.send(b"next request", False)
+    buffer = memoryview(bytearray(100))
+    assert bytes(buffer[: sender.receive_into(buffer)]) == b"next request"
+    sender.outgoing.write(bytes(PROTOCOL_REPLY_BYTES_MAX))
+    receiver.send(b"next request", False)
+    with pytest.raises(OSError, match="requests key updates and does not read them"):
+        sender.receive_into(buffer)
 
 
 def test_changed_bytes_are_an_error(transports: tuple[TlsTransport, TlsTransport]) -> None:
@@ -203,7 +221,7 @@ class Guard:
 
     def __init__(self, context: ssl.SSLContext = SERVER, rules: str = "DEFAULT") -> None:
         self._context = context
-        self._mapping = PrincipalMapping(rules)
+        self._mapping = SslPrincipalMapper(rules)
 
     def context(self) -> ssl.SSLContext:
         return self._context
@@ -212,14 +230,14 @@ class Guard:
         return self._mapping.principal(certificate)
 
 
-Check = Callable[[ConnectionSet, Listener, Echo], Awaitable[None]]
+Check = Callable[[SocketServer, Acceptor, Echo], Awaitable[None]]
 
 
 def serve(check: Check, guard: Guard | None = None) -> None:
     async def main() -> None:
         echo = Echo()
-        connections = ConnectionSet(ConnectionLimits(), echo, poller, {"SSL": guard or Guard()})
-        listener = Listener("SSL", "127.0.0.1", 0, connections)
+        connections = SocketServer(ConnectionLimits(), echo, poller, {"SSL": guard or Guard()})
+        listener = Acceptor("SSL", "127.0.0.1", 0, connections)
         listener.start()
         try:
             await check(connections, listener, echo)
@@ -292,7 +310,7 @@ def frame(body: bytes) -> bytes:
 
 @pytest.mark.parametrize("size", [1, 1000, 300_000, 3 * MIB])
 def test_frames_of_every_size_come_back(size: int) -> None:
-    async def check(connections: ConnectionSet, listener: Listener, echo: Echo) -> None:
+    async def check(connections: SocketServer, listener: Acceptor, echo: Echo) -> None:
         caller = Caller(listener.port)
         await caller.shake()
         body = random.Random(size).randbytes(size)
@@ -307,7 +325,7 @@ def test_frames_of_every_size_come_back(size: int) -> None:
 def test_many_small_frames_in_one_record_are_all_answered() -> None:
     """They fill the receive buffer several times, and epoll says nothing of what is left inside."""
 
-    async def check(connections: ConnectionSet, listener: Listener, echo: Echo) -> None:
+    async def check(connections: SocketServer, listener: Acceptor, echo: Echo) -> None:
         caller = Caller(listener.port)
         await caller.shake()
         frames = b"".join(frame(b"%d" % number) for number in range(5_000))
@@ -318,7 +336,7 @@ def test_many_small_frames_in_one_record_are_all_answered() -> None:
 
 
 def test_a_request_that_comes_with_the_last_message_of_the_handshake_is_answered() -> None:
-    async def check(connections: ConnectionSet, listener: Listener, echo: Echo) -> None:
+    async def check(connections: SocketServer, listener: Acceptor, echo: Echo) -> None:
         caller = Caller(listener.port)
         with pytest.raises(ssl.SSLWantReadError):
             caller.tls.do_handshake()
@@ -337,7 +355,7 @@ def test_a_request_that_comes_with_the_last_message_of_the_handshake_is_answered
 
 
 def test_a_certificate_that_no_rule_fits_is_turned_away() -> None:
-    async def check(connections: ConnectionSet, listener: Listener, echo: Echo) -> None:
+    async def check(connections: SocketServer, listener: Acceptor, echo: Echo) -> None:
         caller = Caller(listener.port)
         await caller.shake()
         await caller.send(frame(b"hello"))
@@ -351,29 +369,29 @@ def test_a_certificate_that_no_rule_fits_is_turned_away() -> None:
 @pytest.mark.parametrize(
     "hello", [frame(b"\0\x12\0\3" + b"\0" * 20), b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\0" + b"\xff" * 700]
 )
-def test_whoever_speaks_no_tls_is_turned_away_at_once(hello: bytes, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_client_without_tls_is_refused_at_once(hello: bytes, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
 
-    async def check(connections: ConnectionSet, listener: Listener, echo: Echo) -> None:
+    async def check(connections: SocketServer, listener: Acceptor, echo: Echo) -> None:
         with socket.create_connection(("127.0.0.1", listener.port)) as client:
             client.sendall(hello)
             await until(lambda: connections.traffic_of("SSL").closed == 1)
         assert connections.traffic_of("SSL").failed_handshakes == 1
         assert connections.per_host == {}
-        assert "refusing a connection from 127.0.0.1 on listener SSL: " in caplog.text
+        assert "on listener SSL (handshake-failed): " in caplog.text
 
     serve(check)
 
 
 @pytest.mark.parametrize("said", [b"", b"\x16\x03\x01\x02\0\x01"])
 def test_half_a_handshake_is_closed_after_ten_seconds(said: bytes) -> None:
-    async def check(connections: ConnectionSet, listener: Listener, echo: Echo) -> None:
+    async def check(connections: SocketServer, listener: Acceptor, echo: Echo) -> None:
         loop = asyncio.get_running_loop()
         with socket.create_connection(("127.0.0.1", listener.port)) as client:
             client.sendall(said)
             await until(lambda: len(connections.connections) == 1)
             began = loop.time()
-            patient = Caller(listener.port)  # nobody else waits for it
+            patient = Caller(listener.port)  # no other connection waits for it
             await patient.shake()
             assert loop.time() - began < 1
             await until(lambda: connections.traffic_of("SSL").closed == 1, pause=1.0)
@@ -382,10 +400,30 @@ def test_half_a_handshake_is_closed_after_ten_seconds(said: bytes) -> None:
     serve(check)
 
 
+def test_five_bytes_of_a_handshake_make_no_tls_object() -> None:
+    """OpenSSL takes 50 KB to look at them."""
+
+    async def check(connections: SocketServer, listener: Acceptor, echo: Echo) -> None:
+        with socket.create_connection(("127.0.0.1", listener.port)) as client:
+            client.sendall(b"\x16\x03\x01\x02\0")
+            await until(lambda: any(begun(each).incoming.pending == 5 for each in connections.connections))
+            (connection,) = connections.connections
+            assert begun(connection).tls is None
+        patient = Caller(listener.port)
+        await patient.shake()
+
+    serve(check)
+
+
+def begun(connection: Connection) -> TlsTransport:
+    assert isinstance(connection.transport, TlsTransport)
+    return connection.transport
+
+
 def test_more_half_open_handshakes_than_are_allowed_close_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tls_handshake, "HALF_OPEN_MAX", 3)
 
-    async def check(connections: ConnectionSet, listener: Listener, echo: Echo) -> None:
+    async def check(connections: SocketServer, listener: Acceptor, echo: Echo) -> None:
         clients = [socket.create_connection(("127.0.0.1", listener.port)) for _ in range(5)]
         await until(lambda: connections.traffic_of("SSL").opened == 5)
         assert connections.traffic_of("SSL").open == 3
@@ -399,7 +437,7 @@ def test_more_half_open_handshakes_than_are_allowed_close_the_oldest(monkeypatch
 def test_a_handshake_of_too_many_bytes_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tls_handshake, "HANDSHAKE_BYTES_MAX", 100)
 
-    async def check(connections: ConnectionSet, listener: Listener, echo: Echo) -> None:
+    async def check(connections: SocketServer, listener: Acceptor, echo: Echo) -> None:
         caller = Caller(listener.port)
         with pytest.raises(OSError):
             await caller.shake()
@@ -412,7 +450,7 @@ def test_a_missing_certificate_is_refused_where_one_is_required() -> None:
     required = server_context(keys(BROKER, ssl_client_auth="required")).context
     nameless = client_context(TlsKeys({"ssl.truststore.certificates": AUTHORITY.chain_pem})).context
 
-    async def check(connections: ConnectionSet, listener: Listener, echo: Echo) -> None:
+    async def check(connections: SocketServer, listener: Acceptor, echo: Echo) -> None:
         caller = Caller(listener.port, nameless)
         with pytest.raises(OSError):
             await caller.shake()
@@ -428,7 +466,7 @@ def test_a_missing_certificate_is_refused_where_one_is_required() -> None:
 
 
 def test_a_connection_closed_during_the_handshake_leaves_nothing_behind() -> None:
-    async def check(connections: ConnectionSet, listener: Listener, echo: Echo) -> None:
+    async def check(connections: SocketServer, listener: Acceptor, echo: Echo) -> None:
         caller = Caller(listener.port)
         with pytest.raises(ssl.SSLWantReadError):
             caller.tls.do_handshake()
@@ -445,15 +483,15 @@ def test_a_connection_closed_during_the_handshake_leaves_nothing_behind() -> Non
 
 
 def test_a_peer_checks_the_name_of_whom_it_reaches() -> None:
-    async def check(connections: ConnectionSet, listener: Listener, echo: Echo) -> None:
-        tls = OutgoingTls(Handshakes(), lambda: CLIENT)
-        peer = Peer("127.0.0.2", listener.port, "broker-1", connections.poller, tls=tls)
+    async def check(connections: SocketServer, listener: Acceptor, echo: Echo) -> None:
+        tls = OutgoingTls(TlsHandshakes(), lambda: CLIENT)
+        peer = BrokerConnection("127.0.0.2", listener.port, "broker-1", connections.poller, tls=tls)
         with pytest.raises(PeerError, match=r"IP address mismatch, certificate is not valid for '127.0.0.2'"):
             await peer._open()
         assert not peer.is_connected
 
-    async def on_all(connections: ConnectionSet, _: Listener, echo: Echo) -> None:
-        listener = Listener("SSL", "0.0.0.0", 0, connections)
+    async def on_all(connections: SocketServer, _: Acceptor, echo: Echo) -> None:
+        listener = Acceptor("SSL", "0.0.0.0", 0, connections)
         listener.start()
         try:
             await check(connections, listener, echo)
@@ -466,8 +504,8 @@ def test_a_peer_checks_the_name_of_whom_it_reaches() -> None:
 def test_a_peer_whose_other_side_speaks_no_tls_gives_up_in_time() -> None:
     async def main() -> None:
         deaf = socket.create_server(("127.0.0.1", 0))
-        tls = OutgoingTls(Handshakes(), lambda: CLIENT)
-        peer = Peer("127.0.0.1", deaf.getsockname()[1], "broker-1", poller, connect_ms=2_000, tls=tls)
+        tls = OutgoingTls(TlsHandshakes(), lambda: CLIENT)
+        peer = BrokerConnection("127.0.0.1", deaf.getsockname()[1], "broker-1", poller, connect_ms=2_000, tls=tls)
         began = asyncio.get_running_loop().time()
         with pytest.raises(PeerError, match="cannot be reached in time"):
             await peer._open()

@@ -1,4 +1,4 @@
-"""Letters: what they say, how they are counted and chosen, and that each is sent again once and as it was."""
+"""Dead letters: format, counting, selection, and resending exactly once and unchanged."""
 
 from __future__ import annotations
 
@@ -8,12 +8,24 @@ import pytest
 from tests.unit.operations.messages.cluster import TOPIC, Cluster
 
 from ottla.base.errors import Error
-from ottla.operations.dead_letters.letter import TOLD_NAMES, Letter, Source, kind_of, read_letter
-from ottla.operations.dead_letters.reading import Choice, Kind, Tally, choose_letters, list_letters, read_one_letter
-from ottla.operations.dead_letters.resending import Outcome, resend
-from ottla.operations.messages.producing import partition_of_key
-from ottla.operations.messages.walking import Record as Walked
-from ottla.operations.messages.walking import State
+from ottla.operations.dead_letters import (
+    HEADER_NAMES,
+    DeadLetterCounter,
+    Letter,
+    LetterFilter,
+    LetterKind,
+    Outcome,
+    Source,
+    list_letters,
+    normalize_reason,
+    read_letter,
+    read_one_letter,
+    resend_letters,
+    select_letters,
+)
+from ottla.operations.messages.producer import partition_of_key
+from ottla.operations.messages.record_reader import Record as Walked
+from ottla.operations.messages.record_reader import RecordState
 from ottla.protocol.records import Record
 
 ID, OTHER_ID = UUID(int=1), UUID(int=2)
@@ -29,7 +41,7 @@ def told(
     offset: str = "7",
 ) -> list[tuple[str, bytes | None]]:
     words = (pipeline, step, reason, topic, partition, offset, "2026-01-01T00:00:00Z")
-    return [(name, word.encode()) for name, word in zip(TOLD_NAMES, words, strict=True)]
+    return [(name, word.encode()) for name, word in zip(HEADER_NAMES, words, strict=True)]
 
 
 def letter(reason: str = "no good", key: bytes | None = b"k", value: bytes | None = b"v", **words: str) -> Record:
@@ -37,7 +49,7 @@ def letter(reason: str = "no good", key: bytes | None = b"k", value: bytes | Non
 
 
 def walked(headers: list[tuple[str, bytes | None]]) -> Walked:
-    return Walked(0, 3, 5, False, b"k", b"v", headers, State.COMMITTED, "none", -1)
+    return Walked(0, 3, 5, False, b"k", b"v", headers, RecordState.COMMITTED, "none", -1)
 
 
 def test_the_last_set_of_headers_counts_and_is_not_sent_again() -> None:
@@ -57,7 +69,7 @@ def test_the_last_set_of_headers_counts_and_is_not_sent_again() -> None:
     ("reason", "kind"),
     [
         ('not JSON: "hello"', "not JSON: …"),
-        ('not JSON: "he said \\"x\\"" twice', "not JSON: … twice"),
+        ('not JSON: "it said \\"x\\"" twice', "not JSON: … twice"),
         ('not JSON: "cut off', "not JSON: …"),
         ("late: the watermark was 2026-01-01T00:10:00.000+00:00", "late: the watermark was …"),
         ("price is positive", "price is positive"),
@@ -66,25 +78,25 @@ def test_the_last_set_of_headers_counts_and_is_not_sent_again() -> None:
     ],
 )
 def test_what_differs_from_letter_to_letter_is_left_out(reason: str, kind: str) -> None:
-    assert kind_of(reason) == kind
+    assert normalize_reason(reason) == kind
 
 
-def test_letters_are_counted_once_and_anew_where_the_log_has_changed() -> None:
+def test_letters_are_counted_once_and_again_after_the_log_changed() -> None:
     cluster = Cluster(2)
     cluster.logs[0].append([letter('not JSON: "a"'), letter('not JSON: "b"'), b"no letter"])
     cluster.logs[1].append([letter("rule"), letter("rule", pipeline="another")])
-    tally = Tally(TOPIC, "shop")
-    tally.go_on(cluster.client(), ID, 10)
+    tally = DeadLetterCounter(TOPIC, "shop")
+    tally.update(cluster.client(), ID, 10)
     assert {(kind.reason, count.letters) for kind, count in tally.kinds.items()} == {("not JSON: …", 2), ("rule", 1)}
-    assert (tally.letters, tally.others, tally.left) == (3, 2, 0)
+    assert (tally.letters, tally.other_records, tally.remaining_offsets) == (3, 2, 0)
     before = len(cluster.fetches)
     cluster.logs[0].append([letter("rule")])
-    tally.go_on(cluster.client(), ID, 10)
+    tally.update(cluster.client(), ID, 10)
     assert (tally.letters, len(cluster.fetches) - before) == (4, 1), "only what is new is read"
-    tally.go_on(cluster.client(), OTHER_ID, 10)
+    tally.update(cluster.client(), OTHER_ID, 10)
     assert tally.letters == 4, "another topic of that name is counted from its start"
     cluster.logs[0].start = 3
-    tally.go_on(cluster.client(), OTHER_ID, 10)
+    tally.update(cluster.client(), OTHER_ID, 10)
     assert tally.letters == 2, "what is gone is not counted"
 
 
@@ -93,22 +105,22 @@ def test_counting_stops_in_time_and_goes_on_and_open_transactions_wait() -> None
     for _ in range(8):
         cluster.logs[0].append([letter("rule")])
     cluster.logs[0].stable = 6
-    tally, clock = Tally(TOPIC, "shop"), iter(range(1000))
-    tally.go_on(cluster.client(), ID, 2, lambda: next(clock))
+    tally, clock = DeadLetterCounter(TOPIC, "shop"), iter(range(1000))
+    tally.update(cluster.client(), ID, 2, lambda: next(clock))
     assert 0 < tally.letters < 6
-    assert tally.left == 6 - tally.letters
-    tally.go_on(cluster.client(), ID, 1000, lambda: next(clock))
-    assert (tally.letters, tally.left) == (6, 0)
+    assert tally.remaining_offsets == 6 - tally.letters
+    tally.update(cluster.client(), ID, 1000, lambda: next(clock))
+    assert (tally.letters, tally.remaining_offsets) == (6, 0)
 
 
-def test_what_is_damaged_stays_told() -> None:
+def test_damaged_ranges_stay_reported() -> None:
     cluster = Cluster()
     for number in range(4):
         cluster.logs[0].append([letter(f"rule {number}")])
     cluster.logs[0].batches[1][-1] ^= 1
-    tally = Tally(TOPIC, "shop")
+    tally = DeadLetterCounter(TOPIC, "shop")
     for _ in range(2):
-        tally.go_on(cluster.client(), ID, 10)
+        tally.update(cluster.client(), ID, 10)
         assert tally.letters == 3
         assert [(each.start, each.end) for each in tally.damaged] == [(1, 2)]
 
@@ -119,7 +131,7 @@ def test_letters_are_listed_newest_first_page_by_page() -> None:
         cluster.logs[0].append([letter("a" if number % 3 else "b", value=b"%d" % number)])
     found, positions = [], None
     for _ in range(10):
-        page = list_letters(cluster.client(), TOPIC, "shop", Kind(reason="b"), 4, positions)
+        page = list_letters(cluster.client(), TOPIC, "shop", LetterKind(reason="b"), 4, positions)
         found += [each.record.offset for each in page.letters]
         positions = page.positions
         if not page.has_more:
@@ -136,7 +148,7 @@ def test_pages_over_several_partitions_neither_miss_nor_repeat() -> None:
     there = {(partition, offset) for partition, log in enumerate(cluster.logs) for offset in range(log.end)}
     found, positions = [], None
     for _ in range(100):
-        page = list_letters(cluster.client(), TOPIC, "shop", Kind(), 7, positions)
+        page = list_letters(cluster.client(), TOPIC, "shop", LetterKind(), 7, positions)
         found += [(each.record.partition, each.record.offset) for each in page.letters]
         positions = page.positions
         if not page.has_more:
@@ -148,11 +160,11 @@ def test_pages_over_several_partitions_neither_miss_nor_repeat() -> None:
 def test_the_ends_of_a_plan_keep_out_what_came_later() -> None:
     cluster = Cluster()
     cluster.logs[0].append([letter("a"), letter("b"), letter("a")])
-    plan = choose_letters(cluster.client(), TOPIC, "shop", Choice(Kind(reason="a"), 10))
+    plan = select_letters(cluster.client(), TOPIC, "shop", LetterFilter(LetterKind(reason="a"), 10))
     cluster.logs[0].append([letter("a")])
-    chosen = choose_letters(cluster.client(), TOPIC, "shop", Choice(Kind(reason="a"), 10, plan.ends))
+    chosen = select_letters(cluster.client(), TOPIC, "shop", LetterFilter(LetterKind(reason="a"), 10, plan.ends))
     assert [each.record.offset for each in chosen.letters] == [0, 2]
-    cut = choose_letters(cluster.client(), TOPIC, "shop", Choice(Kind(), 2))
+    cut = select_letters(cluster.client(), TOPIC, "shop", LetterFilter(LetterKind(), 2))
     assert (len(cut.letters), cut.is_cut, cut.ends) == (2, True, {0: 2})
 
 
@@ -166,9 +178,9 @@ def test_what_was_cut_off_comes_with_the_next_choice() -> None:
         return (each.record.partition, each.record.offset) in taken
 
     for round_number in range(4):
-        choice = Choice(Kind(reason="a"), 5, skips=is_taken)
-        plan = choose_letters(cluster.client(), TOPIC, "shop", choice)
-        again = choose_letters(cluster.client(), TOPIC, "shop", choice._replace(ends=plan.ends))
+        choice = LetterFilter(LetterKind(reason="a"), 5, is_excluded=is_taken)
+        plan = select_letters(cluster.client(), TOPIC, "shop", choice)
+        again = select_letters(cluster.client(), TOPIC, "shop", choice._replace(ends=plan.ends))
         assert again.letters == plan.letters, "what the plan has shown is what is sent"
         taken |= {(each.record.partition, each.record.offset) for each in plan.letters}
         assert plan.is_cut == (round_number < 3)
@@ -181,21 +193,21 @@ def test_rare_letters_are_found_where_they_were_counted() -> None:
     for _ in range(100):
         cluster.logs[0].append([letter("common")])
         cluster.logs[1].append([letter("common")])
-    tally = Tally(TOPIC, "shop")
-    assert tally.bounds(Kind()) is None, "nothing was counted yet"
-    tally.go_on(cluster.client(), ID, 10)
-    rare = Kind(reason="rare")
+    tally = DeadLetterCounter(TOPIC, "shop")
+    assert tally.bounds(LetterKind()) is None, "nothing was counted yet"
+    tally.update(cluster.client(), ID, 10)
+    rare = LetterKind(reason="rare")
     bounds = tally.bounds(rare)
     assert bounds == {1: (0, 2)}
     cluster.fetches.clear()
     page = list_letters(cluster.client(), TOPIC, "shop", rare, 50, None, bounds)
     assert ([each.record.offset for each in page.letters], page.has_more, len(cluster.fetches)) == ([1, 0], False, 1)
     cluster.fetches.clear()
-    chosen = choose_letters(cluster.client(), TOPIC, "shop", Choice(rare, bounds=bounds))
+    chosen = select_letters(cluster.client(), TOPIC, "shop", LetterFilter(rare, bounds=bounds))
     assert (len(chosen.letters), len(cluster.fetches)) == (2, 1)
     clock = iter(range(0, 10_000, 3))
     late = list_letters(cluster.client(), TOPIC, "shop", rare, 5, None, None, lambda: next(clock))
-    assert (late.letters, late.has_more) == ([], True), "in time, and the next page goes on"
+    assert (late.letters, late.has_more) == ([], True), "it stops in time, and the next page continues"
 
 
 def test_records_go_back_to_their_partition_as_they_were() -> None:
@@ -203,8 +215,8 @@ def test_records_go_back_to_their_partition_as_they_were() -> None:
     cluster.logs[0].append(
         [letter(partition="2", value=b"1"), letter(partition="2", value=b"2"), letter(partition="9", key=b"21")]
     )
-    chosen = choose_letters(cluster.client(), TOPIC, "shop", Choice())
-    results = list(resend(cluster.client(), chosen.letters, None))
+    chosen = select_letters(cluster.client(), TOPIC, "shop", LetterFilter())
+    results = list(resend_letters(cluster.client(), chosen.letters, None))
     assert [(each.partition, each.offset, each.outcome) for each in results[:2]] == [
         (2, 0, Outcome.SENT),
         (2, 1, Outcome.SENT),
@@ -213,16 +225,18 @@ def test_records_go_back_to_their_partition_as_they_were() -> None:
     assert read_one_letter(cluster.client(), TOPIC, 2, 0) is None, "it is no letter any more"
 
 
-def test_what_is_refused_and_what_is_unsure_is_told_letter_by_letter() -> None:
+def test_refused_and_unsure_letters_are_reported_one_by_one() -> None:
     cluster = Cluster()
     cluster.logs[0].append([letter(value=b"%d" % number) for number in range(4)])
-    chosen = choose_letters(cluster.client(), TOPIC, "shop", Choice()).letters
+    chosen = select_letters(cluster.client(), TOPIC, "shop", LetterFilter()).letters
     cluster.produce_errors = [Error.MESSAGE_TOO_LARGE, Error.MESSAGE_TOO_LARGE, Error.MESSAGE_TOO_LARGE]
-    results = list(resend(cluster.client(), chosen, None))  # four, two, one: refused; then one, and two
+    results = list(resend_letters(cluster.client(), chosen, None))  # four, two, one: refused; then one, and two
     assert [each.outcome.value for each in results] == ["refused", "sent", "sent", "sent"]
     cluster.produce_errors = [Error.REQUEST_TIMED_OUT]
-    assert [each.outcome for each in resend(cluster.client(), chosen, None)] == [Outcome.UNSURE] * 4
-    gone = list(resend(cluster.client(), chosen, "nowhere"))
+    assert [each.outcome for each in resend_letters(cluster.client(), chosen, None)] == [Outcome.UNSURE] * 4
+    gone = list(resend_letters(cluster.client(), chosen, "nowhere"))
     assert [each.outcome for each in gone] == [Outcome.REFUSED] * 4
     assert "nowhere does not exist" in gone[0].problem
-    assert [each.outcome for each in resend(cluster.client(), chosen, None, lambda: True)] == [Outcome.REFUSED] * 4
+    assert [each.outcome for each in resend_letters(cluster.client(), chosen, None, lambda: True)] == [
+        Outcome.REFUSED
+    ] * 4

@@ -1,4 +1,4 @@
-"""What the doctor makes of facts: each check finds what it is for, and a healthy cluster gives it nothing to say."""
+"""The checks of the doctor: each one finds its problem, and a healthy cluster has no findings."""
 
 from __future__ import annotations
 
@@ -11,33 +11,42 @@ import pytest
 
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
+from ottla.base.placement.broker_loads import BrokerCapacity, PartitionLoad
 from ottla.base.security import Operation
 from ottla.cli.commands import doctor
-from ottla.cli.doctor.store import StoreFacts, compare_store, read_healing
+from ottla.cli.metadata.zookeeper_checks import ZooKeeperState, compare_with_brokers, read_healing
 from ottla.client.addresses import Address
 from ottla.client.admin import Partition, Topic
 from ottla.client.configs import Config, Source
-from ottla.client.errors import refusal
+from ottla.client.errors import error_from_code
 from ottla.client.groups import Group, Member
-from ottla.client.log_dirs import Folder
+from ottla.client.log_dirs import LogDir
 from ottla.client.reassignments import Reassignment
-from ottla.controller.decisions.healing.journal import Journal
-from ottla.controller.decisions.journals import HealMove
+from ottla.controller.self_balancing.heal_state import HealJournal
+from ottla.controller.self_balancing.journals import ReplicaMove
 from ottla.controller.stores.store import Node
-from ottla.operations.doctor.cases import CASES
+from ottla.operations.doctor.authorized_operations import (
+    GroupAuthorization,
+    TopicAuthorization,
+    group_findings,
+    topic_findings,
+)
 from ottla.operations.doctor.checks import diagnose
-from ottla.operations.doctor.facts import Asking, BrokerFacts, Facts, GroupFacts
-from ottla.operations.doctor.findings import Finding, Severity, some
-from ottla.operations.doctor.held_up import check_held_up
-from ottla.operations.doctor.links import check_links
-from ottla.operations.doctor.logins import login_fault
-from ottla.operations.doctor.logs import signs_in
-from ottla.operations.doctor.plain_python import check_plain_python
-from ottla.operations.doctor.rights import GroupRights, TopicRights, group_findings, topic_findings
-from ottla.operations.doctor.unsupported import check_unsupported
+from ottla.operations.doctor.cluster_facts import BrokerFacts, ClusterFacts, FactReader, GroupFacts, is_unknown_setting
+from ottla.operations.doctor.failure_cases import CASES, recognize_cases
+from ottla.operations.doctor.findings import Finding, Severity, shorten_list
+from ottla.operations.doctor.login_failures import find_login_fault
+from ottla.operations.doctor.metric_checks import (
+    check_packet_loss,
+    check_throttled_consumers,
+    check_uncompiled,
+    check_unsupported,
+)
 from ottla.operations.hanging_transactions import OpenTransaction
 from ottla.operations.metric_readings import Reading, parse_metrics
-from ottla.operations.quota_shares import Share
+from ottla.operations.quotas import QuotaUse
+from ottla.operations.reassignment.cluster_model import ClusterModel, check_all_brokers_live, check_leaders
+from ottla.operations.reassignment.plan import PlanError
 from ottla.protocol.messages.transactions import ProducerState
 
 NOW_MS = 1_700_000_000_000
@@ -58,20 +67,20 @@ def topic(partition: Partition, name: str = "orders", is_internal: bool = False)
     return Topic(name, UUID(int=1), is_internal, [partition])
 
 
-def healthy(partition: Partition | None = None) -> Facts:
+def healthy(partition: Partition | None = None) -> ClusterFacts:
     """Three brokers and a topic with three replicas, of which two must be in sync."""
     found = partition or Partition(0, 1, [1, 2, 3], [1, 2, 3])
-    facts = Facts(NOW_MS, "cluster")
+    facts = ClusterFacts(NOW_MS, "cluster")
     facts.brokers = {number: broker(number) for number in (1, 2, 3)}
     facts.topics = [topic(found)]
-    facts.later = {ORDERS: found}
+    facts.partitions_later = {ORDERS: found}
     facts.topic_configs = {"orders": [config("min.insync.replicas", "2")]}
     facts.broker_configs = {number: {"auto.create.topics.enable": "false"} for number in (1, 2, 3)}
-    facts.folders = {1: [Folder("/data", Error.NONE, [], 1000, 900)]}
+    facts.log_dirs = {1: [LogDir("/data", Error.NONE, [], 1000, 900)]}
     return facts
 
 
-def only(facts: Facts) -> Finding:
+def only(facts: ClusterFacts) -> Finding:
     findings = diagnose(facts)
     assert len(findings) == 1, findings
     return findings[0]
@@ -87,7 +96,7 @@ def told(finding: Finding) -> tuple[Severity, str]:
 PROBLEM, WARNING, NOTE = Severity.PROBLEM, Severity.WARNING, Severity.NOTE
 
 
-def test_a_healthy_cluster_gives_nothing_to_say() -> None:
+def test_a_healthy_cluster_has_no_findings() -> None:
     assert diagnose(healthy()) == []
 
 
@@ -105,7 +114,7 @@ def test_a_broker_that_is_gone() -> None:
 def test_a_replica_that_is_behind() -> None:
     facts = healthy(Partition(0, 1, [1, 2, 3], [1, 2]))
     assert told(only(facts)) == (WARNING, "F3")
-    facts.moves = {ORDERS: Reassignment([1, 2, 3], [3], [])}
+    facts.reassignments = {ORDERS: Reassignment([1, 2, 3], [3], [])}
     assert told(only(facts)) == (NOTE, "F4"), "while it moves that is as it should be"
 
 
@@ -145,13 +154,13 @@ def test_no_controller() -> None:
     assert told(only(facts)) == (WARNING, "F14")
 
 
-def test_brokers_that_tell_another_leader() -> None:
+def test_brokers_that_report_another_leader() -> None:
     facts = healthy()
     facts.brokers[3] = broker(3, leaders={ORDERS: (2, 3)})
     finding = only(facts)
     assert told(finding) == (PROBLEM, "F14")
     assert finding.what.startswith("broker 3 ")
-    facts.later = {ORDERS: Partition(0, 2, [1, 2, 3], [1, 2, 3])}
+    facts.partitions_later = {ORDERS: Partition(0, 2, [1, 2, 3], [1, 2, 3])}
     assert diagnose(facts) == [], "a change that was under way"
 
 
@@ -184,11 +193,11 @@ def test_clocks_that_are_ahead() -> None:
 
 def test_replicas_that_come_and_go() -> None:
     facts = healthy()
-    facts.later = {ORDERS: Partition(0, 1, [1, 2, 3], [1, 2])}
+    facts.partitions_later = {ORDERS: Partition(0, 1, [1, 2, 3], [1, 2])}
     assert told(only(facts)) == (WARNING, "F20")
 
 
-def test_leaders_that_have_strayed() -> None:
+def test_leaders_that_are_not_preferred() -> None:
     facts = healthy(Partition(0, 2, [1, 2, 3], [1, 2, 3]))
     facts.brokers = {number: broker(number, leaders={ORDERS: (2, 4)}) for number in (1, 2, 3)}
     assert told(only(facts)) == (NOTE, "")
@@ -196,11 +205,11 @@ def test_leaders_that_have_strayed() -> None:
 
 def test_moves_and_throttles() -> None:
     facts = healthy()
-    facts.moves = {TopicPartition("x", number): Reassignment([1, 2], [2], [1]) for number in range(100)}
+    facts.reassignments = {TopicPartition("x", number): Reassignment([1, 2], [2], [1]) for number in range(100)}
     assert told(only(facts)) == (WARNING, "F4")
     facts.broker_configs[1] = {"leader.replication.throttled.rate": "1000"}
     assert told(only(facts)) == (NOTE, "F4")
-    facts.moves = {}
+    facts.reassignments = {}
     assert told(only(facts)) == (WARNING, "F4"), "a throttle that was left behind"
     facts.broker_configs[1] = {"leader.replication.throttled.rate": str(2**63 - 1)}
     assert diagnose(facts) == []
@@ -244,11 +253,11 @@ def test_settings_of_brokers() -> None:
 
 def test_disks() -> None:
     facts = healthy()
-    facts.folders = {1: [Folder("/data", Error.NONE, [], 1000, 100)]}
+    facts.log_dirs = {1: [LogDir("/data", Error.NONE, [], 1000, 100)]}
     assert told(only(facts)) == (WARNING, "")
-    facts.folders = {1: [Folder("/data", Error.NONE, [], 1000, 10)]}
+    facts.log_dirs = {1: [LogDir("/data", Error.NONE, [], 1000, 10)]}
     assert told(only(facts)) == (PROBLEM, "")
-    facts.folders = {1: [Folder("/data", Error.KAFKA_STORAGE_ERROR, [], -1, -1)]}
+    facts.log_dirs = {1: [LogDir("/data", Error.KAFKA_STORAGE_ERROR, [], -1, -1)]}
     assert told(only(facts)) == (PROBLEM, "")
 
 
@@ -275,13 +284,13 @@ def test_transactions_that_hang() -> None:
     assert told(only(facts)) == (PROBLEM, "")
 
 
-def test_what_could_not_be_asked_is_told() -> None:
+def test_failed_reads_are_reported() -> None:
     facts = healthy()
-    ask = Asking(facts)
+    ask = FactReader(facts)
 
     def refuse(error: Error) -> Callable[[], int]:
         def question() -> int:
-            raise refusal(error, "needs DESCRIBE permission")
+            raise error_from_code(error, "needs DESCRIBE permission")
 
         return question
 
@@ -292,40 +301,40 @@ def test_what_could_not_be_asked_is_told() -> None:
     assert told(late) == (Severity.WARNING, "")
     assert "topics: needs DESCRIBE permission" in late.what
     assert told(forbidden) == (Severity.NOTE, "F11")
-    assert forbidden.what == "this login may not look at folders of broker 1, settings of topics"
+    assert forbidden.what == "this login may not describe folders of broker 1, settings of topics"
 
 
 # ---- the store
 
 
-def test_a_store_that_tells_the_same() -> None:
-    assert list(compare_store(healthy(), StoreFacts(frozenset({1, 2, 3}), 1, {ORDERS: (1, 4)}))) == []
+def test_a_store_that_agrees() -> None:
+    assert list(compare_with_brokers(healthy(), ZooKeeperState(frozenset({1, 2, 3}), 1, {ORDERS: (1, 4)}))) == []
 
 
 @pytest.mark.parametrize(
     "store",
     [
-        StoreFacts(frozenset({1, 2}), 1, {ORDERS: (1, 4)}),
-        StoreFacts(frozenset({1, 2, 3, 4}), 1, {ORDERS: (1, 4)}),
-        StoreFacts(frozenset({1, 2, 3}), -1, {ORDERS: (1, 4)}),
-        StoreFacts(frozenset({1, 2, 3}), 1, {ORDERS: (2, 5)}),
-        StoreFacts(frozenset({1, 2, 3}), 1, {ORDERS: (1, 4), TopicPartition("other", 0): (1, 0)}),
+        ZooKeeperState(frozenset({1, 2}), 1, {ORDERS: (1, 4)}),
+        ZooKeeperState(frozenset({1, 2, 3, 4}), 1, {ORDERS: (1, 4)}),
+        ZooKeeperState(frozenset({1, 2, 3}), -1, {ORDERS: (1, 4)}),
+        ZooKeeperState(frozenset({1, 2, 3}), 1, {ORDERS: (2, 5)}),
+        ZooKeeperState(frozenset({1, 2, 3}), 1, {ORDERS: (1, 4), TopicPartition("other", 0): (1, 0)}),
     ],
 )
-def test_a_store_that_tells_another_story(store: StoreFacts) -> None:
-    (finding,) = compare_store(healthy(), store)
+def test_a_store_that_disagrees(store: ZooKeeperState) -> None:
+    (finding,) = compare_with_brokers(healthy(), store)
     assert told(finding) == (PROBLEM, "F14")
 
 
 def test_what_healing_does_and_why_it_waits() -> None:
-    def told_of(healing: Journal | str) -> list[tuple[Severity, str]]:
-        store = StoreFacts(frozenset({1, 2, 3}), 1, {ORDERS: (1, 4)}, healing)
-        return [(finding.severity, finding.what) for finding in compare_store(healthy(), store)]
+    def told_of(healing: HealJournal | str) -> list[tuple[Severity, str]]:
+        store = ZooKeeperState(frozenset({1, 2, 3}), 1, {ORDERS: (1, 4)}, healing)
+        return [(finding.severity, finding.what) for finding in compare_with_brokers(healthy(), store)]
 
-    move = HealMove(ORDERS, (4,), (2,))
-    assert told_of(Journal(moves=(move,), waits=("broker 5 is in maintenance",))) == [
+    move = ReplicaMove(ORDERS, (4,), (2,))
+    assert told_of(HealJournal(moves=(move,), waits=("broker 5 is in maintenance",))) == [
         (Severity.WARNING, "healing waits: broker 5 is in maintenance"),
-        (Severity.NOTE, "the controller has 1 partition of broker 4 copied anew (healing)"),
+        (Severity.NOTE, "the controller copies 1 partition of broker 4 to other brokers (healing)"),
     ]
     damage = read_healing(Node(b"{}", 0, 1))
     assert isinstance(damage, str)
@@ -334,10 +343,10 @@ def test_what_healing_does_and_why_it_waits() -> None:
 
 
 def test_a_topic_that_is_marked_for_deletion_and_kept() -> None:
-    facts, store = healthy(), StoreFacts(frozenset({1, 2, 3}), 1, {ORDERS: (1, 4)}, marked=("orders",))
-    assert list(compare_store(facts, store)) == [], "it is about to be deleted"
+    facts, store = healthy(), ZooKeeperState(frozenset({1, 2, 3}), 1, {ORDERS: (1, 4)}, topics_to_delete=("orders",))
+    assert list(compare_with_brokers(facts, store)) == [], "it is about to be deleted"
     facts.broker_configs[1]["delete.topic.enable"] = "false"
-    (finding,) = compare_store(facts, store)
+    (finding,) = compare_with_brokers(facts, store)
     assert finding.what == "topics that are marked for deletion, and still there: orders"
 
 
@@ -351,8 +360,8 @@ def test_logs_are_searched_for_known_words() -> None:
         "WARN Found a corrupted index file, again",
         "org.apache.kafka.common.protocol.types.SchemaException: Error reading field 'brokers'",
     ]
-    assert [(sign.case, sign.times) for sign in signs_in(lines)] == [("F1", 2), ("F13", 1)]
-    assert signs_in(lines)[0].last_line == lines[2]
+    assert [(sign.case, sign.times) for sign in recognize_cases(lines)] == [("F1", 2), ("F13", 1)]
+    assert recognize_cases(lines)[0].last_line == lines[2]
 
 
 def test_replicas_that_fall_out_are_counted_and_those_that_come_back_are_not() -> None:
@@ -366,9 +375,9 @@ def test_replicas_that_fall_out_are_counted_and_those_that_come_back_are_not() -
         "INFO Shrinking ISR from 1,2 to 1",
         "INFO replicas that are in sync are never held up",
     ]
-    (sign,) = signs_in(lines)
+    (sign,) = recognize_cases(lines)
     assert (sign.case, sign.times, sign.last_line) == ("F3", 4, lines[6])
-    assert signs_in(lines[:1]) == []
+    assert recognize_cases(lines[:1]) == []
 
 
 def test_the_command_reads_logs_and_explains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -390,8 +399,8 @@ def test_all_cases_of_the_list_are_known() -> None:
 
 
 def test_long_lists_are_cut() -> None:
-    assert some("abc") == "a, b, c"
-    assert some("abcdefg") == "a, b, c, d, e and 2 more"
+    assert shorten_list("abc") == "a, b, c"
+    assert shorten_list("abcdefg") == "a, b, c, d, e and 2 more"
 
 
 # ---- logins
@@ -402,7 +411,7 @@ def test_long_lists_are_cut() -> None:
     [
         # our broker
         ("failed login from 10.0.0.9 on listener S: authentication with GSSAPI: ... kvno 2 in keytab", "kvno"),
-        ("failed login from 10.0.0.9 on listener S: wrong password, or nobody is called 'a'", "password"),
+        ("failed login from 10.0.0.9 on listener S: wrong password, or unknown user 'a'", "password"),
         ("failed login from 10.0.0.9 on listener S: UNSUPPORTED_SASL_MECHANISM after a handshake", "mechanism"),
         # Java
         ("javax.security.auth.login.LoginException: Unable to obtain password from user", "keytab"),
@@ -416,14 +425,14 @@ def test_long_lists_are_cut() -> None:
         ("Cannot contact any KDC for realm 'EXAMPLE.COM'", "kdc"),
     ],
 )
-def test_what_is_said_about_a_login_names_its_fault(said: str, word: str) -> None:
-    fault = login_fault(said)
+def test_login_messages_identify_the_fault(said: str, word: str) -> None:
+    fault = find_login_fault(said)
     assert fault is not None
-    assert fault.word == word
-    assert [sign.case for sign in signs_in([said])] == ["F10"]
+    assert fault.name == word
+    assert [sign.case for sign in recognize_cases([said])] == ["F10"]
 
 
-def test_the_doctor_tells_the_cause_of_a_failed_login_in_a_log(
+def test_the_doctor_finds_the_cause_of_a_failed_login_in_a_log(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = tmp_path / "server.log"
@@ -436,23 +445,23 @@ def test_the_doctor_tells_the_cause_of_a_failed_login_in_a_log(
     assert "set both clocks by NTP" in shown
 
 
-def held(client_id: str, key: str = "consumer_byte_rate", held_share: float = 0.5) -> Share:
-    return Share("1", key, "alice", client_id, "user=alice", 1000.0, 1000.0, 1000.0, 0.0, 5, held_share)
+def held(client_id: str, key: str = "consumer_byte_rate", held_share: float = 0.5) -> QuotaUse:
+    return QuotaUse("1", key, "alice", client_id, "user=alice", 1000.0, 1000.0, 1000.0, 0.0, 5, held_share)
 
 
-def test_consumers_that_a_quota_holds_up_are_named_with_a_rule_that_would_do() -> None:
+def test_throttled_consumers_are_named_with_a_sufficient_quota() -> None:
     facts = healthy()
     member = Member("m", None, "app-1", "/10.0.0.9", [])
     facts.groups = [GroupFacts(Group("shop", "Stable", "range", 1, [member]), 70)]
-    (finding,) = check_held_up(facts, [held("app-1"), held("app-2"), held("app-1", "producer_byte_rate")])
+    (finding,) = check_throttled_consumers(facts, [held("app-1"), held("app-2"), held("app-1", "producer_byte_rate")])
     assert finding.what == (
-        "client app-1: consumer_byte_rate=1000 holds it up 50% of the time on broker 1, and these groups are behind: "
+        "client app-1: consumer_byte_rate=1000 throttles it 50% of the time on broker 1, and these groups are behind: "
         "shop (70 records)"
     )
     assert "ottla quotas set --user alice --client app-1 consumer_byte_rate=2000" in finding.cure
-    (of_user,) = check_held_up(facts, [held("")])
-    assert of_user.what.startswith("clients of user alice: consumer_byte_rate=1000 holds it up")
-    assert not list(check_held_up(facts, [held("app-1", held_share=0.01)]))
+    (of_user,) = check_throttled_consumers(facts, [held("")])
+    assert of_user.what.startswith("clients of user alice: consumer_byte_rate=1000 throttles it")
+    assert not list(check_throttled_consumers(facts, [held("app-1", held_share=0.01)]))
 
 
 def links_page(rows: list[tuple[str, str, float, float]]) -> Reading:
@@ -472,7 +481,7 @@ def test_clients_and_brokers_behind_a_bad_link_are_named_once() -> None:
         ("", "fe80::1:9", 0.5, 0.0),
         ("fine", "10.0.0.8:1", 0.0001, 0.5),
     ]
-    nameless, broker, shop = check_links([links_page(rows), links_page([])])
+    nameless, broker, shop = check_packet_loss([links_page(rows), links_page([])])
     assert (shop.severity, shop.case, broker.severity) == (Severity.WARNING, "F15", Severity.PROBLEM)
     assert shop.what == (
         "client 'shop' at 10.0.0.7 gets no data for a while, then it goes on: 1.2% of the packets to it had to be sent "
@@ -494,40 +503,38 @@ def test_clients_whose_versions_are_not_spoken_are_named() -> None:
     readings = [parse_metrics(page, 0.0), parse_metrics(page, 0.0)]
     odd, shop = check_unsupported(readings)
     assert (odd.severity, odd.case) == (Severity.WARNING, "F13")
-    assert "(librdkafka 0.11.0) is cut off, because it asks for Fetch v3 (14 times)" in odd.what
-    assert shop.what == (
-        "client 'shop' (a library that does not tell its name) is cut off, because it asks for Produce v2 (6 times)"
-    )
+    assert "(librdkafka 0.11.0) is disconnected, because it requests Fetch v3 (14 times)" in odd.what
+    assert shop.what == ("client 'shop' (an unnamed library) is disconnected, because it requests Produce v2 (6 times)")
     assert not list(check_unsupported([parse_metrics("ottla_info 1\n", 0.0)]))
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        "WARN closing the connection from ::1, client id 'a': it asks for Fetch v2, and this broker speaks v3",
-        "WARN closing the connection from ::1, client id 'a': it asks for API 76, and this broker does not know it",
+        "WARN closing the connection from ::1, client id 'a': it requests Fetch v2, and this broker supports v3",
+        "WARN closing the connection from ::1, client id 'a': it requests API 76, and this broker does not know it",
         "InvalidRequestException: Received request for disabled api with key 22 (InitProducerId) and version 6",
     ],
 )
-def test_logs_of_both_kinds_of_brokers_tell_of_versions_that_do_not_fit(line: str) -> None:
-    assert [sign.case for sign in signs_in([line])] == ["F13"]
+def test_version_mismatches_are_found_in_logs_of_both_kinds_of_brokers(line: str) -> None:
+    assert [sign.case for sign in recognize_cases([line])] == ["F13"]
 
 
 def test_brokers_that_run_as_plain_python() -> None:
     plain = parse_metrics('ottla_info{node_id="2",compiled="false"} 1\n', 0.0)
     compiled = parse_metrics('ottla_info{node_id="1",compiled="true"} 1\n', 0.0)
     facts = healthy()
-    (finding,) = check_plain_python(facts, [compiled, plain], is_own_compiled=True)
+    (finding,) = check_uncompiled(facts, [compiled, plain], is_own_compiled=True)
     assert (finding.severity, finding.what) == (NOTE, "runs as plain Python, at several times the CPU: broker 2")
-    assert not list(check_plain_python(facts, [compiled], is_own_compiled=False)), "the broker itself has told"
-    assert not list(check_plain_python(facts, [], is_own_compiled=False)), "brokers elsewhere are none of ours"
+    assert not list(check_uncompiled(facts, [compiled], is_own_compiled=False)), "the broker reported it itself"
+    assert not list(check_uncompiled(facts, [], is_own_compiled=False)), "remote brokers are not checked"
     facts.brokers = {1: broker(1, address=Address("localhost", 9092))}
-    (own,) = check_plain_python(facts, [], is_own_compiled=False)
-    assert own.what.startswith("the ottla that is installed here is plain Python")
-    assert not list(check_plain_python(facts, [], is_own_compiled=True))
+    (own,) = check_uncompiled(facts, [], is_own_compiled=False)
+    assert own.what.startswith("the ottla installed here is plain Python")
+    assert not list(check_uncompiled(facts, [], is_own_compiled=True))
 
 
-EVERYTHING = -(1 << 31)  # an old broker does not tell
+EVERYTHING = -(1 << 31)  # an old broker does not report them
 READ, WRITE, DESCRIBE = (1 << operation for operation in (Operation.READ, Operation.WRITE, Operation.DESCRIBE))
 
 
@@ -547,7 +554,9 @@ def test_what_a_login_may_do_with_a_topic(
     error: Error, operations: int, named: tuple[Severity, str] | None, unnamed: tuple[Severity, str] | None
 ) -> None:
     for are_named, expected in ((True, named), (False, unnamed)):
-        found = list(topic_findings([TopicRights("orders", error, operations)], "User:alice", are_named=are_named))
+        found = list(
+            topic_findings([TopicAuthorization("orders", error, operations)], "User:alice", are_named=are_named)
+        )
         assert [told(each) for each in found] == ([expected] if expected is not None else [])
         if found and found[0].case:
             assert "User:alice" in found[0].what
@@ -555,8 +564,94 @@ def test_what_a_login_may_do_with_a_topic(
 
 
 def test_a_group_that_a_login_may_not_read_as() -> None:
-    refused = [GroupRights("g", None), GroupRights("billing", refusal(Error.GROUP_AUTHORIZATION_FAILED))]
+    refused = [
+        GroupAuthorization("g", None),
+        GroupAuthorization("billing", error_from_code(Error.GROUP_AUTHORIZATION_FAILED)),
+    ]
     (finding,) = group_findings(refused, None)
     assert told(finding) == (Severity.PROBLEM, "F11")
     assert finding.what == "this login may not read as group billing: its consumers get no partitions"
     assert finding.cure == "ottla acls add --allow User:NAME --operation read --group billing"
+
+
+def test_names_that_no_broker_knows_are_listed() -> None:
+    facts = healthy()
+    facts.unknown_settings = {1: ["my.plugin.key", "log.retention.msec"], 2: ["log.retention.msec"], 3: []}
+    finding = only(facts)
+    assert finding.severity is Severity.NOTE
+    assert "'log.retention.msec' brokers 1, 2, 'my.plugin.key' broker 1" in finding.what
+
+
+def test_a_name_is_strange_if_neither_we_nor_its_broker_know_it() -> None:
+    changed = Source.DYNAMIC_BROKER_CONFIG
+    assert is_unknown_setting(Config("my.plugin.key", None, changed, True))
+    assert is_unknown_setting(Config("my.plugin.key", None, Source.DYNAMIC_DEFAULT_BROKER_CONFIG, True))
+    assert not is_unknown_setting(Config("my.plugin.key", None, Source.STATIC_BROKER_CONFIG, True))
+    assert not is_unknown_setting(Config("a.newer.key.of.kafka", "1", changed, False))
+    assert not is_unknown_setting(Config("listener.name.x.plain.sasl.jaas.config", None, changed, True))
+
+
+def facts(living: list[int], **partitions: Partition) -> ClusterModel:
+    """A cluster of topics with one partition each."""
+    topics = [Topic(name, UUID(int=1), False, [found]) for name, found in partitions.items()]
+    loads = [
+        PartitionLoad(TopicPartition(name, 0), tuple(found.replicas), 100) for name, found in sorted(partitions.items())
+    ]
+    return ClusterModel("id", topics, loads, {broker: BrokerCapacity() for broker in living}, {}, [], [])
+
+
+LED = Partition(0, 2, [1, 2], [2])
+SOLO = Partition(0, -1, [1], [1])
+
+
+def test_a_partition_without_a_leader_cannot_be_moved() -> None:
+    found = facts([2, 3], led=LED, solo=SOLO)
+    for gone in ([1], []):  # nothing to remove, so no command
+        with pytest.raises(PlanError, match=r"^solo-0 has no leader, and its records are only on broker 1: ") as caught:
+            check_all_brokers_live(found, gone)
+        assert (
+            "Start that broker again, or, if its records may be lost, delete the topic (ottla topics delete solo)"
+            in str(caught.value)
+        )
+    check_all_brokers_live(facts([2, 3], led=LED), [1])
+
+
+def test_all_partitions_without_a_leader_are_named() -> None:
+    fallen_behind = Partition(0, -1, [2, 1], [1])  # it is up, but lacks records
+    nobody_in_sync = Partition(0, -1, [1, 4], [], [], [4])
+    found = facts([2, 3], led=LED, solo=SOLO, behind=fallen_behind, none=nobody_in_sync)
+    with pytest.raises(PlanError) as caught:
+        check_all_brokers_live(found, [1, 4])
+    words = str(caught.value)
+    assert words.startswith("solo-0, behind-0, none-0 have no leader, and their records are only on brokers 1, 4: ")
+    assert "delete the topics (ottla topics delete solo behind none)" in words
+
+
+def test_only_what_is_moved_needs_a_leader() -> None:
+    found = facts([1, 2, 3], led=LED, solo=SOLO)  # the log directory of solo-0 has failed, the broker is up
+    check_all_brokers_live(found)
+    check_leaders(found, [TopicPartition("led", 0)])
+    with pytest.raises(PlanError, match="solo-0 has no leader"):
+        check_leaders(found, [TopicPartition("solo", 0)])
+
+
+def test_deletion_is_not_suggested_for_a_topic_with_other_partitions() -> None:
+    found = facts([1, 2, 3], led=LED, solo=SOLO)
+    half = found.topics[1]._replace(partitions=[*found.topics[1].partitions, Partition(1, 2, [2], [2])])
+    with pytest.raises(PlanError) as caught:
+        check_leaders(found._replace(topics=[found.topics[0], half]), [TopicPartition("solo", 0)])
+    assert "delete" not in str(caught.value)
+    assert str(caught.value).endswith(
+        "elect a replica that is not in sync (ottla elect --election-type unclean --topic solo --partition 0)"
+    )
+    dead = found._replace(topics=[found.topics[0], half], brokers={2: found.brokers[2]})
+    with pytest.raises(PlanError, match=r"Start that broker again$"):
+        check_leaders(dead, [TopicPartition("solo", 0)])
+
+
+def test_all_brokers_that_are_away_are_named() -> None:
+    with pytest.raises(PlanError, match=r"^broker 1 is down, but holds replicas: .*take it out \(.*remove 1\)"):
+        check_all_brokers_live(facts([2], led=LED))
+    wide = Partition(0, 2, [1, 2, 3, 5], [2])
+    with pytest.raises(PlanError, match=r"^brokers 3, 5 are down, but hold .*take them out \(.*cluster remove 3 5\)"):
+        check_all_brokers_live(facts([1, 2], wide=wide))

@@ -1,11 +1,11 @@
-"""What a broker in maintenance goes on leading, and why."""
+"""The partitions that a broker in maintenance still leads, by reason."""
 
 from __future__ import annotations
 
 from uuid import UUID
 
 from ottla.client.admin import Partition, Topic
-from ottla.operations.maintenance import StillLed, still_led
+from ottla.operations.maintenance import RemainingLeaders, remaining_leaders
 
 TOPICS = [
     Topic(
@@ -22,16 +22,16 @@ TOPICS = [
 ]
 
 
-def test_others_in_maintenance_are_told_from_others_that_are_not_in_sync() -> None:
-    assert still_led(2, TOPICS, {2}) == StillLed(alone=1, beside_maintained=0, movable=2)
-    assert still_led(2, TOPICS, {2, 3}) == StillLed(alone=1, beside_maintained=1, movable=1)
-    left = still_led(2, TOPICS, {1, 2, 3})
-    assert left == StillLed(alone=1, beside_maintained=2, movable=0)
-    assert left.sentences() == [
-        "It goes on leading 1 partition: no other replica is in sync.",
-        "It goes on leading 2 partitions: the other replicas in sync are in maintenance, too.",
+def test_replicas_in_maintenance_are_distinguished_from_replicas_out_of_sync() -> None:
+    assert remaining_leaders(2, TOPICS, {2}) == RemainingLeaders(sole_in_sync=1, others_in_maintenance=0, movable=2)
+    assert remaining_leaders(2, TOPICS, {2, 3}) == RemainingLeaders(sole_in_sync=1, others_in_maintenance=1, movable=1)
+    left = remaining_leaders(2, TOPICS, {1, 2, 3})
+    assert left == RemainingLeaders(sole_in_sync=1, others_in_maintenance=2, movable=0)
+    assert left.messages() == [
+        "It still leads 1 partition: no other replica is in sync.",
+        "It still leads 2 partitions: the other replicas in sync are in maintenance, too.",
     ]
 
 
-def test_a_broker_that_leads_nothing_says_nothing() -> None:
-    assert still_led(3, TOPICS, {3}).sentences() == []
+def test_a_broker_without_leaders_has_no_messages() -> None:
+    assert remaining_leaders(3, TOPICS, {3}).messages() == []

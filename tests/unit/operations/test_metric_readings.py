@@ -20,25 +20,25 @@ def rates(before: str, now: str) -> Rates:
 
 def test_a_rate_is_the_growth_per_second() -> None:
     found = rates('a_total{x="1"} 4\na_total{x="2"} 1', 'a_total{x="1"} 10\na_total{x="2"} 3')
-    assert found.of("a_total", x="1") == 3.0
-    assert found.total("a_total") == 4.0
+    assert found.rate("a_total", x="1") == 3.0
+    assert found.total_rate("a_total") == 4.0
 
 
 def test_a_counter_that_appears_began_at_zero() -> None:
-    assert rates("", 'a_total{x="1"} 6').of("a_total", x="1") == 3.0
+    assert rates("", 'a_total{x="1"} 6').rate("a_total", x="1") == 3.0
 
 
-def test_what_is_not_told_or_has_fallen_has_no_rate() -> None:
+def test_missing_and_decreasing_counters_have_no_rate() -> None:
     found = rates("a_total 9\nb_total 1", "a_total 3")
-    assert found.of("a_total") is None, "the broker was started again"
-    assert found.total("a_total") is None
-    assert found.of("b_total") is None
-    assert found.total("b_total") is None
-    assert rates("a_total 9", "a_total 9").of("a_total") == 0.0
+    assert found.rate("a_total") is None, "the broker was started again"
+    assert found.total_rate("a_total") is None
+    assert found.rate("b_total") is None
+    assert found.total_rate("b_total") is None
+    assert rates("a_total 9", "a_total 9").rate("a_total") == 0.0
 
 
 def answers(**given: object) -> str:
-    """What an agent says to BEANS: beans by the first words of their question, else that there is none."""
+    """An agent's response to BEANS: beans by the beginning of their names, otherwise an error."""
     found = []
     for asked in BEANS:
         value = next((each for start, each in given.items() if start in asked.replace("-", "_")), None)
@@ -62,24 +62,24 @@ def test_beans_have_the_names_of_prometheus() -> None:
         },
     )
     reading = parse_jolokia(text, 1.0)
-    assert reading.one(BYTES) == 70
-    assert reading.one(BYTES, topic="orders") == 30
-    assert reading.one("kafka_server_replicamanager_leadercount") == 5
+    assert reading.value_or_zero(BYTES) == 70
+    assert reading.value_or_zero(BYTES, topic="orders") == 30
+    assert reading.value_or_zero("kafka_server_replicamanager_leadercount") == 5
     assert reading.total("kafka_server_socket_server_metrics_connection_creation_total") == 9
-    assert reading.one("kafka_network_requestmetrics_totaltimems", request="Fetch", quantile="0.99") == 4.0
-    assert reading.one("kafka_network_requestmetrics_totaltimems_sum", request="Fetch") == 6.0
+    assert reading.value_or_zero("kafka_network_requestmetrics_totaltimems", request="Fetch", quantile="0.99") == 4.0
+    assert reading.value_or_zero("kafka_network_requestmetrics_totaltimems_sum", request="Fetch") == 6.0
 
 
-def test_what_java_tells_of_its_process_has_its_other_name_too() -> None:
+def test_process_metrics_of_java_get_prometheus_names() -> None:
     text = answers(
         OperatingSystem={"ProcessCpuTime": 2_500_000_000, "OpenFileDescriptorCount": 30, "Name": "Linux"},
         Memory={"HeapMemoryUsage": {"used": 7, "max": 9}, "Verbose": False},
     )
     reading = parse_jolokia(text, 1.0)
-    assert reading.one("process_cpu_seconds_total") == 2.5
-    assert reading.one("process_open_fds") == 30
-    assert reading.one("java_lang_memory_heapmemoryusage_used") == 7
-    assert reading.known("process_resident_memory_bytes") is None, "a heap is not the memory of its process"
+    assert reading.value_or_zero("process_cpu_seconds_total") == 2.5
+    assert reading.value_or_zero("process_open_fds") == 30
+    assert reading.value_or_zero("java_lang_memory_heapmemoryusage_used") == 7
+    assert reading.value_or_none("process_resident_memory_bytes") is None, "a heap is not the memory of its process"
 
 
 @pytest.mark.parametrize(
@@ -98,6 +98,6 @@ def test_beans_that_make_no_sense_are_left_out(value: object) -> None:
 
 
 def test_other_pages_are_refused() -> None:
-    with pytest.raises(OperationError, match="no Jolokia agent"):
+    with pytest.raises(OperationError, match="not a Jolokia agent"):
         parse_jolokia("<html>", 1.0)
     assert parse_jolokia('{"status": 200}', 1.0).samples == {}

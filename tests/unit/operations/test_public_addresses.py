@@ -1,4 +1,4 @@
-"""What is called by an address that somebody typed: never an address inside, also not by a name for one."""
+"""Addresses supplied by users: an internal address is never called, also not by a name for one."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from ottla.operations.public_addresses import InsideError, check_public, connect_public, is_public
+from ottla.operations.public_addresses import InternalAddressError, check_public, connect_public, is_public
 from ottla.security.oauth.token_source import make_source
-from ottla.security.sasl.mechanism import LoginError
+from ottla.security.sasl.exchange import LoginError
 
 PROPERTIES = {
     "sasl.oauthbearer.client.credentials.client.id": "me",
@@ -20,7 +20,7 @@ PROPERTIES = {
 
 
 class Endpoint(BaseHTTPRequestHandler):
-    """Gives anybody a token, and counts."""
+    """Issues tokens and counts the requests."""
 
     asked = 0
 
@@ -46,16 +46,18 @@ def port() -> Iterator[int]:
         thread.join()
 
 
-@pytest.mark.parametrize("text", ["127.0.0.1", "10.1.2.3", "169.254.169.254", "::1", "::ffff:10.0.0.1", "fe80::1%eth0"])
-def test_inside_is_inside_in_any_dress(text: str) -> None:
+@pytest.mark.parametrize(
+    "text", ["127.0.0.1", "10.1.2.3", "169.254.169.254", "::1", "::ffff:10.0.0.1", "64:ff9b::10.0.0.1", "fe80::1%eth0"]
+)
+def test_internal_addresses_in_any_notation(text: str) -> None:
     assert not is_public(text)
-    with pytest.raises(InsideError):
+    with pytest.raises(InternalAddressError):
         check_public(text, 80)
 
 
-def test_a_token_endpoint_inside_is_not_asked(port: int) -> None:
+def test_an_internal_token_endpoint_is_not_called(port: int) -> None:
     properties = {**PROPERTIES, "sasl.oauthbearer.token.endpoint.url": f"http://localhost:{port}/token"}
-    with pytest.raises(LoginError, match="an address inside"):
+    with pytest.raises(LoginError, match="an internal address"):
         make_source({}, properties, connect=connect_public).token()
     assert Endpoint.asked == 0
     assert make_source({}, properties).token() == "a.b.c"
@@ -64,7 +66,7 @@ def test_a_token_endpoint_inside_is_not_asked(port: int) -> None:
 
 
 def test_a_name_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else it could mean something else by the time of the call."""
+    """A second resolution could return another address."""
     called: list[tuple[str, int]] = []
 
     def look_up(host: str, port: int, **_: object) -> list[tuple[object, ...]]:

@@ -1,4 +1,4 @@
-"""Plans to move replicas: reading them, making them, slowing them down, and what is told about them."""
+"""Reassignment plans: parsing, generation, throttles, progress, and messages."""
 
 import json
 import sys
@@ -17,36 +17,39 @@ from ottla.base.names import TopicPartition
 from ottla.base.placement.moves import plan_drain, plan_factor, plan_fill
 from ottla.cli.commands import elect
 from ottla.cli.kafka.reassign_partitions import folder_line, is_moving, move_line, partition_line
-from ottla.cli.reassignment.progress import bar
+from ottla.cli.reports.reassignment_progress import bar
 from ottla.cli.terminal import EXIT_FAILED, EXIT_USAGE, UsageError
 from ottla.client.admin import Admin, Partition, Topic
-from ottla.client.log_dirs import PlacedReplica
+from ottla.client.log_dirs import TopicPartitionReplica
 from ottla.client.reassignments import Reassignment
-from ottla.operations.reassignment.elections import ElectionFileError, parse_partitions
+from ottla.operations.reassignment.moves import (
+    LogDirState,
+    MoveProgress,
+    ReassignmentState,
+    bytes_to_copy,
+    check_brokers,
+    check_known,
+    check_replica_brokers,
+    move_progress,
+    progress,
+    replicas_of,
+    with_target_replicas,
+)
 from ottla.operations.reassignment.plan import (
+    ElectionFileError,
     Plan,
     PlanError,
     check_plan,
-    fits,
+    is_balanced,
     make_plan,
     parse_brokers,
+    parse_partitions,
     parse_plan,
     parse_topics,
     plan_text,
-    waves,
+    split_into_waves,
 )
-from ottla.operations.reassignment.progress import MoveProgress, bytes_to_copy, move_progress
-from ottla.operations.reassignment.steps import (
-    FolderState,
-    Progress,
-    check_brokers,
-    check_holders,
-    check_known,
-    progress,
-    replicas_of,
-    targeted,
-)
-from ottla.operations.reassignment.throttles import Throttles, throttles
+from ottla.operations.reassignment.throttles import Throttles, throttle_settings
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 
@@ -64,7 +67,7 @@ def test_a_plan_is_read_and_written() -> None:
         '{"topic":"a","partition":0,"replicas":[1]}]}'
     )
     plan = parse_plan(text)
-    assert plan == Plan({A0: [1], A1: [2, 3]}, {PlacedReplica(A1, 3): "/d"})
+    assert plan == Plan({A0: [1], A1: [2, 3]}, {TopicPartitionReplica(A1, 3): "/d"})
     assert (plan.brokers, plan.topics) == ({1, 2, 3}, ["a"])
     assert json.loads(plan_text(plan.replicas, plan.folders)) == {
         "version": 1,
@@ -107,7 +110,7 @@ def test_files_that_are_no_plans(text: str) -> None:
     ("text", "what"),
     [
         ('{"partitions": 5}', '"partitions" must be a list, not 5'),
-        ('{"partitions": [5]}', '5 stands where an object with the field "topic" should be'),
+        ('{"partitions": [5]}', '5 instead of an object with the field "topic"'),
         ('{"partitions": [{"topic": "a"}]}', 'the field "partition" is missing in {"topic": "a"}'),
         (
             '{"partitions": [{"topic": "a", "partition": 0, "replicas": ["a"]}]}',
@@ -127,7 +130,7 @@ def test_files_that_are_no_plans(text: str) -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_a_plan_is_said(text: str, what: str) -> None:
+def test_errors_in_a_plan_are_explained(text: str, what: str) -> None:
     with pytest.raises(PlanError) as caught:
         parse_plan(text)
     assert str(caught.value) == f"the plan cannot be read: {what}"
@@ -137,7 +140,7 @@ def test_a_plan_without_partitions_is_empty_as_with_kafka() -> None:
     assert parse_plan('{"version": 1}') == Plan({}, {})
 
 
-def test_brokers_that_nobody_knows() -> None:
+def test_unknown_brokers() -> None:
     check_known([1, 3], [1, 2, 3])
     with pytest.raises(PlanError, match=r"^Unknown broker id 99$"):
         check_known([99, 1], [1, 2])
@@ -155,9 +158,9 @@ class Brokers:
 
 def test_a_dead_broker_can_be_drained_but_no_unknown_one() -> None:
     admin = cast("Admin", Brokers())
-    check_holders(admin, [2, 3])
+    check_replica_brokers(admin, [2, 3])
     with pytest.raises(PlanError, match=r"^Unknown broker id 99$"):
-        check_holders(admin, [99])
+        check_replica_brokers(admin, [99])
     with pytest.raises(PlanError, match=r"^Unknown broker id 3$"):
         check_brokers(admin, [3])
 
@@ -205,12 +208,12 @@ def test_a_file_of_partitions_that_cannot_be_read_is_explained(tmp_path: Path, c
 
 
 class ReachedError(Exception):
-    """The command would go ahead now."""
+    """The command would continue now."""
 
 
 @pytest.fixture
-def people(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], None]:
-    """What somebody at the terminal answers; None: nobody is there."""
+def answer_prompt(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], None]:
+    """The answer at the terminal; None: not a terminal."""
 
     def connect(_options: object) -> None:
         raise ReachedError
@@ -223,9 +226,9 @@ def people(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], None]:
     return answer
 
 
-def test_an_unclean_election_without_a_terminal_needs_consent(people: Callable[[str | None], None]) -> None:
-    people(None)
-    with pytest.raises(UsageError, match="give --yes") as caught:
+def test_an_unclean_election_without_a_terminal_needs_consent(answer_prompt: Callable[[str | None], None]) -> None:
+    answer_prompt(None)
+    with pytest.raises(UsageError, match="--yes") as caught:
         elect.run(["--election-type", "unclean"])
     assert caught.value.code == EXIT_USAGE
     for arguments in (["--election-type", "unclean", "--yes"], ["--election-type", "preferred"], []):
@@ -233,10 +236,10 @@ def test_an_unclean_election_without_a_terminal_needs_consent(people: Callable[[
             elect.run(arguments)
 
 
-def test_an_unclean_election_at_a_terminal_is_asked_for(people: Callable[[str | None], None]) -> None:
-    people("n\n")
+def test_an_unclean_election_at_a_terminal_is_asked_for(answer_prompt: Callable[[str | None], None]) -> None:
+    answer_prompt("n\n")
     assert elect.run(["--election-type", "unclean"]) == EXIT_FAILED
-    people("y\n")
+    answer_prompt("y\n")
     with pytest.raises(ReachedError):
         elect.run(["--election-type", "unclean"])
 
@@ -256,38 +259,38 @@ def test_topics_are_spread_over_brokers_and_racks() -> None:
 
 
 def test_a_topic_that_fits_is_left_where_it_is() -> None:
-    assert fits(topic("a", [1, 2], [2, 3], [3, 1]), [1, 2, 3], 2)
-    assert not fits(topic("a", [1, 2], [2, 3], [3, 1]), [1, 2, 3], 3), "too few replicas"
-    assert not fits(topic("a", [1, 2], [2, 3], [3, 1]), [1, 2], 2), "a broker that it should not lie on"
-    assert not fits(topic("a", [1, 2], [1, 2], [1, 2]), [1, 2, 3], 2), "a broker that has nothing of it"
-    assert not fits(topic("a", [1, 2], [1, 3], [3, 2]), [1, 2, 3], 2), "a broker that leads too much of it"
+    assert is_balanced(topic("a", [1, 2], [2, 3], [3, 1]), [1, 2, 3], 2)
+    assert not is_balanced(topic("a", [1, 2], [2, 3], [3, 1]), [1, 2, 3], 3), "too few replicas"
+    assert not is_balanced(topic("a", [1, 2], [2, 3], [3, 1]), [1, 2], 2), "a broker that it should not lie on"
+    assert not is_balanced(topic("a", [1, 2], [1, 2], [1, 2]), [1, 2, 3], 2), "a broker that has nothing of it"
+    assert not is_balanced(topic("a", [1, 2], [1, 3], [3, 2]), [1, 2, 3], 2), "a broker that leads too much of it"
     plan = make_plan([topic("a", [1, 2], [1, 2], [1, 2])], [1, 2, 3], {}, Random(5), 3)
-    assert fits(topic("a", *plan.values()), [1, 2, 3], 3)
+    assert is_balanced(topic("a", *plan.values()), [1, 2, 3], 3)
     assert {frozenset(row) for row in plan.values()} == {frozenset({1, 2, 3})}
 
 
 def test_a_plan_in_waves_has_few_copies_at_a_broker_at_a_time() -> None:
     now = {TopicPartition("a", number): [1 + number % 3, 1 + (number + 1) % 3] for number in range(30)}
     wanted = {name: [4, row[1]] for name, row in now.items()}
-    parts = waves(wanted, now, 2)
+    parts = split_into_waves(wanted, now, 2)
     assert {name: row for part in parts for name, row in part.items()} == wanted
     assert [len(part) for part in parts] == [2] * 15, "broker 4 takes two at a time"
-    wider = waves(wanted, now, 100)
+    wider = split_into_waves(wanted, now, 100)
     assert len(wider) == 1
 
 
-def test_what_moves_nothing_waits_for_nobody_and_the_largest_partition_is_not_left_out() -> None:
+def test_plans_without_copies_do_not_wait_and_the_largest_partition_is_included() -> None:
     a, b, c = (TopicPartition("a", number) for number in range(3))
     now = {a: [1, 2], b: [1, 2], c: [1]}
-    assert waves({a: [2, 1], b: [2, 1]}, now, 1) == [{a: [2, 1], b: [2, 1]}], "only another order"
-    assert waves({c: [1, 2, 3, 4]}, now, 1) == [{c: [1, 2, 3, 4]}], "its leader serves three copies at once"
-    assert waves({}, now, 1) == []
+    assert split_into_waves({a: [2, 1], b: [2, 1]}, now, 1) == [{a: [2, 1], b: [2, 1]}], "only another order"
+    assert split_into_waves({c: [1, 2, 3, 4]}, now, 1) == [{c: [1, 2, 3, 4]}], "its leader serves three copies at once"
+    assert split_into_waves({}, now, 1) == []
 
 
 def test_what_a_plan_copies() -> None:
     a, b, c = (TopicPartition("a", number) for number in range(3))
     now = {a: [1, 2], b: [1, 2], c: [1]}
-    sizes = {PlacedReplica(a, 1): 100, PlacedReplica(a, 2): 70}
+    sizes = {TopicPartitionReplica(a, 1): 100, TopicPartitionReplica(a, 2): 70}
     assert bytes_to_copy({a: [3, 4], b: [1, 3], c: [1]}, now, sizes) == {a: 200, b: None, c: 0}
 
 
@@ -340,7 +343,7 @@ def test_what_is_left_over_comes_from_topics_of_users() -> None:
 # ---- other numbers of replicas
 
 
-def test_more_replicas_are_spread_and_nobody_loses_its_place() -> None:
+def test_more_replicas_are_spread_and_existing_ones_stay() -> None:
     rows = {TopicPartition("a", number): [1] for number in range(6)}
     plan = plan_factor(rows, 3, [1, 2, 3, 4], {})
     assert list(plan) == list(rows)
@@ -376,7 +379,7 @@ def test_a_broker_that_goes_leaves_nothing_behind() -> None:
     assert all(3 not in row and len(set(row)) == 2 for row in after.values())
     assert all(name in plan for name, row in ROWS.items() if 3 in row)
     pairs = [pair for name, row in plan.items() for pair in zip(ROWS[name], row, strict=True)]
-    assert all(old == new for old, new in pairs if old != 3), "whoever stays keeps its place"
+    assert all(old == new for old, new in pairs if old != 3), "remaining replicas keep their positions"
     counts = Counter(broker for row in after.values() for broker in row)
     assert max(counts.values()) - min(counts.values()) <= 1
 
@@ -386,67 +389,69 @@ def test_racks_are_kept_when_a_broker_goes() -> None:
     assert plan_drain({A0: [1, 3]}, [3], racks, racks) == {A0: [1, 2]}
 
 
-def test_a_broker_that_nobody_can_replace_cannot_go() -> None:
+def test_a_broker_without_a_replacement_cannot_be_drained() -> None:
     with pytest.raises(KafkaError) as caught:
         plan_drain({A0: [1, 2]}, [2], [1, 2], {})
     assert "only 1 broker is left" in str(caught.value.message)
-    with pytest.raises(KafkaError, match="nobody would be left to hold a-0: leave at least one broker out, or add one"):
+    with pytest.raises(
+        KafkaError, match="no broker would be left to hold a-0: leave at least one broker out, or add one"
+    ):
         plan_drain({A0: [1, 2]}, [1, 2], [1, 2], {})
 
 
 def test_plans_begin_where_moves_under_way_will_end() -> None:
     moves = {A0: Reassignment([4, 2, 1], [4], [1]), B0: Reassignment([5, 6], [5], [6])}
-    topics = targeted([topic("a", [4, 2, 1], [1, 2])], moves)
+    topics = with_target_replicas([topic("a", [4, 2, 1], [1, 2])], moves)
     rows = replicas_of(topics)
-    assert rows == {A0: [4, 2], A1: [1, 2]}, "who is being removed counts no more, and b was not asked for"
+    assert rows == {A0: [4, 2], A1: [1, 2]}, "a replica being removed does not count, and b was not requested"
     assert plan_drain(rows, [4], [1, 2, 3, 4], {}) == {A0: [3, 2]}, "as many replicas as it is to have"
     assert plan_factor(rows, 2, [1, 2, 3, 4], {}) == {}, "nothing is to be shortened"
-    assert fits(topics[0], [1, 2, 4], 2)
+    assert is_balanced(topics[0], [1, 2, 4], 2)
 
 
 # ---- throttles and progress
 
 
-def test_who_is_slowed_down() -> None:
-    found = throttles({}, {A0: [2, 3], A1: [1]}, {A0: [1, 2], A1: [1, 2]})
+def test_throttled_brokers_and_replicas() -> None:
+    found = throttle_settings({}, {A0: [2, 3], A1: [1]}, {A0: [1, 2], A1: [1, 2]})
     assert found == Throttles([1, 2, 3], {"a": "0:1,0:2,1:1,1:2"}, {"a": "0:3"})
 
 
 def test_moves_under_way_are_slowed_down_with_the_others() -> None:
     under_way = {B0: Reassignment([3, 1], [3], [])}
-    found = throttles(under_way, {A0: [2]}, {A0: [1]})
+    found = throttle_settings(under_way, {A0: [2]}, {A0: [1]})
     assert found == Throttles([1, 2, 3], {"a": "0:1", "b": "0:1"}, {"a": "0:2", "b": "0:3"})
-    again = throttles(under_way, {B0: [3, 1]}, {B0: [3, 1]})
+    again = throttle_settings(under_way, {B0: [3, 1]}, {B0: [3, 1]})
     assert again.followers == {"b": "0:3"}, "what it copies to is still no source"
 
 
 def test_how_far_moves_are() -> None:
     moves = {A0: Reassignment([2, 3, 1], [2, 3], [1]), A1: Reassignment([1], [], [])}
-    sizes = {PlacedReplica(A0, 1): 100, PlacedReplica(A0, 2): 50, PlacedReplica(A0, 3): 120}
+    sizes = {TopicPartitionReplica(A0, 1): 100, TopicPartitionReplica(A0, 2): 50, TopicPartitionReplica(A0, 3): 120}
     found = move_progress(moves, sizes)
     assert found == {A0: MoveProgress(200, 150), A1: MoveProgress(0, 0)}
     assert (found[A0].share, found[A1].share) == (0.75, 1.0)
     assert bar(0.75).endswith("]  75 %")
 
 
-def test_what_became_of_a_plan() -> None:
+def test_states_of_a_plan() -> None:
     plan = Plan({A0: [1], A1: [2], B0: [3]}, {})
     states = progress(plan, {A1: Reassignment([2, 1], [2], [1])}, {A0: [1], A1: [2, 1]})
-    assert states == {A0: Progress.DONE, A1: Progress.UNDER_WAY, B0: Progress.NOT_ASKED}
-    assert partition_line(B0, Progress.NOT_ASKED, [1, 2], [3]) == (
+    assert states == {A0: ReassignmentState.DONE, A1: ReassignmentState.UNDER_WAY, B0: ReassignmentState.NOT_ASKED}
+    assert partition_line(B0, ReassignmentState.NOT_ASKED, [1, 2], [3]) == (
         "There is no active reassignment of partition b-0, but replica set is 1,2 rather than 3."
     )
 
 
 def test_lines_about_moves_and_folders() -> None:
     assert move_line(A0, Reassignment([3, 2, 1], [3, 2], [1])) == "a-0: replicas: 3,2,1. adding: 2,3. removing: 1."
-    replica = PlacedReplica(A0, 1)
+    replica = TopicPartitionReplica(A0, 1)
     lines = {
-        FolderState("/x", None): "Partition a-0 on broker 1 is not being moved from log dir /x to /y.",
-        FolderState("/y", None): "Reassignment of replica a-0-1 completed successfully.",
-        FolderState("/x", "/y"): "Reassignment of replica a-0-1 is still in progress.",
-        FolderState("/x", "/z"): "Partition a-0 on broker 1 is being moved to log dir /z instead of /y.",
-        FolderState(None, None): (
+        LogDirState("/x", None): "Partition a-0 on broker 1 is not being moved from log dir /x to /y.",
+        LogDirState("/y", None): "Reassignment of replica a-0-1 completed successfully.",
+        LogDirState("/x", "/y"): "Reassignment of replica a-0-1 is still in progress.",
+        LogDirState("/x", "/z"): "Partition a-0 on broker 1 is being moved to log dir /z instead of /y.",
+        LogDirState(None, None): (
             "Partition a-0 is not found in any live log dir on broker 1. There is likely an offline log directory on "
             "the broker."
         ),

@@ -1,4 +1,4 @@
-"""The time of a record by its offset: which record counts, and who is asked again."""
+"""Timestamps by offset: the record that counts, and the partitions that are fetched again."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from ottla.base.errors import Error, KafkaError
 from ottla.base.names import TopicPartition
 from ottla.client.client import Client
-from ottla.client.errors import RefusedError
+from ottla.client.errors import BrokerError
 from ottla.operations import record_times as module
-from ottla.operations.record_times import Step, _ask, first_record
+from ottla.operations.record_times import Step, _read_times, first_record
 from ottla.protocol.batches import COMMIT_MARKER, build_batch
 from ottla.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from ottla.protocol.records import Record
@@ -32,7 +32,7 @@ def marker(offset: int) -> bytes:
 
 
 class Leader:
-    """Answers fetches from logs; a broker gives whole batches, to the first of a fetch at least one."""
+    """Answers fetches from logs in whole batches; the first partition gets at least one."""
 
     def __init__(self, logs: dict[TopicPartition, bytes], room: int, end: int) -> None:
         self.logs, self.room, self.end = logs, room, end
@@ -52,7 +52,7 @@ class Leader:
 
 
 def ask(leader: Leader, offsets: dict[TopicPartition, int]) -> dict[TopicPartition, object]:
-    return dict(_ask(cast("Client", leader), 1, offsets))
+    return dict(_read_times(cast("Client", leader), 1, offsets))
 
 
 @pytest.mark.parametrize("codec", [0, 1])
@@ -77,14 +77,14 @@ def test_an_old_format_is_refused_and_not_misread() -> None:
         first_record(bytes(log), 0)
 
 
-def test_a_damaged_batch_tells_no_time() -> None:
+def test_a_damaged_batch_has_no_timestamp() -> None:
     log = bytearray(batch(0, [10]))
     log[-1] ^= 1
     with pytest.raises(KafkaError, match="damaged"):
         first_record(bytes(log), 0)
 
 
-def test_who_got_nothing_because_the_answer_was_full_is_asked_again() -> None:
+def test_partitions_without_data_in_a_full_response_are_fetched_again() -> None:
     leader = Leader({A: batch(0, [1]), B: batch(0, [2]), C: batch(0, [3])}, room=0, end=1)
     assert ask(leader, {A: 0, B: 0, C: 0}) == {A: 1, B: 2, C: 3}
     assert leader.asked == [[0, 1, 2], [1, 2], [2]]
@@ -99,11 +99,11 @@ def test_markers_without_end_are_not_followed_for_ever(monkeypatch: pytest.Monke
     steps = iter(range(1, 100))
     monkeypatch.setattr(module, "first_record", lambda _records, _offset: Step(None, next(steps)))
     (answer,) = ask(leader, {A: 0}).values()
-    assert isinstance(answer, RefusedError)
+    assert isinstance(answer, BrokerError)
     assert len(leader.asked) == module.ROUNDS_MAX
 
 
 def test_a_broker_that_holds_records_back_leaves_the_time_unknown() -> None:
     (answer,) = ask(Leader({A: b""}, 0, end=9), {A: 4}).values()
-    assert isinstance(answer, RefusedError)
+    assert isinstance(answer, BrokerError)
     assert answer.error is Error.OFFSET_NOT_AVAILABLE

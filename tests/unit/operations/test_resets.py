@@ -1,4 +1,4 @@
-"""Where a group goes on reading, for each scenario; and the files that offsets are kept in."""
+"""Offset resets of every scenario, and offset files."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ import pytest
 
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
-from ottla.cli.groups.report import reset_remarks, reset_warnings
+from ottla.cli.reports.group_report import reset_remarks, reset_warnings
 from ottla.client.admin import Partition, Topic
-from ottla.client.errors import RefusedError, refusal
-from ottla.client.groups import Committed
-from ottla.client.offsets import EARLIEST, LATEST, Found
+from ottla.client.errors import BrokerError, error_from_code
+from ottla.client.groups import CommittedOffset
+from ottla.client.offsets import EARLIEST, LATEST, OffsetAndTimestamp
 from ottla.operations import resets as group_reset
 from ottla.operations.errors import OperationError
-from ottla.operations.reset_file import UnreadableError, export_text, parse_plans, read_plans
 from ottla.operations.resets import (
     BY_DURATION,
     FROM_FILE,
@@ -25,13 +24,17 @@ from ottla.operations.resets import (
     TO_EARLIEST,
     TO_LATEST,
     TO_OFFSET,
-    Resetter,
+    OffsetResetter,
     Scenario,
-    WrongPlaceError,
+    UnreadableError,
+    WrongPartitionsError,
     check_partitions,
-    in_range,
+    clamp_offsets,
+    export_text,
     named_partitions,
     parse_partitions,
+    parse_plans,
+    read_plans,
 )
 
 A0, A1, A2 = (TopicPartition("a", number) for number in range(3))
@@ -46,8 +49,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> None:
         ends = {EARLIEST: STARTS, LATEST: ENDS}.get(time, {A0: 7, A1: 3, A2: -1})
         known = [place for place in places if place in ends]
         unknown = [place for place in places if place not in ends]
-        failures = {place: refusal(Error.UNKNOWN_TOPIC_OR_PARTITION) for place in unknown}
-        return {place: Found(ends[place], 0) for place in known}, failures
+        failures = {place: error_from_code(Error.UNKNOWN_TOPIC_OR_PARTITION) for place in unknown}
+        return {place: OffsetAndTimestamp(ends[place], 0) for place in known}, failures
 
     class FakeAdmin:
         def __init__(self, _client: object) -> None:
@@ -59,12 +62,12 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(group_reset, "list_offsets", list_offsets)
     monkeypatch.setattr(group_reset, "Admin", FakeAdmin)
-    committed = {A0: Committed(4, None, ""), A1: Committed(5, None, "")}
+    committed = {A0: CommittedOffset(4, None, ""), A1: CommittedOffset(5, None, "")}
     monkeypatch.setattr(group_reset, "committed_offsets", lambda _client, _group: committed)
 
 
 def reset(scenario: Scenario, *places: TopicPartition) -> tuple[dict[TopicPartition, int], list[str]]:
-    plan = Resetter(None, scenario).plan("g", places)  # type: ignore[arg-type]
+    plan = OffsetResetter(None, scenario).plan("g", places)  # type: ignore[arg-type]
     return plan.offsets, [*reset_remarks("g", plan), *reset_warnings(plan)]
 
 
@@ -91,11 +94,11 @@ def test_a_shift_needs_a_place_to_start_from() -> None:
         {A0: 6, A1: 5},
         ["New offset (7) is higher than latest offset for topic partition a-1. Value will be set to 5"],
     )
-    with pytest.raises(WrongPlaceError, match="Cannot shift offset for partition a-2"):
+    with pytest.raises(WrongPartitionsError, match="Cannot shift offset for partition a-2"):
         reset(Scenario(SHIFT_BY, 1), A2)
 
 
-def test_a_partition_without_later_records_goes_to_its_end_and_says_so() -> None:
+def test_a_partition_without_later_records_goes_to_its_end_and_is_reported() -> None:
     found, said = reset(Scenario(BY_DURATION, 1234), A2)
     assert found == {A2: 0}
     assert said == ["\nWarn: Partition 2 from topic a is empty. Falling back to latest known offset."]
@@ -105,13 +108,13 @@ def test_a_file_has_plans_for_some_groups() -> None:
     plans = {"g": {A0: 1, A1: 3}}
     assert reset(Scenario(FROM_FILE, plans=plans))[0] == {A0: 2, A1: 3}
     assert reset(Scenario(FROM_FILE, plans={"other": {}})) == ({}, ["\nError: No reset plan for group g found"])
-    with pytest.raises(RefusedError, match="metadata for topic `ghost` could not be found"):
+    with pytest.raises(BrokerError, match="metadata for topic `ghost` could not be found"):
         reset(Scenario(FROM_FILE, plans={"g": {TopicPartition("ghost", 0): 1}}))
 
 
 def test_offsets_stay_inside_of_the_log() -> None:
-    plan = in_range({A0: 1, A1: 5}, STARTS, ENDS)
-    assert (plan.offsets, plan.outside) == ({A0: 2, A1: 5}, {A0: 1})
+    plan = clamp_offsets({A0: 1, A1: 5}, STARTS, ENDS)
+    assert (plan.offsets, plan.out_of_range) == ({A0: 2, A1: 5}, {A0: 1})
     assert reset_warnings(plan) == [
         "New offset (1) is lower than earliest offset for topic partition a-0. Value will be set to 2"
     ]
@@ -122,7 +125,7 @@ def test_partitions_that_are_not_there_are_refused() -> None:
         check_partitions(None, [A0, TopicPartition("a", 7), TopicPartition("a", 8)])  # type: ignore[arg-type]
     with pytest.raises(OperationError, match='The partitions "a-3" have no leader'):
         check_partitions(None, [TopicPartition("a", 3)])  # type: ignore[arg-type]
-    with pytest.raises(RefusedError, match="topic b does not exist"):
+    with pytest.raises(BrokerError, match="topic b does not exist"):
         named_partitions(None, ["a", "b"])  # type: ignore[arg-type]
 
 
@@ -130,7 +133,7 @@ def test_partitions_are_named_with_colons() -> None:
     assert parse_partitions("a:0,2") == [A0, A2]
     assert named_partitions(None, ["a:2", "a"])[:2] == [A2, A0]  # type: ignore[arg-type]
     for word in ("a:", "a:0:1", ":", "a:x", "a:0,,1", "a:99999999999"):
-        with pytest.raises(WrongPlaceError):
+        with pytest.raises(WrongPartitionsError):
             parse_partitions(word)
 
 
@@ -139,6 +142,12 @@ def test_files_are_written_as_kafka_writes_them() -> None:
     assert export_text({"g": {A0: 5}}, is_one_group=True) == "a,0,5\n"
     assert export_text({"g": {A0: 5, place: 1}}, is_one_group=False) == f'g,a,0,5\ng,"{place.topic}",0,1\n'
     assert export_text({'a "b", c': {A0: 5}}, is_one_group=False) == '"a ""b"", c",a,0,5\n'
+
+
+def test_a_group_with_a_newline_made_a_line_of_its_own_in_an_export() -> None:
+    text = export_text({"g\nforged": {A0: 5}, "h\u2028forged": {A0: 6}}, is_one_group=False)
+    assert text == "g\\nforged,a,0,5\nh\\u2028forged,a,0,6\n"
+    assert len(parse_plans(text, None)) == 2
 
 
 def test_files_are_read_with_and_without_groups() -> None:
@@ -154,6 +163,6 @@ def test_files_that_make_no_sense_are_refused(data: str) -> None:
         parse_plans(data, "g")
 
 
-def test_a_missing_file_is_told_by_name() -> None:
+def test_a_missing_file_is_named() -> None:
     with pytest.raises(UnreadableError, match="Unable to read file /not/there"):
         read_plans("/not/there", "g")

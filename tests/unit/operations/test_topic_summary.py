@@ -1,4 +1,4 @@
-"""CMAK's numbers: both examples of the sources, and each rule."""
+"""CMAK's figures: both examples of its sources, and each rule."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import pytest
 
 from ottla.base.names import TopicPartition
 from ottla.client.admin import Partition, Topic
-from ottla.operations.topic_replicas import unpreferred
-from ottla.operations.topic_summary import Level, TopicSummary, percent, summarize
+from ottla.operations.topic_summary import Level, TopicSummary, partitions_without_preferred_leader, percent, summarize
 
 
 def summary(
@@ -33,7 +32,7 @@ def levels(found: TopicSummary) -> dict[str, Level]:
 
 
 def test_the_topic_of_the_sources() -> None:
-    """3 x 3 replicas on two brokers, 4 and 5 of them; as the sources have it, though no cluster stores one twice."""
+    """3 x 3 replicas on two brokers, 4 and 5 of them, as in the sources (no cluster stores a replica twice)."""
     found = summary([0, 1, 0], [1, 0, 1], [0, 1, 0], leaders=[0, 1, 0])
     assert figures(found) == {
         "Replication": 3,
@@ -87,7 +86,7 @@ def test_a_broker_that_stores_nothing_counts_only_in_the_total() -> None:
     assert levels(found) == {"Brokers Spread %": Level.RED}
 
 
-def test_a_partition_without_a_leader_is_not_preferred_and_has_nobody_as_leader() -> None:
+def test_a_partition_without_a_leader_is_not_preferred() -> None:
     found = summary([0, 1], [1, 0], leaders=[-1, 1])
     assert found.preferred_percent == 50
     assert [row.leader_count for row in found.brokers] == [0, 1]
@@ -96,7 +95,7 @@ def test_a_partition_without_a_leader_is_not_preferred_and_has_nobody_as_leader(
 def test_partitions_that_another_broker_should_lead_are_named() -> None:
     partitions = [Partition(0, 1, [1, 2], [1, 2]), Partition(1, 1, [2, 1], [2, 1]), Partition(2, -1, [2], [])]
     topic = Topic("t", UUID(int=1), False, partitions)
-    assert unpreferred([topic]) == [TopicPartition("t", 1), TopicPartition("t", 2)]
+    assert partitions_without_preferred_leader([topic]) == [TopicPartition("t", 1), TopicPartition("t", 2)]
 
 
 def test_percentages_are_cut() -> None:

@@ -1,4 +1,4 @@
-"""Pipelines and a registry, without Spark's engine: who is asked how often, what is registered, what a file may say."""
+"""Pipelines and a registry, without Spark's engine: number of requests, registered schemas, valid settings."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import types as T  # noqa: N812 (everybody's name for it)
+from pyspark.sql import types as T  # noqa: N812 (the usual alias)
 
-from ottla.operations.schema_registry.addresses import RegistryAddress
 from ottla.operations.schema_registry.client import RegistryClient
+from ottla.operations.schema_registry.client_config import RegistryAddress
 from ottla.operations.schema_registry.errors import RegistryError, UnreachableError
 from ottla.operations.schema_registry.schemas import AVRO, PROTOBUF, Schema
 from ottla.pipelines.model.pipeline import read_pipeline
@@ -22,13 +22,13 @@ from ottla.pipelines.running.sink_factory import Setting, make_sink
 from ottla.pipelines.sinks.batch import SinkError
 from ottla.pipelines.sinks.row_encoders import AvroEncoder, ProtobufEncoder
 from ottla.pipelines.sinks.subjects import Subject
-from ottla.pipelines.steps.parsing import registry_lookup
+from ottla.pipelines.steps.parsing import schema_lookup
 from ottla.pipelines.steps.parsing.avro import AvroDecoder
-from ottla.pipelines.steps.parsing.binaries import DecodeError
 from ottla.pipelines.steps.parsing.protobuf import ProtobufDecoder, compile_proto, find_message
-from ottla.pipelines.steps.parsing.registry_lookup import RegistryLookup, newest_schema
+from ottla.pipelines.steps.parsing.reader import DecodeError
+from ottla.pipelines.steps.parsing.schema_lookup import RegistryLookup, newest_schema
 from ottla.pipelines.steps.parsing.schemas import SchemaError
-from ottla.pipelines.steps.table import STEPS
+from ottla.pipelines.steps.step_table import STEPS
 
 ORDER = '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}'
 TRIP = '{"type": "record", "name": "Trip", "fields": [{"name": "a", "type": "Order"}, {"name": "b", "type": "Order"}]}'
@@ -38,7 +38,7 @@ KNOWN = {7: Schema(AVRO, ORDER), 8: Schema(AVRO, TRIP, (("Order", ORDER),)), 9: 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The registry knows KNOWN; what it was asked for."""
+    """The registry has KNOWN; its requests."""
     found: list[Any] = []
 
     def schema(_: RegistryClient, name: Any) -> Schema:
@@ -50,17 +50,17 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         return KNOWN[name]
 
     monkeypatch.setattr(RegistryClient, "schema", schema)
-    monkeypatch.setattr(registry_lookup, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(schema_lookup, "RETRY_S", 0.0)
     return found
 
 
-def lookup(name: str) -> RegistryLookup:
-    """Of an address that no other test has: what is known is kept in the process."""
-    return RegistryLookup(RegistryAddress(f"http://{name}:8081", is_inside_allowed=True))
+def lookup_at(name: str) -> RegistryLookup:
+    """At an address that no other test uses, because the cache belongs to the process."""
+    return RegistryLookup(RegistryAddress(f"http://{name}:8081", is_internal_allowed=True))
 
 
-def test_a_schema_is_asked_for_once_in_a_process_though_readers_are_made_for_every_task(asked: list[Any]) -> None:
-    decoder = AvroDecoder(ORDER, "confluent", lookup("once"))
+def test_a_schema_is_requested_once_per_process_though_every_task_has_its_own_reader(asked: list[Any]) -> None:
+    decoder = AvroDecoder(ORDER, "confluent", lookup_at("once"))
     for _ in range(3):
         task = pickle.loads(pickle.dumps(decoder))
         assert task.decode(b"\0\0\0\0\7\x02") == {"id": 1}
@@ -73,25 +73,25 @@ def test_a_schema_is_asked_for_once_in_a_process_though_readers_are_made_for_eve
 
 
 def test_a_registry_that_is_gone_is_not_the_fault_of_a_record(asked: list[Any]) -> None:
-    decoder = AvroDecoder(ORDER, "confluent", lookup("gone"))
+    decoder = AvroDecoder(ORDER, "confluent", lookup_at("gone"))
     for _ in range(2):
         with pytest.raises(UnreachableError, match="the registry is gone"):
             decoder.decode(b"\0\0\0\x01\xf4\x02")
     assert asked == [500, 500], "it may come back"
 
 
-def test_what_a_writers_schema_refers_to_is_read_along(asked: list[Any]) -> None:
+def test_references_of_a_writers_schema_are_resolved(asked: list[Any]) -> None:
     reader = json.dumps({"type": "record", "name": "Trip", "fields": [{"name": "b", "type": json.loads(ORDER)}]})
-    decoder = AvroDecoder(reader, "confluent", lookup("references"))
+    decoder = AvroDecoder(reader, "confluent", lookup_at("references"))
     assert decoder.decode(b"\0\0\0\0\x08\x02\x04") == {"b": {"id": 2}}
 
 
-def test_a_record_is_the_message_that_its_path_says(asked: list[Any]) -> None:
+def test_a_record_is_the_message_at_its_path(asked: list[Any]) -> None:
     from ottla.operations.schema_registry.formats.protobuf import Messages  # noqa: PLC0415
 
     descriptors = Messages(KNOWN[9]).descriptors
     assert find_message(descriptors, "Order").full_name == "shop.Order"
-    decoder = ProtobufDecoder(descriptors, "Order", "confluent", False, lookup("proto"))
+    decoder = ProtobufDecoder(descriptors, "Order", "confluent", False, lookup_at("proto"))
     assert decoder.decode(b"\0\0\0\0\x09\x02\x02\x08\x05") == {"id": 5}
     for path, words in (
         (b"\0", "is a shop.Other, not a shop.Order"),
@@ -116,29 +116,29 @@ def test_schemas_of_columns(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(RegistryClient, "version", version)
     monkeypatch.setattr(RegistryClient, "register", register)
-    address = RegistryAddress("http://columns:8081", is_inside_allowed=True)
+    address = RegistryAddress("http://columns:8081", is_internal_allowed=True)
     rows = T.StructType([
         T.StructField("id", T.LongType(), False), T.StructField("at", T.TimestampType()),
         T.StructField("price", T.DecimalType(9, 2)), T.StructField("tags", T.ArrayType(T.StringType())),
         T.StructField("more", T.MapType(T.StringType(), T.IntegerType())),
         T.StructField("place", T.StructType([T.StructField("x", T.DoubleType())])),
     ])  # fmt: skip
-    written = Subject(address, "a", "avro").written(rows)
+    written = Subject(address, "a", "avro").resolve_schema(rows)
     assert written.prefix == b"\0\0\0\0\1"
-    assert Subject(address, "a", "avro").written(rows) is written, "asked once"
+    assert Subject(address, "a", "avro").resolve_schema(rows) is written, "asked once"
     row = {"id": 1, "at": None, "price": None, "tags": ["x", None], "more": {"k": 2}, "place": {"x": 0.5}}
     data = AvroEncoder(stored["a"].text, written.prefix).prepare()(row)
     assert AvroDecoder(stored["a"].text, "raw", None).decode(data[5:])["place"] == {"x": 0.5}  # type: ignore[arg-type]
     with pytest.raises(SinkError, match="does not fit the Avro schema"):
         AvroEncoder(stored["a"].text, b"").prepare()(row | {"unknown": 1})
-    Subject(address, "j", "json").written(rows)
+    Subject(address, "j", "json").resolve_schema(rows)
     properties = json.loads(stored["j"].text)["properties"]
     assert (properties["id"], properties["at"]["type"]) == ({"type": "integer"}, ["string", "null"])
     with pytest.raises(SinkError, match=r"subject p: Subject 'p' not found"):
-        Subject(address, "p", "protobuf").written(rows)
+        Subject(address, "p", "protobuf").resolve_schema(rows)
     for kind, words in ((T.StructField("a-b", T.LongType()), "rename"), (T.StructField("v", T.VariantType()), "cast")):
         with pytest.raises(SinkError, match=words):
-            Subject(address, f"bad-{words}", "avro").written(T.StructType([kind]))
+            Subject(address, f"bad-{words}", "avro").resolve_schema(T.StructType([kind]))
 
 
 @pytest.mark.parametrize(
@@ -180,14 +180,14 @@ def test_rows_as_protobuf() -> None:
             encode(row)
 
 
-def test_what_json_has_no_number_for_is_written_in_protobuf(tmp_path: Path) -> None:
+def test_values_without_a_json_number_are_written_in_protobuf(tmp_path: Path) -> None:
     schema = 'syntax = "proto3"; message Row { double x = 1; float y = 2; string price = 3; uint64 big = 4; }'
     (tmp_path / "row.proto").write_text(schema)
     row = {"x": math.nan, "y": -math.inf, "price": Decimal("2.00"), "big": Decimal(2**64 - 1)}
 
     data = ProtobufEncoder(Schema(PROTOBUF, schema)).prepare()(row)
 
-    found = ProtobufDecoder(compile_proto(tmp_path / "row.proto"), "Row", "raw").decode(data[1:])  # behind the index
+    found = ProtobufDecoder(compile_proto(tmp_path / "row.proto"), "Row", "raw").decode(data[1:])  # after the index
     assert math.isnan(found.pop("x"))
     assert found == {"y": -math.inf, "price": "2.00", "big": 2**64 - 1}
 
@@ -215,7 +215,7 @@ def test_bytes_of_protobuf_are_not_taken_for_a_text_of_base64(row: dict[str, Any
 @pytest.mark.parametrize(
     ("head", "parse", "sink", "words"),
     [
-        ({"registry": "ftp://x"}, {}, {}, "no address of a registry"),
+        ({"registry": "ftp://x"}, {}, {}, "not the address of a registry"),
         ({"registry": {"basic.auth.user.info": "a:b"}}, {}, {}, "has no url"),
         ({}, {"schema": "a.avsc"}, {}, "exclude each other"),
         ({}, {"format": "csv"}, {}, "means nothing for csv"),
@@ -224,7 +224,9 @@ def test_bytes_of_protobuf_are_not_taken_for_a_text_of_base64(row: dict[str, Any
         ({}, {}, {"message": "M"}, "means nothing for format avro"),
     ],
 )
-def test_what_a_file_may_not_say(head: dict[str, Any], parse: dict[str, Any], sink: dict[str, Any], words: str) -> None:
+def test_invalid_registry_settings_are_refused(
+    head: dict[str, Any], parse: dict[str, Any], sink: dict[str, Any], words: str
+) -> None:
     with pytest.raises(PipelineError, match=words):
         read_pipeline(document(head, parse, sink), STEPS, ".")
 
@@ -237,7 +239,7 @@ def test_a_subject_needs_a_registry() -> None:
     with pytest.raises(SchemaError, match="needs a registry"):
         newest_schema(None, "s", AVRO)
     login = {"registry": {"url": "http://r:1", "basic.auth.user.info": "me:secret"}}
-    address = read_pipeline(document(login, {}, {}), STEPS, ".").head.registry_address
+    address = read_pipeline(document(login, {}, {}), STEPS, ".").fields.registry_address
     assert address is not None
     assert (address.user, address.password) == ("me", "secret")
     assert "secret" not in repr(address)

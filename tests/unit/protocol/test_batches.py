@@ -22,8 +22,8 @@ from ottla.protocol.batches import (
     build_batch,
     check_produced_batch,
     control_record_type,
-    crc_is_right,
     decompressed_bytes_max,
+    is_crc_valid,
     read_batch_header,
     read_records,
     recompress,
@@ -127,21 +127,21 @@ def test_a_header_with_an_impossible_length_or_magic_is_corrupt(changes: dict[st
     assert caught.value.error is Error.CORRUPT_MESSAGE
 
 
-def test_the_checksum_tells_every_changed_bit_that_it_covers() -> None:
+def test_the_checksum_detects_every_changed_bit_that_it_covers() -> None:
     batch = build_batch(RECORDS)
     header = read_batch_header(batch, 0)
-    assert crc_is_right(batch, 0, header)
+    assert is_crc_valid(batch, 0, header)
     for position in range(21, len(batch)):
         batch[position] ^= 1
-        assert not crc_is_right(batch, 0, header)
+        assert not is_crc_valid(batch, 0, header)
         batch[position] ^= 1
 
 
 def test_the_checksum_of_a_batch_that_is_not_all_there_is_not_right() -> None:
     batch = build_batch(RECORDS)
     header = read_batch_header(batch, 0)
-    assert not crc_is_right(batch[:-1], 0, header)
-    assert crc_is_right(b"xyz" + batch + b"more", 3, header)
+    assert not is_crc_valid(batch[:-1], 0, header)
+    assert is_crc_valid(b"xyz" + batch + b"more", 3, header)
 
 
 def test_offsets_and_leader_epoch_are_written_in_place_without_touching_the_checksum() -> None:
@@ -149,7 +149,7 @@ def test_offsets_and_leader_epoch_are_written_in_place_without_touching_the_chec
     write_offsets(memoryview(buffer), 10, 2**40, 12)
     header = read_batch_header(buffer, 10)
     assert (header.base_offset, header.last_offset, header.leader_epoch) == (2**40, 2**40 + 3, 12)
-    assert crc_is_right(buffer, 10, header)
+    assert is_crc_valid(buffer, 10, header)
     assert [record.offset for record in read_records(buffer[10:])] == [2**40 + index for index in range(4)]
 
 
@@ -161,7 +161,7 @@ def test_log_append_time_changes_attribute_max_timestamp_and_checksum_only() -> 
     assert stored.is_log_append_time
     assert (stored.max_timestamp, stored.base_timestamp, stored.codec) == (NOW + DAY, NOW, 1)
     assert (header.crc, header.attributes, header.max_timestamp) == (stored.crc, stored.attributes, NOW + DAY)
-    assert crc_is_right(buffer, 10, stored)
+    assert is_crc_valid(buffer, 10, stored)
     assert {record.timestamp for record in read_records(buffer[10:])} == {NOW + DAY}
 
 
@@ -275,7 +275,7 @@ def test_recompressing_changes_the_codec_and_nothing_else(source: int, target: i
     again = recompress(memoryview(batch), target)
     before, after = read_batch_header(batch), read_batch_header(again)
     assert after.codec == target
-    assert crc_is_right(again, 0, after)
+    assert is_crc_valid(again, 0, after)
     assert after.batch_bytes == len(again)
     assert after.attributes & ~7 == before.attributes & ~7
     for name in ("base_offset", "leader_epoch", "last_offset_delta", "base_timestamp", "max_timestamp"):
@@ -445,7 +445,7 @@ def test_a_wrong_max_timestamp_is_put_right_as_in_kafka(codec: int, claimed: int
     stored = read_batch_header(buffer, 0)
     assert header.max_timestamp == stored.max_timestamp == NOW
     assert header.crc == stored.crc
-    assert crc_is_right(buffer, 0, stored)
+    assert is_crc_valid(buffer, 0, stored)
 
 
 def test_a_max_timestamp_is_never_below_minus_one() -> None:
@@ -464,7 +464,7 @@ def test_the_log_append_time_bit_of_a_producer_is_cleared() -> None:
     assert not check(buffer).is_log_append_time
     stored = read_batch_header(buffer, 0)
     assert not stored.is_log_append_time
-    assert crc_is_right(buffer, 0, stored)
+    assert is_crc_valid(buffer, 0, stored)
 
 
 def test_a_topic_with_log_append_time_takes_any_timestamp_but_not_the_bit() -> None:

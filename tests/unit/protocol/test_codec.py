@@ -14,13 +14,13 @@ from ottla.protocol.codec import (
     Encoded,
     ProtocolError,
     decode,
-    decode_answer,
+    decode_response,
     decode_whole,
     decoder_for,
     encode,
-    encode_onto,
+    encode_into,
     encoder_for,
-    source_of,
+    generated_source,
 )
 from ottla.protocol.primitives import ANSWER_ITEMS_MAX, ITEMS_MAX, STRING_BYTES_MAX, read_uvarint, uvarint
 from ottla.protocol.schema import (
@@ -259,7 +259,7 @@ def test_a_message_can_be_appended_to_its_header() -> None:
     out = Encoded(b"head")
     out.holes = []
     range_ = FileRange(Owner(), 7, 100, 10)
-    assert encode_onto(out, Batches(index=1, records=range_), 0) is out
+    assert encode_into(out, Batches(index=1, records=range_), 0) is out
     assert out.holes == [(12, range_)]
     assert out == b"head" + encode(Batches(index=1, records=range_), 0)
 
@@ -359,17 +359,17 @@ def test_more_items_than_a_message_may_have_are_refused(monkeypatch: pytest.Monk
         decode(Arrays, 1, buffer)
 
 
-def test_an_answer_may_tell_of_more_partitions_than_a_request() -> None:
+def test_a_response_may_have_more_partitions_than_a_request() -> None:
     """A broker that joins a cluster of 200,000 partitions is told of all of them at once."""
     count = ITEMS_MAX // 2 + 1
     compact = uvarint(count + 1) + b"\x01" * count
     rest = b"\x01" * 3 + b"\0"  # three empty arrays, no tagged fields
     buffer = memoryview(b"\0\0" + b"\x01" + b"\x01" + compact + b"\x01" + compact + rest)
-    answer, position = decode_answer(Arrays, 1, buffer)
+    answer, position = decode_response(Arrays, 1, buffer)
     assert (len(answer.texts), len(answer.flags), position) == (count, count, len(buffer))
     monstrous = memoryview(b"\0\0" + b"\x01" + b"\x01" + uvarint(ANSWER_ITEMS_MAX + 2) + bytes(ANSWER_ITEMS_MAX + 1))
     with pytest.raises(ProtocolError, match="more items than one message may have"):
-        decode_answer(Arrays, 1, monstrous)
+        decode_response(Arrays, 1, monstrous)
 
 
 def test_tagged_fields_count_as_items_too() -> None:
@@ -424,7 +424,7 @@ def test_generated_functions_are_made_once() -> None:
 
 
 def test_the_generated_source_can_be_read() -> None:
-    text = source_of(Numbers, 0)
+    text = generated_source(Numbers, 0)
     assert "def decode(buf, pos, room=1000000):" in text
     assert "def encode(m, out):" in text
     assert text.count("unpack") == 1, "all numbers are read by one call"
@@ -441,10 +441,10 @@ def test_a_varint_may_be_longer_than_needed() -> None:
 
 
 def test_a_uuid_is_the_same_whether_kept_or_new(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(primitives, "UUIDS_KEPT_MAX", 2)
+    monkeypatch.setattr(primitives, "CACHED_UUIDS_MAX", 2)
     for number in range(5):
         raw = struct.pack(">QQ", number, number)
-        made = primitives.keep_uuid(raw)
+        made = primitives.cache_uuid(raw)
         assert (made, hash(made), str(made)) == (UUID(bytes=raw), hash(UUID(bytes=raw)), str(UUID(bytes=raw)))
         assert made.bytes == raw
         assert repr(made) == repr(UUID(bytes=raw))

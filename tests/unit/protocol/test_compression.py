@@ -3,6 +3,7 @@
 import gzip
 import resource
 import struct
+import tracemalloc
 import zlib
 from collections.abc import Callable
 
@@ -134,7 +135,7 @@ def test_zstd_frames_may_follow_each_other() -> None:
     assert decompress(ZSTD, compress(ZSTD, b"one") + compress(ZSTD, b"two"), CAP) == b"onetwo"
 
 
-def test_a_zstd_frame_need_not_tell_its_content_size() -> None:
+def test_a_zstd_frame_may_lack_its_content_size() -> None:
     packer = cramjam.zstd.Compressor(level=3)
     packer.compress(TEXT)
     assert decompress(ZSTD, bytes(packer.finish()), CAP) == TEXT
@@ -151,7 +152,7 @@ def test_exactly_the_cap_is_allowed_and_one_byte_more_is_not(codec: int, size: i
 
 @pytest.mark.parametrize("codec", CODECS[1:])
 @pytest.mark.parametrize("data", [b"", b"garbage garbage", b"\xff" * 100, bytes(100)], ids=["no", "a", "ff", "zero"])
-def test_garbage_is_an_error_that_a_client_is_told(codec: int, data: bytes) -> None:
+def test_garbage_is_an_error_that_a_client_gets(codec: int, data: bytes) -> None:
     with pytest.raises(CompressionError) as caught:
         decompress(codec, data, CAP)
     assert caught.value.error is Error.INVALID_RECORD
@@ -168,9 +169,19 @@ def test_data_that_was_cut_anywhere_is_refused(codec: int) -> None:
 @pytest.mark.parametrize(
     "block", [b"\x7f\xff\xff\xff\x05abc", b"\xff\xff\xff\xfb\x05abc", b"\x00\x00", b"\x00\x00\x00\x05a"]
 )
-def test_a_snappy_block_that_lies_about_its_length_is_refused(block: bytes) -> None:
+def test_a_snappy_block_with_a_wrong_length_is_refused(block: bytes) -> None:
     with pytest.raises(CompressionError):
         decompress(SNAPPY, XERIAL_HEADER + block, CAP)
+
+
+def test_a_few_bytes_of_snappy_that_claim_megabytes_are_not_made_room_for() -> None:
+    claim = bytes([0x80, 0x80, 0x80, 0x20])  # 64 MiB
+    tracemalloc.start()
+    with pytest.raises(CompressionError, match="5 bytes claim to be 67108864"):
+        decompress(SNAPPY, claim + b"\0", 1 << 30)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 1 << 20
 
 
 @pytest.mark.parametrize("codec", [-1, 5, 6, 7])

@@ -24,8 +24,7 @@ from kio.static.constants import EntityType
 
 from ottla.protocol.apis import APIS, Api
 from ottla.protocol.codec import decode_whole, encode
-from ottla.protocol.layout import Field, Type, fields_in
-from ottla.protocol.schema import NO_VERSION, OWN_TAG, ZERO_UUID, layout_of
+from ottla.protocol.schema import NO_VERSION, OWN_TAG, ZERO_UUID, Field, Type, fields_in, layout_of
 
 with warnings.catch_warnings():  # kafka-python reads its files in a deprecated way, once per file
     warnings.simplefilter("ignore", DeprecationWarning)

@@ -22,8 +22,7 @@ from kio.index import load_payload_module
 from kio.static.constants import EntityType
 
 from ottla.protocol.apis import ALL_APIS, Api
-from ottla.protocol.layout import Type, fields_in
-from ottla.protocol.schema import NO_VERSION, OWN_TAG, ZERO_UUID, fields_of, layout_of
+from ottla.protocol.schema import NO_VERSION, OWN_TAG, ZERO_UUID, Type, fields_in, fields_of, layout_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # kafka-python, when it is imported
 BOTH = ("Request", "Response")

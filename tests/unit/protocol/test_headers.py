@@ -75,7 +75,7 @@ def test_a_client_id_that_is_not_utf8_is_read_with_replacements() -> None:
     assert decode_request_header(memoryview(struct.pack(">hhih", 3, 0, 1, 2) + b"\xff\xfe")).client_id == "��"
 
 
-def test_the_repr_of_a_header_tells_what_it_says() -> None:
+def test_the_repr_of_a_header_shows_its_fields() -> None:
     read = decode_request_header(memoryview(encode_request_header(3, 0, 9, "me")))
     assert repr(read) == "<RequestHeader key=3 v0 correlation=9 client='me' body at 12>"
 
@@ -99,10 +99,10 @@ def test_a_broken_header_is_refused(raw: bytes, reason: str) -> None:
 
 
 def test_only_so_many_client_ids_are_kept() -> None:
-    for number in range(headers.CLIENT_IDS_KEPT_MAX + 10):
+    for number in range(headers.CACHED_CLIENT_IDS_MAX + 10):
         name = f"client-{number}"
         assert decode_request_header(memoryview(encode_request_header(3, 0, 1, name))).client_id == name
-    assert len(headers._client_ids) <= headers.CLIENT_IDS_KEPT_MAX
+    assert len(headers._client_ids) <= headers.CACHED_CLIENT_IDS_MAX
     huge = "x" * (headers.CLIENT_ID_KEPT_BYTES_MAX + 1)
     assert decode_request_header(memoryview(encode_request_header(3, 0, 1, huge))).client_id == huge
     assert huge.encode() not in headers._client_ids

@@ -65,7 +65,7 @@ def test_only_the_wanted_offsets_are_taken(records: list[Record], first: int, st
     assert numbers(found.offsets) == [number for number in range(len(records)) if first <= number < stop]
 
 
-def test_columns_that_nobody_wants_stay_empty() -> None:
+def test_unrequested_columns_stay_empty() -> None:
     batch = bytes(build_batch([Record(-1, 5, b"k", b"v", (("h", b"x"),))]))
     found, _ = walk(batch, has_keys=False, has_values=False, has_times=False)
     assert (found.rows, found.headers) == (1, 0)

@@ -12,8 +12,8 @@ from ottla.protocol.records import (
     Limits,
     Record,
     RecordReader,
+    check_records,
     read_varint,
-    refuse_records,
     walk_records,
     write_record,
     write_varint,
@@ -220,7 +220,7 @@ def test_the_walk_reports_timestamps_out_of_range() -> None:
 def test_records_without_key_are_listed_with_kafkas_words() -> None:
     data = payload([Record(-1, 0, b"k", b"v"), Record(-1, 0, None, b"v"), Record(-1, 0, None, b"v")])
     with pytest.raises(InvalidRecords) as caught:
-        refuse_records(data, 3, 0, Limits("orders-0", True, -ANY, ANY))
+        check_records(data, 3, 0, Limits("orders-0", True, -ANY, ANY))
     problem = "Compacted topic cannot accept message without key in topic partition orders-0"
     assert caught.value.error is Error.INVALID_RECORD
     assert caught.value.record_errors == [(1, problem), (2, problem)]
@@ -234,7 +234,7 @@ def test_records_without_key_are_listed_with_kafkas_words() -> None:
 def test_timestamps_out_of_range_are_listed_and_decide_the_error_code() -> None:
     data = payload([Record(-1, 0, None, b"v"), Record(-1, 900, b"k", b"v"), Record(-1, -1, b"k", b"v")])
     with pytest.raises(InvalidRecords) as caught:
-        refuse_records(data, 3, 0, Limits("orders-0", True, 0, 500))
+        check_records(data, 3, 0, Limits("orders-0", True, 0, 500))
     assert caught.value.error is Error.INVALID_TIMESTAMP
     assert caught.value.message == "One or more records have been rejected due to invalid timestamp"
     assert [index for index, _ in caught.value.record_errors] == [0, 1]
@@ -244,17 +244,17 @@ def test_timestamps_out_of_range_are_listed_and_decide_the_error_code() -> None:
 
 
 def test_a_record_without_timestamp_is_never_out_of_range() -> None:
-    refuse_records(payload([Record(-1, -1, None, b"v")]), 1, 0, Limits("orders-0", False, 1000, 2000))
+    check_records(payload([Record(-1, -1, None, b"v")]), 1, 0, Limits("orders-0", False, 1000, 2000))
 
 
-def test_the_list_of_bad_records_is_bounded_but_their_number_is_told() -> None:
+def test_the_list_of_bad_records_is_bounded_but_their_number_is_reported() -> None:
     count = RECORD_ERRORS_MAX + 5
     with pytest.raises(InvalidRecords, match=f"{count} record errors in total") as caught:
-        refuse_records(payload([Record(-1, 0, None, b"")] * count), count, 0, Limits("orders-0", True, -ANY, ANY))
+        check_records(payload([Record(-1, 0, None, b"")] * count), count, 0, Limits("orders-0", True, -ANY, ANY))
     assert len(caught.value.record_errors) == RECORD_ERRORS_MAX
 
 
-def test_a_reader_tells_where_it_is() -> None:
+def test_a_reader_reports_its_position() -> None:
     reader = RecordReader(RECORD, 7, 0)
     reader.read_record()
     assert repr(reader) == "<RecordReader at 12 of 12 bytes, base offset 7>"

@@ -96,7 +96,7 @@ def test_the_class_keeps_its_name_module_and_docstring() -> None:
     assert (Example.__name__, Example.__module__, Example.__doc__) == ("Example", __name__, "What an example is.")
 
 
-def test_the_layout_tells_key_and_versions() -> None:
+def test_the_layout_has_key_and_versions() -> None:
     layout = layout_of(Example)
     assert (layout.api_key, layout.min_version, layout.max_version, layout.flexible_since) == (99, 1, 5, 4)
     assert repr(layout) == "<Layout key=99 v1-5 flexible=4>"

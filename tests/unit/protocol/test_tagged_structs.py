@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ottla.protocol.codec import decode_whole, encode
-from ottla.protocol.messages.group_records import (
+from ottla.protocol.messages.coordinator_records import (
     ClassicMemberMetadata,
     ClassicProtocol,
     ConsumerGroupMemberMetadataValue,

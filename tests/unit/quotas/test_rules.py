@@ -8,7 +8,12 @@ import pytest
 
 from ottla.base.errors import Error, KafkaError
 from ottla.quotas.entities import (
+    ANY,
+    DEFAULT,
+    EXACT,
+    Component,
     Entity,
+    Filter,
     check_value,
     of_address,
     of_client,
@@ -17,7 +22,6 @@ from ottla.quotas.entities import (
     read_entity,
     value_text,
 )
-from ottla.quotas.filters import ANY, DEFAULT, EXACT, Component, Filter
 from ottla.quotas.rules import Rules, levels
 
 ALICE = of_user("alice")
@@ -130,7 +134,7 @@ def test_values_as_they_are_kept() -> None:
         ([], "Invalid empty client quota entity"),
         ([("user", "")], "Empty user not supported"),
         ([("group", "g")], "Unhandled client quota entity type: group"),
-        ([("ip", "nobody")], "nobody is not a valid IP or resolvable host."),
+        ([("ip", "unknown-host")], "unknown-host is not a valid IP or resolvable host."),
         (
             [("ip", None), ("user", "u")],
             "Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId",

@@ -1,4 +1,4 @@
-"""A registry whose topic is a list: records are encoded, kept, decoded and applied as those of a broker would be."""
+"""A registry with an in-memory topic: records are encoded, stored, decoded and applied as with a broker."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ottla.registry.http.app import RegistryApp
-from ottla.registry.log_writer import FencedError
+from ottla.registry.kafka_store import FencedError
 from ottla.registry.records import Record, decode_key, decode_value
 from ottla.registry.registry import Registry
-from ottla.registry.subjects.state import State
+from ottla.registry.subjects.state import RegistryState
 
 JSON = [(b"content-type", b"application/json"), (b"host", b"127.0.0.1:8081")]
 
@@ -25,12 +25,12 @@ class ListWriter:
 
 
 class ListLog:
-    """The topic in memory; `fences` of the next writes are refused."""
+    """The topic in memory; the next `fences` writes are rejected."""
 
     topic = "_schemas"
     cluster_id = "the-cluster"
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: RegistryState) -> None:
         self.state = state
         self.writer = ListWriter()
         self.written: list[tuple[bytes, bytes | None]] = []
@@ -59,7 +59,7 @@ class ListLog:
         self.written.append((key, value))
         self.state.apply(decode_key(key), decode_value(value), key)
 
-    async def reached(self, offset: int) -> None: ...
+    async def wait_for_offset(self, offset: int) -> None: ...
 
     async def catch_up(self) -> None: ...
 
@@ -84,7 +84,7 @@ class Node:
     """A registry and its HTTP side, in one loop."""
 
     def __init__(self, **options: Any) -> None:
-        state = State()
+        state = RegistryState()
         self.log = ListLog(state)
         self.registry = Registry(self.log, state, **options)  # type: ignore[arg-type]
         self.app = RegistryApp(self.registry, {"127.0.0.1"})

@@ -1,13 +1,13 @@
-"""Conversations with the API: what is asked, and the whole answer, as Confluent's registry gives it."""
+"""Recorded API calls with complete responses, as from Confluent's registry."""
 
 import json
 from typing import Any
 
 import pytest
+from tests.unit.registry.nodes import Node, record
+from tests.virtual_time import run
 
-from ottla.registry.leadership import RawAnswer, RawRequest
-from unit.registry.nodes import Node, record
-from virtual_time import run
+from ottla.registry.leadership import RawRequest, RawResponse
 
 A, AB, B = record("a"), record("a", "b="), record("b")
 EMPTY: dict[str, Any] = {}
@@ -422,7 +422,7 @@ def test_a_guid_finds_the_schema_in_every_context() -> None:
     run(main())
 
 
-def test_what_does_not_fit_is_told_as_confluent_tells_it() -> None:
+def test_incompatibilities_are_reported_as_by_confluent() -> None:
     async def main() -> None:
         node = Node()
         await node.register("s", A)
@@ -475,6 +475,13 @@ def test_the_texts_alone() -> None:
         (b"application/vnd.schemaregistry+json", "application/vnd.schemaregistry+json"),
         (b"application/json, application/vnd.schemaregistry.v1+json;q=0.5", "application/vnd.schemaregistry.v1+json"),
         (b"text/html, */*;q=0.1", "application/vnd.schemaregistry.v1+json"),
+        (b"*/anything", "application/vnd.schemaregistry.v1+json"),
+        (b"*", "application/vnd.schemaregistry.v1+json"),
+        (b"application", "application/vnd.schemaregistry.v1+json"),
+        (b"APPLICATION/JSON ; q=0.2", "application/json"),
+        (b'application/json; charset="utf-8, utf-16"', "application/json"),
+        (b", application/json,", "application/json"),
+        (b"application/vnd.schemaregistry.v1+json;q=0, application/json", "application/json"),
     ],
 )
 def test_answers_have_the_content_type_that_is_asked_for(accept: bytes, answered: str) -> None:
@@ -487,6 +494,14 @@ def test_answers_have_the_content_type_that_is_asked_for(accept: bytes, answered
 
 REFUSED = [
     ("GET", [(b"accept", b"text/html")], 406),
+    ("GET", [(b"accept", b"text/*")], 406),
+    ("GET", [(b"accept", b"application/anything")], 406),
+    ("GET", [(b"accept", b"*/*;q=0")], 406),
+    ("GET", [(b"accept", b"application/json;q=2")], 400),
+    ("GET", [(b"accept", b"application/json;q=x")], 400),
+    ("GET", [(b"accept", b"application/")], 400),
+    ("GET", [(b"accept", b"/")], 400),
+    ("GET", [(b"accept", b"application/json text/html")], 400),
     ("GET", [(b"host", b"evil.example")], 403),
     ("POST", [(b"content-type", b"application/x-www-form-urlencoded")], 415),
     ("POST", [(b"content-type", b"text/plain")], 415),
@@ -501,7 +516,7 @@ def test_what_no_client_sends_is_refused(method: str, headers: list[tuple[bytes,
         node = Node()
         names = {name for name, _ in headers}
         ask = node.ask
-        from unit.registry import nodes  # noqa: PLC0415
+        from tests.unit.registry import nodes  # noqa: PLC0415
 
         kept = nodes.JSON[:]
         nodes.JSON[:] = [item for item in kept if item[0] not in names]
@@ -563,9 +578,9 @@ def test_a_follower_hands_changes_to_the_leader_as_they_came() -> None:
 
     asked: list[tuple[RawRequest, str]] = []
 
-    async def forward(request: RawRequest, leader: str) -> RawAnswer:
+    async def forward(request: RawRequest, leader: str) -> RawResponse:
         asked.append((request, leader))
-        return RawAnswer(409, [(b"content-type", b"application/json")], b'{"error_code":409,"message":"no"}')
+        return RawResponse(409, [(b"content-type", b"application/json")], b'{"error_code":409,"message":"no"}')
 
     async def main() -> None:
         node = Node(leadership=Follower())

@@ -1,22 +1,23 @@
-"""What somebody might try: each has an answer with a code, and nobody reads or changes what he may not."""
+"""Malicious requests: each gets an error code, and none reads or changes what its user may not."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import time
 from typing import Any
 
 import pytest
+from tests.unit.registry.nodes import Node
+from tests.unit.registry.test_access import BEARER, USERS, basic
+from tests.unit.registry.test_several_nodes import Elected, Follower
+from tests.virtual_time import run
 
-from ottla.registry.access import Access, read_users
-from ottla.registry.http.quick import QuickAnswers
-from ottla.registry.log import ReadRecord, SchemaLog
+from ottla.registry.access import Authenticator, read_users
+from ottla.registry.http.fast_path import FastPath
+from ottla.registry.kafka_store import KafkaStore, ReadRecord
 from ottla.registry.records import Key, decode_key, encode_key
-from ottla.registry.subjects.state import State
-from unit.registry.nodes import Node
-from unit.registry.test_access import BEARER, USERS, basic
-from unit.registry.test_several_nodes import Elected, Follower
-from virtual_time import run
+from ottla.registry.subjects.state import RegistryState
 
 
 async def started(*subjects: tuple[str, dict[str, Any]]) -> Node:
@@ -24,7 +25,7 @@ async def started(*subjects: tuple[str, dict[str, Any]]) -> Node:
     node = Node()
     for subject, body in subjects:
         assert (await node.ask("POST", f"/subjects/{subject}/versions", body)).status == 200
-    node.app.access = Access(read_users(USERS.splitlines()))
+    node.app.access = Authenticator(read_users(USERS.splitlines()))
     return node
 
 
@@ -43,7 +44,7 @@ REFERENCE = [{"name": "Secret", "subject": "secret-value", "version": 1}]
         ("POST", "/subjects/s", [(b"origin", b"http://[")], 403, 403),
     ],
 )
-def test_odd_requests_are_told_what_is_wrong(
+def test_invalid_requests_get_the_reason(
     method: str, target: str, headers: list[tuple[bytes, bytes]], status: int, code: int
 ) -> None:
     async def story() -> None:
@@ -56,10 +57,23 @@ def test_odd_requests_are_told_what_is_wrong(
     run(story())
 
 
+@pytest.mark.parametrize("text", ["0" * 30_000 + "!", "0x" + "0" * 30_000 + "!", "." + "9" * 30_000 + "!"])
+def test_a_default_of_thousands_of_digits_kept_the_registry_busy_for_seconds(text: str) -> None:
+    async def story() -> None:
+        node = Node()
+        schema = {"type": "record", "name": "R", "fields": [{"name": "f", "type": "double", "default": text}]}
+        start = time.process_time()
+        reply = await node.ask("POST", "/subjects/s/versions", {"schema": json.dumps(schema)})
+        assert (reply.status, reply.code) == (422, 42201)
+        assert time.process_time() - start < 1.0
+
+    run(story())
+
+
 def test_a_host_that_is_none_is_refused() -> None:
     async def story() -> None:
         node = Node()
-        quick = QuickAnswers(node.app, node.registry.state)
+        quick = FastPath(node.app, node.registry.state)
         answer = quick.answer(b"GET /subjects HTTP/1.1\r\nhost: [\r\n\r\n")
         assert answer is not None
         assert answer.startswith(b"HTTP/1.1 403 ")
@@ -88,7 +102,7 @@ def test_after_the_last_number_nothing_is_answered_that_would_be_lost(field: str
         written = len(node.log.written)
         reply = await node.register("s", '"long"')
         assert (reply.status, reply.code) == (500, 50001)
-        assert len(node.log.written) <= written + 1  # the NOOP of who takes over
+        assert len(node.log.written) <= written + 1  # the NOOP of the takeover
 
     run(story())
 
@@ -136,10 +150,12 @@ def test_an_id_names_only_subjects_that_may_be_read() -> None:
     run(story())
 
 
-def test_references_lead_nobody_to_what_he_may_not_read() -> None:
+def test_references_do_not_reveal_unreadable_subjects() -> None:
     async def story() -> None:
         node = await started(SECRET)
-        node.app.access = Access(read_users(USERS.replace("read=* write=orders-*", "write=orders-*").splitlines()))
+        node.app.access = Authenticator(
+            read_users(USERS.replace("read=* write=orders-*", "write=orders-*").splitlines())
+        )
         body = {"schema": USER, "references": REFERENCE}
         for target in (
             "/subjects/orders-x/versions",
@@ -182,7 +198,7 @@ def test_passwords_that_wait_are_bounded() -> None:
     async def story() -> None:
         node = await started()
         replies = await asyncio.gather(
-            *(node.ask("GET", "/subjects", None, basic(f"nobody{number}")) for number in range(40))
+            *(node.ask("GET", "/subjects", None, basic(f"unknown{number}")) for number in range(40))
         )
         statuses = [reply.status for reply in replies]
         assert set(statuses) == {401, 429}
@@ -197,10 +213,10 @@ def test_an_answer_at_once_checks_no_password_in_vain() -> None:
         access = node.app.access
         assert access is not None
         name, value = basic("alice")[0]
-        quick = QuickAnswers(node.app, node.registry.state)
+        quick = FastPath(node.app, node.registry.state)
         request = b"GET /subjects HTTP/1.1\r\nhost: 127.0.0.1\r\n%b: %b\r\n\r\n" % (name, value)
         assert quick.answer(request) is None
-        assert access.checking == 0
+        assert access.checks_in_progress == 0
 
     run(story())
 
@@ -208,7 +224,7 @@ def test_an_answer_at_once_checks_no_password_in_vain() -> None:
 # Nodes
 
 
-def test_who_begins_to_lead_reads_first_what_others_were_answered_for() -> None:
+def test_a_new_leader_first_reads_acknowledged_changes() -> None:
     async def story() -> None:
         elected = Elected(is_leader=True)
         node = Follower(elected)
@@ -223,7 +239,7 @@ def test_who_begins_to_lead_reads_first_what_others_were_answered_for() -> None:
         assert (await node.ask("GET", "/subjects")).body == ["s"]
         assert (await node.ask("GET", "/subjects")).body == ["s"]
         assert node.caught_up == 1
-        elected.term = 2  # somebody else led in between
+        elected.term = 2  # another node led in between
         node.log.add(key, None)
         assert (await node.ask("GET", "/subjects")).body == []
         assert node.caught_up == 2
@@ -236,7 +252,7 @@ def test_a_term_of_others_is_not_overlooked_by_quick_answers() -> None:
         elected = Elected(is_leader=True)
         node = Follower(elected)
         await node.ask("GET", "/subjects")
-        quick = QuickAnswers(node.app, node.registry.state)
+        quick = FastPath(node.app, node.registry.state)
         request = b"GET /subjects HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
         assert quick.answer(request) is not None
         elected.term = 3
@@ -259,8 +275,8 @@ BAD_VALUES = [
 
 @pytest.mark.parametrize("bad", BAD_VALUES)
 def test_a_record_that_makes_no_sense_stops_no_registry(bad: dict[str, Any]) -> None:
-    state = State()
-    log = SchemaLog(lambda: None, "_schemas", 1, "group", state.apply)  # type: ignore[arg-type, return-value]
+    state = RegistryState()
+    log = KafkaStore(lambda: None, "_schemas", 1, "group", state.apply)  # type: ignore[arg-type, return-value]
     key = encode_key(Key("SCHEMA", "s", 1))
     value = {"subject": "s", "version": 1, "id": 1, "schema": '"int"', **bad}
 
@@ -271,7 +287,7 @@ def test_a_record_that_makes_no_sense_stops_no_registry(bad: dict[str, Any]) -> 
             self.is_set = True
 
     taken = Taken()
-    log._take([ReadRecord(0, decode_key(key), value, key)], 1, taken)  # type: ignore[arg-type]
+    log._apply_records([ReadRecord(0, decode_key(key), value, key)], 1, taken)  # type: ignore[arg-type]
     assert taken.is_set
     assert (log.unreadable, log.position) == (1, 1)
     assert not state.subjects
@@ -279,6 +295,6 @@ def test_a_record_that_makes_no_sense_stops_no_registry(bad: dict[str, Any]) -> 
 
 
 def test_levels_of_ids_beyond_the_last_one_are_no_levels() -> None:
-    state = State()
+    state = RegistryState()
     state.apply(Key("NOOP"), {"maxIds": {".": 2**31, ":": -1, "x": True}})
     assert state.contexts["."].max_id == 0

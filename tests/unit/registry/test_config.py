@@ -45,11 +45,11 @@ READ: list[tuple[dict[str, str], dict[str, Any]]] = [
 ]
 REFUSED = [
     ({"listeners": "https://:8081"}, "only http"),
-    ({"listeners": "http://x:port"}, "no address"),
+    ({"listeners": "http://x:port"}, "not an address"),
     ({"listeners": "8081"}, "only http"),
-    ({"kafkastore.bootstrap.servers": "FTP://a:1"}, "protocol is not known"),
-    ({"schema.compatibility.level": "some"}, "is no level"),
-    ({"kafkastore.topic.replication.factor": "many"}, "no number"),
+    ({"kafkastore.bootstrap.servers": "FTP://a:1"}, "unknown protocol"),
+    ({"schema.compatibility.level": "some"}, "is not a level"),
+    ({"kafkastore.topic.replication.factor": "many"}, "not a valid number"),
     ({"mode.mutability": "maybe"}, "true or false"),
 ]
 

@@ -26,17 +26,17 @@ FOREIGN = [
 ]
 UNREADABLE = [
     (None, "it has no key"),
-    (b"nope", "its key is no JSON"),
-    (b"[1]", "its key is no object"),
-    (b'"x"', "its key is no object"),
+    (b"nope", "its key is not JSON"),
+    (b"[1]", "its key is not an object"),
+    (b'"x"', "its key is not an object"),
     (b'{"keytype":"EXPORTER","magic":0}', "the key type EXPORTER is not known"),
     (b'{"keytype":"SCHEMA","version":1,"magic":1}', "the key names no subject"),
-    (b'{"keytype":"SCHEMA","subject":7,"version":1}', "the key's subject is no text"),
-    (b'{"keytype":"SCHEMA","subject":"a","version":0,"magic":1}', "the key's version is no version"),
-    (b'{"keytype":"SCHEMA","subject":"a","version":2147483648}', "the key's version is no version"),
-    (b'{"keytype":"SCHEMA","subject":"a","version":"1"}', "the key's version is no version"),
-    (b"\xff\xfe", "its key is no JSON"),
-    (b'{"keytype":"NOOP"' + b"[" * 5000, "its key is no JSON"),
+    (b'{"keytype":"SCHEMA","subject":7,"version":1}', "the key's subject is not text"),
+    (b'{"keytype":"SCHEMA","subject":"a","version":0,"magic":1}', "the key's version is not valid"),
+    (b'{"keytype":"SCHEMA","subject":"a","version":2147483648}', "the key's version is not valid"),
+    (b'{"keytype":"SCHEMA","subject":"a","version":"1"}', "the key's version is not valid"),
+    (b"\xff\xfe", "its key is not JSON"),
+    (b'{"keytype":"NOOP"' + b"[" * 5000, "its key is not JSON"),
 ]
 
 
@@ -52,7 +52,7 @@ def test_keys_of_others_mean_the_same(data: bytes, key: Key) -> None:
 
 
 @pytest.mark.parametrize(("data", "trouble"), UNREADABLE)
-def test_a_key_without_sense_is_told(data: bytes | None, trouble: str) -> None:
+def test_an_invalid_key_is_reported(data: bytes | None, trouble: str) -> None:
     with pytest.raises(UnreadableRecordError) as told:
         decode_key(data)
     assert trouble in str(told.value)
@@ -84,29 +84,29 @@ def test_what_a_newer_registry_has_written_is_kept() -> None:
 @pytest.mark.parametrize(
     ("value", "trouble"),
     [
-        ({"id": "7", "schema": "x"}, "its id is no id"),
-        ({"id": True, "schema": "x"}, "its id is no id"),
-        ({"id": -1, "schema": "x"}, "its id is no id"),
-        ({"id": 2**31, "schema": "x"}, "its id is no id"),
-        ({"id": 1}, "it holds no schema"),
-        ({"id": 1, "schema": {"type": "string"}}, "it holds no schema"),
-        ({"id": 1, "schema": "x", "references": [{"name": "a"}]}, "its references make no sense"),
-        ({"id": 1, "schema": "x", "metadata": []}, "its metadata or rules are no object"),
+        ({"id": "7", "schema": "x"}, "its id is not valid"),
+        ({"id": True, "schema": "x"}, "its id is not valid"),
+        ({"id": -1, "schema": "x"}, "its id is not valid"),
+        ({"id": 2**31, "schema": "x"}, "its id is not valid"),
+        ({"id": 1}, "it has no schema"),
+        ({"id": 1, "schema": {"type": "string"}}, "it has no schema"),
+        ({"id": 1, "schema": "x", "references": [{"name": "a"}]}, "its references are not valid"),
+        ({"id": 1, "schema": "x", "metadata": []}, "its metadata or rules are not an object"),
     ],
 )
-def test_a_value_without_sense_is_told(value: dict[str, object], trouble: str) -> None:
+def test_an_invalid_value_is_reported(value: dict[str, object], trouble: str) -> None:
     with pytest.raises(UnreadableRecordError, match=trouble):
         schema_of(Key("SCHEMA", "a", 1), value)
 
 
-def test_values_that_are_no_object_are_told() -> None:
+def test_values_that_are_not_objects_are_reported() -> None:
     assert decode_value(None) is None
-    with pytest.raises(UnreadableRecordError, match="its value is no object"):
+    with pytest.raises(UnreadableRecordError, match="its value is not an object"):
         decode_value(b"7")
 
 
 def test_the_digest_is_confluents() -> None:
-    """Which is the MD5 of the text, of nothing else, where nothing else is there."""
+    """It is the MD5 of the text alone if there is nothing else."""
     assert Schema("a", 1, 1, "x").guid == "9dd4e461-268c-8034-f5c8-564e155c67a6"
     rules = {"domainRules": [{"kind": "TRANSFORM", "mode": "WRITEREAD", "disabled": False}]}
     text = '{"type":"record","name":"myrecord","fields":[{"type":"string","default":null,"name":"f"}]}'

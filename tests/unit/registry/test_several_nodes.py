@@ -1,4 +1,4 @@
-"""A node that does not lead: what it hands on, when it waits, and what it reads first."""
+"""A node that does not lead: forwarding, waiting, and reading before it answers."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ import socket
 from collections.abc import Awaitable, Callable
 
 import pytest
+from tests import virtual_time
+from tests.unit.registry.nodes import Node
 
-import virtual_time
-from ottla.registry.candidates import Candidate
 from ottla.registry.election import Election
-from ottla.registry.forwarding import Forwarding, LostAnswerError, NotSentError
+from ottla.registry.forwarder import Forwarder, NotSentError, UnknownOutcomeError
 from ottla.registry.http.app import LEADER_SECONDS_MAX
-from ottla.registry.leadership import RawAnswer, RawRequest
-from unit.registry.nodes import Node
+from ottla.registry.leadership import RawRequest, RawResponse, RegistryIdentity
 
 LEADER = "http://leader:8081"
-ANSWER = RawAnswer(200, [(b"content-type", b"application/json")], b'{"id": 7}')
+ANSWER = RawResponse(200, [(b"content-type", b"application/json")], b'{"id": 7}')
 
 
 class Elected:
-    """A leadership that tests decide."""
+    """A leadership that the test controls."""
 
     def __init__(self, *, is_leader: bool = False, leader_url: str | None = LEADER) -> None:
         self.is_leader = is_leader
@@ -30,7 +29,7 @@ class Elected:
 
 
 class Follower(Node):
-    """Its forwarding fails as often as it is told, and then works."""
+    """A node whose forwarding fails a given number of times, and then works."""
 
     def __init__(self, elected: Elected) -> None:
         super().__init__(leadership=elected)
@@ -41,7 +40,7 @@ class Follower(Node):
         self.caught_up = 0
         self.log.catch_up = self.catch_up  # type: ignore[method-assign]
 
-    async def forward(self, request: RawRequest, leader: str) -> RawAnswer:
+    async def forward(self, request: RawRequest, leader: str) -> RawResponse:
         if self.failures:
             raise self.failures.pop(0)
         self.handed_on.append((request, leader))
@@ -90,7 +89,7 @@ def test_the_next_leader_may_be_this_node() -> None:
     play(story)
 
 
-def test_nobody_leads_for_long() -> None:
+def test_a_long_time_without_a_leader() -> None:
     async def story(node: Follower) -> None:
         assert (await node.register("s", '"int"')).code == 50004
         node.elected.leader_url = LEADER
@@ -102,7 +101,7 @@ def test_nobody_leads_for_long() -> None:
 
 def test_a_lost_answer_is_not_asked_for_twice() -> None:
     async def story(node: Follower) -> None:
-        node.failures = [LostAnswerError("cut")]
+        node.failures = [UnknownOutcomeError("cut")]
         assert (await node.register("s", '"int"')).code == 50003
         assert not node.handed_on
 
@@ -126,7 +125,7 @@ def test_what_others_were_answered_is_read_first() -> None:
         node.elected.is_leader = False
         node.caught_up = 0
         assert (await node.ask("GET", "/schemas/ids/1")).status == 200
-        assert node.caught_up == 0  # what an id means never changes
+        assert node.caught_up == 0  # the schema of an ID never changes
         assert (await node.ask("GET", "/subjects")).body == ["s"]
         assert node.caught_up == 1
         assert (await node.ask("GET", "/schemas/ids/2")).code == 40403
@@ -135,7 +134,7 @@ def test_what_others_were_answered_is_read_first() -> None:
     play(story)
 
 
-def test_without_the_cluster_an_unknown_id_is_not_said_to_be_missing() -> None:
+def test_without_the_cluster_an_unknown_id_is_not_reported_missing() -> None:
     async def story(node: Follower) -> None:
         async def never() -> None:
             await asyncio.Event().wait()
@@ -147,7 +146,7 @@ def test_without_the_cluster_an_unknown_id_is_not_said_to_be_missing() -> None:
     play(story)
 
 
-def test_a_new_term_takes_the_topic_over_anew() -> None:
+def test_a_new_term_takes_the_topic_over_again() -> None:
     async def story(node: Follower) -> None:
         for term in (1, 1, 2):
             node.elected.term = term
@@ -157,16 +156,16 @@ def test_a_new_term_takes_the_topic_over_anew() -> None:
     play(story, is_leader=True)
 
 
-def test_nobody_waits_for_a_leader_that_was_paused() -> None:
+def test_requests_do_not_wait_for_a_paused_leader() -> None:
     async def story(node: Follower) -> None:
-        async def never(_: RawRequest, leader: str) -> RawAnswer:
+        async def never(_: RawRequest, leader: str) -> RawResponse:
             await asyncio.Event().wait()
             return ANSWER
 
         node.app.forward = never
         asking = asyncio.ensure_future(node.register("s", '"int"'))
         await asyncio.sleep(10)
-        assert not asking.done()  # it still leads: its answer may come
+        assert not asking.done()  # it still leads, so its response may come
         node.elected.leader_url = "http://other:8081"
         await asyncio.sleep(3)
         assert (await asking).code == 50003
@@ -174,10 +173,10 @@ def test_nobody_waits_for_a_leader_that_was_paused() -> None:
     play(story)
 
 
-def test_who_gives_up_forwarding_frees_its_thread() -> None:
+def test_a_cancelled_forwarding_frees_its_thread() -> None:
     async def story() -> None:
         with socket.create_server(("127.0.0.1", 0)) as leader:
-            forwarding = Forwarding()
+            forwarding = Forwarder()
             request = RawRequest("POST", "/", [], b"")
             asking = asyncio.ensure_future(forwarding(request, f"http://127.0.0.1:{leader.getsockname()[1]}"))
             connection, _ = await asyncio.to_thread(leader.accept)
@@ -198,7 +197,7 @@ def test_an_election_goes_on_whatever_happens(monkeypatch: pytest.MonkeyPatch) -
         def close(self) -> None: ...
 
     monkeypatch.setattr("ottla.registry.election.RETRY_SECONDS", 0)
-    election = Election(lambda _: Nothing(), "group", Candidate("127.0.0.1", 1))  # type: ignore[arg-type, return-value]
+    election = Election(lambda _: Nothing(), "group", RegistryIdentity("127.0.0.1", 1))  # type: ignore[arg-type, return-value]
     joined: list[int] = []
 
     def join() -> None:

@@ -1,16 +1,16 @@
-"""What the records of the topic make of the registry's memory, and the way back."""
+"""Records of the topic applied to the registry's state, and back."""
 
 import json
 from typing import Any
 
 import pytest
+from tests.unit.registry.nodes import Node, record
+from tests.virtual_time import run
 
 from ottla.registry.records import Key, Record, UnreadableRecordError, decode_key
 from ottla.registry.subjects import decisions
-from ottla.registry.subjects.drafts import Draft
-from ottla.registry.subjects.state import State
-from unit.registry.nodes import Node, record
-from virtual_time import run
+from ottla.registry.subjects.new_schemas import NewSchema
+from ottla.registry.subjects.state import RegistryState
 
 A, B = record("a"), record("b")
 
@@ -20,8 +20,8 @@ def schema(subject: str, version: int, number: int, text: str = A, **more: Any) 
     return Key("SCHEMA", subject, version), value
 
 
-def state_of(*records: tuple[Key, dict[str, Any] | None]) -> State:
-    state = State()
+def state_of(*records: tuple[Key, dict[str, Any] | None]) -> RegistryState:
+    state = RegistryState()
     for key, value in records:
         state.apply(key, value)
     return state
@@ -50,7 +50,7 @@ def test_a_subject_is_deleted_up_to_a_version_and_goes_on_after_it() -> None:
     assert [item.version for item in state.versions("s", with_deleted=True)] == [1, 2, 3]
 
 
-def test_a_cleared_subject_keeps_what_lives() -> None:
+def test_a_cleared_subject_keeps_live_versions() -> None:
     state = state_of(
         schema("s", 1, 1, deleted=True), schema("s", 2, 2, B), (Key("CLEAR_SUBJECT", "s"), {"subject": "s"})
     )
@@ -62,7 +62,7 @@ def test_a_cleared_subject_keeps_what_lives() -> None:
     ("wanted", "left"),
     [(None, []), ("s", [":.x:s", "t"]), (":.x:", ["s", "t"])],
 )
-def test_who_is_cleared(wanted: str | None, left: list[str]) -> None:
+def test_the_scope_of_clear_subject(wanted: str | None, left: list[str]) -> None:
     gone = [schema(name, 1, 1, deleted=True) for name in ("s", "t", ":.x:s")]
     state = state_of(*gone, (Key("CLEAR_SUBJECT", wanted), {}))
     assert sorted(state.subjects) == left
@@ -100,7 +100,7 @@ def test_a_record_without_sense_changes_nothing() -> None:
 
 
 def test_the_highest_id_outlives_its_schema() -> None:
-    """Compaction takes the tombstones away: only a NOOP tells then which id was given last."""
+    """Compaction removes the tombstones: then only a NOOP has the highest ID."""
 
     async def main() -> None:
         node = Node()
@@ -126,7 +126,7 @@ KARAPACE = b'{"subject":"s","version":1,"magic":1,"keytype":"SCHEMA"}'
 
 
 def test_keys_of_another_registry_end_when_ours_is_written() -> None:
-    """Else compaction would keep them for ever, and a deleted version would come back."""
+    """Otherwise compaction would keep them for ever, and a deleted version would reappear."""
 
     async def main() -> None:
         node = Node()
@@ -233,7 +233,7 @@ def test_two_that_register_at_once_get_two_ids() -> None:
     run(main())
 
 
-def test_who_is_shut_out_has_changed_nothing_and_begins_anew() -> None:
+def test_a_fenced_node_has_changed_nothing_and_retries() -> None:
     async def main() -> None:
         node = Node()
         await node.register("s", A)
@@ -263,7 +263,7 @@ def test_a_node_that_does_not_lead_changes_nothing() -> None:
 
 def test_a_batch_of_records_holds_what_belongs_together() -> None:
     state = state_of(schema("s", 1, 1))
-    basis = decisions.basis_of(state, ":.new:s", "BACKWARD")
-    decision = decisions.register(state, ":.new:s", Draft(A), basis, [])
+    basis = decisions.checked_state(state, ":.new:s", "BACKWARD")
+    decision = decisions.register(state, ":.new:s", NewSchema(A), basis, [])
     assert [item.key.keytype for item in decision.records] == ["CONTEXT", "SCHEMA"]
     assert isinstance(decision.records[0], Record)

@@ -9,12 +9,11 @@ from uuid import UUID
 from ottla.base.names import TopicPartition
 from ottla.base.topic_settings import TopicSettings
 from ottla.protocol.batches import Record, build_batch
-from ottla.replication.following import FetchPosition
-from ottla.replication.partition import Partition
-from ottla.replication.replica import ReplicaRead
-from ottla.replication.role import Role
+from ottla.replication.follower_state import FetchPosition
+from ottla.replication.leader_state import PartitionState
+from ottla.replication.partition import Partition, ReplicaRead
 from ottla.storage.descriptors import DescriptorPool
-from ottla.storage.log import create_log
+from ottla.storage.log_dir import create_log
 
 NOW_MS = 1_700_000_000_000
 LAG_MS = 10_000
@@ -57,7 +56,7 @@ class Stand:
 
     def close(self) -> None:
         for partition in self.at.values():
-            partition.log.abandon()
+            partition.log.close_files()
 
     # ---- the controller
 
@@ -75,9 +74,9 @@ class Stand:
 
     def _tell(self, leader: int, tell: tuple[int, ...] | None) -> None:
         self.partition_epoch += 1
-        role = Role(leader, self.epoch, self.isr, self.replicas, self.partition_epoch)
+        role = PartitionState(leader, self.epoch, self.isr, self.replicas, self.partition_epoch)
         for broker_id in tell if tell is not None else self.at:
-            self.at[broker_id].take_role(role, self.now_ms)
+            self.at[broker_id].apply_state(role, self.now_ms)
 
     # ---- the wire
 

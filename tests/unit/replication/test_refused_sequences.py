@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.unit.replication.stand import NOW_MS, Stand, batch
 
 from ottla.base.errors import Error, KafkaError
 from ottla.replication import refused_sequences
-from ottla.replication.refused_sequences import REMEMBERED_MS, RefusedSequences
+from ottla.replication.refused_sequences import RETENTION_MS, RejectedBatches
 from ottla.storage.log import Log
-from unit.replication.stand import NOW_MS, Stand, batch
 
 PRODUCER = 7
 
@@ -27,11 +27,11 @@ def sent(sequence: int, epoch: int = 0, producer_id: int = PRODUCER) -> memoryvi
     return batch(b"v", producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
 
 
-def note(refused: RefusedSequences, sequence: int, epoch: int = 0) -> None:
-    refused.note(Error.NOT_ENOUGH_REPLICAS, "t", 0, sent(sequence, epoch), NOW_MS)
+def note(refused: RejectedBatches, sequence: int, epoch: int = 0) -> None:
+    refused.add(Error.NOT_ENOUGH_REPLICAS, "t", 0, sent(sequence, epoch), NOW_MS)
 
 
-def is_taken(refused: RefusedSequences, log: Log, records: memoryview, now_ms: int = NOW_MS, index: int = 0) -> bool:
+def is_taken(refused: RejectedBatches, log: Log, records: memoryview, now_ms: int = NOW_MS, index: int = 0) -> bool:
     try:
         refused.check("t", index, log, records, now_ms)
     except KafkaError as refusal:
@@ -40,7 +40,7 @@ def is_taken(refused: RefusedSequences, log: Log, records: memoryview, now_ms: i
 
 
 def test_a_later_batch_waits_for_the_one_that_was_refused(log: Log) -> None:
-    refused = RefusedSequences()
+    refused = RejectedBatches()
     note(refused, 0)
     assert not is_taken(refused, log, sent(1))
     assert not is_taken(refused, log, sent(2))
@@ -52,15 +52,15 @@ def test_a_later_batch_waits_for_the_one_that_was_refused(log: Log) -> None:
 
 
 def test_the_earliest_of_several_counts(log: Log) -> None:
-    refused = RefusedSequences()
+    refused = RejectedBatches()
     for sequence in (3, 1, 2):
         note(refused, sequence)
     assert not is_taken(refused, log, sent(2))
     assert is_taken(refused, log, sent(1))
 
 
-def test_who_is_known_is_not_told_of_a_gap(log: Log) -> None:
-    refused = RefusedSequences()
+def test_a_known_producer_gets_no_sequence_gap(log: Log) -> None:
+    refused = RejectedBatches()
     log.append(sent(0), 0, NOW_MS)
     note(refused, 1)
     assert not is_taken(refused, log, sent(2))
@@ -68,7 +68,7 @@ def test_who_is_known_is_not_told_of_a_gap(log: Log) -> None:
 
 
 def test_what_another_broker_took_in_has_come(log: Log) -> None:
-    refused = RefusedSequences()
+    refused = RejectedBatches()
     note(refused, 0)
     log.append(sent(0), 0, NOW_MS)
     assert is_taken(refused, log, sent(1))
@@ -76,37 +76,37 @@ def test_what_another_broker_took_in_has_come(log: Log) -> None:
 
 
 def test_a_new_epoch_a_marker_and_time_end_it(log: Log) -> None:
-    refused = RefusedSequences()
+    refused = RejectedBatches()
     note(refused, 0)
     assert is_taken(refused, log, sent(1, epoch=1))
     note(refused, 0, epoch=2)
     note(refused, 0, epoch=1)  # of an earlier one: says nothing
     assert not is_taken(refused, log, sent(1, epoch=2))
-    refused.forget("t", 0, PRODUCER)
+    refused.remove("t", 0, PRODUCER)
     assert is_taken(refused, log, sent(1, epoch=2))
     note(refused, 0)
-    assert not is_taken(refused, log, sent(1), NOW_MS + REMEMBERED_MS - 1)
-    assert is_taken(refused, log, sent(1), NOW_MS + REMEMBERED_MS)
+    assert not is_taken(refused, log, sent(1), NOW_MS + RETENTION_MS - 1)
+    assert is_taken(refused, log, sent(1), NOW_MS + RETENTION_MS)
 
 
 @pytest.mark.parametrize("error", [Error.INVALID_TXN_STATE, Error.CORRUPT_MESSAGE, Error.POLICY_VIOLATION])
-def test_what_nobody_sends_again_is_not_waited_for(error: Error) -> None:
-    refused = RefusedSequences()
-    refused.note(error, "t", 0, sent(0), NOW_MS)
+def test_a_batch_that_is_not_retried_is_not_waited_for(error: Error) -> None:
+    refused = RejectedBatches()
+    refused.add(error, "t", 0, sent(0), NOW_MS)
     assert not refused
 
 
 def test_without_a_producer_id_there_is_nothing_to_remember() -> None:
-    refused = RefusedSequences()
+    refused = RejectedBatches()
     for records in (batch(b"v"), memoryview(b"short"), memoryview(bytes(100)), None):
-        refused.note(Error.NOT_ENOUGH_REPLICAS, "t", 0, records, NOW_MS)
+        refused.add(Error.NOT_ENOUGH_REPLICAS, "t", 0, records, NOW_MS)
     assert not refused
 
 
 def test_it_is_bounded(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refused_sequences, "REMEMBERED_MAX", 2)
-    refused = RefusedSequences()
+    monkeypatch.setattr(refused_sequences, "ENTRIES_MAX", 2)
+    refused = RejectedBatches()
     for producer_id in (1, 2, 3):
-        refused.note(Error.NOT_ENOUGH_REPLICAS, "t", 0, sent(0, producer_id=producer_id), NOW_MS)
+        refused.add(Error.NOT_ENOUGH_REPLICAS, "t", 0, sent(0, producer_id=producer_id), NOW_MS)
     assert is_taken(refused, log, sent(1, producer_id=1))
     assert not is_taken(refused, log, sent(1, producer_id=3))

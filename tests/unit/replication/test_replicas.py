@@ -4,13 +4,14 @@ import errno
 import os
 
 import pytest
+from tests.unit.replication.stand import LAG_MS, NOW_MS, Stand, batch
 
 from ottla.base.errors import Error, KafkaError
 from ottla.protocol.batches import Record, build_batch
-from ottla.replication.role import Role
-from ottla.replication.waiting import WaitingFetch, WaitingProduce
+from ottla.replication.leader_state import PartitionState
+from ottla.replication.waiting_requests import WaitingFetch, WaitingProduce
 from ottla.storage import files
-from unit.replication.stand import LAG_MS, NOW_MS, Stand, batch
+from ottla.storage.range_checks import needs_check
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def test_the_high_watermark_moves_when_all_in_sync_replicas_have_the_record(stan
     stand.append(1, b"a", b"b")
     stand.fetch(2, 1)
     stand.fetch(3, 1)
-    assert leader.high_watermark == 0  # they have been given it; nobody knows whether they have it
+    assert leader.high_watermark == 0  # the followers were sent the record, but have not confirmed it
     stand.fetch(2, 1)
     assert leader.high_watermark == 0
     stand.fetch(3, 1)
@@ -91,7 +92,7 @@ def test_who_waits_hears_at_once_that_the_leader_is_no_more(stand):
     leader = stand.elect(1)
     last_offset = stand.append(1, b"a")
     answered = []
-    leader.wait_for_replication(last_offset, WaitingProduce(1, lambda: answered.append(leader.leading_since)))
+    leader.wait_for_replication(last_offset, WaitingProduce(1, lambda: answered.append(leader.leader_since_epoch)))
     stand.elect(2, isr=(2, 3))
     assert answered == [-1]
 
@@ -101,10 +102,10 @@ def test_a_leader_that_is_elected_again_goes_on_waiting(stand):
     last_offset = stand.append(1, b"a")
     answered = []
     leader.wait_for_replication(last_offset, WaitingProduce(1, lambda: answered.append(True)))
-    since = leader.leading_since
+    since = leader.leader_since_epoch
     stand.elect(1, isr=(1, 2))
     assert not answered
-    assert leader.leading_since == since
+    assert leader.leader_since_epoch == since
     stand.catch_up(2, 1)
     assert answered
 
@@ -119,7 +120,7 @@ def test_too_few_in_sync_after_the_append_ends_the_wait_of_producers_only(make):
     stand.change_isr(1, (1,))
     assert produce
     assert not own
-    assert leader.has_too_few_in_sync
+    assert leader.is_under_min_isr
     assert leader.high_watermark == 0  # what too few have is not committed (KIP-966)
 
 
@@ -151,13 +152,13 @@ def shrink(stand, leader, *laggards):
         for follower in stand.replicas:
             if follower not in (leader, *laggards):
                 stand.catch_up(follower, leader)
-    return stand.at[leader].isr_proposal(stand.now_ms)
+    return stand.at[leader].propose_isr_change(stand.now_ms)
 
 
 def confirm(stand, leader, proposal):
     stand.partition_epoch += 1
     stand.isr = proposal.isr_ids
-    stand.at[leader].on_isr_answer(proposal, Error.NONE, stand.epoch, stand.isr, stand.partition_epoch)
+    stand.at[leader].on_alter_partition_response(proposal, Error.NONE, stand.epoch, stand.isr, stand.partition_epoch)
 
 
 def test_a_replica_that_lags_leaves_when_the_controller_has_confirmed_it(stand):
@@ -166,10 +167,10 @@ def test_a_replica_that_lags_leaves_when_the_controller_has_confirmed_it(stand):
     proposal = shrink(stand, 1, 3)
     assert proposal.isr_ids == (1, 2)
     assert leader.high_watermark == 0
-    assert leader.in_sync == (1, 2, 3)
+    assert leader.isr == (1, 2, 3)
     confirm(stand, 1, proposal)
     assert leader.high_watermark == 1
-    assert leader.in_sync == (1, 2)
+    assert leader.isr == (1, 2)
 
 
 def test_a_replica_without_new_records_to_fetch_does_not_lag(stand):
@@ -177,14 +178,14 @@ def test_a_replica_without_new_records_to_fetch_does_not_lag(stand):
     for follower in (2, 3):
         stand.catch_up(follower, 1)
     stand.now_ms += 10 * LAG_MS
-    assert leader.isr_proposal(stand.now_ms) is None
+    assert leader.propose_isr_change(stand.now_ms) is None
 
 
 def test_there_is_one_proposal_at_a_time(stand):
     leader = stand.elect(1)
     stand.append(1, b"a")
     assert shrink(stand, 1, 2, 3).isr_ids == (1,)
-    assert leader.isr_proposal(stand.now_ms) is None
+    assert leader.propose_isr_change(stand.now_ms) is None
 
 
 def test_a_replica_that_has_caught_up_joins_and_the_high_watermark_waits_for_it_from_the_proposal_on(stand):
@@ -193,14 +194,14 @@ def test_a_replica_that_has_caught_up_joins_and_the_high_watermark_waits_for_it_
     stand.catch_up(2, 1)
     assert leader.high_watermark == 1
     stand.catch_up(3, 1)
-    proposal = leader.isr_proposal(stand.now_ms, 101)
+    proposal = leader.propose_isr_change(stand.now_ms, 101)
     assert proposal.isr == ((1, 101), (2, 102), (3, 103))
     stand.append(1, b"b")
     stand.catch_up(2, 1)
     assert leader.high_watermark == 1  # 3 may be elected the moment the controller writes it down
     stand.catch_up(3, 1)
     assert leader.high_watermark == 2
-    assert leader.in_sync == (1, 2)
+    assert leader.isr == (1, 2)
 
 
 def test_a_replica_below_the_high_watermark_does_not_join(stand):
@@ -211,7 +212,7 @@ def test_a_replica_below_the_high_watermark_does_not_join(stand):
     stand.fetch(3, 1, max_bytes=1)
     stand.ask(3, 1, max_bytes=1)
     assert stand.at[3].log.end_offset == 1
-    assert leader.isr_proposal(stand.now_ms) is None
+    assert leader.propose_isr_change(stand.now_ms) is None
 
 
 def test_a_replica_below_the_start_of_the_leaders_epoch_does_not_join_though_it_reaches_the_watermark(stand):
@@ -226,26 +227,26 @@ def test_a_replica_below_the_start_of_the_leaders_epoch_does_not_join_though_it_
     leader.high_watermark = 1
     position = stand.at[3].fetch_position()
     leader.read_for_replica(3, 103, position.offset, position.last_epoch, 1, 0, False, stand.now_ms)
-    assert leader.isr_proposal(stand.now_ms) is None
+    assert leader.propose_isr_change(stand.now_ms) is None
     stand.catch_up(3, 2)
-    assert leader.isr_proposal(stand.now_ms).isr_ids == (2, 3)
+    assert leader.propose_isr_change(stand.now_ms).isr_ids == (2, 3)
 
 
 def test_after_a_refusal_all_is_as_before(stand):
     leader = stand.elect(1, isr=(1, 2))
     stand.catch_up(3, 1)
-    proposal = leader.isr_proposal(stand.now_ms)
-    leader.on_isr_answer(proposal, Error.INELIGIBLE_REPLICA)
+    proposal = leader.propose_isr_change(stand.now_ms)
+    leader.on_alter_partition_response(proposal, Error.INELIGIBLE_REPLICA)
     stand.append(1, b"a")
     stand.catch_up(2, 1)
     assert leader.high_watermark == 1
 
 
-def test_nobody_waits_for_a_replica_that_was_refused_and_fetches_on(stand):
+def test_the_watermark_does_not_wait_for_a_replica_that_was_refused_and_fetches_on(stand):
     """A broker that stops in an orderly way fetches to its end; once gone it would hold up the watermark for long."""
     leader = stand.elect(1, isr=(1, 2))
     stand.catch_up(3, 1)
-    leader.on_isr_answer(leader.isr_proposal(stand.now_ms), Error.INELIGIBLE_REPLICA)
+    leader.on_alter_partition_response(leader.propose_isr_change(stand.now_ms), Error.INELIGIBLE_REPLICA)
     stand.now_ms += 100
     stand.catch_up(3, 1)
     stand.append(1, b"a")
@@ -257,37 +258,37 @@ def test_nobody_waits_for_a_replica_that_was_refused_and_fetches_on(stand):
 def test_while_the_fate_of_a_proposal_is_unknown_it_counts(stand):
     leader = stand.elect(1, isr=(1, 2))
     stand.catch_up(3, 1)
-    proposal = leader.isr_proposal(stand.now_ms)
-    leader.on_isr_answer(proposal, Error.INVALID_UPDATE_VERSION)
+    proposal = leader.propose_isr_change(stand.now_ms)
+    leader.on_alter_partition_response(proposal, Error.INVALID_UPDATE_VERSION)
     stand.append(1, b"a")
     stand.catch_up(2, 1)
     assert leader.high_watermark == 0
-    assert leader.awaits(proposal)
+    assert leader.is_pending_proposal(proposal)
     stand.now_ms += 2 * LAG_MS
     stand.catch_up(2, 1)
     stand.change_isr(1, (1, 2))
     assert leader.high_watermark == 1
-    assert not leader.awaits(proposal)
+    assert not leader.is_pending_proposal(proposal)
 
 
 def test_the_same_role_again_does_not_end_a_proposal(stand):
     leader = stand.elect(1, isr=(1, 2))
     stand.catch_up(3, 1)
-    proposal = leader.isr_proposal(stand.now_ms)
-    leader.take_role(leader.role._replace(eligible=(9,)), stand.now_ms)
-    assert leader.awaits(proposal)
+    proposal = leader.propose_isr_change(stand.now_ms)
+    leader.apply_state(leader.state._replace(eligible_leader_replicas=(9,)), stand.now_ms)
+    assert leader.is_pending_proposal(proposal)
 
 
 def test_an_answer_of_an_earlier_reign_is_ignored(stand):
     leader = stand.elect(1, isr=(1, 2))
     stand.catch_up(3, 1)
-    proposal = leader.isr_proposal(stand.now_ms)
+    proposal = leader.propose_isr_change(stand.now_ms)
     stand.elect(1, isr=(1, 2))
-    leader.on_isr_answer(proposal, Error.NONE, 0, (1, 2, 3), 99)
-    assert leader.in_sync == (1, 2)
+    leader.on_alter_partition_response(proposal, Error.NONE, 0, (1, 2, 3), 99)
+    assert leader.isr == (1, 2)
 
 
-def test_nobody_waits_for_a_replica_that_the_controller_has_taken_out(stand):
+def test_the_watermark_does_not_wait_for_a_replica_that_the_controller_has_removed(stand):
     leader = stand.elect(1)
     for follower in (2, 3):
         stand.catch_up(follower, 1)
@@ -297,27 +298,27 @@ def test_nobody_waits_for_a_replica_that_the_controller_has_taken_out(stand):
     assert leader.high_watermark == 1
 
 
-def test_nobody_waits_for_a_replica_that_fetched_on_and_then_died(stand):
+def test_the_watermark_does_not_wait_for_a_replica_that_fetched_on_and_then_died(stand):
     leader = stand.elect(1)
     stand.fetch(2, 1)
     stand.change_isr(1, (1, 2))
     stand.fetch(3, 1)  # it is about to stop, but not yet
     stand.fetch(3, 1)
-    leader.forget_follower(3)
+    leader.reset_follower(3)
     stand.append(1, b"a")
     stand.fetch(2, 1)
     stand.fetch(2, 1)
     assert leader.high_watermark == 1
-    assert leader.isr_proposal(stand.now_ms, 101) is None
+    assert leader.propose_isr_change(stand.now_ms, 101) is None
 
 
-def test_a_leader_after_an_unclean_election_says_that_it_has_recovered(stand):
+def test_a_leader_after_an_unclean_election_reports_its_recovery(stand):
     leader = stand.elect(1, isr=(1,))
-    leader.take_role(leader.role._replace(is_recovering=True, partition_epoch=50), stand.now_ms)
-    proposal = leader.isr_proposal(stand.now_ms)
+    leader.apply_state(leader.state._replace(is_recovering=True, partition_epoch=50), stand.now_ms)
+    proposal = leader.propose_isr_change(stand.now_ms)
     assert (proposal.isr_ids, proposal.is_recovering) == ((1,), False)
-    leader.on_isr_answer(proposal, Error.NONE, stand.epoch, (1,), 51)
-    assert leader.isr_proposal(stand.now_ms) is None
+    leader.on_alter_partition_response(proposal, Error.NONE, stand.epoch, (1,), 51)
+    assert leader.propose_isr_change(stand.now_ms) is None
 
 
 # ---- who may fetch
@@ -368,7 +369,7 @@ def test_a_fetch_that_reads_again_after_its_wait_does_not_count_twice(stand):
     stand.ask(2, 1)
     stand.now_ms += 2 * LAG_MS
     leader.read_for_replica(2, 102, 0, -1, 0, 100, True, stand.now_ms, -1, False)
-    assert leader.isr_proposal(stand.now_ms).isr_ids == (1,)
+    assert leader.propose_isr_change(stand.now_ms).isr_ids == (1,)
 
 
 # ---- truncation
@@ -426,7 +427,7 @@ def test_logs_that_parted_twice_find_their_way_back(stand):
     assert stand.contents(1) == stand.contents(2) == stand.contents(3)
 
 
-def test_a_new_leader_without_records_of_its_own_epoch_tells_where_the_logs_part(stand):
+def test_a_new_leader_without_records_of_its_own_epoch_reports_the_divergence(stand):
     stand.elect(1)
     stand.append(1, b"a")
     stand.catch_up(2, 1)
@@ -580,15 +581,15 @@ def test_a_follower_serves_consumers_up_to_its_own_high_watermark(stand):
     assert refused(replica.read, 2, 1000, True, False) is Error.OFFSET_NOT_AVAILABLE
 
 
-def test_a_new_leader_does_not_tell_the_end_before_it_knows_it(stand):
+def test_a_new_leader_does_not_report_the_end_before_it_knows_it(stand):
     stand.elect(1)
     stand.append(1, b"a")
     for follower in (2, 3):
         stand.fetch(follower, 1)
     leader = stand.elect(2, isr=(2, 3))
-    assert refused(leader.require_known_end) is Error.OFFSET_NOT_AVAILABLE
+    assert refused(leader.require_known_high_watermark) is Error.OFFSET_NOT_AVAILABLE
     stand.catch_up(3, 2)
-    leader.require_known_end()
+    leader.require_known_high_watermark()
 
 
 def test_a_transaction_whose_marker_is_not_replicated_has_not_ended_for_readers(stand):
@@ -597,7 +598,7 @@ def test_a_transaction_whose_marker_is_not_replicated_has_not_ended_for_readers(
     leader.append(batch(b"a", base_sequence=0, **options), False, NOW_MS)
     stand.catch_up(2, 1)
     commit = Record(-1, NOW_MS, b"\0\0\0\1", b"\0\0\0\0\0\0")
-    leader.append_own(build_batch([commit], is_control=True, **options), NOW_MS)
+    leader.append_as_coordinator(build_batch([commit], is_control=True, **options), NOW_MS)
     assert leader.high_watermark == 1
     assert leader.last_stable_offset == 0
     stand.catch_up(2, 1)
@@ -606,7 +607,7 @@ def test_a_transaction_whose_marker_is_not_replicated_has_not_ended_for_readers(
 
 def test_where_consumers_read_from_followers_these_hear_of_the_watermark_at_once(stand):
     leader = stand.elect(1)
-    leader.tells_watermark = True
+    leader.notifies_followers_of_watermark = True
     stand.append(1, b"a")
     woken = []
     leader.wait_for_appends(WaitingFetch(1, lambda: woken.append(True)))
@@ -639,13 +640,13 @@ def filled(stand):
 
 
 @pytest.mark.parametrize("place", [62, 7, 11, 16, 26])  # a record, offset, length, magic, number of offsets
-def test_a_damaged_leader_says_so_goes_on_until_others_lead_and_is_mended(stand, place):
+def test_a_damaged_leader_reports_it_leads_until_others_do_and_is_repaired(stand, place):
     leader = filled(stand)
     told = []
     leader.on_damage = lambda partition: told.append(partition.damage_offset)
     flip(leader, 5, place)
-    leader.note_damage(5)
-    leader.note_damage(7)
+    leader.mark_damaged(5)
+    leader.mark_damaged(7)
     assert told == [4]  # where its batch begins
     assert leader.is_leader
     stand.elect(2, isr=(2, 3))
@@ -671,19 +672,19 @@ def test_the_last_one_in_sync_leads_with_what_is_left(stand):
     assert stand.elect(1, isr=(1,)).is_leader
 
 
-def test_nothing_is_said_of_damage_that_nobody_can_mend(make):
+def test_damage_that_cannot_be_repaired_is_not_reported(make):
     stand = make(1)
     leader = stand.elect(1)
     stand.append(1, b"a")
-    leader.note_damage(0)
+    leader.mark_damaged(0)
     assert leader.damage_offset == -1
 
 
-def test_a_damaged_follower_is_mended_when_it_is_not_in_sync_any_more(stand):
+def test_a_damaged_follower_is_repaired_when_it_is_out_of_sync(stand):
     filled(stand)
     replica = stand.at[3]
     flip(replica, 2)
-    replica.note_damage(3)
+    replica.mark_damaged(3)
     assert (replica.damage_offset, replica.log.end_offset) == (2, 8)
     stand.change_isr(1, (1, 2))
     assert replica.log.end_offset == 2
@@ -691,14 +692,14 @@ def test_a_damaged_follower_is_mended_when_it_is_not_in_sync_any_more(stand):
     assert stand.contents(3) == stand.contents(1)
 
 
-def test_records_that_a_follower_asks_for_again_and_again_are_checked(stand):
+def test_records_that_a_follower_fetches_repeatedly_are_checked(stand):
     leader = filled(stand)
     flip(leader, 5)
     stand.at[3].log.truncate_to(4)
     for _ in range(4):
         _, read, _ = stand.ask(3, 1)
     found = leader.log.read(4, 1000, 8, True)
-    assert leader.log.needs_check(found)
+    assert needs_check(found)
     found.release()
     assert read.high_watermark == 8
 
@@ -722,10 +723,10 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return folders
 
 
-def test_a_leader_without_room_asks_for_another_one_while_others_are_in_sync(stand, full_disk, tmp_path):
+def test_a_leader_on_a_full_disk_requests_another_one_while_others_are_in_sync(stand, full_disk, tmp_path):
     leader = stand.elect(1)
     told = []
-    leader.on_full = lambda partition: told.append(partition.is_full)
+    leader.on_disk_full_change = lambda partition: told.append(partition.is_disk_full)
     full_disk.append(str(tmp_path / "0" / "1"))
     for _ in range(3):
         with pytest.raises(KafkaError) as refused:
@@ -734,16 +735,16 @@ def test_a_leader_without_room_asks_for_another_one_while_others_are_in_sync(sta
     assert told == [True], "once is enough"
 
     stand.elect(2, isr=(2, 3))
-    assert leader.is_full, "it stays out of the ISR until there is room"
+    assert leader.is_disk_full, "it stays out of the ISR until there is room"
     full_disk.clear()
-    leader.note_room()
+    leader.mark_disk_available()
     assert told == [True, False]
 
 
-def test_a_follower_without_room_says_so_before_everybody_has_to_wait_for_it(stand, full_disk, tmp_path):
+def test_a_follower_on_a_full_disk_reports_it_before_the_high_watermark_waits(stand, full_disk, tmp_path):
     leader = stand.elect(1)
     told = []
-    stand.at[2].on_full = lambda partition: told.append(partition.is_full)
+    stand.at[2].on_disk_full_change = lambda partition: told.append(partition.is_disk_full)
     full_disk.append(str(tmp_path / "0" / "2"))
     leader.append(batch(b"a"), True, NOW_MS)
     assert refused(stand.fetch, 2, 1) is Error.KAFKA_STORAGE_ERROR
@@ -753,7 +754,7 @@ def test_a_follower_without_room_says_so_before_everybody_has_to_wait_for_it(sta
 def test_who_is_alone_in_sync_keeps_its_leadership_on_a_full_disk(stand, full_disk, tmp_path):
     leader = stand.elect(1, isr=(1,))
     told = []
-    leader.on_full = lambda partition: told.append(partition.is_full)
+    leader.on_disk_full_change = lambda partition: told.append(partition.is_disk_full)
     full_disk.append(str(tmp_path / "0" / "1"))
     with pytest.raises(KafkaError):
         leader.append(batch(b"a"), True, NOW_MS)
@@ -763,17 +764,19 @@ def test_who_is_alone_in_sync_keeps_its_leadership_on_a_full_disk(stand, full_di
     leader.append(batch(b"a"), False, NOW_MS)
 
 
-@pytest.mark.parametrize(("leader", "isr"), [(-1, (1, 2)), (1, (1,))], ids=["nobody leads", "the others are gone"])
-def test_a_full_replica_is_at_hand_again_when_nobody_else_is(stand, full_disk, tmp_path, leader, isr):
+@pytest.mark.parametrize(("leader", "isr"), [(-1, (1, 2)), (1, (1,))], ids=["no leader", "the others are gone"])
+def test_a_replica_on_a_full_disk_leads_when_there_is_no_other(stand, full_disk, tmp_path, leader, isr):
     partition = stand.elect(1)
     told = []
-    partition.on_full = lambda partition: told.append(partition.is_full)
+    partition.on_disk_full_change = lambda partition: told.append(partition.is_disk_full)
     full_disk.append(str(tmp_path / "0" / "1"))
     with pytest.raises(KafkaError):
         partition.append(batch(b"a"), True, NOW_MS)
     stand.elect(2, isr=(2, 3))
 
     stand.epoch += 1
-    partition.take_role(Role(leader, stand.epoch, isr, stand.replicas, stand.partition_epoch + 1), stand.now_ms)
+    partition.apply_state(
+        PartitionState(leader, stand.epoch, isr, stand.replicas, stand.partition_epoch + 1), stand.now_ms
+    )
 
     assert told == [True, False]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.base.security import ANYBODY, WILDCARD, Operation, PatternType, Permission, ResourceType
+from ottla.base.security import WILDCARD, WILDCARD_PRINCIPAL, Operation, PatternType, Permission, ResourceType
 from ottla.security.acl_index import AclIndex
 from ottla.security.acls import (
     AccessControlEntry,
@@ -15,13 +15,15 @@ from ottla.security.acls import (
     Acls,
     ResourcePattern,
 )
+from ottla.security.authorizer import Authorizer
+from ottla.security.denial_log import DenialLog
 
 LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
 ALLOW, DENY = Permission.ALLOW, Permission.DENY
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 
-names = st.text("ab*", min_size=1, max_size=3)
-principals = st.sampled_from([ANYBODY, "User:alice", "User:bob", "Group:alice"])
+names = st.text("ab*", min_size=1, max_size=3) | st.text("a", min_size=1, max_size=40) | st.text("ab", max_size=20)
+principals = st.sampled_from([WILDCARD_PRINCIPAL, "User:alice", "User:bob", "Group:alice"])
 hosts = st.sampled_from([WILDCARD, "10.0.0.1", "::1"])
 operations = st.sampled_from([each for each in Operation if each > Operation.ANY])
 patterns = st.builds(ResourcePattern, st.sampled_from([TOPIC, GROUP]), names, st.sampled_from([LITERAL, PREFIXED]))
@@ -51,7 +53,7 @@ def is_about(pattern: ResourcePattern, kind: ResourceType, name: str) -> bool:
 
 
 def concerns(entry: AccessControlEntry, who: str, host: str, operation: Operation) -> bool:
-    if entry.principal not in (who, ANYBODY) or entry.host not in (WILDCARD, host):
+    if entry.principal not in (who, WILDCARD_PRINCIPAL) or entry.host not in (WILDCARD, host):
         return False
     meant = {entry.operation}
     if entry.permission == ALLOW and entry.operation in IMPLIED:
@@ -75,7 +77,7 @@ def plain_any(acls: Acls, who: str, host: str, operation: Operation, kind: Resou
         binding
         for binding in bindings_of(acls)
         if binding.pattern.resource_type == kind
-        and binding.entry.principal in (who, ANYBODY)
+        and binding.entry.principal in (who, WILDCARD_PRINCIPAL)
         and binding.entry.host in (WILDCARD, host)
         and binding.entry.operation in (operation, Operation.ALL)
     ]
@@ -94,14 +96,14 @@ def plain_any(acls: Acls, who: str, host: str, operation: Operation, kind: Resou
 
 
 @given(many_acls, principals, hosts, operations, st.sampled_from([TOPIC, GROUP]), names)
-def test_the_index_says_what_all_rules_say_one_by_one(
+def test_the_index_decides_as_all_rules_one_by_one(
     acls: Acls, who: str, host: str, operation: Operation, kind: ResourceType, name: str
 ) -> None:
     index = AclIndex(acls)
     is_allowed = index.allows(who, host, operation, kind, name)
     assert is_allowed == plain_answer(acls, who, host, operation, kind, name)
     assert index.has_rules(kind, name) == any(is_about(pattern, kind, name) for pattern in acls)
-    binding = index.deciding(who, host, operation, kind, name)
+    binding = index.deciding_binding(who, host, operation, kind, name)
     if binding is None:
         assert not is_allowed
     else:
@@ -128,7 +130,7 @@ def test_an_index_that_was_changed_is_one_that_was_made_anew(
     fresh = AclIndex(after)
     asked = (who, "10.0.0.1", operation)
     assert index.allows(*asked, TOPIC, name) == fresh.allows(*asked, TOPIC, name)
-    assert index.deciding(*asked, TOPIC, name) == fresh.deciding(*asked, TOPIC, name)
+    assert index.deciding_binding(*asked, TOPIC, name) == fresh.deciding_binding(*asked, TOPIC, name)
     assert index.has_rules(TOPIC, name) == fresh.has_rules(TOPIC, name)
     assert index.allows_any(*asked, TOPIC) == fresh.allows_any(*asked, TOPIC)
 
@@ -172,7 +174,7 @@ def test_java_writes_addresses_of_ipv6_in_full() -> None:
     rule = AccessControlEntry("User:alice", "0:0:0:0:0:0:0:1", Operation.READ, ALLOW)
     index = AclIndex({ResourcePattern(TOPIC, "orders"): frozenset({rule})})
     assert index.allows("User:alice", "::1", Operation.READ, TOPIC, "orders")
-    assert index.deciding("User:alice", "::1", Operation.READ, TOPIC, "orders") is not None
+    assert index.deciding_binding("User:alice", "::1", Operation.READ, TOPIC, "orders") is not None
 
 
 def test_a_lookup_does_not_cost_more_with_more_rules() -> None:
@@ -186,3 +188,37 @@ def test_a_lookup_does_not_cost_more_with_more_rules() -> None:
         return time.process_time() - began
 
     assert seconds_for(30_000) < 10 * seconds_for(10) + 0.05
+
+
+NESTED = [ResourcePattern(TOPIC, "a" * length, PREFIXED) for length in range(1, 241)]
+NESTED_NAMES = [f"{'a' * 240}{number}" for number in range(1_000)]
+
+
+def seconds_of_refusing(acls: Acls) -> float:
+    authorizer = Authorizer(acls, denials=DenialLog(lambda: 0, is_permissive=False))
+    began = time.process_time()
+    for name in NESTED_NAMES:
+        asked = ("User:alice", "10.0.0.1", Operation.DESCRIBE, TOPIC, name)
+        assert not authorizer.is_granted(*asked)
+        assert authorizer.record_denial(*asked, "Metadata")
+    return time.process_time() - began
+
+
+def test_a_name_under_hundreds_of_nested_prefixes_costs_what_one_under_none_does() -> None:
+    """Every refusal looked at all rules about the name, of all principals: 1.3 ms with 9,000 of them."""
+    others = frozenset(AccessControlEntry(f"User:{n}", WILDCARD, Operation.READ, ALLOW) for n in range(36))
+    denials = frozenset({AccessControlEntry("User:alice", WILDCARD, Operation.ALL, DENY)})
+    without = seconds_of_refusing({ResourcePattern(TOPIC, "b", PREFIXED): others})
+    assert seconds_of_refusing(dict.fromkeys(NESTED, others)) < 5 * without + 0.05
+    assert seconds_of_refusing(dict.fromkeys(NESTED, others | denials)) < 5 * without + 0.1
+
+
+def test_a_right_to_any_resource_costs_little_under_nested_denials() -> None:
+    """Each of the names that are allowed was looked for under each of the prefixes that are denied."""
+    allowed = frozenset({AccessControlEntry("User:alice", WILDCARD, Operation.WRITE, ALLOW)})
+    denied = frozenset({AccessControlEntry("User:alice", WILDCARD, Operation.WRITE, DENY)})
+    literal = {ResourcePattern(TOPIC, f"{name}-{n}"): allowed for name in NESTED_NAMES for n in range(10)}
+    index = AclIndex({**dict.fromkeys(NESTED, denied), **literal})
+    began = time.process_time()
+    assert not index.allows_any("User:alice", "10.0.0.1", Operation.WRITE, TOPIC)
+    assert time.process_time() - began < 0.25

@@ -5,12 +5,12 @@ import logging
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.security.test_acls import many_acls, names, principals
 
 from ottla.base.security import Operation, PatternType, Permission, ResourceType
 from ottla.security.acls import AccessControlEntry, Acls, ResourcePattern
-from ottla.security.authorizer import LENGTHS_AT_ONCE, PUT_AT_ONCE, Authorizer
-from ottla.security.denials import DENIED, WOULD_BE_DENIED, DenialLog, read_denials
-from unit.security.test_acls import many_acls, names, principals
+from ottla.security.authorizer import INDEXED_PER_STEP, PREFIX_LENGTHS_MAX, Authorizer
+from ottla.security.denial_log import DENIED, WOULD_BE_DENIED, DenialLog, read_denials
 
 ALICE, HOST = "User:alice", "10.0.0.1"
 TOPIC, READ = ResourceType.TOPIC, Operation.READ
@@ -30,7 +30,7 @@ def test_super_users_may_do_what_rules_deny() -> None:
     assert authorizer.explain(ALICE, HOST, READ, TOPIC, "orders").rule == "SuperUser"
 
 
-def test_a_resource_without_rules_may_be_everybodys() -> None:
+def test_a_resource_without_rules_may_be_open() -> None:
     acls = rules(ORDERS, Permission.ALLOW, who="User:bob")
     strict, open_to_all = Authorizer(acls), Authorizer(acls, allows_without_rules=True)
     assert not strict.is_granted(ALICE, HOST, READ, TOPIC, "other")
@@ -48,7 +48,7 @@ def test_new_rules_count_at_once() -> None:
     authorizer = Authorizer({})
     seen = []
     for acls in (allowed, denied, {}, allowed):
-        authorizer.take(acls)
+        authorizer.update(acls)
         seen.append(authorizer.is_granted(ALICE, HOST, READ, TOPIC, "orders"))
         seen.append(authorizer.is_any_granted(ALICE, HOST, READ, TOPIC))
     assert seen == [True, True, False, False, False, False, True, True]
@@ -61,44 +61,44 @@ def test_rules_that_wait_for_the_index_count_already(
     """None among what is asked: the index gets on meanwhile."""
     authorizer = Authorizer(first, allows_without_rules=True, put_at_once=1)
     for acls in later:
-        authorizer.take(acls)
+        authorizer.update(acls)
         fresh = Authorizer(acls, allows_without_rules=True)
         for question in asked:
             if question is None:
-                authorizer.settle()
+                authorizer.index_pending()
                 continue
             principal, name = question
             words = (principal, HOST, READ, TOPIC, name)
             assert authorizer.is_granted(*words) == fresh.is_granted(*words)
             assert authorizer.explain(*words) == fresh.explain(*words)
-    while not authorizer.is_settled:
-        authorizer.settle()
+    while not authorizer.is_fully_indexed:
+        authorizer.index_pending()
     for principal in ("User:alice", "User:bob"):
         last = Authorizer(later[-1] if later else first, allows_without_rules=True)
         any_topic = (principal, HOST, Operation.WRITE, TOPIC)
         assert authorizer.is_any_granted(*any_topic) == last.is_any_granted(*any_topic)
 
 
-@pytest.mark.parametrize("count", [LENGTHS_AT_ONCE, 3 * LENGTHS_AT_ONCE])
+@pytest.mark.parametrize("count", [PREFIX_LENGTHS_MAX, 3 * PREFIX_LENGTHS_MAX])
 def test_thousands_of_rules_wait_and_a_few_do_not(count: int) -> None:
     authorizer = Authorizer({})
     rule = frozenset({AccessControlEntry(ALICE, "*", READ, Permission.ALLOW)})
-    few = {ResourcePattern(TOPIC, f"t{number}"): rule for number in range(PUT_AT_ONCE)}
-    authorizer.take(few)
-    assert authorizer.is_settled
+    few = {ResourcePattern(TOPIC, f"t{number}"): rule for number in range(INDEXED_PER_STEP)}
+    authorizer.update(few)
+    assert authorizer.is_fully_indexed
     many = few | {ResourcePattern(TOPIC, f"u{number}", PatternType.PREFIXED): rule for number in range(count)}
-    authorizer.take(many)
+    authorizer.update(many)
     assert f"waiting={count}>" in repr(authorizer)
     assert authorizer.is_granted(ALICE, HOST, READ, TOPIC, "u4711-x")
     assert f"waiting={count - 4}>" in repr(authorizer), "u4, u47, u471 and u4711"
     generation = authorizer.generation
-    authorizer.settle()
+    authorizer.index_pending()
     assert f"waiting={count - 304}>" in repr(authorizer)
-    authorizer.take({})
+    authorizer.update({})
     assert not authorizer.is_granted(ALICE, HOST, READ, TOPIC, "u4711-x")
     assert authorizer.generation == generation + 1
-    while not authorizer.is_settled:
-        authorizer.settle()
+    while not authorizer.is_fully_indexed:
+        authorizer.index_pending()
     assert not authorizer.is_any_granted(ALICE, HOST, READ, TOPIC)
 
 
@@ -108,7 +108,7 @@ def test_what_the_brokers_settings_say(caplog: pytest.LogCaptureFixture) -> None
         caplog.clear()
         log = DenialLog(lambda: 0, is_permissive=is_permissive)
         authorizer = Authorizer({}, is_permissive=is_permissive, denials=log)
-        assert authorizer.refuses(ALICE, HOST, READ, TOPIC, "orders", "Fetch") is not is_permissive
+        assert authorizer.record_denial(ALICE, HOST, READ, TOPIC, "orders", "Fetch") is not is_permissive
         (line,) = caplog.messages
         assert line == (
             f"Principal = User:alice {word} operation = READ from host = 10.0.0.1 on resource = Topic:LITERAL:orders "
@@ -118,26 +118,26 @@ def test_what_the_brokers_settings_say(caplog: pytest.LogCaptureFixture) -> None
         assert denial[:6] == (ALICE, HOST, READ, TOPIC, "orders", "Fetch")
 
 
-def test_denials_fill_no_disk(caplog: pytest.LogCaptureFixture) -> None:
+def test_denials_do_not_fill_the_disk(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "kafka.authorizer.logger")
     now = [0]
     authorizer = Authorizer({}, denials=DenialLog(lambda: now[0], is_permissive=False))
     for _ in range(1000):
-        authorizer.refuses(ALICE, HOST, READ, TOPIC, "orders", "Fetch")
+        authorizer.record_denial(ALICE, HOST, READ, TOPIC, "orders", "Fetch")
     assert len(caplog.messages) == 1
     now[0] = 1000
     for number in range(1000):
-        authorizer.refuses(ALICE, HOST, READ, TOPIC, f"t{number}", "Fetch")
+        authorizer.record_denial(ALICE, HOST, READ, TOPIC, f"t{number}", "Fetch")
     assert len(caplog.messages) == 102
-    assert caplog.messages[1].startswith("999 denials before this one are not told")
+    assert caplog.messages[1].startswith("999 denials before this one were not logged")
     now[0] = 70_000
-    authorizer.refuses(ALICE, HOST, READ, TOPIC, "orders", "Fetch")
+    authorizer.record_denial(ALICE, HOST, READ, TOPIC, "orders", "Fetch")
     assert caplog.messages[-2:][0].startswith("900 denials"), "and then what is tried again is told again"
 
 
 def test_a_name_cannot_make_lines_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "kafka.authorizer.logger")
     authorizer = Authorizer({}, denials=DenialLog(lambda: 0, is_permissive=False))
-    authorizer.refuses(ALICE, HOST, READ, ResourceType.GROUP, "g\nPrincipal = User:admin", "JoinGroup")
+    authorizer.record_denial(ALICE, HOST, READ, ResourceType.GROUP, "g\nPrincipal = User:admin", "JoinGroup")
     (line,) = caplog.messages
     assert "\n" not in line

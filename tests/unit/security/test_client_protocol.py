@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from ottla.client.errors import ClientError
-from ottla.client.java_properties import make_without_unknown, translate
 from ottla.client.kafka_python import translated, wants_kerberos, wants_token
-from ottla.security.client_protocol import client_protocol
-from ottla.security.sasl.client_logins import make_login
+from ottla.client.librdkafka_properties import make_without_unknown, translate
+from ottla.security.client_protocol import security_protocol
+from ottla.security.sasl.client_authenticator import make_login
 
 SERVICE = {"sasl.kerberos.service.name": "kafka"}
 TLS = {"ssl.mode.enable": "true"}
@@ -33,7 +33,7 @@ TLS = {"ssl.mode.enable": "true"}
     ],
 )
 def test_protocols(properties: dict[str, str], protocol: str) -> None:
-    assert client_protocol(properties) == protocol
+    assert security_protocol(properties) == protocol
     if "security.protocol" in properties or "ssl.mode.enable" in properties:
         settings = translate(properties)
         assert settings["security.protocol"] == protocol

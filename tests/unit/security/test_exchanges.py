@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.security.sasl.mechanism import ClientExchange, LoginError, ServerExchange
+from ottla.security.sasl.digest_md5 import DigestMd5Client, parse_directives
+from ottla.security.sasl.exchange import ClientExchange, LoginError, ServerExchange
 from ottla.security.sasl.plain import PlainClient, PlainServer, users_in
-from ottla.security.sasl.scram import ScramClient, ScramServer, TokenCredential, has_token
-from ottla.security.scram import HASHES, ScramCredential, make_credential, parse_credential
+from ottla.security.sasl.scram import ScramClient, ScramServer, TokenCredential, has_tokenauth
+from ottla.security.scram_credentials import HASHES, ScramCredential, make_credential, parse_credential
 
 USERS = {"alice": b"geheim", "CN=bob,O=x": b"p\xc3\xa4ss\x01"}
 SECRET = b"s" * 32
@@ -24,7 +25,7 @@ class Known:
     def find(self, _: str, name: str) -> ScramCredential | None:
         return self.rows.get(name)
 
-    def any_of(self, _: str) -> ScramCredential | None:
+    def any_credential(self, _: str) -> ScramCredential | None:
         return next(iter(self.rows.values()), None)
 
     def find_token(self, _: str, token_id: str) -> TokenCredential | None:
@@ -46,7 +47,7 @@ def converse(client: ClientExchange, server: ServerExchange) -> str:
 # ---- PLAIN
 
 
-def test_plain_lets_in_who_knows_the_password() -> None:
+def test_plain_accepts_the_right_password() -> None:
     for name, password in USERS.items():
         assert converse(PlainClient(name, password.decode()), PlainServer(USERS)) == f"User:{name}"
 
@@ -77,7 +78,7 @@ def test_plain_refuses_everything_else(token: bytes, told: str) -> None:
     server = PlainServer(USERS)
     with pytest.raises(LoginError) as caught:
         server.step(token)
-    assert caught.value.told == told
+    assert caught.value.client_message == told
     assert "geheim" not in str(caught.value)
     assert server.identity is None
 
@@ -93,7 +94,7 @@ def test_a_user_with_an_empty_password_cannot_log_in() -> None:
 
 
 @pytest.mark.parametrize("mechanism", list(HASHES))
-def test_scram_lets_in_who_knows_the_password(mechanism: str) -> None:
+def test_scram_accepts_the_right_password(mechanism: str) -> None:
     known = Known(mechanism, USERS)
     for name, password in USERS.items():
         client = ScramClient(mechanism, name, password.decode())
@@ -120,8 +121,8 @@ def test_the_dialogue_of_rfc_7677() -> None:
     assert client.is_done
 
 
-@pytest.mark.parametrize("name", ["alice", "nobody"])
-def test_nobody_learns_which_names_exist(name: str) -> None:
+@pytest.mark.parametrize("name", ["alice", "unknown"])
+def test_clients_cannot_find_out_which_names_exist(name: str) -> None:
     known = Known("SCRAM-SHA-256", USERS, iterations=8192)
     salts = set()
     for _ in range(2):
@@ -131,7 +132,7 @@ def test_nobody_learns_which_names_exist(name: str) -> None:
         salts.add(first.partition(b",s=")[2])
         with pytest.raises(LoginError) as caught:
             server.step(client.step(first))
-        assert caught.value.told == "Authentication failed"
+        assert caught.value.client_message == "Authentication failed"
         assert "geheim" not in str(caught.value)
     assert len(salts) == 1  # the same each time
     assert salts.pop().endswith(b"i=8192")
@@ -140,14 +141,14 @@ def test_nobody_learns_which_names_exist(name: str) -> None:
 def test_made_up_salts_look_like_real_ones() -> None:
     known = Known("SCRAM-SHA-512", USERS)
     real = ScramServer("SCRAM-SHA-512", known, SECRET).step(b"n,,n=alice,r=x").partition(b",s=")[2]
-    made_up = ScramServer("SCRAM-SHA-512", known, SECRET).step(b"n,,n=nobody,r=x").partition(b",s=")[2]
+    made_up = ScramServer("SCRAM-SHA-512", known, SECRET).step(b"n,,n=unknown,r=x").partition(b",s=")[2]
     assert len(real) == len(made_up)
 
 
-def test_the_password_of_a_user_who_does_not_exist_cannot_be_guessed() -> None:
+def test_the_password_of_an_unknown_user_cannot_be_guessed() -> None:
     """Not even by who knows how the salt is made."""
     server = ScramServer("SCRAM-SHA-256", Known("SCRAM-SHA-256", {}), b"")
-    client = ScramClient("SCRAM-SHA-256", "nobody", "")
+    client = ScramClient("SCRAM-SHA-256", "unknown", "")
     with pytest.raises(LoginError):
         server.step(client.step(server.step(client.first())))
 
@@ -171,7 +172,7 @@ def test_the_password_of_a_user_who_does_not_exist_cannot_be_guessed() -> None:
 def test_scram_refuses_first_messages_that_are_none(token: bytes) -> None:
     with pytest.raises(LoginError) as caught:
         ScramServer("SCRAM-SHA-256", Known("SCRAM-SHA-256", USERS), SECRET).step(token)
-    assert caught.value.told == "Authentication failed"
+    assert caught.value.client_message == "Authentication failed"
 
 
 @pytest.mark.parametrize("mechanism", list(HASHES))
@@ -188,8 +189,8 @@ def test_a_delegation_token_logs_in_as_its_owner_until_it_expires(mechanism: str
     [
         ("token", "forged", True, "not the HMAC of delegation token 'token'"),
         ("alice", "geheim", True, "there is no delegation token 'alice', or it has expired"),
-        ("nobody", "hmac", True, "there is no delegation token 'nobody', or it has expired"),
-        ("nobody", "hmac", False, "wrong password, or nobody is called 'nobody'"),
+        ("unknown", "hmac", True, "there is no delegation token 'unknown', or it has expired"),
+        ("unknown", "hmac", False, "wrong password, or unknown user 'unknown'"),
     ],
 )
 def test_a_token_is_no_user_and_a_user_no_token(name: str, password: str, is_token: bool, reason: str) -> None:
@@ -197,19 +198,21 @@ def test_a_token_is_no_user_and_a_user_no_token(name: str, password: str, is_tok
     server = ScramServer("SCRAM-SHA-256", known, SECRET)
     with pytest.raises(LoginError, match=reason) as caught:
         converse(ScramClient("SCRAM-SHA-256", name, password, is_token=is_token), server)
-    assert (caught.value.told, server.identity) == ("Authentication failed", None)
+    assert (caught.value.client_message, server.identity) == ("Authentication failed", None)
     assert password not in str(caught.value)
 
 
 def test_only_the_extension_makes_a_token() -> None:
     assert ScramClient("SCRAM-SHA-256", "a", "b", lambda: "n", is_token=True).first() == b"n,,n=a,r=n,tokenauth=true"
-    answers = [has_token(text) for text in ("", ",tokenauth=true", ",a=b,tokenauth=TRUE", ",tokenauth=no", ",t=true")]
+    answers = [
+        has_tokenauth(text) for text in ("", ",tokenauth=true", ",a=b,tokenauth=TRUE", ",tokenauth=no", ",t=true")
+    ]
     assert answers == [False, True, True, False, False]
 
 
-def test_scram_lets_nobody_be_somebody_else() -> None:
+def test_scram_refuses_another_authorization_id() -> None:
     known = Known("SCRAM-SHA-256", USERS)
-    with pytest.raises(LoginError, match="somebody else"):
+    with pytest.raises(LoginError, match="another authorization id"):
         ScramServer("SCRAM-SHA-256", known, SECRET).step(b"n,a=admin,n=alice,r=x")
     assert ScramServer("SCRAM-SHA-256", known, SECRET).step(b"n,a=alice,n=alice,r=x").startswith(b"r=x")
 
@@ -230,7 +233,7 @@ def test_scram_refuses_final_messages_that_are_not_right(how: str) -> None:
         final = final.partition(",p=")[0]
     elif how == "binding":
         final = final.replace("c=biws", "c=eSws")
-    else:  # somebody has listened, and says the same to another login
+    else:  # an eavesdropper replays the message in another login
         server = ScramServer("SCRAM-SHA-256", known, SECRET)
         server.step(client.first())
     with pytest.raises(LoginError):
@@ -241,7 +244,7 @@ def test_scram_refuses_final_messages_that_are_not_right(how: str) -> None:
 
 
 @pytest.mark.parametrize("iterations", [1, 4095, 1_000_001, 999_999_999])
-def test_a_client_does_not_work_for_a_server_that_asks_for_too_little_or_too_much(iterations: int) -> None:
+def test_a_client_refuses_too_few_and_too_many_iterations(iterations: int) -> None:
     client = ScramClient("SCRAM-SHA-256", "alice", "geheim", lambda: "n")
     with pytest.raises(LoginError, match="Invalid iterations"):
         client.step(f"r=nx,s=AAAA,i={iterations}".encode())
@@ -257,7 +260,7 @@ def test_a_client_refuses_a_first_answer_that_is_none(answer: bytes) -> None:
 def test_a_client_refuses_a_server_that_does_not_know_the_password() -> None:
     client = ScramClient("SCRAM-SHA-256", "alice", "geheim", lambda: "n")
     client.step(b"r=nx,s=AAAA,i=4096")
-    with pytest.raises(LoginError, match="somebody else"):
+    with pytest.raises(LoginError, match="an impostor"):
         client.step(b"v=AAAA")
 
 
@@ -274,3 +277,68 @@ def test_credentials_are_kept_as_kafka_does() -> None:
     ):
         with pytest.raises(ValueError, match="not a credential of SCRAM-SHA-512"):
             parse_credential("SCRAM-SHA-512", damaged)
+
+
+# RFC 2831, section 4: the exchange of IMAP.
+CHALLENGE = b'realm="elwood.innosoft.com",nonce="OA6MG9tEQGm2hh",qop="auth",algorithm=md5-sess,charset=utf-8'
+RESPONSE = b"d388dad90d4bbd760a152321f2143af7"
+PROOF = b"rspauth=ea40f60335c427b5527b84dbabcdfffd"
+
+
+def client(name: str = "chris", password: str = "secret") -> DigestMd5Client:
+    return DigestMd5Client(name, password, "imap", "elwood.innosoft.com", lambda: "OA6MHXh6VqTrRk")
+
+
+def test_the_example_of_the_rfc() -> None:
+    exchange = client()
+    assert exchange.first() == b"", "the server speaks first"
+    answer = parse_directives(exchange.step(CHALLENGE))
+    assert answer["response"] == RESPONSE
+    assert (answer["username"], answer["digest-uri"], answer["nc"]) == (
+        b"chris",
+        b"imap/elwood.innosoft.com",
+        b"00000001",
+    )
+    assert not exchange.is_done, "the server has not proved anything yet"
+    assert exchange.step(PROOF) == b""
+    assert exchange.is_done
+
+
+def test_a_server_without_the_password_is_refused() -> None:
+    exchange = client()
+    exchange.step(CHALLENGE)
+    with pytest.raises(LoginError, match="failed to prove that it knows the password"):
+        exchange.step(b"rspauth=00000000000000000000000000000000")
+    assert not exchange.is_done
+
+
+@pytest.mark.parametrize(
+    ("challenge", "problem"),
+    [
+        (b"", "does not offer DIGEST-MD5"),
+        (b"\x00\x01\xff", "does not offer DIGEST-MD5"),
+        (b'nonce="",qop="auth"', "does not offer DIGEST-MD5"),
+        (b'nonce="n",qop="auth-conf"', "not safe: use TLS"),
+    ],
+)
+def test_a_challenge_that_is_none(challenge: bytes, problem: str) -> None:
+    with pytest.raises(LoginError, match=problem):
+        client().step(challenge)
+
+
+def test_names_and_passwords_of_any_letters() -> None:
+    answer = client('a"b\\ö', "日本").step(CHALLENGE)
+    assert parse_directives(answer)["username"] == 'a"b\\ö'.encode()
+    assert b"charset=utf-8" in answer
+    latin = CHALLENGE.replace(b",charset=utf-8", b"")
+    assert parse_directives(client("ö", "é").step(latin))["username"] == b"\xf6"
+    with pytest.raises(LoginError, match="does not support these characters"):
+        client("ö", "日本").step(latin)
+
+
+def test_values_with_commas_and_quotes_are_read_whole() -> None:
+    assert parse_directives(rb'realm="a,b\"c\\", qop = auth ,x=') == {
+        "realm": rb'a,b"c' + b"\\",
+        "qop": b"auth",
+        "x": b"",
+    }

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from ottla.security.jaas import (
+    AppConfigurationEntry,
     JaasError,
-    LoginModule,
-    ServerLogins,
+    ServerJaasConfig,
     client_module,
-    named_file,
+    configured_file,
     parse_sections,
     parse_value,
     read_sections,
@@ -44,8 +44,8 @@ def test_a_file_has_sections_with_modules_and_options() -> None:
     found = parse_sections(FILE)
     assert list(found) == ["KafkaServer", "internal.KafkaServer", "KafkaClient", "Client"]
     options = {"username": "admin", "password": "admin-secret123", "user_admin": "admin-secret123"}
-    assert found["KafkaServer"] == (LoginModule(PLAIN, "required", options | {"user_alice": "it's; {hers}"}),)
-    assert found["internal.KafkaServer"] == (LoginModule(SCRAM, "required", {"username": "broker"}),)
+    assert found["KafkaServer"] == (AppConfigurationEntry(PLAIN, "required", options | {"user_alice": "it's; {hers}"}),)
+    assert found["internal.KafkaServer"] == (AppConfigurationEntry(SCRAM, "required", {"username": "broker"}),)
     assert found["KafkaClient"][0].short_name == "Krb5LoginModule"
     assert found["KafkaClient"][0].is_true("useKeyTab")
     assert not found["KafkaClient"][0].is_true("useTicketCache")
@@ -53,7 +53,7 @@ def test_a_file_has_sections_with_modules_and_options() -> None:
 
 
 def test_a_value_is_one_module_and_ends_with_a_semicolon() -> None:
-    assert parse_value(f'{PLAIN} required username="a" password="b\\"\\\\\\n\\101";') == LoginModule(
+    assert parse_value(f'{PLAIN} required username="a" password="b\\"\\\\\\n\\101";') == AppConfigurationEntry(
         PLAIN, "required", {"username": "a", "password": 'b"\\\nA'}
     )
 
@@ -75,7 +75,7 @@ def test_a_value_is_one_module_and_ends_with_a_semicolon() -> None:
         (f'{PLAIN} required a="geheim"; {PLAIN} required;', "line 1: JAAS config property contains more than one"),
     ],
 )
-def test_a_damaged_value_is_told_without_its_secrets(text: str, said: str) -> None:
+def test_a_damaged_value_is_reported_without_its_secrets(text: str, said: str) -> None:
     with pytest.raises(JaasError) as caught:
         parse_value(text)
     assert str(caught.value).startswith(said)
@@ -92,7 +92,7 @@ def test_a_damaged_value_is_told_without_its_secrets(text: str, said: str) -> No
         ("{ };", "line 1: expected the name of a section"),
     ],
 )
-def test_a_damaged_file_is_told_with_its_line(text: str, said: str, tmp_path: Path) -> None:
+def test_a_damaged_file_is_reported_with_its_line(text: str, said: str, tmp_path: Path) -> None:
     path = tmp_path / "jaas.conf"
     path.write_text(text)
     with pytest.raises(JaasError) as caught:
@@ -118,24 +118,24 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     ],
 )
 def test_the_file_is_named_as_for_java(text: str, path: str | None) -> None:
-    assert named_file({"KAFKA_OPTS": text}) == path
+    assert configured_file({"KAFKA_OPTS": text}) == path
 
 
 def test_a_listener_s_own_setting_wins_then_its_own_section() -> None:
     key = "listener.name.internal.scram-sha-512.sasl.jaas.config"
-    logins = ServerLogins({key: f"{SCRAM} required username=own;"}, "jaas.conf", parse_sections(FILE))
+    logins = ServerJaasConfig({key: f"{SCRAM} required username=own;"}, "jaas.conf", parse_sections(FILE))
     assert logins.module_of("INTERNAL", "SCRAM-SHA-512").options == {"username": "own"}
     assert logins.module_of("INTERNAL", "SCRAM-SHA-256").options == {"username": "broker"}
     assert logins.module_of("EXTERNAL", "PLAIN").options["username"] == "admin"
     with pytest.raises(JaasError, match=r"Could not find a 'KafkaServer' or 'a\.KafkaServer' entry .*jaas\.config"):
-        ServerLogins({}, None, {}).module_of("A", "PLAIN")
+        ServerJaasConfig({}, None, {}).module_of("A", "PLAIN")
     with pytest.raises(JaasError, match=r"listener\.name\.internal\.scram-sha-512\.sasl\.jaas\.config: line 1"):
-        ServerLogins({key: "x"}, None, {}).module_of("INTERNAL", "SCRAM-SHA-512")
+        ServerJaasConfig({key: "x"}, None, {}).module_of("INTERNAL", "SCRAM-SHA-512")
 
 
 def test_one_section_may_hold_the_modules_of_several_mechanisms() -> None:
     sections = parse_sections(f"KafkaServer {{ {PLAIN} required user_a=b; {SCRAM} required username=c; }};")
-    logins = ServerLogins({}, "jaas.conf", sections)
+    logins = ServerJaasConfig({}, "jaas.conf", sections)
     assert logins.module_of("A", "PLAIN").name == PLAIN
     assert logins.module_of("A", "SCRAM-SHA-256").name == SCRAM
 
@@ -153,3 +153,46 @@ def test_a_client_s_own_property_wins_over_the_file() -> None:
 
 def test_a_module_never_shows_its_options() -> None:
     assert "geheim" not in repr(parse_value(f'{PLAIN} required password="geheim";'))
+
+
+JNDI, LDAP = "com.sun.security.auth.module.JndiLoginModule", "com.sun.security.auth.module.LdapLoginModule"
+UNKNOWN = "com.example.NoSuchModule"
+KEY = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
+
+
+@pytest.mark.parametrize("module", [JNDI, LDAP, UNKNOWN, "PlainLoginModule", "geheim"])
+def test_a_login_module_that_kafka_refuses_was_accepted(module: str) -> None:
+    value = f'{module} required user_admin="geheim";'
+    second = f"{PLAIN} required user_a=b; {value}"
+    for call in (
+        lambda: ServerJaasConfig({KEY: value}, None, {}).module_of("SASL_PLAINTEXT", "PLAIN"),
+        lambda: ServerJaasConfig({}, "jaas.conf", parse_sections(f"KafkaServer {{ {second} }};")).module_of(
+            "X", "PLAIN"
+        ),
+        lambda: client_module({"sasl.jaas.config": value}, "PLAIN", {}),
+        lambda: client_module({}, "PLAIN", parse_sections(f"KafkaClient {{ {second} }};")),
+    ):
+        with pytest.raises(JaasError) as caught:
+            call()
+        assert "geheim" not in str(caught.value)
+        word = "is not allowed" if module in (JNDI, LDAP) else "No LoginModule found for"
+        assert word in str(caught.value)
+        assert module in str(caught.value) or "." not in module
+
+
+def test_java_properties_restrict_the_login_modules() -> None:
+    def refusal(module: str, **java: str) -> str:
+        properties = {f"org.apache.kafka.{name}.login.modules": text for name, text in java.items()}
+        logins = ServerJaasConfig({KEY: f"{module} required user_a=b;"}, None, {}, properties)
+        try:
+            logins.module_of("SASL_PLAINTEXT", "PLAIN")
+        except JaasError as problem:
+            return str(problem)
+        return ""
+
+    assert "is not allowed" in refusal(PLAIN, allowed=f"{SCRAM}, x.Y")
+    assert refusal(PLAIN, allowed=f"{SCRAM}, {PLAIN}") == ""
+    assert refusal(PLAIN, disallowed="") == ""
+    assert "is not allowed" in refusal(PLAIN, disallowed=f"x.Y,{PLAIN}")
+    assert "No LoginModule found" in refusal(JNDI, disallowed="")
+    assert refusal(PLAIN, allowed=PLAIN, disallowed=PLAIN) == ""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.security.kerberos_names import KerberosName, KerberosNameError, ShortNamer, parse_name, parse_rule
+from ottla.security.kerberos_names import KerberosName, KerberosNameError, KerberosShortNamer, parse_name, parse_rule
 
 REALM = "REALM.COM"
 
 
 def short(principal: str, *rules: str) -> str:
-    return ShortNamer(rules, REALM).short_name(principal)
+    return KerberosShortNamer(rules, REALM).short_name(principal)
 
 
 def test_a_name_in_its_parts() -> None:
@@ -52,7 +52,7 @@ def test_rules(principal: str, rules: tuple[str, ...], expected: str) -> None:
     assert short(principal, *rules) == expected
 
 
-def test_nobody_gets_in_without_a_rule_that_fits() -> None:
+def test_a_principal_without_a_matching_rule_is_refused() -> None:
     with pytest.raises(KerberosNameError, match="No rules apply to alice@OTHER"):
         short("alice@OTHER", "DEFAULT")
     with pytest.raises(KerberosNameError, match="No rules apply to kafka/host@"):
@@ -88,6 +88,6 @@ def test_a_part_that_is_not_there() -> None:
         "RULE:[1:$1]s/a/$/",
     ],
 )
-def test_bad_rules_are_told_at_the_start(rule: str) -> None:
+def test_invalid_rules_are_reported_at_the_start(rule: str) -> None:
     with pytest.raises(KerberosNameError, match="Invalid rule"):
         parse_rule(rule)

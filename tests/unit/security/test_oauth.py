@@ -13,15 +13,23 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from ottla.security.jaas import JaasError, LoginModule
-from ottla.security.oauth.keys import UNKNOWN_MS, SigningKeys, parse_keys
-from ottla.security.oauth.token_source import Endpoint, Token, TokenSource, ask_endpoint, make_source
-from ottla.security.oauth.validation import Claims, Expectations, TokenError, validate_signed, validate_unsecured
-from ottla.security.oauth.web import WebError, check_url
-from ottla.security.sasl.client_logins import make_login
-from ottla.security.sasl.mechanism import LoginError
-from ottla.security.sasl.mechanisms import ServerParts, make_oauthbearer
-from ottla.security.sasl.oauthbearer import OAuthClient, OAuthServer, parse_first
+from ottla.security.jaas import AppConfigurationEntry, JaasError
+from ottla.security.oauth.http_fetch import FetchError, check_url
+from ottla.security.oauth.signing_keys import UNKNOWN_KEY_REFRESH_MS, JwksCache, parse_keys
+from ottla.security.oauth.token_source import Token, TokenEndpoint, TokenSource, make_source, request_token
+from ottla.security.sasl.client_authenticator import make_login
+from ottla.security.sasl.exchange import LoginError
+from ottla.security.sasl.oauthbearer import (
+    Claims,
+    OAuthClient,
+    OAuthServer,
+    TokenError,
+    TokenRequirements,
+    parse_first,
+    validate_signed,
+    validate_unsecured,
+)
+from ottla.security.sasl.server_mechanisms import ServerMechanismConfig, make_oauthbearer
 
 CALLBACKS = "org.apache.kafka.common.security.oauthbearer"
 UNSECURED = f"{CALLBACKS}.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
@@ -66,46 +74,46 @@ class Time:
 
 
 def test_a_signed_token_names_its_owner_and_its_end() -> None:
-    assert validate_signed(token(scope="read write"), Keys(), Expectations()) == Claims(
+    assert validate_signed(token(scope="read write"), Keys(), TokenRequirements()) == Claims(
         "alice", NOW * 1000, frozenset({"read", "write"})
     )
-    assert validate_signed(token("two"), Keys(), Expectations()).subject == "alice"
+    assert validate_signed(token("two"), Keys(), TokenRequirements()).subject == "alice"
 
 
 @pytest.mark.parametrize(
     ("claims", "wanted"),
     [
-        ({"iss": "us"}, Expectations(issuer="us")),
-        ({"aud": "kafka"}, Expectations(audiences=["kafka", "other"])),
-        ({"aud": ["x", "other"]}, Expectations(audiences=["kafka", "other"])),
-        ({"sub": None, "email": "alice"}, Expectations(subject_claim="email")),
-        ({"scp": ["read", "write"]}, Expectations(scope_claim="scp", scopes=frozenset({"write"}))),
+        ({"iss": "us"}, TokenRequirements(issuer="us")),
+        ({"aud": "kafka"}, TokenRequirements(audiences=["kafka", "other"])),
+        ({"aud": ["x", "other"]}, TokenRequirements(audiences=["kafka", "other"])),
+        ({"sub": None, "email": "alice"}, TokenRequirements(subject_claim="email")),
+        ({"scp": ["read", "write"]}, TokenRequirements(scope_claim="scp", scopes=frozenset({"write"}))),
     ],
 )
-def test_what_a_broker_may_expect(claims: Mapping[str, Any], wanted: Expectations) -> None:
+def test_what_a_broker_may_expect(claims: Mapping[str, Any], wanted: TokenRequirements) -> None:
     assert validate_signed(token(**claims), Keys(), wanted).subject == "alice"
 
 
 @pytest.mark.parametrize(
     ("claims", "wanted"),
     [
-        ({"iss": "them"}, Expectations(issuer="us")),
-        ({}, Expectations(issuer="us")),
-        ({"aud": "x"}, Expectations(audiences=["kafka"])),
-        ({}, Expectations(audiences=["kafka"])),
-        ({"sub": None}, Expectations()),
-        ({"sub": " "}, Expectations()),
-        ({"sub": 7}, Expectations()),
-        ({"exp": None}, Expectations()),
-        ({"exp": 1_600_000_100}, Expectations()),
-        ({"exp": "later"}, Expectations()),
-        ({"iat": None}, Expectations()),
-        ({"nbf": NOW}, Expectations()),
-        ({"scope": "read"}, Expectations(scopes=frozenset({"write"}))),
-        ({"scope": {"read": 1}}, Expectations()),
+        ({"iss": "them"}, TokenRequirements(issuer="us")),
+        ({}, TokenRequirements(issuer="us")),
+        ({"aud": "x"}, TokenRequirements(audiences=["kafka"])),
+        ({}, TokenRequirements(audiences=["kafka"])),
+        ({"sub": None}, TokenRequirements()),
+        ({"sub": " "}, TokenRequirements()),
+        ({"sub": 7}, TokenRequirements()),
+        ({"exp": None}, TokenRequirements()),
+        ({"exp": 1_600_000_100}, TokenRequirements()),
+        ({"exp": "later"}, TokenRequirements()),
+        ({"iat": None}, TokenRequirements()),
+        ({"nbf": NOW}, TokenRequirements()),
+        ({"scope": "read"}, TokenRequirements(scopes=frozenset({"write"}))),
+        ({"scope": {"read": 1}}, TokenRequirements()),
     ],
 )
-def test_tokens_that_are_not_as_expected(claims: Mapping[str, Any], wanted: Expectations) -> None:
+def test_tokens_that_are_not_as_expected(claims: Mapping[str, Any], wanted: TokenRequirements) -> None:
     with pytest.raises(TokenError) as caught:
         validate_signed(token(**claims), Keys(), wanted)
     assert token(**claims) not in str(caught.value)
@@ -137,21 +145,21 @@ def forged() -> str:
 )
 def test_what_is_not_signed_by_the_provider_does_not_count(make: Callable[[], str]) -> None:
     with pytest.raises(TokenError):
-        validate_signed(make(), Keys(), Expectations())
+        validate_signed(make(), Keys(), TokenRequirements())
 
 
 def test_a_swapped_key_id_does_not_count() -> None:
     text = jwt.encode({"sub": "a", "iat": 1, "exp": NOW}, key_of("one"), algorithm="ES256", headers={"kid": "two"})
     with pytest.raises(TokenError):
-        validate_signed(text, Keys(), Expectations())
+        validate_signed(text, Keys(), TokenRequirements())
 
 
 def test_unsecured_tokens_are_for_developers() -> None:
     now_ms = Time().now_ms
-    assert validate_unsecured(unsigned(), now_ms, Expectations()).subject == "admin"
+    assert validate_unsecured(unsigned(), now_ms, TokenRequirements()).subject == "admin"
     for bad in (token(), unsigned(exp=1), "x"):
         with pytest.raises(TokenError):
-            validate_unsecured(bad, now_ms, Expectations())
+            validate_unsecured(bad, now_ms, TokenRequirements())
 
 
 # ---- keys
@@ -165,13 +173,13 @@ class Provider:
     def read(self, _url: str) -> bytes:
         self.asked += 1
         if not self.data:
-            raise WebError("it is away")
+            raise FetchError("it is away")
         return self.data
 
 
 def test_keys_are_read_once_and_again_when_they_are_old() -> None:
     provider, time = Provider(key_set("one")), Time()
-    keys = SigningKeys("https://x/jwks", time, refresh_ms=60_000, read=provider.read)
+    keys = JwksCache("https://x/jwks", time, refresh_ms=60_000, read=provider.read)
     assert keys.find("one") is not None
     assert keys.find("one") is not None
     assert provider.asked == 1
@@ -182,19 +190,19 @@ def test_keys_are_read_once_and_again_when_they_are_old() -> None:
 
 def test_an_unknown_key_is_looked_for_but_not_all_the_time() -> None:
     provider, time = Provider(key_set("one")), Time()
-    keys = SigningKeys("https://x/jwks", time, read=provider.read)
+    keys = JwksCache("https://x/jwks", time, read=provider.read)
     for _ in range(100):
         assert keys.find("two") is None
     assert provider.asked == 1
     provider.data = key_set("one", "two")
-    time.ms = UNKNOWN_MS
+    time.ms = UNKNOWN_KEY_REFRESH_MS
     assert keys.find("two") is not None
     assert provider.asked == 2
 
 
 def test_old_keys_stay_good_while_the_provider_is_away() -> None:
     provider, time = Provider(key_set("one")), Time()
-    keys = SigningKeys("https://x/jwks", time, refresh_ms=1000, backoff_ms=100, backoff_ms_max=300, read=provider.read)
+    keys = JwksCache("https://x/jwks", time, refresh_ms=1000, backoff_ms=100, backoff_ms_max=300, read=provider.read)
     keys.find("one")
     provider.data = b""
     asked = []
@@ -210,7 +218,7 @@ def test_old_keys_stay_good_while_the_provider_is_away() -> None:
 
 def test_keys_in_a_file_are_read_when_it_has_changed(tmp_path: Path) -> None:
     path = tmp_path / "jwks.json"
-    keys = SigningKeys(f"file://{path}", Time(), backoff_ms=0)
+    keys = JwksCache(f"file://{path}", Time(), backoff_ms=0)
     assert keys.find("one") is None
     path.write_bytes(key_set("one"))
     assert keys.find("one") is not None
@@ -239,8 +247,8 @@ def test_key_sets_that_are_none(data: bytes) -> None:
 
 
 def test_a_token_without_a_key_id_needs_a_set_of_one_key() -> None:
-    one = SigningKeys("https://x", Time(), read=Provider(key_set("one")).read)
-    two = SigningKeys("https://x", Time(), read=Provider(key_set("one", "two")).read)
+    one = JwksCache("https://x", Time(), read=Provider(key_set("one")).read)
+    two = JwksCache("https://x", Time(), read=Provider(key_set("one", "two")).read)
     assert one.find(None) is not None
     assert two.find(None) is None
 
@@ -249,7 +257,7 @@ def test_a_token_without_a_key_id_needs_a_set_of_one_key() -> None:
 
 
 def server() -> OAuthServer:
-    return OAuthServer(lambda text: validate_signed(text, Keys(), Expectations()))
+    return OAuthServer(lambda text: validate_signed(text, Keys(), TokenRequirements()))
 
 
 def test_a_login_with_a_token() -> None:
@@ -268,12 +276,12 @@ def test_a_bad_token_is_refused_in_two_steps() -> None:
     assert not client.is_done
     with pytest.raises(LoginError) as caught:
         broker.step(b"\x01")
-    assert caught.value.told == '{"status":"invalid_token"}'
+    assert caught.value.client_message == '{"status":"invalid_token"}'
     assert broker.identity is None
 
 
-def test_nobody_is_somebody_else_with_his_token() -> None:
-    with pytest.raises(LoginError, match="somebody else"):
+def test_a_token_authenticates_only_its_subject() -> None:
+    with pytest.raises(LoginError, match="another authorization id"):
         server().step(b"n,a=admin,\x01auth=Bearer " + token().encode() + b"\x01\x01")
 
 
@@ -315,7 +323,7 @@ def made(**settings: Any) -> Any:
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": 1,
     }
     missing: Any = None
-    return make_oauthbearer(ServerParts("L", "OAUTHBEARER", None, (defaults | texts).get, missing, Time()))
+    return make_oauthbearer(ServerMechanismConfig("L", "OAUTHBEARER", None, (defaults | texts).get, missing, Time()))
 
 
 def test_the_settings_arrive(tmp_path: Path) -> None:
@@ -338,28 +346,28 @@ def test_the_settings_arrive(tmp_path: Path) -> None:
 def test_unsecured_tokens_count_only_where_kafka_s_class_for_them_is_named() -> None:
     text = b"n,,\x01auth=Bearer " + unsigned().encode() + b"\x01\x01"
     assert made(sasl_server_callback_handler_class=UNSECURED)().step(text) == b""
-    with pytest.raises(JaasError, match=r"jwks\.endpoint\.url does not say"):
+    with pytest.raises(JaasError, match=r"jwks\.endpoint\.url is not set"):
         made()
 
 
 def test_the_clock_skew_is_forgiven() -> None:
-    wanted = Expectations(skew_seconds=1_000_000_000)
+    wanted = TokenRequirements(skew_seconds=1_000_000_000)
     assert validate_signed(token(exp=1_600_000_100), Keys(), wanted).subject == "alice"
 
 
 # ---- a client's own token
 
-ENDPOINT = Endpoint("https://login/token", "me", "geheim", "read")
+ENDPOINT = TokenEndpoint("https://login/token", "me", "geheim", "read")
 
 
-def test_a_client_asks_for_its_token_with_its_credentials() -> None:
+def test_a_client_requests_its_token_with_its_credentials() -> None:
     sent: list[Any] = []
 
     def post(*arguments: Any) -> bytes:
         sent.extend(arguments)
         return b'{"access_token":"abc","expires_in":100}'
 
-    assert ask_endpoint(ENDPOINT, post) == Token("abc", 100)
+    assert request_token(ENDPOINT, post) == Token("abc", 100)
     url, form, headers, seconds = sent
     assert (url, form, seconds) == ("https://login/token", b"grant_type=client_credentials&scope=read", 10.0)
     assert base64.b64decode(headers["Authorization"].removeprefix("Basic ")) == b"me:geheim"
@@ -370,7 +378,7 @@ def test_a_client_asks_for_its_token_with_its_credentials() -> None:
 @pytest.mark.parametrize("answer", [b"", b"[]", b"{}", b'{"access_token":7}', b'{"error":"invalid_client"}'])
 def test_an_answer_without_a_token_is_a_failed_login(answer: bytes) -> None:
     with pytest.raises(LoginError, match="no token"):
-        ask_endpoint(ENDPOINT, lambda *_: answer)
+        request_token(ENDPOINT, lambda *_: answer)
 
 
 def test_a_token_is_used_until_it_is_nearly_over() -> None:
@@ -390,7 +398,7 @@ def test_where_a_token_comes_from(tmp_path: Path) -> None:
     path.write_text("def\n")
     assert make_source({}, {"sasl.oauthbearer.token.endpoint.url": f"file://{path}"}).token() == "def"
     unsecured = make_source({"unsecuredLoginStringClaim_sub": "dev"}, {}, Time()).token()
-    assert validate_unsecured(unsecured, Time().now_ms, Expectations()).subject == "dev"
+    assert validate_unsecured(unsecured, Time().now_ms, TokenRequirements()).subject == "dev"
     for properties in (
         {},
         {"sasl.oauthbearer.token.endpoint.url": "https://x/"},
@@ -402,7 +410,7 @@ def test_where_a_token_comes_from(tmp_path: Path) -> None:
         make_login(
             "OAUTHBEARER",
             {"sasl.oauthbearer.token.endpoint.url": "https://x/"},
-            LoginModule("m", "required", {"clientId": "x"}),
+            AppConfigurationEntry("m", "required", {"clientId": "x"}),
         )
 
 
@@ -412,7 +420,7 @@ def test_the_refresh_window_is_a_share_of_a_token_s_life(
 ) -> None:
     asked: list[int] = []
     monkeypatch.setattr(
-        "ottla.security.oauth.token_source.ask_endpoint", lambda *_: asked.append(1) or Token(str(len(asked)), 100)
+        "ottla.security.oauth.token_source.request_token", lambda *_: asked.append(1) or Token(str(len(asked)), 100)
     )
     time = Time()
     properties = {
@@ -428,14 +436,14 @@ def test_the_refresh_window_is_a_share_of_a_token_s_life(
 
 
 def test_the_time_for_the_login_server_is_the_longer_of_the_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Endpoint] = []
+    seen: list[TokenEndpoint] = []
     monkeypatch.setattr(
-        "ottla.security.oauth.token_source.ask_endpoint", lambda endpoint, _: seen.append(endpoint) or Token("t", 1)
+        "ottla.security.oauth.token_source.request_token", lambda endpoint, _: seen.append(endpoint) or Token("t", 1)
     )
     url = {"sasl.oauthbearer.token.endpoint.url": "https://x/", "sasl.oauthbearer.scope": "s"}
     limits = {"sasl.login.connect.timeout.ms": "2000", "sasl.login.read.timeout.ms": "3000"}
     make_source({"clientId": "a", "clientSecret": "b"}, {**url, **limits}).token()
-    assert seen == [Endpoint("https://x/", "a", "b", "s", 3.0)]
+    assert seen == [TokenEndpoint("https://x/", "a", "b", "s", 3.0)]
 
 
 @pytest.mark.parametrize("url", ["x", "ftp://a/b", "https://", "file://", ""])

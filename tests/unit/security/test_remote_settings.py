@@ -3,7 +3,7 @@
 import pytest
 
 from ottla.base.broker_settings import BrokerSettings
-from ottla.security.remote_settings import ALLOWED_PATHS, remote_problem
+from ottla.security.remote_settings import ALLOWED_PATHS, dynamic_config_problem
 
 LISTENER = "listener.name.clients."
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
@@ -29,7 +29,7 @@ JAAS = f"{LISTENER}plain.sasl.jaas.config"
     ],
 )
 def test_what_is_taken(name: str, text: str) -> None:
-    assert remote_problem(SETTINGS, name, text) is None
+    assert dynamic_config_problem(SETTINGS, name, text) is None
 
 
 @pytest.mark.parametrize(
@@ -50,13 +50,13 @@ def test_what_is_taken(name: str, text: str) -> None:
     ],
 )
 def test_what_is_refused_with_a_reason(name: str, text: str, words: str) -> None:
-    problem = remote_problem(SETTINGS, name, text)
+    problem = dynamic_config_problem(SETTINGS, name, text)
     assert problem is not None
     assert words in problem
     assert "secret" not in problem
 
 
 def test_without_allowed_folders_no_file_is_taken() -> None:
-    problem = remote_problem(BrokerSettings({}), f"{LISTENER}ssl.keystore.location", "/srv/a.pem")
+    problem = dynamic_config_problem(BrokerSettings({}), f"{LISTENER}ssl.keystore.location", "/srv/a.pem")
     assert problem is not None
     assert "(none)" in problem

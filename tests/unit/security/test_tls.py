@@ -1,18 +1,19 @@
 """Contexts out of settings: whom they let in, and what they say about settings that cannot be."""
 
 import ssl
+import stat
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from tests.certificates import PASSWORD, Authority
 
-from certificates import PASSWORD, Authority
-from ottla.base.broker_keys.tls import TlsKeys
-from ottla.base.tls_problems import tls_problem
-from ottla.security.cipher_suites import openssl_name
-from ottla.security.client_tls import client_tls, for_librdkafka
-from ottla.security.live_context import LiveContext
-from ottla.security.tls import TlsError, client_context, server_context
+from ottla.base.broker_keys.security import TlsKeys
+from ottla.base.tls_problems import describe_tls_error
+from ottla.security.client_tls import client_tls_context, librdkafka_pem
+from ottla.security.secure_folder import SecurityDir, issue_certificate, new_authority, write_secret
+from ottla.security.tls import ReloadingTlsContext, TlsError, client_context, openssl_name, server_context
 
 AUTHORITY, STRANGER = Authority(), Authority("Stranger")
 BROKER = AUTHORITY.issue("broker")
@@ -46,7 +47,7 @@ def shake(
 def refusal(server: ssl.SSLContext, client: ssl.SSLContext, host: str = "localhost") -> str:
     with pytest.raises(ssl.SSLError) as caught:
         shake(server, client, host)
-    return tls_problem(caught.value)
+    return describe_tls_error(caught.value)
 
 
 # ---- versions and cipher suites
@@ -125,9 +126,9 @@ def _all_suites() -> list:
 @pytest.mark.parametrize(
     ("texts", "said"),
     [
-        ({"ssl.enabled.protocols": "TLSv1.1"}, "TLSv1.1 is not safe any more and not served: use TLSv1.2 or TLSv1.3"),
-        ({"ssl.enabled.protocols": "TLSv9"}, "TLSv9 is no version of TLS: use TLSv1.2 or TLSv1.3"),
-        ({"ssl.cipher.suites": "TLS_NULL"}, "ssl.cipher.suites: TLS_NULL is not known or not safe any more"),
+        ({"ssl.enabled.protocols": "TLSv1.1"}, "TLSv1.1 is not safe and not supported: use TLSv1.2 or TLSv1.3"),
+        ({"ssl.enabled.protocols": "TLSv9"}, "TLSv9 is not a version of TLS: use TLSv1.2 or TLSv1.3"),
+        ({"ssl.cipher.suites": "TLS_NULL"}, "ssl.cipher.suites: TLS_NULL is unknown or not safe"),
         (
             {"ssl.cipher.suites": "TLS_AES_128_GCM_SHA256", "ssl.enabled.protocols": "TLSv1.2"},
             "ssl.cipher.suites has none for TLSv1.2",
@@ -171,7 +172,7 @@ def test_a_stranger_is_not_trusted() -> None:
     assert refusal(server({}), client(strange)).startswith("its certificate is refused: ")
 
 
-def test_a_certificate_of_another_host_is_refused_unless_nobody_looks() -> None:
+def test_a_certificate_of_another_host_is_refused_unless_the_check_is_off() -> None:
     said = "its certificate is refused: Hostname mismatch, certificate is not valid for 'example.org'."
     assert refusal(server({}), client({}), "example.org") == said
     careless = client({"ssl.endpoint.identification.algorithm": ""})
@@ -214,8 +215,8 @@ def test_client_certificates(version: str) -> None:
 # ---- files that change
 
 
-def follow(texts: dict[str, str]) -> LiveContext:
-    return LiveContext("listener SSL", TlsKeys(texts), server_context)
+def follow(texts: dict[str, str]) -> ReloadingTlsContext:
+    return ReloadingTlsContext("listener SSL", TlsKeys(texts), server_context)
 
 
 def test_a_new_file_counts_for_new_connections(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -256,11 +257,13 @@ def test_a_renewed_certificate_bears_the_same_names(
     AUTHORITY.issue(name, hosts=hosts).pem(tmp_path / "new")
     (tmp_path / "new").rename(tmp_path / "x")
     live.refresh(TlsKeys(texts))
-    assert (live.reloads, live.refusals) == ((0, 1) if said else (1, 0))
+    assert (live.reloads, live.rejected_reloads) == ((0, 1) if said else (1, 0))
     assert said is None or said in caplog.text
 
 
-def test_a_bad_new_file_is_told_once_and_the_old_one_stays(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_invalid_new_file_is_logged_once_and_the_old_one_stays(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     texts = {"ssl.keystore.location": BROKER.pem(tmp_path / "x")}
     live = follow(texts)
     first = live.context()
@@ -269,7 +272,7 @@ def test_a_bad_new_file_is_told_once_and_the_old_one_stays(tmp_path: Path, caplo
         live.refresh(TlsKeys(texts))
     assert live.context() is first
     assert [record.getMessage() for record in caplog.records] == [
-        f"listener SSL: new certificates are not used: {tmp_path}/x has no certificate; the old ones stay in force"
+        f"listener SSL: new certificates are not used: {tmp_path}/x has no certificate; the old ones stay in use"
     ]
     BROKER.pem(tmp_path / "x")
     live.refresh(TlsKeys(texts))
@@ -296,19 +299,19 @@ def test_a_clients_properties_in_javas_names_and_librdkafkas(tmp_path: Path) -> 
         "ssl.certificate.location": str(tmp_path / "chain"),
     }
     for properties in (java, own):
-        context = client_tls({"security.protocol": "ssl", **properties})
+        context = client_tls_context({"security.protocol": "ssl", **properties})
         assert context is not None
         assert shake(required, context)[0].getpeercert(binary_form=True) == alice.der
-    assert client_tls(java) is None
-    assert client_tls({"security.protocol": "SASL_PLAINTEXT"}) is None
-    careless = client_tls({"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": " "})
+    assert client_tls_context(java) is None
+    assert client_tls_context({"security.protocol": "SASL_PLAINTEXT"}) is None
+    careless = client_tls_context({"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": " "})
     assert careless is not None
     assert not careless.check_hostname
 
 
 def test_librdkafka_gets_the_content_of_java_stores(tmp_path: Path) -> None:
     alice = AUTHORITY.issue("alice")
-    found = for_librdkafka(
+    found = librdkafka_pem(
         {
             "ssl.truststore.location": AUTHORITY.certificate_pem(tmp_path / "ca"),
             "ssl.keystore.location": alice.pkcs12(tmp_path / "alice.p12"),
@@ -317,4 +320,73 @@ def test_librdkafka_gets_the_content_of_java_stores(tmp_path: Path) -> None:
     )
     assert sorted(found) == ["ssl.certificate.pem", "ssl.key.pem"]
     assert found["ssl.certificate.pem"].count("BEGIN CERTIFICATE") == 2
-    assert for_librdkafka({"ssl.keystore.location": "/no/such/file"}) == {}
+    assert librdkafka_pem({"ssl.keystore.location": "/no/such/file"}) == {}
+
+
+NOW = datetime(2026, 11, 16, tzinfo=UTC)
+
+
+def shake_hands(server_file: Path, authority: bytes, host: str) -> None:
+    """In memory; raises what a client raises that does not trust the server."""
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(server_file)
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.load_verify_locations(cadata=authority.decode())
+    client.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [
+        client.wrap_bio(to_client, to_server, server_hostname=host),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    for _ in range(4):
+        for end in ends:
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+    assert all(end.version() == "TLSv1.3" for end in ends)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
+def test_who_trusts_the_authority_trusts_its_brokers(tmp_path: Path, host: str) -> None:
+    authority = new_authority("ottla", datetime.now(UTC))
+    issued = issue_certificate(authority, "broker-1", ("127.0.0.1", "localhost", "::1"), datetime.now(UTC))
+    write_secret(tmp_path / "broker.pem", issued.key + issued.certificate)
+    shake_hands(tmp_path / "broker.pem", authority.certificate, host)
+
+
+@pytest.mark.parametrize(("days", "host"), [(-2, "localhost"), (10, "elsewhere.example")])
+def test_an_expired_certificate_and_another_host_are_not_trusted(tmp_path: Path, days: int, host: str) -> None:
+    authority = new_authority("ottla", datetime.now(UTC))
+    issued = issue_certificate(authority, "broker-1", ("localhost",), datetime.now(UTC), days if days > 0 else 0)
+    if days < 0:
+        issued = issue_certificate(authority, "broker-1", ("localhost",), NOW.replace(year=2020), 1)
+    write_secret(tmp_path / "broker.pem", issued.key + issued.certificate)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shake_hands(tmp_path / "broker.pem", authority.certificate, host)
+
+
+def test_what_was_made_once_is_used_again(tmp_path: Path) -> None:
+    first = SecurityDir(tmp_path / "security", ("127.0.0.1",), NOW)
+    again = SecurityDir(tmp_path / "security", ("127.0.0.1",), NOW)
+    assert first.broker_settings(1) == again.broker_settings(1)
+    assert first.client_settings() == again.client_settings()
+    assert first.password("admin") != first.password("broker")
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
+def test_only_the_owner_can_read_it(tmp_path: Path, protocol: str) -> None:
+    folder = SecurityDir(tmp_path / "security", ("127.0.0.1",), NOW, protocol)
+    folder.write_settings("broker.properties", folder.broker_settings(1))
+    folder.write_settings("admin.properties", folder.client_settings())
+    readable = {path.name for path in folder.path.iterdir() if stat.S_IMODE(path.stat().st_mode) & 0o077}
+    assert readable == {"ca.pem"}
+    assert stat.S_IMODE(folder.path.stat().st_mode) == 0o700
+
+
+def test_super_users_are_named_as_they_log_in(tmp_path: Path) -> None:
+    by_password = SecurityDir(tmp_path / "a", (), NOW, "SASL_SSL").broker_settings(1)
+    by_certificate = SecurityDir(tmp_path / "b", (), NOW, "SSL").broker_settings(1)
+    assert by_password["super.users"] == "User:admin;User:broker"
+    assert by_certificate["super.users"] == "User:CN=admin;User:CN=broker"
+    assert (by_password["ssl.client.auth"], by_certificate["ssl.client.auth"]) == ("none", "required")

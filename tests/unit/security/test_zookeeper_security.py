@@ -8,9 +8,9 @@ from tests.certificates import PASSWORD, Authority
 
 from ottla.base.broker_keys.zookeeper import ZooKeeperKeys
 from ottla.controller.stores.zookeeper.access_rights import SECURE_ROOTS, rights_of
-from ottla.security.java_options import java_properties
+from ottla.security.jaas import java_properties
 from ottla.security.zookeeper import (
-    ZooKeeperSecurity,
+    ZooKeeperClientSecurity,
     ZooKeeperSecurityError,
     broker_security,
     java_client_properties,
@@ -30,7 +30,7 @@ def options(folder: Path, text: str = CLIENT, more: str = "") -> dict[str, str]:
     return {"KAFKA_OPTS": f"-Xmx1g -Djava.security.auth.login.config={file} {more}"}
 
 
-def of_broker(environment: dict[str, str], **texts: str) -> ZooKeeperSecurity:
+def of_broker(environment: dict[str, str], **texts: str) -> ZooKeeperClientSecurity:
     return broker_security(ZooKeeperKeys({name.replace("_", "."): text for name, text in texts.items()}), environment)
 
 
@@ -42,7 +42,7 @@ def test_the_last_of_several_properties_counts_and_kafka_opts_before_others() ->
 
 def test_the_section_client_is_the_login(tmp_path: Path) -> None:
     found = of_broker(options(tmp_path))
-    assert found.is_identified
+    assert found.can_authenticate
     assert found.make_login is not None
     assert b'username="kafka"' in found.make_login("zoo1").step(b'nonce="n",charset=utf-8')
     assert found.context() is None
@@ -50,17 +50,17 @@ def test_the_section_client_is_the_login(tmp_path: Path) -> None:
 
 
 def test_without_a_file_or_a_section_there_is_no_login(tmp_path: Path) -> None:
-    assert not of_broker({}).is_identified
-    assert not of_broker(options(tmp_path, CLIENT.replace("Client", "Other"))).is_identified
+    assert not of_broker({}).can_authenticate
+    assert not of_broker(options(tmp_path, CLIENT.replace("Client", "Other"))).can_authenticate
     other = options(tmp_path, CLIENT.replace("Client", "Other"), "-Dzookeeper.sasl.clientconfig=Other")
-    assert of_broker(other).is_identified
+    assert of_broker(other).can_authenticate
 
 
 def test_tools_that_log_in_make_nodes_of_their_own(tmp_path: Path) -> None:
-    assert tool_security(options(tmp_path)).sets_rights
-    assert not tool_security({}).sets_rights
-    assert of_broker(options(tmp_path), zookeeper_set_acl="true").sets_rights
-    assert not of_broker(options(tmp_path)).sets_rights
+    assert tool_security(options(tmp_path)).sets_acls
+    assert not tool_security({}).sets_acls
+    assert of_broker(options(tmp_path), zookeeper_set_acl="true").sets_acls
+    assert not of_broker(options(tmp_path)).sets_acls
 
 
 @pytest.mark.parametrize(
@@ -70,9 +70,14 @@ def test_tools_that_log_in_make_nodes_of_their_own(tmp_path: Path) -> None:
         (CLIENT.replace("DigestLoginModule", "OtherLoginModule"), "", {}, "OtherLoginModule is not served"),
         ("Client {", "", {}, "jaas.conf, line 1"),
         (CLIENT, "-Dzookeeper.sasl.client=false", {}, "zookeeper.sasl.client=false"),
-        ("Other { a required; };", "", {"zookeeper.set.acl": "true"}, "nothing says who this broker is"),
-        (CLIENT, "", {TLS: "true", "zookeeper.ssl.crl.enable": "true"}, r"zookeeper\.ssl\.crl\.enable=true asks for"),
-        (CLIENT, "", {TLS: "true", "zookeeper.ssl.ocsp.enable": "true"}, r"ocsp\.enable=true asks for a check"),
+        ("Other { a required; };", "", {"zookeeper.set.acl": "true"}, "this broker has no identity"),
+        (
+            CLIENT,
+            "",
+            {TLS: "true", "zookeeper.ssl.crl.enable": "true"},
+            r"zookeeper\.ssl\.crl\.enable=true is not supported",
+        ),
+        (CLIENT, "", {TLS: "true", "zookeeper.ssl.ocsp.enable": "true"}, r"ocsp\.enable=true is not supported"),
         (CLIENT, "", {TLS: "true", "zookeeper.ssl.keystore.location": "/no"}, "TLS to ZooKeeper .*cannot read /no"),
         (CLIENT, "", {TLS: "true", "zookeeper.ssl.protocol": "TLSv1"}, "TLSv1 is not safe"),
         (CLIENT, "", {TLS: "true", "zookeeper.ssl.cipher.suites": "NONE"}, "NONE"),
@@ -87,7 +92,7 @@ def test_what_cannot_be_had_stops_the_start(
     assert "zoo" not in str(raised.value).lower().replace("zookeeper", "")
 
 
-def test_tls_checks_the_host_unless_it_is_told_not_to(tmp_path: Path) -> None:
+def test_tls_checks_the_host_unless_the_check_is_off(tmp_path: Path) -> None:
     trusted = Authority().certificate_pem(tmp_path / "ca.pem")
     texts = {"zookeeper_ssl_client_enable": "true", "zookeeper_ssl_truststore_location": trusted}
     context = of_broker({}, **texts).context()
@@ -111,12 +116,12 @@ def test_a_key_store_is_an_identity_and_its_password_that_of_the_key(tmp_path: P
         "zookeeper_ssl_keystore_password": PASSWORD,
         "zookeeper_set_acl": "true",
     }
-    assert of_broker({}, **texts).is_identified
+    assert of_broker({}, **texts).can_authenticate
     with pytest.raises(ZooKeeperSecurityError, match="password is wrong"):
         of_broker({}, **{**texts, "zookeeper_ssl_keystore_password": "other"})
     pem = authority.issue("broker").pem(tmp_path / "broker.pem", "key secret")
     encrypted = {"zookeeper_ssl_keystore_location": pem, "zookeeper_ssl_keystore_password": "key secret"}
-    assert of_broker({}, **{**texts, **encrypted}).is_identified
+    assert of_broker({}, **{**texts, **encrypted}).can_authenticate
 
 
 def test_java_properties_stand_for_settings_and_settings_win(tmp_path: Path) -> None:
@@ -155,10 +160,10 @@ def shown(path: str, *, is_secure: bool = True) -> list[tuple[int, str, str]]:
 
 
 def test_rights_are_kafkas() -> None:
-    creator, reader, everybody = (31, "auth", ""), (1, "world", "anyone"), (31, "world", "anyone")
+    creator, reader, world = (31, "auth", ""), (1, "world", "anyone"), (31, "world", "anyone")
     for path in ("/", "/brokers/ids/1", "/config", "/config/topics/t", "/kafka-acl", "/controller"):
         assert shown(path) == [creator, reader]
     for path in ("/config/users", "/config/users/alice", "/config/brokers/1", "/delegation_token/tokens/t"):
         assert shown(path) == [creator], "secrets"
-    assert shown("/consumers") == [everybody], "consumers from before 0.9 write there"
-    assert all(shown(path, is_secure=False) == [everybody] for path in (*SECURE_ROOTS, "/config/users/alice"))
+    assert shown("/consumers") == [world], "consumers from before 0.9 write there"
+    assert all(shown(path, is_secure=False) == [world] for path in (*SECURE_ROOTS, "/config/users/alice"))

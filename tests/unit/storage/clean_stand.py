@@ -1,4 +1,4 @@
-"""Logs and rounds of cleaning for the tests: everything in this process, without a broker."""
+"""Logs and cleanings for the tests, all in this process and without a broker."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from ottla.base.names import TopicPartition
 from ottla.base.topic_settings import TopicSettings
 from ottla.protocol.batches import build_batch, read_batch_header, read_records
 from ottla.protocol.records import Record
-from ottla.storage.cleaning.job import CleanedGroup, CleanJob, CleanReport, SegmentFacts, decode_job
-from ottla.storage.cleaning.log import CleaningRound
-from ottla.storage.cleaning.swap import SegmentSwap, swap_at_once
+from ottla.storage.cleaning.cleaner import CleanerRun
+from ottla.storage.cleaning.job import CleanedGroup, CleanJob, CleanReport, SegmentInfo, decode_job
+from ottla.storage.cleaning.swap import SegmentSwap, swap_blocking
 from ottla.storage.descriptors import DescriptorPool
-from ottla.storage.log import Log, create_log
+from ottla.storage.log import Log
+from ottla.storage.log_dir import create_log
 from ottla.storage.recovery import open_log
 
 PARTITION = TopicPartition("topic", 0)
@@ -82,7 +83,7 @@ def job_for(log: Log, *, now_ms: int = NOW_MS, **changes: object) -> CleanJob:
         "topic": PARTITION.topic,
         "partition": PARTITION.partition,
         "directory": log.directory,
-        "segments": [SegmentFacts(segment.base_offset, segment.size) for segment in log.segments[:-1]],
+        "segments": [SegmentInfo(segment.base_offset, segment.size) for segment in log.segments[:-1]],
         "first_dirty_offset": max(log.cleaned_offset, log.log_start_offset),
         "first_uncleanable_offset": log.active.base_offset,
         "log_start_offset": log.log_start_offset,
@@ -91,7 +92,7 @@ def job_for(log: Log, *, now_ms: int = NOW_MS, **changes: object) -> CleanJob:
         "is_compacted": log.settings.is_compacted,
         "delete_retention_ms": log.settings.delete_retention_ms,
         "segment_bytes": log.settings.segment_bytes,
-        "last_records": log.last_records_of_producers(),
+        "last_records": log.producer_state.last_records(),
         "transaction_indexes": [segment.base_offset for segment in log.segments if segment.has_transactions],
     }
     job = CleanJob(**{**fields, **changes})  # type: ignore[arg-type]
@@ -102,7 +103,7 @@ def write_cleaned(
     job: CleanJob, policy: Callable[[Record], bool] | None = None
 ) -> tuple[CleanReport, list[CleanedGroup]]:
     groups: list[CleanedGroup] = []
-    report = CleaningRound(job, policy, lambda _: None).run(groups.append)
+    report = CleanerRun(job, policy, lambda _: None).run(groups.append)
     return report, groups
 
 
@@ -111,7 +112,7 @@ def put_in_place(log: Log, groups: list[CleanedGroup]) -> None:
     for group in groups:
         if not group.is_unchanged:
             old = [by_base[base_offset] for base_offset in group.base_offsets]
-            assert swap_at_once(SegmentSwap(log, log.directory, old, group), NOW_MS)
+            assert swap_blocking(SegmentSwap(log, log.directory, old, group), NOW_MS)
 
 
 def clean(

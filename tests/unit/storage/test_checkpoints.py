@@ -1,4 +1,4 @@
-"""Checkpoint files and the other small files of a log folder."""
+"""Checkpoint files and the other small files of a log directory."""
 
 from __future__ import annotations
 
@@ -11,8 +11,16 @@ import pytest
 
 from ottla.base.names import TopicPartition
 from ottla.storage import files
-from ottla.storage.checkpoints import CheckpointError, read_offsets, write_offsets
+from ottla.storage.checkpoints import (
+    TRANSACTION_FILE,
+    CheckpointError,
+    read_offsets,
+    read_transaction,
+    write_offsets,
+    write_transaction,
+)
 from ottla.storage.errors import LogDirError
+from ottla.storage.log_dir import LogDir
 from ottla.storage.meta_properties import check_meta_properties, write_meta_properties
 from ottla.storage.partition_metadata import read_topic_id, write_topic_id
 
@@ -67,7 +75,7 @@ def test_the_order_of_a_durable_replacement(tmp_path: Path, monkeypatch: pytest.
     )
     monkeypatch.setattr(files, "rename", lambda old, new: (steps.append(f"rename {new}"), rename(old, new)))
 
-    files.replace_file(str(tmp_path / "x"), b"data", durable=True)
+    files.replace_file(str(tmp_path / "x"), b"data", is_durable=True)
 
     assert steps == [f"sync {tmp_path}/x.tmp", f"rename {tmp_path}/x", f"sync {tmp_path}"]
 
@@ -111,8 +119,49 @@ def test_meta_properties_of_kraft_are_understood(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "version=7\n", "garbage", "version=0\nbroker.id=1\nclust", "version=0\ncluster.id=x\n"]
 )
-def test_half_written_meta_properties_say_what_to_do(tmp_path: Path, text: str) -> None:
+def test_partial_meta_properties_have_an_error_with_a_remedy(tmp_path: Path, text: str) -> None:
     (tmp_path / "meta.properties").write_text(text)
 
     with pytest.raises(LogDirError, match="put the right file back"):
         check_meta_properties(str(tmp_path), 1, "cluster")
+
+
+def test_a_new_directory_has_no_number(tmp_path: Path) -> None:
+    assert read_transaction(str(tmp_path)) is None
+    write_transaction(str(tmp_path), 42)
+    assert read_transaction(str(tmp_path)) == 42
+    assert (tmp_path / TRANSACTION_FILE).read_text() == '{"version":1,"transaction":42}'
+
+
+@pytest.mark.parametrize("text", ["", "42", "[]", '{"version":1', '{"version":2,"transaction":1}', "\0\0", "null"])
+def test_a_damaged_number_counts_as_none(tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / TRANSACTION_FILE).write_text(text)
+    assert read_transaction(str(tmp_path)) is None
+    assert TRANSACTION_FILE in caplog.text
+
+
+@pytest.mark.parametrize("number", ["-1", "1.5", '"7"', "null"])
+def test_a_number_that_is_none_counts_as_none(tmp_path: Path, number: str) -> None:
+    (tmp_path / TRANSACTION_FILE).write_text(f'{{"version":1,"transaction":{number}}}')
+    assert read_transaction(str(tmp_path)) is None
+
+
+def test_the_number_of_a_directory_only_rises_unless_it_goes_by_another_store(tmp_path: Path) -> None:
+    log_dir = LogDir(str(tmp_path))
+    for number, expected in ((7, 7), (5, 7), (9, 9)):
+        log_dir.record_transaction(number)
+        assert read_transaction(log_dir.path) == log_dir.metadata_transaction == expected
+    log_dir.reset_transaction(3)
+    assert read_transaction(log_dir.path) == log_dir.metadata_transaction == 3
+    log_dir.unlock()
+
+
+def test_a_number_is_synced_before_it_takes_the_place_of_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    for name in ("sync", "rename"):
+        real = getattr(files, name)
+        monkeypatch.setattr(files, name, lambda *given, name=name, real=real: (done.append(name), real(*given))[1])
+    write_transaction(str(tmp_path), 1)
+    assert done == ["sync", "rename", "sync"]

@@ -16,7 +16,8 @@ from ottla.protocol.batches import build_batch, read_batch_header
 from ottla.protocol.records import Record
 from ottla.storage import files
 from ottla.storage.descriptors import DescriptorPool
-from ottla.storage.log import Log, create_log
+from ottla.storage.log import Log
+from ottla.storage.log_dir import create_log
 from ottla.storage.recovery import open_log
 
 PARTITION = TopicPartition("topic", 0)
@@ -119,7 +120,7 @@ def test_a_crash_before_any_operation_loses_nothing(
                 life.run()
                 is_done = True
             except CrashError:
-                life.log.abandon()
+                life.log.close_files()
             patch.undo()
 
         log = reopen(tmp_path / f"{operations}", life.recovery_point)
@@ -128,7 +129,7 @@ def test_a_crash_before_any_operation_loses_nothing(
         assert found == list(range(log.log_start_offset, log.end_offset)), operations
         assert log.end_offset in (life.acknowledged, life.acknowledged + 1), operations
         append(log, log.end_offset)
-        log.abandon()
+        log.close_files()
         shutil.rmtree(tmp_path / f"{operations}")
     assert operations > 150
 
@@ -176,7 +177,7 @@ def test_after_a_power_cut_everything_below_the_recovery_point_is_there(
         append(log, number)
         if chosen.random() < 0.1:
             log.flush()
-    log.abandon()
+    log.close_files()
 
     memory.survive(tmp_path / "survived")
     reopened = reopen(tmp_path / "survived", log.recovery_point)

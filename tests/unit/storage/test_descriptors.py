@@ -1,4 +1,4 @@
-"""The pool of open files: bounded, whoever reads."""
+"""The pool of open files is bounded, whatever readers do."""
 
 from ottla.storage.descriptors import DescriptorPool
 
@@ -7,7 +7,7 @@ class Opened:
     """A segment that is open."""
 
     def __init__(self, pool: DescriptorPool) -> None:
-        self.is_used = False
+        self.was_used = False
         self.is_read = False
         self.is_open = True
         self._pool = pool
@@ -20,13 +20,13 @@ class Opened:
 
     def close(self) -> None:
         self.is_open = False
-        self._pool.discard(self)
+        self._pool.remove(self)
 
 
-def test_the_one_that_was_not_used_for_longest_is_closed() -> None:
+def test_the_least_recently_used_file_is_closed() -> None:
     pool = DescriptorPool(3)
     opened = [Opened(pool) for _ in range(3)]
-    opened[0].is_used = True
+    opened[0].was_used = True
     Opened(pool)
     assert [each.is_open for each in opened] == [True, False, True]
     assert pool.open_count == 3
@@ -47,10 +47,10 @@ def test_what_is_read_stays_open_and_what_was_too_much_is_closed_later() -> None
 
 def test_readers_shall_hold_half_of_the_files_at_most() -> None:
     pool = DescriptorPool(10)
-    pool.lent_count = 4
-    assert not pool.is_lent_out
-    pool.lent_count = 5
-    assert pool.is_lent_out
+    pool.lent_segment_count = 4
+    assert not pool.is_mostly_lent
+    pool.lent_segment_count = 5
+    assert pool.is_mostly_lent
 
 
 def test_all_but_those_that_are_read_can_be_closed() -> None:

@@ -1,4 +1,4 @@
-"""Folders of log.dirs that fail, and where new partitions go."""
+"""Log directories that fail, and the choice of a directory for new partitions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ottla.storage import files
 from ottla.storage.errors import FolderUnusableError, LogDirError
 from ottla.storage.log import Log
 from ottla.storage.log_dir import LogDir
-from ottla.storage.log_dirs import PREFERENCES_MAX, LogDirs
+from ottla.storage.log_dirs import PREFERRED_LOG_DIRS_MAX, LogDirs
 
 NOW_MS = 1_700_000_000_000
 TOPIC_ID = uuid.UUID(int=1)
@@ -70,14 +70,14 @@ def test_a_failed_log_takes_its_folder_and_all_logs_in_it(dirs: LogDirs, monkeyp
         with pytest.raises(KafkaError):
             append(logs[0])
     assert failed == [dirs.dirs[0]]
-    assert [folder_name(log) for log in logs if log.failure is not None] == ["one", "one"]
+    assert [folder_name(log) for log in logs if log.offline_reason is not None] == ["one", "one"]
     with pytest.raises(KafkaError) as refusal:
         append(logs[2])
     assert refusal.value.error is Error.KAFKA_STORAGE_ERROR
     append(logs[1])
     assert dirs.online == [dirs.dirs[1]]
-    assert not dirs.is_whole
-    assert sorted(dirs.forget_failed(dirs.dirs[0])) == [name(0), name(2)]
+    assert not dirs.are_all_online
+    assert sorted(dirs.close_offline(dirs.dirs[0])) == [name(0), name(2)]
     assert sorted(dirs.logs) == [name(1), name(3)]
     assert folder_name(dirs.create(name(9), TOPIC_ID, SETTINGS)) == "two"
 
@@ -88,14 +88,14 @@ def test_a_full_disk_takes_nothing_out(dirs: LogDirs, monkeypatch: pytest.Monkey
         refuse_writes(patch, errno.ENOSPC)
         with pytest.raises(KafkaError):
             append(log)
-    assert dirs.is_whole
+    assert dirs.are_all_online
     append(log)
 
 
 def test_a_failed_folder_is_neither_checkpointed_nor_closed_cleanly(dirs: LogDirs, tmp_path: Path) -> None:
     for number in range(2):
         append(dirs.create(name(number), TOPIC_ID, SETTINGS))
-    dirs.fail(dirs.dirs[0], "the disk is dead")
+    dirs.take_offline(dirs.dirs[0], "the disk is dead")
     assert [checkpoints.path for checkpoints in dirs.checkpoints()] == [dirs.dirs[1].path]
     dirs.close(clean=True)
     assert not (tmp_path / "one" / ".kafka_cleanshutdown").exists()
@@ -105,7 +105,7 @@ def test_a_failed_folder_is_neither_checkpointed_nor_closed_cleanly(dirs: LogDir
 def test_a_folder_that_cannot_be_used_at_the_start_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     dirs = open_dirs(tmp_path / "good", tmp_path / "file" / "below")
-    assert [log_dir.failure is None for log_dir in dirs.dirs] == [True, False]
+    assert [log_dir.offline_reason is None for log_dir in dirs.dirs] == [True, False]
     assert folder_name(dirs.create(name(0), TOPIC_ID, SETTINGS)) == "good"
     dirs.close(clean=True)
 
@@ -119,7 +119,7 @@ def test_without_any_usable_folder_there_is_no_start(tmp_path: Path) -> None:
 def test_a_folder_in_use_still_ends_the_start(dirs: LogDirs, tmp_path: Path) -> None:
     with pytest.raises(LogDirError, match="in use"):
         open_dirs(tmp_path / "other", tmp_path / "one")
-    assert dirs.is_whole
+    assert dirs.are_all_online
 
 
 def test_the_next_folder_has_its_turn_when_one_fails_to_make_a_partition(
@@ -134,37 +134,37 @@ def test_the_next_folder_has_its_turn_when_one_fails_to_make_a_partition(
 
     monkeypatch.setattr(files, "make_directory", refuse)
     assert folder_name(dirs.create(name(0), TOPIC_ID, SETTINGS)) == "two"
-    assert dirs.dirs[0].failure is not None
-    dirs.fail(dirs.dirs[1], "dead as well")
+    assert dirs.dirs[0].offline_reason is not None
+    dirs.take_offline(dirs.dirs[1], "dead as well")
     with pytest.raises(KafkaError):
         dirs.create(name(1), TOPIC_ID, SETTINGS)
 
 
-def test_somebodys_choice_counts_once(dirs: LogDirs) -> None:
-    dirs.prefer(name(0), dirs.dirs[1].path)
+def test_a_preferred_log_directory_counts_once(dirs: LogDirs) -> None:
+    dirs.maybe_update_preferred_log_dir(name(0), dirs.dirs[1].path)
     assert folder_name(dirs.create(name(0), TOPIC_ID, SETTINGS)) == "two"
-    assert dirs.preferred == {}
+    assert dirs.preferred_log_dirs == {}
 
 
 def test_choices_are_bounded(dirs: LogDirs) -> None:
-    for number in range(PREFERENCES_MAX + 5):
-        dirs.prefer(name(number), dirs.dirs[0].path)
-    assert len(dirs.preferred) == PREFERENCES_MAX
-    assert name(4) not in dirs.preferred
+    for number in range(PREFERRED_LOG_DIRS_MAX + 5):
+        dirs.maybe_update_preferred_log_dir(name(number), dirs.dirs[0].path)
+    assert len(dirs.preferred_log_dirs) == PREFERRED_LOG_DIRS_MAX
+    assert name(4) not in dirs.preferred_log_dirs
 
 
 def test_cordoned_folders_get_nothing_as_long_as_there_are_others(dirs: LogDirs) -> None:
-    dirs.cordoned = {dirs.dirs[0].path}
+    dirs.cordoned_paths = {dirs.dirs[0].path}
     assert {folder_name(dirs.create(name(number), TOPIC_ID, SETTINGS)) for number in range(3)} == {"two"}
-    dirs.cordoned = {log_dir.path for log_dir in dirs.dirs}
+    dirs.cordoned_paths = {log_dir.path for log_dir in dirs.dirs}
     assert folder_name(dirs.create(name(3), TOPIC_ID, SETTINGS)) == "one"
 
 
-def test_a_late_flush_of_a_deleted_log_takes_nobody_with_it(dirs: LogDirs) -> None:
-    """Somebody had it in hand when it went: that its files are gone is no failure of the disk."""
+def test_a_late_flush_of_a_deleted_log_affects_no_other_log(dirs: LogDirs) -> None:
+    """A flush was under way during the deletion: its missing files are no disk failure."""
     log = dirs.create(name(0), TOPIC_ID, TopicSettings(file_delete_delay_ms=0))
     other = dirs.create(name(1), TOPIC_ID, SETTINGS)
-    dirs.prefer(name(2), str(Path(log.directory).parent))
+    dirs.maybe_update_preferred_log_dir(name(2), str(Path(log.directory).parent))
     beside = dirs.create(name(2), TOPIC_ID, SETTINGS)
     append(log)
     dirs.delete(log)
@@ -173,7 +173,7 @@ def test_a_late_flush_of_a_deleted_log_takes_nobody_with_it(dirs: LogDirs) -> No
     with pytest.raises(KafkaError):
         log.flush()
 
-    assert dirs.is_whole
+    assert dirs.are_all_online
     append(beside)
     append(other)
     dirs.close(clean=False)

@@ -1,4 +1,4 @@
-"""The one door to the disk: nobody in storage changes anything behind its back."""
+"""All disk writes of storage go through the files module."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def calls(path: Path) -> list[tuple[str, str, int]]:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_whoever_changes_something_on_disk_goes_through_the_door(path: Path) -> None:
+def test_all_disk_writes_go_through_the_files_module(path: Path) -> None:
     allowed = {*HARMLESS, "write", "dup2"} if path.name == "process.py" else HARMLESS  # its pipes are no disk
     around = [
         f"{module}.{function}() in line {line}"
@@ -46,7 +46,7 @@ def test_whoever_changes_something_on_disk_goes_through_the_door(path: Path) -> 
     assert not opened
 
 
-def test_the_door_itself_is_made_of_names_that_can_be_replaced() -> None:
+def test_the_files_module_has_replaceable_functions() -> None:
     body = ast.parse(DOOR.read_text()).body
     targets = [target for node in body if isinstance(node, ast.Assign) for target in node.targets]
     names = {target.id for target in targets if isinstance(target, ast.Name)}

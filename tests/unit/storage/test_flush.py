@@ -1,4 +1,4 @@
-"""Making records survive a power cut, and what happens when the disk refuses."""
+"""Flushes, sync latency, and failing disks."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from ottla.protocol.batches import build_batch
 from ottla.protocol.records import Record
 from ottla.storage import files
 from ottla.storage.descriptors import DescriptorPool
-from ottla.storage.log import Log, create_log
+from ottla.storage.flush import PERIOD_MS, SyncLatency
+from ottla.storage.log import Log
+from ottla.storage.log_dir import create_log
 
 NOW_MS = 1_700_000_000_000
 
 
 class Disk:
-    """Notes the names of what is synced; fails when told to."""
+    """Records the names of synced files; fails on request."""
 
     def __init__(self) -> None:
         self.synced: list[str] = []
@@ -167,8 +169,8 @@ def test_a_range_can_be_sent_while_its_segment_is_deleted(tmp_path: Path, disk: 
     expected = os.pread(file_range.descriptor, file_range.length, file_range.position)
 
     assert log.delete_old_segments(NOW_MS + 1000, log.end_offset) > 0
-    for path in log.take_deleted(NOW_MS + 1100):
-        files.remove_if_there(path)
+    for path in log.take_due_deletions(NOW_MS + 1100):
+        files.remove_if_exists(path)
 
     assert os.pread(file_range.descriptor, file_range.length, file_range.position) == expected
     assert log.log_start_offset == log.end_offset
@@ -182,7 +184,7 @@ def test_a_range_can_be_sent_while_its_segment_is_deleted(tmp_path: Path, disk: 
 
 
 def test_a_snapshot_is_written_with_the_flush_of_a_rolled_segment(tmp_path: Path, disk: Disk) -> None:
-    """Not by the append that rolled it: a busy disk would hold up everybody."""
+    """Not by the append that rolled it: a busy disk would delay all clients."""
     log = new_log(tmp_path)
     for _ in range(4):
         append(log)
@@ -192,7 +194,7 @@ def test_a_snapshot_is_written_with_the_flush_of_a_rolled_segment(tmp_path: Path
         assert job is not None
         job.run()
         log.end_flush(job)
-        assert log.snapshot_offset == log.end_offset
+        assert log.producer_state.snapshot_offset == log.end_offset
         assert f"{log.end_offset:020d}.snapshot" in disk.synced
     assert [path.name for path in sorted((tmp_path / "topic-0").glob("*.snapshot"))] == [
         f"{offset:020d}.snapshot" for offset in (3, 4)
@@ -211,4 +213,71 @@ def test_a_snapshot_of_records_that_were_cut_off_is_never_written(tmp_path: Path
     append(log, 5)
 
     assert not list((tmp_path / "topic-0").glob("*.snapshot"))
-    assert log.snapshot_offset == -1
+    assert log.producer_state.snapshot_offset == -1
+
+
+class Clock:
+    """Stands still until the test moves it."""
+
+    def __init__(self) -> None:
+        self.ms = 5 * PERIOD_MS
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def monotonic_ms(self) -> int:
+        return self.ms
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def sync(times: SyncLatency, clock: Clock, folder: str, taken_ms: int) -> None:
+    with times.measure(folder):
+        clock.ms += taken_ms
+
+
+def test_an_unused_disk_is_not_slow(clock: Clock) -> None:
+    assert SyncLatency(clock).slowest_ms() == 0
+
+
+def test_of_a_folder_the_fastest_counts_and_of_all_folders_the_slowest(clock: Clock) -> None:
+    times = SyncLatency(clock)
+    for folder, taken_ms in (("/a", 4000), ("/a", 2), ("/b", 700), ("/b", 600)):
+        sync(times, clock, folder, taken_ms)
+    assert times.slowest_ms() == 600
+
+
+def test_what_is_long_over_counts_no_more(clock: Clock) -> None:
+    times = SyncLatency(clock)
+    sync(times, clock, "/a", 700)
+    clock.ms += PERIOD_MS
+    assert times.slowest_ms() == 700
+    sync(times, clock, "/a", 900)
+    assert times.slowest_ms() == 700
+    clock.ms += PERIOD_MS
+    assert times.slowest_ms() == 900
+    clock.ms += PERIOD_MS
+    assert times.slowest_ms() == 0
+
+
+def test_a_disk_that_does_not_answer_is_as_slow_as_what_waits_for_it(clock: Clock) -> None:
+    times = SyncLatency(clock)
+    sync(times, clock, "/a", 1)
+    with times.measure("/a"), times.measure("/b"):
+        clock.ms += 3000
+        assert times.slowest_ms() == 3000, "of /b nothing else is known"
+        clock.ms += 3 * PERIOD_MS
+        with times.measure("/b"):
+            clock.ms += 5
+        assert times.slowest_ms() == 3 * PERIOD_MS + 3005, "/a has not ended anything for long"
+
+
+def test_a_sync_that_fails_counts_as_any_other(clock: Clock) -> None:
+    times = SyncLatency(clock)
+    with pytest.raises(OSError, match="gone"), times.measure("/a"):
+        clock.ms += 40
+        raise OSError("gone")
+    assert times.slowest_ms() == 40

@@ -19,7 +19,8 @@ from ottla.protocol.batches import build_batch, read_batch_header, read_records
 from ottla.protocol.records import Record
 from ottla.storage import files
 from ottla.storage.descriptors import DescriptorPool
-from ottla.storage.log import Log, create_log
+from ottla.storage.log import Log
+from ottla.storage.log_dir import create_log
 
 NOW_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
@@ -311,7 +312,7 @@ def test_a_full_disk_refuses_writes_until_there_is_space(tmp_path: Path, monkeyp
         assert os.path.getsize(log.active.path(".log")) == log.active.size, "torn bytes are cut away at once"
         assert first_base_offset(read_bytes(log, 0)) == 0, "reads go on"
 
-    assert log.failure is None
+    assert log.offline_reason is None
     assert log.append(batch_of(), 0, NOW_MS).base_offset == 1
     assert first_base_offset(read_bytes(log, 1)) == 1
 
@@ -328,7 +329,7 @@ def test_a_dead_disk_puts_the_log_out_of_service(tmp_path: Path, monkeypatch: py
         log.append(batch_of(), 0, NOW_MS)
 
     assert caught.value.error is Error.KAFKA_STORAGE_ERROR
-    assert log.failure is not None
+    assert log.offline_reason is not None
     assert log.end_offset == 1
 
 
@@ -343,7 +344,7 @@ def test_torn_bytes_that_cannot_be_cut_away_stop_the_log(tmp_path: Path, monkeyp
     with pytest.raises(KafkaError):
         log.append(batch_of(), 0, NOW_MS)
 
-    assert log.failure is not None
+    assert log.offline_reason is not None
 
 
 @pytest.mark.parametrize("good", [0, 1, 13, 61, 100, 200, 400])
@@ -372,7 +373,7 @@ def test_being_short_of_descriptors_is_waited_out(tmp_path: Path, monkeypatch: p
         with pytest.raises(KafkaError):
             log.append(batch_of(), 0, NOW_MS)
 
-    assert log.failure is None
+    assert log.offline_reason is None
     assert log.append(batch_of(), 0, NOW_MS).base_offset == 0
 
 
@@ -395,7 +396,7 @@ def test_half_a_folder_is_not_left_behind(tmp_path: Path, monkeypatch: pytest.Mo
     assert os.path.getsize(log.active.path(".log")) > 0, "what is there is never touched"
 
 
-def test_an_unreadable_file_is_told_as_a_storage_error(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_a_storage_error(tmp_path: Path) -> None:
     log = new_log(tmp_path)
     log.append(batch_of(), 0, NOW_MS)
     log.append(batch_of(), 0, NOW_MS)
@@ -469,3 +470,38 @@ def test_the_state_of_a_log_can_be_read_from_its_repr(tmp_path: Path) -> None:
     log.append(batch_of(3), 0, NOW_MS)
 
     assert repr(log) == "<Log topic-0, offsets 0-3, 1 segments>"
+
+
+SEGMENT_BYTES = 1 << 20
+
+
+def new_preallocated_log(directory: Path, *, preallocate: bool) -> Log:
+    settings = TopicSettings(preallocate=preallocate, segment_bytes=SEGMENT_BYTES)
+    place = str(directory / "topic-0")
+    return create_log(TopicPartition("topic", 0), place, settings, DescriptorPool(), uuid.UUID(int=1), NOW_MS, NOW_MS)
+
+
+def on_disk(log: Log) -> list[tuple[int, int]]:
+    """Length and reserved bytes of each log file."""
+    found = [os.stat(path) for path in sorted(Path(log.directory).glob("*.log"))]
+    return [(status.st_size, status.st_blocks * 512) for status in found]
+
+
+def test_room_is_reserved_and_given_back(tmp_path: Path) -> None:
+    log = new_preallocated_log(tmp_path, preallocate=True)
+    batch = build_batch([Record(-1, NOW_MS, b"k", b"v" * 5000)])
+    log.append(memoryview(batch), 0, NOW_MS)
+    ((length, reserved),) = on_disk(log)
+    assert length == len(batch), "a reader sees only what was written"
+    assert reserved >= SEGMENT_BYTES
+    log.roll(NOW_MS)
+    (_, old_reserved), (new_length, new_reserved) = on_disk(log)
+    assert old_reserved < 64 * 1024
+    assert (new_length, new_reserved >= SEGMENT_BYTES) == (0, True)
+
+
+def test_without_it_files_grow_with_what_is_written(tmp_path: Path) -> None:
+    log = new_preallocated_log(tmp_path, preallocate=False)
+    log.append(memoryview(build_batch([Record(-1, NOW_MS, b"k", b"v")])), 0, NOW_MS)
+    ((_, reserved),) = on_disk(log)
+    assert reserved < 64 * 1024

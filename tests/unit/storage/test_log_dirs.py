@@ -63,11 +63,11 @@ def test_what_was_closed_cleanly_comes_back(tmp_path: Path) -> None:
     log = load(dirs)[A0]
     assert not (tmp_path / "d" / ".kafka_cleanshutdown").exists(), "a crash from here on is a crash"
     assert (log.end_offset, log.recovery_point, log.topic_id) == (50, 50, topic_id)
-    assert dirs.found == []
+    assert dirs.unopened == []
 
 
 @pytest.mark.parametrize("is_loaded", [False, True])
-def test_a_start_that_comes_to_nothing_leaves_the_folder_as_it_was(tmp_path: Path, is_loaded: bool) -> None:
+def test_an_aborted_start_leaves_the_directory_as_it_was(tmp_path: Path, is_loaded: bool) -> None:
     dirs = open_dirs(tmp_path / "d")
     append(dirs.create(A0, None, SETTINGS), 50)
     dirs.close(clean=True, broker_epoch=12)
@@ -119,11 +119,11 @@ def test_logs_can_be_opened_one_by_one(tmp_path: Path) -> None:
     dirs.close(clean=False)
     dirs = open_dirs(tmp_path / "d")
 
-    for found in dirs.found:
-        dirs.adopt(found, dirs.open_log(found, SETTINGS))
+    for found in dirs.unopened:
+        dirs.add_opened(found, dirs.open_log(found, SETTINGS))
 
     assert {p.partition: log.end_offset for p, log in dirs.logs.items()} == {0: 0, 1: 1, 2: 2}
-    assert dirs.found == []
+    assert dirs.unopened == []
 
 
 def test_checkpoints_keep_what_is_known_of_logs_that_are_not_open_yet(tmp_path: Path) -> None:
@@ -168,14 +168,14 @@ def test_a_folder_of_another_broker_or_cluster_is_refused(tmp_path: Path) -> Non
 def test_the_cluster_id_is_taken_over_from_the_folders(tmp_path: Path) -> None:
     dirs = open_dirs(tmp_path / "d", cluster_id=None)
     assert dirs.cluster_id is None
-    dirs.claim("new")
+    dirs.write_meta_properties("new")
     dirs.close(clean=True)
 
     assert open_dirs(tmp_path / "d", tmp_path / "e", cluster_id=None).cluster_id == "new"
     assert "cluster.id=new" in (tmp_path / "e" / "meta.properties").read_text()
 
 
-def test_a_folder_that_cannot_be_made_says_so(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
     with pytest.raises(LogDirError, match=r"Cannot use the log folder .*file"):
@@ -213,14 +213,14 @@ def test_a_deleted_partition_frees_its_name_and_goes_later(tmp_path: Path) -> No
     file_range.release()
 
 
-def test_doomed_folders_are_not_opened_and_go_after_a_restart(tmp_path: Path) -> None:
+def test_pending_deletes_are_not_opened_and_end_after_a_restart(tmp_path: Path) -> None:
     dirs = open_dirs(tmp_path / "d")
     dirs.delete(dirs.create(A0, None, SETTINGS))
     dirs.close(clean=True)
 
     dirs = open_dirs(tmp_path / "d")
 
-    assert dirs.found == []
+    assert dirs.unopened == []
     assert dirs.remove_deleted(NOW_MS) == 1
 
 
@@ -237,7 +237,7 @@ def test_folders_that_hold_no_partition_are_left_alone(tmp_path: Path) -> None:
     for name in ("__cluster_metadata-0", "a-0-future", "lost+found", "a-x", "-1", "a..b/"):
         (tmp_path / "d" / name).mkdir(parents=True)
 
-    assert open_dirs(tmp_path / "d").found == []
+    assert open_dirs(tmp_path / "d").unopened == []
 
 
 def test_a_damaged_checkpoint_only_costs_a_longer_recovery(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -274,7 +274,7 @@ def test_memory_of_idle_logs_stays_small(tmp_path: Path) -> None:
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
     for number in range(200):
-        dirs.create(TopicPartition("a", number), uuid.uuid4(), SETTINGS).assign_epoch(0, 0)
+        dirs.create(TopicPartition("a", number), uuid.uuid4(), SETTINGS).assign_epoch_start_offset(0, 0)
     used = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
 

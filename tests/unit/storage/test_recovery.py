@@ -6,6 +6,7 @@ import logging
 import os
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,13 @@ import pytest
 from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
 from ottla.base.topic_settings import TopicSettings
-from ottla.protocol.batches import build_batch, crc_is_right, read_batch_header
+from ottla.protocol.batches import build_batch, is_crc_valid, read_batch_header
 from ottla.protocol.records import Record
 from ottla.storage import files
 from ottla.storage.descriptors import DescriptorPool
-from ottla.storage.log import Log, create_log
+from ottla.storage.log import Log
+from ottla.storage.log_dir import create_log
+from ottla.storage.range_checks import needs_check
 from ottla.storage.recovery import open_log
 
 PARTITION = TopicPartition("topic", 0)
@@ -73,7 +76,7 @@ def stored_batches(log: Log) -> list[tuple[int, bytes]]:
     found = []
     offset = log.log_start_offset
     while (file_range := log.read(offset, 4000, log.end_offset, True)) is not None:
-        if log.needs_check(file_range):
+        if needs_check(file_range):
             log.check_range(file_range)
         data = os.pread(file_range.descriptor, file_range.length, file_range.position)
         file_range.release()
@@ -82,7 +85,7 @@ def stored_batches(log: Log) -> list[tuple[int, bytes]]:
             header = read_batch_header(data, position)
             if position + header.batch_bytes > len(data):
                 break
-            assert crc_is_right(data, position, header)
+            assert is_crc_valid(data, position, header)
             found.append((header.base_offset, data[position : position + header.batch_bytes]))
             position += header.batch_bytes
             offset = header.next_offset
@@ -126,7 +129,7 @@ def test_a_log_goes_on_after_each_kind_of_reopening(tmp_path: Path) -> None:
         if round_number % 2:
             log.close()
         else:
-            log.abandon()
+            log.close_files()
         before = log.end_offset
         log = reopen(tmp_path / "a", is_clean=bool(round_number % 2), recovery_point=log.recovery_point)
         assert log.end_offset == before
@@ -139,7 +142,7 @@ def test_a_repeated_batch_is_known_after_a_crash(tmp_path: Path) -> None:
     log = new_log(tmp_path / "a")
     first = log.append(memoryview(batch_of(2, 10, NOW_MS, sequence=0)), 0, NOW_MS)
     log.append(memoryview(batch_of(2, 10, NOW_MS, sequence=2)), 0, NOW_MS)
-    log.abandon()
+    log.close_files()
 
     again = reopen(tmp_path / "a", is_clean=False).append(memoryview(batch_of(2, 10, NOW_MS, sequence=0)), 0, NOW_MS)
 
@@ -158,7 +161,7 @@ def test_a_cut_off_tail_ends_the_log_at_the_last_whole_batch(tmp_path: Path, see
     expected = stored_batches(log)
     recovery_point = log.recovery_point
     is_clean = seed % 2 == 0
-    log.close() if is_clean else log.abandon()
+    log.close() if is_clean else log.close_files()
     path = Path(log.active.path(".log"))
     size = path.stat().st_size
     os.truncate(path, max(0, size - chosen.randrange(1, 5000)))
@@ -181,7 +184,7 @@ def test_a_damaged_tail_is_cut_and_never_served(tmp_path: Path, kind: str, seed:
     log = new_log(tmp_path / "a", settings)
     fill(log, 200, seed)
     expected = stored_batches(log)
-    log.abandon()
+    log.close_files()
     path = Path(log.active.path(".log"))
     data = path.read_bytes()
     changed = damaged(data, kind, chosen)
@@ -268,7 +271,7 @@ def test_damaged_and_missing_side_files_are_rebuilt(
         log.flush()
         recovery_point = log.recovery_point
     is_clean = seed % 2 == 0
-    log.close() if is_clean else log.abandon()
+    log.close() if is_clean else log.close_files()
     names = [name for name in os.listdir(tmp_path / "a") if not name.endswith(".log")]
     for name in chosen.sample(sorted(names), 3):
         damage_file(tmp_path / "a" / name, chosen)
@@ -312,7 +315,7 @@ def assert_reads(log: Log, offset: int) -> None:
     assert header.base_offset <= offset <= header.last_offset
 
 
-def test_a_corrupt_index_is_told_in_kafkas_words(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_corrupt_index_is_logged_with_kafkas_message(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     log = new_log(tmp_path / "a")
     fill(log, 40, 1)
     log.close()
@@ -355,7 +358,7 @@ def test_a_flip_below_the_recovery_point_is_never_served(tmp_path: Path, caplog:
     file_range = reopened.read(0, 1 << 20, reopened.end_offset, True)
 
     assert file_range is not None
-    assert reopened.needs_check(file_range)
+    assert needs_check(file_range)
     reopened.check_range(file_range)
     assert file_range.length == position, "the range ends before the bad batch"
     bad_range = reopened.read(expected[20][0], 1 << 20, reopened.end_offset, True)
@@ -365,10 +368,10 @@ def test_a_flip_below_the_recovery_point_is_never_served(tmp_path: Path, caplog:
     assert f"position {position}" in caplog.text
 
 
-def test_what_was_lost_is_told_with_file_and_offsets(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_loss_is_logged_with_file_and_offsets(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     log = new_log(tmp_path / "a", TopicSettings())
     fill(log, 10, 1)
-    log.abandon()
+    log.close_files()
     path = log.active.path(".log")
     os.truncate(path, os.path.getsize(path) - 1)
 
@@ -382,7 +385,7 @@ def test_a_short_middle_segment_ends_the_log_there(tmp_path: Path) -> None:
     log = new_log(tmp_path / "a")
     fill(log, 150, 2)
     expected = stored_batches(log)
-    log.abandon()
+    log.close_files()
     assert len(log.segments) > 2
     path = log.segments[1].path(".log")
     os.truncate(path, os.path.getsize(path) - 7)
@@ -402,7 +405,7 @@ def test_recovery_reads_only_from_the_recovery_point_on(tmp_path: Path) -> None:
     flushed_bytes = log.active.size
     recovery_point = log.recovery_point
     log.append(memoryview(batch_of(1, 10, NOW_MS + 5000)), 2, NOW_MS)
-    log.abandon()
+    log.close_files()
 
     reopened = reopen(tmp_path / "a", is_clean=False, recovery_point=recovery_point)
 
@@ -411,11 +414,11 @@ def test_recovery_reads_only_from_the_recovery_point_on(tmp_path: Path) -> None:
     assert reopened.recovery_point == recovery_point
 
 
-def test_a_recovery_point_past_the_end_is_not_believed(tmp_path: Path) -> None:
+def test_a_recovery_point_past_the_end_is_ignored(tmp_path: Path) -> None:
     log = new_log(tmp_path / "a")
     fill(log, 100, 4)
     expected = state_of(log)
-    log.abandon()
+    log.close_files()
 
     reopened = reopen(tmp_path / "a", is_clean=False, recovery_point=10**9)
 
@@ -436,7 +439,7 @@ def test_gaps_that_compaction_left_are_kept(tmp_path: Path) -> None:
     log = new_log(tmp_path / "a", settings)
     for base_offset in (0, 5, 6, 20):
         log.append_as_follower(memoryview(build_batch([Record(-1, NOW_MS, b"k", b"v")], base_offset=base_offset)))
-    log.abandon()
+    log.close_files()
 
     reopened = reopen(tmp_path / "a", is_clean=False, settings=settings)
 
@@ -472,7 +475,7 @@ def test_an_empty_segment_of_a_failed_roll_is_not_in_the_way(tmp_path: Path, is_
         log.append(memoryview(batch_of(1, 100, NOW_MS + number)), 0, NOW_MS)
     assert len(log.segments) == 3
     expected = state_of(log)
-    log.close() if is_clean else log.abandon()
+    log.close() if is_clean else log.close_files()
     (tmp_path / "a" / f"{base_offset:020d}.log").write_bytes(b"")
 
     reopened = reopen(tmp_path / "a", is_clean=is_clean, recovery_point=50 if is_clean else 0)
@@ -495,7 +498,7 @@ def test_an_empty_active_segment_is_kept(tmp_path: Path) -> None:
 def test_a_second_attempt_leaves_no_files_open(tmp_path: Path) -> None:
     log = new_log(tmp_path / "a", TopicSettings(index_interval_bytes=600))
     fill(log, 100, 4)
-    log.abandon()
+    log.close_files()
     before = len(os.listdir("/proc/self/fd"))
 
     reopen(tmp_path / "a", is_clean=False, recovery_point=10**9)
@@ -510,7 +513,7 @@ def test_a_second_attempt_leaves_no_files_open(tmp_path: Path) -> None:
 def test_leader_epochs_that_the_log_does_not_bear_out_are_made_anew(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, lie: str, is_clean: bool
 ) -> None:
-    """A follower that believed them would cut off what it must keep, or keep what nobody else has."""
+    """With wrong epochs a follower would truncate acknowledged records, or keep records that no other replica has."""
     log = new_log(tmp_path / "log")
     for number in range(30):
         log.append(memoryview(batch_of(1, 100, NOW_MS)), {0: 0, 1: 2, 2: 3}[number // 10], NOW_MS)
@@ -528,7 +531,7 @@ def test_leader_epochs_that_the_log_does_not_bear_out_are_made_anew(
     assert (log.epochs.entries == [(0, 0), (2, 10), (3, 20)]) == is_told
 
 
-def test_one_batch_that_lies_about_its_epoch_does_not_change_the_epochs(tmp_path: Path) -> None:
+def test_one_batch_with_a_wrong_epoch_does_not_change_the_epochs(tmp_path: Path) -> None:
     log = new_log(tmp_path / "log")
     for number in range(30):
         log.append(memoryview(batch_of(1, 100, NOW_MS)), number // 10, NOW_MS)
@@ -546,14 +549,14 @@ def test_one_batch_that_lies_about_its_epoch_does_not_change_the_epochs(tmp_path
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("kind", ["checksum", "length", "header", "zeros", "garbage"])
-def test_all_that_a_cut_takes_away_is_told(
+def test_everything_that_a_truncation_removes_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str, seed: int
 ) -> None:
     """The batches behind the damage are sound, and gone with it: who counts on the line must know of them."""
     chosen = random.Random(seed)
     log = new_log(tmp_path / "a", TopicSettings(segment_bytes=9000, index_interval_bytes=500))
     fill(log, 120, seed)
-    log.abandon()
+    log.close_files()
     segment = chosen.choice(log.segments)
     path = Path(segment.path(".log"))
     data = bytearray(path.read_bytes())
@@ -579,10 +582,10 @@ def spoil(data: bytearray, start: int, end: int, kind: str, chosen: random.Rando
         data[start:end] = bytes(end - start) if kind == "zeros" else b"\x02" * (end - start)
 
 
-def test_what_cannot_be_known_exactly_is_told_as_such(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_inexact_loss_is_logged_as_such(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     log = new_log(tmp_path / "a", TopicSettings())
     fill(log, 50, 1)
-    log.abandon()
+    log.close_files()
     path = Path(log.active.path(".log"))
     data = path.read_bytes()
     place = batch_positions(data)[20]
@@ -605,7 +608,7 @@ def test_what_cannot_be_known_exactly_is_told_as_such(tmp_path: Path, caplog: py
 
 
 @pytest.mark.parametrize("is_clean", [True, False], ids=["clean", "crash"])
-def test_an_end_that_is_missing_without_a_trace_is_told(
+def test_an_end_that_is_missing_without_a_trace_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, is_clean: bool
 ) -> None:
     log = new_log(tmp_path / "a", TopicSettings(index_interval_bytes=500))
@@ -617,6 +620,58 @@ def test_an_end_that_is_missing_without_a_trace_is_told(
 
     reopened = reopen(tmp_path / "a", is_clean=is_clean, recovery_point=log.end_offset)
 
-    assert reopened.has_lost
+    assert reopened.has_data_loss
     assert caplog.text.count("Lost:") == 1
     assert f"Lost: offsets {reopened.end_offset} to at least {log.end_offset - 1}\n" in caplog.text
+
+
+def filled(directory: Path) -> tuple[Log, int]:
+    """A log of several segments, and where the second one begins."""
+    log = new_log(directory)
+    fill(log, 120, 1)
+    assert len(log.segments) > 2
+    return log, log.segments[1].base_offset
+
+
+def remove_first(directory: Path) -> None:
+    for path in directory.glob(f"{0:020d}.*"):
+        path.unlink()
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_lost_start_is_detected_until_it_is_repaired(tmp_path: Path, is_clean: bool) -> None:
+    log, second = filled(tmp_path / "log")
+    end_offset = log.end_offset
+    log.close()
+    remove_first(tmp_path / "log")
+    for _ in range(2):  # also after a crash on the way
+        opened = reopen(tmp_path / "log", is_clean=is_clean, recovery_point=end_offset)
+        assert (opened.has_data_loss, opened.lost_start_offset) == (True, 0)
+        assert (opened.log_start_offset, opened.end_offset) == (second, end_offset)
+        opened.close()
+
+
+def test_a_sole_replica_accepts_the_loss(tmp_path: Path) -> None:
+    log, second = filled(tmp_path / "log")
+    end_offset = log.end_offset
+    log.close()
+    remove_first(tmp_path / "log")
+    opened = reopen(tmp_path / "log", is_clean=True, recovery_point=end_offset)
+    opened.accept_data_loss()
+    opened.close()
+    again = reopen(tmp_path / "log", is_clean=True, recovery_point=end_offset)
+    assert (again.has_data_loss, again.lost_start_offset, again.log_start_offset) == (False, -1, second)
+
+
+@pytest.mark.parametrize("deletes_by_hand", [True, False])
+def test_what_retention_or_a_person_deletes_is_not_missed(tmp_path: Path, deletes_by_hand: bool) -> None:
+    log, second = filled(tmp_path / "log")
+    if deletes_by_hand:
+        log.raise_log_start_offset(second)
+    else:
+        log.settings = replace(SETTINGS, retention_bytes=log.size_bytes - log.segments[0].size)
+    assert log.delete_old_segments(0, log.end_offset) == 1
+    end_offset = log.end_offset
+    log.close_files()  # a crash: nothing else is written down
+    opened = reopen(tmp_path / "log", is_clean=False, recovery_point=end_offset)
+    assert (opened.has_data_loss, opened.lost_start_offset, opened.log_start_offset) == (False, -1, second)

@@ -15,7 +15,8 @@ from ottla.protocol.batches import build_batch, read_batch_header
 from ottla.protocol.records import Record
 from ottla.storage import files
 from ottla.storage.descriptors import DescriptorPool
-from ottla.storage.log import Log, create_log
+from ottla.storage.log import Log
+from ottla.storage.log_dir import create_log
 
 NOW_MS = 1_700_000_000_000
 BATCH_BYTES = len(build_batch([Record(-1, NOW_MS, None, b"v")]))
@@ -134,11 +135,11 @@ def test_files_of_deleted_segments_go_after_the_delay(tmp_path: Path) -> None:
         "00000000000000000002.log.deleted",
     ]
 
-    assert log.take_deleted(NOW_MS + 7499) == []
-    paths = log.take_deleted(NOW_MS + 7500)
+    assert log.take_due_deletions(NOW_MS + 7499) == []
+    paths = log.take_due_deletions(NOW_MS + 7500)
 
     assert f"{log.directory}/00000000000000000000.log.deleted" in paths
-    assert log.take_deleted(NOW_MS + 9000) == []
+    assert log.take_due_deletions(NOW_MS + 9000) == []
 
 
 # --- truncation -------------------------------------------------------------------------------------------------
@@ -197,31 +198,31 @@ def test_retention_touches_no_file_before_a_worker_does(tmp_path: Path, monkeypa
     with monkeypatch.context() as disk:
         for name in ("open_file", "rename", "unlink"):
             disk.setattr(files, name, lambda *_: pytest.fail("the owner of the log waits for the disk"))
-        job = log.begin_deleting(NOW_MS + 7000, log.end_offset)
+        job = log.begin_deletion(NOW_MS + 7000, log.end_offset)
     assert job is not None
     assert bases(log) == [4, 6, 8]
     assert log.log_start_offset == 4
     assert log_files(tmp_path) == [0, 2, 4, 6, 8]
-    assert log.begin_deleting(NOW_MS + 7000, log.end_offset) is None, "one job at a time"
+    assert log.begin_deletion(NOW_MS + 7000, log.end_offset) is None, "one job at a time"
 
     job.run()
-    log.end_drop(job)
+    log.finish_rename(job)
 
     assert log_files(tmp_path) == [4, 6, 8]
-    assert len(log.take_deleted(NOW_MS + 7500)) == 8
+    assert len(log.take_due_deletions(NOW_MS + 7500)) == 8
     assert (tmp_path / "topic-0" / "leader-epoch-checkpoint").read_text() == "0\n2\n1 4\n2 8\n"
 
 
 def test_a_log_that_begins_anew_does_not_lose_its_file_to_retention(tmp_path: Path) -> None:
     """The worker has not come yet: it must not take the new segment of the same name for the old one."""
     log = filled_log(tmp_path, retention_ms=3500)
-    job = log.begin_deleting(NOW_MS + 7000, log.end_offset)
+    job = log.begin_deletion(NOW_MS + 7000, log.end_offset)
     assert job is not None
     log.truncate_fully_and_start_at(2)
     append(log, 10)
 
     job.run()
-    log.end_drop(job)
+    log.finish_rename(job)
 
     assert log_files(tmp_path) == [2]
     assert base_offset_at(log, 2) == 2
@@ -229,14 +230,14 @@ def test_a_log_that_begins_anew_does_not_lose_its_file_to_retention(tmp_path: Pa
 
 def test_a_log_is_closed_without_what_it_does_not_keep(tmp_path: Path) -> None:
     log = filled_log(tmp_path, retention_ms=3500)
-    assert log.begin_deleting(NOW_MS + 7000, log.end_offset) is not None
+    assert log.begin_deletion(NOW_MS + 7000, log.end_offset) is not None
     log.close()
     assert log_files(tmp_path) == [4, 6, 8]
 
 
-def test_a_disk_that_refuses_the_renames_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_renames_are_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = filled_log(tmp_path, retention_ms=3500)
-    job = log.begin_deleting(NOW_MS + 7000, log.end_offset)
+    job = log.begin_deletion(NOW_MS + 7000, log.end_offset)
     assert job is not None
 
     def full(*_: object) -> None:
@@ -246,10 +247,10 @@ def test_a_disk_that_refuses_the_renames_is_asked_again(tmp_path: Path, monkeypa
         disk.setattr(files, "rename", full)
         job.run()
         with pytest.raises(KafkaError):
-            log.end_drop(job)
-    again = log.begin_deleting(NOW_MS + 7000, log.end_offset)
+            log.finish_rename(job)
+    again = log.begin_deletion(NOW_MS + 7000, log.end_offset)
     assert again is not None
     again.run()
-    log.end_drop(again)
+    log.finish_rename(again)
     assert log_files(tmp_path) == [4, 6, 8]
-    assert log.failure is None
+    assert log.offline_reason is None

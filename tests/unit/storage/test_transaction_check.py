@@ -1,4 +1,4 @@
-"""An index of aborted transactions that lies, or is gone alone: the log's own markers tell before it is served."""
+"""A wrong or missing index of aborted transactions: the log's markers reveal it before it is served."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.unit.storage.clean_stand import NOW_MS, PARTITION, end_transaction, new_log, put
 
 from ottla.base.file_range import FileRange
 from ottla.base.topic_settings import TopicSettings
 from ottla.storage import files
 from ottla.storage.descriptors import DescriptorPool
 from ottla.storage.log import Log
+from ottla.storage.range_checks import needs_check
 from ottla.storage.recovery import open_log
 from ottla.storage.replay import read_marker
 from ottla.storage.scan import CONTROL_FLAG, BatchScan
 from ottla.storage.transaction_check import TransactionIndexWrongError, TransactionRebuild
-from ottla.storage.transaction_index import ENTRY, ENTRY_BYTES, AbortedTransaction
-from unit.storage.clean_stand import NOW_MS, PARTITION, end_transaction, new_log, put
+from ottla.storage.transaction_index import ENTRY, ENTRY_BYTES, AbortedTxn
 
 SETTINGS = TopicSettings(segment_bytes=1500, index_interval_bytes=200)
 VALUE = b"v" * 50
@@ -78,15 +79,15 @@ def closed_log(directory: Path, seed: int) -> tuple[Served, int]:
 
 
 def check(log: Log, file_range: FileRange) -> bool:
-    """Whether it may be served; if not, the indexes are made anew as a broker does."""
-    if not log.needs_check(file_range):
+    """Whether the range may be served; if not, the indexes are rebuilt as in a broker."""
+    if not needs_check(file_range):
         return True
     try:
         log.check_range(file_range)
     except TransactionIndexWrongError as wrong:
         rebuild = TransactionRebuild(wrong.log)
         rebuild.run()
-        rebuild.finish()
+        rebuild.install()
         return False
     return True
 
@@ -109,7 +110,7 @@ def read_committed(log: Log, max_bytes: int = 400) -> Served:
 
 def consume(log: Log, file_range: FileRange, offset: int) -> tuple[Served, int]:
     end = file_range.position + file_range.length
-    listed = log.aborted_transactions_in(offset, file_range, log.end_offset)
+    listed = log.aborted_transactions_in_range(offset, file_range, log.end_offset)
     scan = BatchScan(file_range.descriptor, file_range.position, log.segment_of(offset).size, True)
     hidden: set[int] = set()
     found: Served = []
@@ -163,9 +164,7 @@ def test_readers_of_committed_records_get_these_and_no_others(
     assert read_committed(log) == expected, "and the second time"
 
 
-def test_a_transaction_index_that_is_gone_alone_is_noticed_and_told(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_missing_transaction_index_is_detected_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The marker stands in a later segment than the records that must not be served."""
     log = new_log(tmp_path / "log", SETTINGS)
     put(log, (b"k", VALUE), producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=1)
@@ -185,7 +184,7 @@ def test_a_transaction_index_that_is_gone_alone_is_noticed_and_told(
     assert "corrupted transaction index" in caplog.text
     assert path.name in caplog.text
     assert path.read_bytes() == content
-    assert log.aborted_transactions(0, 1) == [AbortedTransaction(1, 0, marker, marker + 1)]
+    assert log.aborted_transactions(0, 1) == [AbortedTxn(1, 0, marker, marker + 1)]
 
 
 def test_what_fits_the_log_is_not_made_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -197,7 +196,7 @@ def test_what_fits_the_log_is_not_made_anew(tmp_path: Path, caplog: pytest.LogCa
         assert read_committed(log) == expected
 
     assert not caplog.text
-    assert not log.has_checked_transactions, "nobody had a reason to read all of it"
+    assert not log.has_verified_txn_index, "nothing had to read all of it"
 
 
 def test_a_long_transaction_is_looked_through_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

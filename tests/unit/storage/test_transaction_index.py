@@ -6,18 +6,18 @@ import logging
 from pathlib import Path
 
 import pytest
+from tests.unit.storage.clean_stand import end_transaction, new_log, put, reopen
 
 from ottla.storage.log import Log
 from ottla.storage.transaction_index import (
-    AbortedTransaction,
+    AbortedTxn,
     TransactionIndex,
     TransactionIndexError,
     load_transaction_index,
 )
-from unit.storage.clean_stand import end_transaction, new_log, put, reopen
 
-FIRST = AbortedTransaction(7, 10, 20, 21)
-SECOND = AbortedTransaction(8, 15, 30, 31)
+FIRST = AbortedTxn(7, 10, 20, 21)
+SECOND = AbortedTxn(8, 15, 30, 31)
 ENCODED_FIRST = bytes.fromhex("00000000000000000007000000000000000a00000000000000140000000000000015")
 
 
@@ -38,7 +38,7 @@ def test_entries_are_written_in_kafkas_format(tmp_path: Path) -> None:
     assert load_transaction_index(path, 20).entries == [FIRST, SECOND]
 
 
-def test_a_range_finds_what_overlaps_it_and_knows_when_to_stop() -> None:
+def test_a_range_finds_overlapping_entries_and_stops() -> None:
     index = TransactionIndex([FIRST, SECOND], 2)
 
     assert index.find(0, 10) == ([], True)
@@ -74,14 +74,14 @@ def test_only_aborted_transactions_get_an_entry_and_only_then_there_is_a_file(tm
     log = new_log(tmp_path / "log")
     in_transaction(log, 1)
     in_transaction(log, 2)
-    assert log.first_unstable_offset == 0
+    assert log.producer_state.first_unstable_offset() == 0
     end_transaction(log, 1, is_abort=False)
-    assert log.first_unstable_offset == 1
+    assert log.producer_state.first_unstable_offset() == 1
     assert not log.active.has_transactions
     marker = end_transaction(log, 2, is_abort=True)
 
-    assert log.first_unstable_offset == -1
-    assert log.aborted_transactions(0, 100) == [AbortedTransaction(2, 1, marker, marker + 1)]
+    assert log.producer_state.first_unstable_offset() == -1
+    assert log.aborted_transactions(0, 100) == [AbortedTxn(2, 1, marker, marker + 1)]
     assert (tmp_path / "log" / f"{0:020d}.txnindex").stat().st_size == 34
 
 
@@ -91,7 +91,7 @@ def test_the_last_stable_offset_of_an_entry_is_where_another_transaction_is_stil
     in_transaction(log, 2)
     marker = end_transaction(log, 1, is_abort=True)
 
-    assert log.aborted_transactions(0, 100) == [AbortedTransaction(1, 0, marker, 1)]
+    assert log.aborted_transactions(0, 100) == [AbortedTxn(1, 0, marker, 1)]
 
 
 def test_a_transaction_over_several_segments_is_found_from_each_of_them(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_transaction_over_several_segments_is_found_from_each_of_them(tmp_path
     assert [segment.has_transactions for segment in log.segments] == [False, False, True]
 
 
-def test_a_reader_of_committed_records_is_told_what_to_leave_out_of_its_segment(tmp_path: Path) -> None:
+def test_a_read_committed_reader_gets_the_aborted_transactions_of_its_segment(tmp_path: Path) -> None:
     log = new_log(tmp_path / "log")
     for _ in range(2):
         in_transaction(log, 1)
@@ -116,11 +116,11 @@ def test_a_reader_of_committed_records_is_told_what_to_leave_out_of_its_segment(
     file_range = log.read(0, 1 << 20, log.end_offset, True)
     assert file_range is not None
 
-    assert [t.first_offset for t in log.aborted_transactions_in(0, file_range, log.end_offset)] == [0]
+    assert [t.first_offset for t in log.aborted_transactions_in_range(0, file_range, log.end_offset)] == [0]
     file_range.release()
     last = log.read(2, 1 << 20, log.end_offset, True)
     assert last is not None
-    assert [t.first_offset for t in log.aborted_transactions_in(2, last, log.end_offset)] == [2]
+    assert [t.first_offset for t in log.aborted_transactions_in_range(2, last, log.end_offset)] == [2]
     last.release()
 
 
@@ -130,7 +130,7 @@ def test_recovery_makes_the_index_anew_past_the_recovery_point(tmp_path: Path) -
     log.roll(0)
     end_transaction(log, 1, is_abort=True)
     expected = log.aborted_transactions(0, 10)
-    log.abandon()
+    log.close_files()
     for path in (tmp_path / "log").glob("*.txnindex"):
         path.unlink()
 
@@ -185,7 +185,7 @@ def test_truncation_takes_the_entry_with_the_marker(tmp_path: Path) -> None:
     log.truncate_to(marker)
 
     assert log.aborted_transactions(0, 10) == []
-    assert log.first_unstable_offset == 0
+    assert log.producer_state.first_unstable_offset() == 0
 
 
 def test_a_new_segment_does_not_inherit_the_index_of_a_leftover(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Data folders of test brokers: removed by whoever made them, or by the next one if that was killed."""
+"""Data folders of test brokers: removed by their owner, or by the next one if the owner was killed."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def test_remove_can_be_called_twice(tmp_path: Path) -> None:
     folder.remove()
 
 
-def test_a_folder_that_nobody_holds_is_removed_by_the_next(tmp_path: Path) -> None:
+def test_an_unlocked_folder_is_removed_by_the_next_owner(tmp_path: Path) -> None:
     abandoned = tmp_path / f"{PREFIX}abandoned"
     abandoned.mkdir()
     (abandoned / LOCK).touch()
@@ -27,7 +27,7 @@ def test_a_folder_that_nobody_holds_is_removed_by_the_next(tmp_path: Path) -> No
     folder.remove()
 
 
-def test_a_folder_in_use_and_one_in_the_making_stay(tmp_path: Path) -> None:
+def test_locked_and_unfinished_folders_stay(tmp_path: Path) -> None:
     in_the_making = tmp_path / f"{UNFINISHED}x"
     in_the_making.mkdir()
     first = Folder(tmp_path)

@@ -1,4 +1,4 @@
-"""The doors between brokers of a test cluster, with plain sockets in place of brokers."""
+"""The proxies between brokers of a test cluster, with plain sockets in place of brokers."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla.testing.links import HOST, LOOKS, Links, inode_of
+from ottla.testing.links import HOST, LOOKUP_TRIES, Links, inode_of
 
 US, THEM = 1, 2
 QUIET_SECONDS = 0.15
@@ -18,7 +18,7 @@ SECONDS_MAX = 60
 
 
 class Echo(threading.Thread):
-    """Sends back whatever comes."""
+    """Echoes all bytes."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -75,31 +75,31 @@ def greet(peer: socket.socket) -> None:
     assert peer.recv(100) == b"hello"
 
 
-def test_a_door_leads_to_its_target_and_knows_who_comes(links: Links, echo: Echo) -> None:
-    door = links.add_door(THEM, echo.port)
-    links.open_doors(THEM)
-    with connect(door.port) as peer:
+def test_a_proxy_forwards_and_identifies_the_client(links: Links, echo: Echo) -> None:
+    proxy = links.add_proxy(THEM, echo.port)
+    links.open_proxies(THEM)
+    with connect(proxy.port) as peer:
         greet(peer)
     assert links.flow(US, THEM).carried_bytes == links.flow(THEM, US).carried_bytes == 5
 
 
 def test_a_closed_door_refuses_and_can_be_opened_again(links: Links, echo: Echo) -> None:
-    door = links.add_door(THEM, echo.port)
+    proxy = links.add_proxy(THEM, echo.port)
     with pytest.raises(ConnectionRefusedError):
-        connect(door.port)
-    links.open_doors(THEM)
-    connect(door.port).close()
-    links.close_doors(THEM)
+        connect(proxy.port)
+    links.open_proxies(THEM)
+    connect(proxy.port).close()
+    links.close_proxies(THEM)
     with pytest.raises(ConnectionRefusedError):
-        connect(door.port)
-    links.open_doors(THEM)
-    connect(door.port).close()
+        connect(proxy.port)
+    links.open_proxies(THEM)
+    connect(proxy.port).close()
 
 
 def test_a_cut_is_silence_and_what_was_sent_arrives_afterwards(links: Links, echo: Echo) -> None:
-    door = links.add_door(THEM, echo.port)
-    links.open_doors(THEM)
-    with connect(door.port) as peer:
+    proxy = links.add_proxy(THEM, echo.port)
+    links.open_proxies(THEM)
+    with connect(proxy.port) as peer:
         peer.sendall(b"before")
         assert peer.recv(100) == b"before"
         links.cut(US, THEM)
@@ -110,9 +110,9 @@ def test_a_cut_is_silence_and_what_was_sent_arrives_afterwards(links: Links, ech
 
 
 def test_a_cut_one_way_lets_requests_through_and_no_answers(links: Links, echo: Echo) -> None:
-    door = links.add_door(THEM, echo.port)
-    links.open_doors(THEM)
-    with connect(door.port) as peer:
+    proxy = links.add_proxy(THEM, echo.port)
+    links.open_proxies(THEM)
+    with connect(proxy.port) as peer:
         links.cut(THEM, US, one_way=True)
         peer.sendall(b"request")
         while links.flow(US, THEM).carried_bytes < len(b"request"):
@@ -124,9 +124,9 @@ def test_a_cut_one_way_lets_requests_through_and_no_answers(links: Links, echo: 
 
 def test_the_end_of_a_connection_does_not_get_through_a_cut(links: Links) -> None:
     server = socket.create_server((HOST, 0))
-    door = links.add_door(THEM, server.getsockname()[1])
-    links.open_doors(THEM)
-    with connect(door.port) as peer:
+    proxy = links.add_proxy(THEM, server.getsockname()[1])
+    links.open_proxies(THEM)
+    with connect(proxy.port) as peer:
         far, _ = server.accept()
         links.cut(US, THEM)
         links._run(asyncio.sleep(0))  # the cut is made by another thread
@@ -140,9 +140,9 @@ def test_the_end_of_a_connection_does_not_get_through_a_cut(links: Links) -> Non
 
 
 def test_a_slow_link_is_slow(links: Links, echo: Echo) -> None:
-    door = links.add_door(THEM, echo.port, source=US)
-    links.open_doors(THEM)
-    with connect(door.port) as peer:
+    proxy = links.add_proxy(THEM, echo.port, source=US)
+    links.open_proxies(THEM)
+    with connect(proxy.port) as peer:
         links.slow_down(US, THEM, delay_seconds=0.1)
         begin = time.monotonic()
         greet(peer)
@@ -151,16 +151,16 @@ def test_a_slow_link_is_slow(links: Links, echo: Echo) -> None:
 
 def test_strangers_are_sent_away(echo: Echo) -> None:
     links = Links(dict)
-    door = links.add_door(THEM, echo.port)
-    links.open_doors(THEM)
-    with pytest.raises((ConnectionResetError, BrokenPipeError)), connect(door.port) as peer:  # who may come too late
+    proxy = links.add_proxy(THEM, echo.port)
+    links.open_proxies(THEM)
+    with pytest.raises((ConnectionResetError, BrokenPipeError)), connect(proxy.port) as peer:  # which may be too late
         peer.sendall(b"hello")
         if not peer.recv(100):
             raise ConnectionResetError
     links.close()
 
 
-def test_who_is_inside_does_not_wait_while_a_door_finds_out_who_knocks(echo: Echo) -> None:
+def test_open_connections_continue_while_a_proxy_identifies_a_new_client(echo: Echo) -> None:
     may_answer, is_asked = threading.Event(), threading.Event()
     may_answer.set()
 
@@ -170,20 +170,20 @@ def test_who_is_inside_does_not_wait_while_a_door_finds_out_who_knocks(echo: Ech
         return {US: os.getpid()}
 
     with contextlib.closing(Links(pids)) as links:
-        door = links.add_door(THEM, echo.port)
-        links.open_doors(THEM)
-        with connect(door.port) as inside:
+        proxy = links.add_proxy(THEM, echo.port)
+        links.open_proxies(THEM)
+        with connect(proxy.port) as inside:
             greet(inside)
             may_answer.clear()
             is_asked.clear()
-            with connect(door.port) as late:
+            with connect(proxy.port) as late:
                 assert is_asked.wait(SECONDS_MAX)
                 greet(inside)
                 may_answer.set()
                 greet(late)
 
 
-def test_who_has_hung_up_before_the_door_looked_is_not_looked_for() -> None:
+def test_a_client_that_closed_before_the_lookup_is_not_searched() -> None:
     looks = 0
 
     def pids() -> dict[int, int]:
@@ -192,24 +192,24 @@ def test_who_has_hung_up_before_the_door_looked_is_not_looked_for() -> None:
         return {}
 
     with socket.create_server((HOST, 0)) as server, contextlib.closing(Links(pids)) as links:
-        door = server.getsockname()[1]
-        with connect(door) as peer:
+        proxy = server.getsockname()[1]
+        with connect(proxy) as peer:
             port = peer.getsockname()[1]
-            assert links.node_behind(port, door) is None
-            assert looks == LOOKS
+            assert links.node_behind(port, proxy) is None
+            assert looks == LOOKUP_TRIES
         looks = 0
-        assert links.node_behind(port, door) is None
+        assert links.node_behind(port, proxy) is None
         assert looks == 0
 
 
 def test_links_can_be_closed_twice() -> None:
-    """A cluster that did not come up has closed them when its owner does."""
+    """After a failed start the cluster has already closed them."""
     links = Links(dict)
     links.close()
     links.close()
 
 
-def test_of_two_connections_from_one_port_the_one_to_the_door_is_meant() -> None:
+def test_of_two_connections_from_one_port_the_one_to_the_proxy_is_found() -> None:
     with socket.create_server((HOST, 0)) as first, socket.create_server((HOST, 0)) as second:
         peers = [socket.socket(), socket.socket()]
         port = 0

@@ -1,4 +1,4 @@
-"""Which files pytest takes for cases of pipelines: ours, and nobody else's."""
+"""The files that pytest collects as pipeline cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the stand-in for testcontainers takes, and what it refuses."""
+"""Arguments that the replacement for testcontainers supports, and those that it refuses."""
 
 import pytest
 

@@ -1,1 +1,1 @@
-"""All keys of `server.properties`, one file per family; BrokerSettings puts them together."""
+"""All keys of `server.properties`, one file per family; BrokerSettings combines them."""

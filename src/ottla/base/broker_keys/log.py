@@ -1,22 +1,27 @@
-"""Where and how records are kept; most of these are the defaults of topic settings."""
+"""Keys for logs, compaction and new topics."""
 
 from __future__ import annotations
 
-from ottla.base.broker_keys.words import (
+from ottla.base.setting_types import DOUBLE_MAX, LONG_MAX, gzip_level, one_of
+from ottla.base.settings import (
     CLUSTER_WIDE,
     HIGH,
     LOW,
-    ONE_POOL,
-    OWN_CONTROLLER,
     PER_BROKER,
+    Boolean,
+    Double,
+    Int,
+    Items,
+    Long,
+    OptionalInt,
+    Settings,
+    Text,
 )
-from ottla.base.cleanup_policies import known_policies
-from ottla.base.setting_types import LONG_MAX, gzip_level, one_of
-from ottla.base.settings import Boolean, Int, Items, Long, OptionalInt, Settings, Text
+from ottla.base.topic_settings import known_policies
 
 
 class RetentionTime(Long):
-    """A time in ms where every negative number stands for "for ever"."""
+    """A time in ms where every negative number means no limit."""
 
     def effective(self, settings: Settings) -> int:
         retention_ms: int = super().effective(settings)
@@ -24,16 +29,8 @@ class RetentionTime(Long):
 
 
 class LogKeys(Settings):
-    """Where and how records are kept; most of these are the defaults of topic settings."""
+    """Location and storage of logs; most of these are the defaults of topic settings."""
 
-    background_threads = Int(
-        10,
-        at_least=1,
-        importance=HIGH,
-        mode=CLUSTER_WIDE,
-        unused=ONE_POOL,
-        note="Threads for chores such as deleting files.",
-    )
     compression_gzip_level = Int(
         -1,
         check=gzip_level,
@@ -71,17 +68,10 @@ class LogKeys(Settings):
         note="What happens to old segments: delete, compact or both; the default of cleanup.policy.",
     )
     log_dir = Items(
-        ("/tmp/kafka-logs",),  # noqa: S108 - the default that everybody knows
+        ("/tmp/kafka-logs",),  # noqa: S108 - Kafka's default
         may_be_empty=False,
         importance=HIGH,
         note="The folder for data; used when log.dirs is not set.",
-    )
-    log_dir_failure_timeout_ms = Long(
-        30_000,
-        at_least=1,
-        importance=LOW,
-        unused=OWN_CONTROLLER,
-        note="Time after which a broker that cannot report a broken folder stops.",
     )
     log_dirs = Items(
         None,
@@ -237,3 +227,80 @@ class LogKeys(Settings):
         importance=HIGH,
         note="Replicas that are moved between folders at the same time; the number of folders unless set.",
     )
+
+
+class CleanerKeys(Settings):
+    """Compaction: keeping only the newest record of each key."""
+
+    log_cleaner_backoff_ms = Long(
+        15_000,
+        at_least=0,
+        mode=CLUSTER_WIDE,
+        note="Wait of the cleaner when there is nothing to compact.",
+    )
+    log_cleaner_dedupe_buffer_size = Long(
+        134_217_728,
+        mode=CLUSTER_WIDE,
+        note="Memory of all cleaners together for the newest offset of each key; each one uses 64 MiB at most.",
+    )
+    log_cleaner_delete_retention_ms = Long(
+        86_400_000,
+        at_least=0,
+        mode=CLUSTER_WIDE,
+        note="How long a tombstone stays after compaction; the default of delete.retention.ms.",
+    )
+    log_cleaner_enable = Boolean(True, note="Whether topics with cleanup policy compact are compacted.")
+    log_cleaner_io_buffer_load_factor = Double(
+        0.9,
+        mode=CLUSTER_WIDE,
+        note="Share of the cleaner's memory that may be filled before another round is needed.",
+    )
+    log_cleaner_io_buffer_size = Int(
+        524_288,
+        at_least=0,
+        mode=CLUSTER_WIDE,
+        note="Memory of all cleaners together for reading and writing.",
+    )
+    log_cleaner_io_max_bytes_per_second = Double(
+        DOUBLE_MAX,
+        mode=CLUSTER_WIDE,
+        note="Most bytes a second that cleaners read and write together.",
+    )
+    log_cleaner_max_compaction_lag_ms = Long(
+        LONG_MAX,
+        at_least=1,
+        mode=CLUSTER_WIDE,
+        note="Longest time a record may wait for compaction; the default of max.compaction.lag.ms.",
+    )
+    log_cleaner_min_cleanable_ratio = Double(
+        0.5,
+        at_least=0,
+        at_most=1,
+        mode=CLUSTER_WIDE,
+        note="Share of not yet compacted bytes that starts a compaction; the default of min.cleanable.dirty.ratio.",
+    )
+    log_cleaner_min_compaction_lag_ms = Long(
+        0,
+        at_least=0,
+        mode=CLUSTER_WIDE,
+        note="Time for which a record is surely not compacted away; the default of min.compaction.lag.ms.",
+    )
+    log_cleaner_threads = Int(
+        1, at_least=0, mode=CLUSTER_WIDE, note="Processes that compact, each with a log of its own."
+    )
+
+
+class TopicDefaultKeys(Settings):
+    """Creation and deletion of topics."""
+
+    auto_create_topics_enable = Boolean(
+        True,
+        importance=HIGH,
+        note="Whether a topic comes into being when a client asks for its metadata or writes to it.",
+    )
+    default_replication_factor = Int(1, note="Replicas of a topic that is created without a number.")
+    delete_topic_enable = Boolean(True, importance=HIGH, note="Whether topics can be deleted.")
+    max_request_partition_size_limit = Int(
+        2000, at_least=1, note="Most partitions in one answer to DescribeTopicPartitions."
+    )
+    num_partitions = Int(1, at_least=1, note="Partitions of a topic that is created without a number.")

@@ -4,26 +4,18 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ottla.base.broker_keys.words import (
-    CLUSTER_WIDE,
-    HIGH,
-    LOW,
-    NO_PURGATORY,
-    NO_REQUEST_QUEUE,
-    ONE_LOOP,
-    RULES_FIRST,
-)
+from ottla.base.broker_keys.unused import ACLS_LOADED_FIRST, NO_REQUEST_QUEUE
 from ottla.base.listeners import Listener, advertised_problem, own_host_name, parse_listeners, parse_protocol_map
 from ottla.base.setting_types import INT_MAX, BadValueError, ConfigType, list_problem, one_of
-from ottla.base.settings import Int, Items, Long, OptionalText, Setting, Settings, Text
+from ottla.base.settings import CLUSTER_WIDE, HIGH, LOW, Int, Items, Long, OptionalText, Setting, Settings, Text
 
-EVERY_INTERFACE: Final = ("", "::")  # what may be opened but cannot be told to clients
+EVERY_INTERFACE: Final = ("", "::")  # addresses to bind that cannot be advertised to clients
 
 
 class ProtocolMap(Text):
-    """Which security protocol each listener speaks."""
+    """The security protocol of each listener."""
 
-    def problem(self, value: Any) -> str | None:
+    def validation_error(self, value: Any) -> str | None:
         try:
             parse_protocol_map(value)
         except BadValueError as bad:
@@ -32,11 +24,11 @@ class ProtocolMap(Text):
 
 
 class BoundListeners(Setting["tuple[Listener, ...]"]):
-    """The addresses that the broker opens; the controller's are known but not opened."""
+    """The addresses that the broker binds; controller listeners are known but not bound."""
 
     kind = ConfigType.LIST
 
-    def problem(self, value: Any) -> str | None:
+    def validation_error(self, value: Any) -> str | None:
         return list_problem(self.name, value, may_be_empty=False)
 
     def effective(self, settings: Any) -> tuple[Listener, ...]:
@@ -46,7 +38,7 @@ class BoundListeners(Setting["tuple[Listener, ...]"]):
 
 
 class AdvertisedListeners(BoundListeners):
-    """The addresses that clients are told; without any, those that are opened. Each has a host."""
+    """The addresses that clients receive; the default is the bound addresses. Each has a host."""
 
     def effective(self, settings: Any) -> tuple[Listener, ...]:
         advertised = self.as_written(settings)
@@ -65,7 +57,7 @@ class AdvertisedListeners(BoundListeners):
         return parse_listeners(self.value(text), *_protocols_and_controllers(settings), is_advertised=True)
 
     def host_warning(self, settings: Any) -> str | None:
-        """What is doubtful about the host that stands in for one that is not written."""
+        """A warning about the host that is used when the setting has none."""
         has_no_host = any(item.host in EVERY_INTERFACE for item in self.as_written(settings))
         return own_host_name()[1] if has_no_host else None
 
@@ -81,17 +73,14 @@ class NetworkKeys(Settings):
     advertised_listeners = AdvertisedListeners(
         None,
         importance=HIGH,
-        note="Addresses that clients are told to connect to, as NAME://host:port; without it, those of listeners.",
+        note="Addresses that are advertised to clients, as NAME://host:port; without it, those of listeners.",
     )
     connections_max_idle_ms = Long(600_000, note="A connection that is silent for this long is closed.")
     early_start_listeners = Items(
-        None, importance=HIGH, unused=RULES_FIRST, note="Listeners that open before the authorizer is ready."
+        None, importance=HIGH, unused=ACLS_LOADED_FIRST, note="Listeners that open before the authorizer is ready."
     )
     fetch_max_bytes = Int(
         57_671_680, at_least=1024, note="Most bytes in one answer to a fetch, whatever the client asks for."
-    )
-    fetch_purgatory_purge_interval_requests = Int(
-        1000, unused=NO_PURGATORY, note="Waiting fetches after which finished ones are swept out."
     )
     inter_broker_listener_name = OptionalText(note="Listener that brokers use among themselves.")
     listener_security_protocol_map = ProtocolMap(
@@ -132,23 +121,8 @@ class NetworkKeys(Settings):
         mode=CLUSTER_WIDE,
         note="Threads that do the disk work of requests and chores: syncs, cold reads, checks; one loop does the rest.",
     )
-    num_network_threads = Int(
-        3,
-        at_least=1,
-        importance=HIGH,
-        mode=CLUSTER_WIDE,
-        unused=ONE_LOOP,
-        note="Threads that read requests and write answers, per listener.",
-    )
     queued_max_request_bytes = Long(
         -1, unused=NO_REQUEST_QUEUE, note="Most bytes of requests that wait to be handled; -1 is without limit."
-    )
-    queued_max_requests = Int(
-        500,
-        at_least=1,
-        importance=HIGH,
-        unused=NO_REQUEST_QUEUE,
-        note="Most requests that wait to be handled before reading stops.",
     )
     request_timeout_ms = Int(30_000, importance=HIGH, note="Time a broker waits for another broker's answer.")
     security_inter_broker_protocol = Text(

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from ottla.base.broker_keys.words import HIGH, LOW, NO_JAVA, NO_SASL, PER_BROKER
-from ottla.base.setting_types import invalid_value
+from ottla.base.audit_events import events_problem
+from ottla.base.broker_keys.unused import DETECTED_FORMAT, NO_JAVA, NO_PROVIDERS, NO_SASL
+from ottla.base.setting_types import invalid_value, one_of, one_of_any_case
 from ottla.base.settings import (
+    CLUSTER_WIDE,
+    HIGH,
+    LOW,
+    PER_BROKER,
+    PER_LISTENER,
     Boolean,
     ClassName,
     Double,
@@ -55,7 +61,7 @@ class SecurityKeys(Settings):
         check=known_authorizer,
         importance=LOW,
         note="Switches access rights on: one of the names that Kafka's own authorizers have or had. Empty allows "
-        "everything to everybody.",
+        "everything to every client.",
     )
     super_users = Text(
         "",
@@ -68,7 +74,7 @@ class SecurityKeys(Settings):
         False,
         importance=LOW,
         is_internal=True,
-        note="Whether everybody may do everything to a resource that no access rule is about.",
+        note="Whether all operations on a resource without access rules are allowed.",
     )
     connection_failed_authentication_delay_ms = Int(
         100, at_least=0, importance=LOW, note="Wait before a connection whose login failed is closed."
@@ -85,15 +91,6 @@ class SecurityKeys(Settings):
     delegation_token_max_lifetime_ms = Long(604_800_000, at_least=1, note="How long a token can be renewed.")
     delegation_token_secret_key = Password(
         note="Secret that makes the passwords of delegation tokens; the same on all brokers. Without it there are none."
-    )
-    principal_builder_class = ClassName(
-        "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
-        unused=NO_JAVA,
-        mode=PER_BROKER,
-        note="Class that tells who a connection belongs to.",
-    )
-    sasl_client_callback_handler_class = ClassName(
-        unused=NO_JAVA, note="Class that supplies the broker's own login data as a client."
     )
     sasl_enabled_mechanisms = Items(("GSSAPI",), mode=PER_BROKER, note="SASL mechanisms that clients may use.")
     sasl_jaas_config = Password(mode=PER_BROKER, note="Login module and options of a listener in JAAS form.")
@@ -113,34 +110,140 @@ class SecurityKeys(Settings):
     sasl_kerberos_ticket_renew_window_factor = Double(
         0.8, mode=PER_BROKER, note="Share of a ticket's life after which it is renewed."
     )
-    sasl_login_callback_handler_class = ClassName(unused=NO_JAVA, note="Class that supplies login data.")
-    sasl_login_class = ClassName(unused=NO_JAVA, note="Class that does logins.")
     sasl_login_connect_timeout_ms = OptionalInt(importance=LOW, note="Time to connect to an external login server.")
     sasl_login_read_timeout_ms = OptionalInt(importance=LOW, note="Time to wait for an external login server's answer.")
-    sasl_login_refresh_buffer_seconds = Short(
-        300, unused=NO_SASL, mode=PER_BROKER, note="Time left of a login before which it is renewed."
-    )
-    sasl_login_refresh_min_period_seconds = Short(
-        60, unused=NO_SASL, mode=PER_BROKER, note="Shortest time between two renewals."
-    )
     sasl_login_refresh_window_factor = Double(
         0.8, mode=PER_BROKER, note="Share of a login's life after which it is renewed."
-    )
-    sasl_login_refresh_window_jitter = Double(
-        0.05, unused=NO_SASL, mode=PER_BROKER, note="Random share by which that is moved."
-    )
-    sasl_login_retry_backoff_max_ms = Long(
-        10_000, importance=LOW, unused=NO_SASL, note="Longest wait before a failed external login is tried again."
-    )
-    sasl_login_retry_backoff_ms = Long(
-        100, importance=LOW, unused=NO_SASL, note="First wait before a failed external login is tried again."
-    )
-    sasl_mechanism_controller_protocol = Text(
-        "GSSAPI", importance=HIGH, unused=NO_SASL, note="SASL mechanism between brokers and controllers."
     )
     sasl_mechanism_inter_broker_protocol = Text("GSSAPI", mode=PER_BROKER, note="SASL mechanism between brokers.")
     sasl_server_callback_handler_class = ClassName(
         note="Class that checks login data: only Kafka's own for OAUTHBEARER are known."
     )
     sasl_server_max_receive_size = Int(524_288, note="Largest request before a connection has logged in.")
-    security_providers = OptionalText(importance=LOW, unused=NO_JAVA, note="Classes that supply security algorithms.")
+
+
+class OAuthKeys(Settings):
+    """SASL/OAUTHBEARER."""
+
+    sasl_oauthbearer_assertion_algorithm = Text(
+        "RS256",
+        check=one_of_any_case("ES256", "RS256"),
+        unused=NO_SASL,
+        note="Algorithm that signs the assertion a client logs in with.",
+    )
+    sasl_oauthbearer_client_credentials_client_id = OptionalText(note="Client id for the login server.")
+    sasl_oauthbearer_client_credentials_client_secret = Password(note="Secret that goes with that client id.")
+    sasl_oauthbearer_clock_skew_seconds = Int(
+        30,
+        importance=LOW,
+        note="Difference of clocks that is forgiven when a token's times are checked.",
+    )
+    sasl_oauthbearer_expected_audience = Items(importance=HIGH, note="Audiences of which a token must name one.")
+    sasl_oauthbearer_expected_issuer = OptionalText(importance=HIGH, note="Issuer that a token must come from.")
+    sasl_oauthbearer_jwks_endpoint_refresh_ms = Long(
+        3_600_000, importance=LOW, note="Time between two fetches of the issuer's keys."
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms = Long(
+        10_000, importance=LOW, note="Longest wait before a failed fetch of keys is tried again."
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_ms = Long(
+        100, importance=LOW, note="First wait before a failed fetch of keys is tried again."
+    )
+    sasl_oauthbearer_jwks_endpoint_url = OptionalText(note="Where the issuer's keys are found.")
+    sasl_oauthbearer_scope = OptionalText(note="Scope to ask for.")
+    sasl_oauthbearer_scope_claim_name = Text("scope", importance=LOW, note="Claim that holds the scope.")
+    sasl_oauthbearer_sub_claim_name = Text("sub", importance=LOW, note="Claim that holds the subject.")
+    sasl_oauthbearer_token_endpoint_url = OptionalText(note="Where tokens are asked for.")
+
+
+class TlsKeys(Settings):
+    """Certificates and protocols of TLS listeners."""
+
+    ssl_allow_dn_changes = Boolean(
+        False, importance=LOW, note="Whether a renewed certificate may bear another distinguished name."
+    )
+    ssl_allow_san_changes = Boolean(
+        False, importance=LOW, note="Whether a renewed certificate may leave out alternative names."
+    )
+    ssl_cipher_suites = Items(
+        mode=PER_BROKER, note="Cipher suites that may be used, in Java's names; empty is all that are safe."
+    )
+    ssl_client_auth = Text(
+        "none",
+        check=one_of("required", "requested", "none"),
+        mode=PER_BROKER,
+        note="Whether clients must show a certificate: required, requested or none.",
+    )
+    ssl_enabled_protocols = Items(("TLSv1.2", "TLSv1.3"), mode=PER_BROKER, note="Versions of TLS that may be used.")
+    ssl_endpoint_identification_algorithm = Text(
+        "https",
+        importance=LOW,
+        mode=PER_BROKER,
+        note="How the name in a server's certificate is checked; empty is not at all.",
+    )
+    ssl_engine_factory_class = ClassName(
+        importance=LOW, unused=NO_JAVA, mode=PER_LISTENER, note="Class that makes TLS engines."
+    )
+    ssl_key_password = Password(mode=PER_LISTENER, note="Secret of the private key; without it, that of the store.")
+    ssl_keymanager_algorithm = Text(
+        "SunX509", unused=NO_PROVIDERS, mode=PER_BROKER, note="Algorithm of the key manager."
+    )
+    ssl_keystore_certificate_chain = Password(mode=PER_LISTENER, note="Certificate chain as PEM text.")
+    ssl_keystore_key = Password(mode=PER_LISTENER, note="Private key as PEM text.")
+    ssl_keystore_location = OptionalText(
+        mode=PER_LISTENER, note="File with the broker's key and certificate: JKS, PKCS12 or PEM."
+    )
+    ssl_keystore_password = Password(mode=PER_LISTENER, note="Secret of that file.")
+    ssl_keystore_type = Text(
+        "JKS", unused=DETECTED_FORMAT, mode=PER_LISTENER, note="Form of that file: JKS, PKCS12 or PEM."
+    )
+    ssl_principal_mapping_rules = Text(
+        "DEFAULT", importance=LOW, note="Rules that make short names of certificate names."
+    )
+    ssl_protocol = Text(
+        "TLSv1.3", mode=PER_BROKER, note="Highest version of TLS, where ssl.enabled.protocols is empty."
+    )
+    ssl_provider = OptionalText(unused=NO_PROVIDERS, mode=PER_BROKER, note="Java provider of TLS.")
+    ssl_secure_random_implementation = OptionalText(
+        importance=LOW, unused=NO_PROVIDERS, mode=PER_BROKER, note="Source of random numbers for TLS."
+    )
+    ssl_trustmanager_algorithm = Text(
+        "PKIX", unused=NO_PROVIDERS, mode=PER_BROKER, note="Algorithm of the trust manager."
+    )
+    ssl_truststore_certificates = Password(mode=PER_LISTENER, note="Trusted certificates as PEM text.")
+    ssl_truststore_location = OptionalText(
+        mode=PER_LISTENER, note="File with trusted certificates; without it, those of the system."
+    )
+    ssl_truststore_password = Password(mode=PER_LISTENER, note="Secret of that file.")
+    ssl_truststore_type = Text(
+        "JKS", unused=DETECTED_FORMAT, mode=PER_LISTENER, note="Form of that file: JKS, PKCS12 or PEM."
+    )
+
+
+class AuditKeys(Settings):
+    """The audit trail."""
+
+    ottla_audit_enable = Boolean(
+        False,
+        mode=CLUSTER_WIDE,
+        note="Whether logins, denials and administrative changes are written to the topic `__ottla_audit`.",
+    )
+    ottla_audit_events = Items(
+        ("*",),
+        check=events_problem,
+        mode=CLUSTER_WIDE,
+        note="Which of them: names of events and patterns such as `topic.*` ([all of them](audit.md#events)).",
+    )
+    ottla_audit_exclude_principals = Text(
+        "",
+        check=principals_problem,
+        mode=CLUSTER_WIDE,
+        note="Whose doings are left out: principals such as User:monitor, separated by semicolons.",
+    )
+    ottla_audit_topic_num_partitions = Int(1, at_least=1, note="Partitions of `__ottla_audit` when it is created.")
+    ottla_audit_topic_replication_factor = Short(
+        3, at_least=1, note="Replicas of `__ottla_audit` when it is created; a broker that is alone makes one."
+    )
+    ottla_audit_topic_retention_ms = Long(
+        7_776_000_000, at_least=-1, note="How long `__ottla_audit` keeps events, when it is created; -1: for ever."
+    )

@@ -1,4 +1,4 @@
-"""Where every replica lies while a plan that balances is made: what may be put where, and what has changed.  Pure."""
+"""The placement of all replicas while a balancing plan is made: which moves are allowed, and what has changed. Pure."""
 
 from __future__ import annotations
 
@@ -11,68 +11,71 @@ from ottla.base.placement.broker_loads import (
     PER_SLICE,
     REPLICAS,
     RESOURCES,
-    Aims,
     Amounts,
+    BalanceGoals,
+    BrokerCapacity,
     BrokerLoads,
-    BrokerRoom,
     PartitionLoad,
-    missing,
+    remove_leader_load,
 )
 
 Steps = Generator[None, None, "BalancePlan"]
 
 
 class BalancePlan(NamedTuple):
-    """The rows that change; `urgent` are those that relieve a disk past its mark, to be moved first."""
+    """The rows that change; those in `urgent` relieve a disk past its mark, and move first."""
 
     rows: dict[TopicPartition, list[int]]
     urgent: frozenset[TopicPartition]
-    unknown: frozenset[int]  # what could not be an aim, because not everybody tells it
+    unknown: frozenset[int]  # resources that could not be aims, because some figure is missing
     pinned: int  # partitions that stay where they are, because their size is not known
     cost_before: float
     cost_after: float
 
 
 class Layout:
-    """A plan in the making. Brokers are numbered by their place in the order of ids, partitions by theirs."""
+    """A plan in the making. Brokers are numbered by the order of their ids, partitions by that of `loads`."""
 
     def __init__(
         self,
         loads: Sequence[PartitionLoad],
-        brokers: Mapping[int, BrokerRoom],
-        aims: Aims,
+        brokers: Mapping[int, BrokerCapacity],
+        aims: BalanceGoals,
         takers: Collection[int] | None,
     ) -> None:
-        self.given = loads
+        self.original_rows = loads
         self.state = BrokerLoads(brokers, aims)
         self.place_of = {broker: place for place, broker in enumerate(self.state.ids)}
         self.is_new = takers is not None
         wanted = brokers if takers is None else takers
-        self.takers = [place for place, broker in enumerate(self.state.ids) if broker in wanted]
+        self.targets = [place for place, broker in enumerate(self.state.ids) if broker in wanted]
         racks = [room.rack for room in self.state.rooms]
         self.racks: list[str | None] = racks
         self.rack_count = len(set(racks)) if None not in racks else 0
         self.has_racks = any(rack is not None for rack in racks)
         self.rows: list[list[int]] = []
         self.weights: list[Amounts] = []
-        self.held: list[dict[int, float]] = [{} for _ in self.state.ids]  # by partition: its turn in its topic
+        # By partition: its rank within its topic, from 0 to 1.
+        self.partitions_by_broker: list[dict[int, float]] = [{} for _ in self.state.ids]
         self.pinned: set[int] = set()
         self.unknown: set[int] = set()
         self.urgent: set[int] = set()
         self.changes = 0
-        self.mended = 0  # partitions that got another rack
-        self.usual = [0.0] * len(RESOURCES)  # by which an amount is a multiple of what a replica has
+        self.rack_fixes = 0  # partitions that got another rack
+        self.usual_replication = [0.0] * len(
+            RESOURCES
+        )  # factor that turns an amount into a multiple of the mean replica
 
     # ---- reading
 
     def read(self) -> Iterator[None]:
         unknown = self.unknown
         by_topic: list[dict[str, list[int]]] = [{} for _ in self.state.ids]
-        for number, load in enumerate(self.given):
-            size, written = load.followed()
-            weight = (1.0, 1.0, size, written, load.led())
+        for number, load in enumerate(self.original_rows):
+            size, written = load.follower_amounts()
+            weight = (1.0, 1.0, size, written, load.leader_amounts())
             row = [self.place_of[broker] for broker in load.row if broker in self.place_of]
-            unknown.update(missing(load))
+            unknown.update(remove_leader_load(load))
             if load.size_bytes is None or len(row) < len(load.row):
                 self.pinned.add(number)
             self.rows.append(row)
@@ -83,19 +86,19 @@ class Layout:
             if number % PER_SLICE == PER_SLICE - 1:
                 yield
         for place, topics in enumerate(by_topic):
-            for numbers in topics.values():  # of each topic alike: half of its replicas have a turn below a half
+            for numbers in topics.values():  # spread evenly over 0 to 1, so that topics alternate
                 for rank, number in enumerate(numbers):
-                    self.held[place][number] = (rank + 0.5) / len(numbers)
+                    self.partitions_by_broker[place][number] = (rank + 0.5) / len(numbers)
             yield
-        self.state.settle([resource for resource in RESOURCES if resource not in unknown])
+        self.state.compute_limits([resource for resource in RESOURCES if resource not in unknown])
         count = self.state.totals[REPLICAS]
         totals = [self.state.totals[resource] if resource in self.state.known else 0.0 for resource in RESOURCES]
-        self.usual = [count / total if total >= 1 else 0.0 for total in totals]
+        self.usual_replication = [count / total if total >= 1 else 0.0 for total in totals]
 
     # ---- racks
 
-    def mend_racks(self) -> Iterator[None]:
-        """Replicas that share a rack while another rack has none go there."""
+    def fix_rack_violations(self) -> Iterator[None]:
+        """Move replicas that share a rack to racks that have none."""
         for number, row in enumerate(self.rows):
             if number % PER_SLICE == PER_SLICE - 1:
                 yield
@@ -106,7 +109,7 @@ class Layout:
     def _mend(self, number: int, row: list[int]) -> bool:
         used = [self.racks[place] for place in row]
         spot = next(spot for spot in reversed(range(len(row))) if used.count(used[spot]) > 1)
-        amounts = self.amounts(number, spot)
+        amounts = self.load_of(number, spot)
         free = [
             place
             for place, rack in enumerate(self.racks)
@@ -115,17 +118,17 @@ class Layout:
         if not free:
             return False
         self.put(number, spot, min(free, key=self.state.fullness), amounts)
-        self.mended += 1
+        self.rack_fixes += 1
         return True
 
     # ---- one change
 
-    def amounts(self, number: int, spot: int) -> Amounts:
+    def load_of(self, number: int, spot: int) -> Amounts:
         _, _, size, written, sent = self.weights[number]
         return (1.0, 1.0, size, written, sent) if spot == 0 else (1.0, 0.0, size, written, 0.0)
 
     def fits(self, row: Sequence[int], spot: int, taker: int) -> bool:
-        """Not twice in a row, and no fewer racks than before."""
+        """Whether the broker has no replica of the row yet, and the row keeps its number of racks."""
         if taker in row:
             return False
         if not self.has_racks:
@@ -139,7 +142,7 @@ class Layout:
         if self.state.too_full(giver):
             self.urgent.add(number)
         self.state.move(giver, taker, amounts)
-        self.held[taker][number] = self.held[giver].pop(number)
+        self.partitions_by_broker[taker][number] = self.partitions_by_broker[giver].pop(number)
         row[spot] = taker
         self.changes += 1
 
@@ -147,7 +150,7 @@ class Layout:
         ids = self.state.ids
         rows = {}
         urgent = set()
-        for number, load in enumerate(self.given):
+        for number, load in enumerate(self.original_rows):
             if number % PER_SLICE == 0:
                 yield
             row = [ids[place] for place in self.rows[number]]

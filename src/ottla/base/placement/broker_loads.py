@@ -1,7 +1,7 @@
-"""What brokers bear, and what of it is too much or too little: the figures behind plans that balance.  Pure.
+"""The load of each broker and its distance from the fair share: the figures behind balancing plans. Pure.
 
-A replica takes room and receives what is written; whoever leads also sends to consumers and to the other replicas.
-A figure that nobody knows is None and never 0: a broker that does not tell would look empty, and be filled.
+A replica uses disk space and receives what is written; a leader also sends to consumers and to the followers. An
+unknown figure is None and never 0: a broker that reports nothing would look empty, and be filled.
 """
 
 from __future__ import annotations
@@ -15,24 +15,25 @@ from ottla.base.placement.moves import Racks
 
 REPLICAS, LEADERS, DISK, IN, OUT = range(5)
 RESOURCES: Final = (REPLICAS, LEADERS, DISK, IN, OUT)
-# What is less than this is not worth a move, however large its share is: one more or less, 8 MiB, 64 KiB a second.
+# Below this a difference is not worth a move, however large its share: one replica, 8 MiB, 64 KiB a second.
 SLACK: Final = (1.0, 1.0, 8.0 * 2**20, 65536.0, 65536.0)
-# Where something has to move, it moves to where it serves most: a tenth of the tolerance, and no more than half a
-# replica beside the mean. Small changes later do not begin it anew: these count only from the whole tolerance on.
+# If something has to move, the aim is narrower: a tenth of the tolerance, at most half a replica from the mean. Small
+# changes later do not start a new plan, because that takes the whole tolerance.
 NARROW: Final = (0.1, 0.1, 0.1, 0.5, 0.5)
 NARROW_SLACK: Final = (0.5, 0.5, 0.5 * 2**20, 32768.0, 32768.0)
-# Rates are measured for seconds and change by themselves: they may differ by more before anything moves.
+# Rates are measured over seconds and fluctuate: they may differ by more before anything moves.
 WIDTH: Final = (1.0, 1.0, 1.0, 2.0, 2.0)
 REFUSED: Final = -1.0
-MARK_WEIGHT: Final = 100.0  # a disk that is too full counts for more than all the rest together
+MARK_WEIGHT: Final = 100.0  # a disk past its mark counts for more than all the rest together
 ROUNDING: Final = 1e-9
-PER_SLICE: Final = 300  # partitions that are gone through before the loop is given back: a millisecond or two
+PER_SLICE: Final = 300  # partitions per slice before the plan yields to the event loop: a millisecond or two
 
 Amounts = tuple[float, float, float, float, float]
 
 
 class PartitionLoad(NamedTuple):
-    """What one partition weighs: bytes of a replica, bytes a second that producers write and that consumers read."""
+    """The load of one partition: bytes of a replica, and bytes per second written by producers and read by
+    consumers."""
 
     partition: TopicPartition
     row: tuple[int, ...]
@@ -40,39 +41,40 @@ class PartitionLoad(NamedTuple):
     bytes_in: float | None = None
     bytes_out: float | None = None
 
-    def followed(self) -> tuple[float, float]:
-        """What every replica bears: room, and what is written."""
+    def follower_amounts(self) -> tuple[float, float]:
+        """The load of every replica: disk space and bytes written."""
         return self.size_bytes or 0, self.bytes_in or 0.0
 
-    def led(self) -> float:
-        """What only the leader sends."""
+    def leader_amounts(self) -> float:
+        """The load that only the leader has: bytes sent."""
         return (self.bytes_out or 0.0) + (self.bytes_in or 0.0) * (len(self.row) - 1)
 
 
-class BrokerRoom(NamedTuple):
-    """A broker that may hold replicas; None where it does not tell."""
+class BrokerCapacity(NamedTuple):
+    """A broker that can hold replicas; None where it does not report a figure."""
 
     rack: str | None = None
-    disk_bytes: int | None = None  # of all its folders
+    disk_bytes: int | None = None  # of all its log directories
     free_bytes: int | None = None
 
 
-class Aims(NamedTuple):
-    """How even is even enough, and how full a disk may be."""
+class BalanceGoals(NamedTuple):
+    """The tolerance of the balance, and the disk mark."""
 
-    tolerance: float = 0.10  # of the mean; once somebody is beyond it, all are brought much closer
+    tolerance: float = 0.10  # of the mean; once a broker is beyond it, all are brought much closer
     disk_mark: float = 0.85  # of a disk
 
 
 class BrokerLoads:
-    """Who bears how much of what, and what a change would better.
+    """The load of all brokers by resource, and what a change would gain.
 
-    The cost is the square of what lies beyond the band, so nothing moves while everybody is within. A change may not
-    push anybody out of the tolerance who is within, or through it, unless it relieves a disk, nor fill a disk beyond
-    its mark: so what was good once stays good, and a plan ends where a second one would begin with nothing to do.
+    The cost is the sum of squares of what lies outside the band, so nothing moves while every broker is within it. A
+    change must not push a broker out of the tolerance, or from one side of it to the other, unless it relieves a disk,
+    nor fill a disk beyond its mark. So what is balanced stays balanced, and a plan ends where a second one would have
+    nothing to do.
     """
 
-    def __init__(self, brokers: Mapping[int, BrokerRoom], aims: Aims) -> None:
+    def __init__(self, brokers: Mapping[int, BrokerCapacity], aims: BalanceGoals) -> None:
         self.ids = sorted(brokers)
         self.rooms = [brokers[broker] for broker in self.ids]
         self.aims = aims
@@ -89,7 +91,7 @@ class BrokerLoads:
         return f"<BrokerLoads of {len(self.ids)} brokers, cost {self.cost():.4g}>"
 
     def add(self, places: Sequence[int], weight: Amounts, sign: int = 1) -> None:
-        """A partition with replicas at these places; the first one leads. A sign of -1 takes it away again."""
+        """Add a partition with replicas at these places; the first one leads. A sign of -1 removes it again."""
         for place in places:
             self.loads[REPLICAS][place] += sign
             self.loads[DISK][place] += sign * weight[DISK]
@@ -98,8 +100,8 @@ class BrokerLoads:
             self.loads[LEADERS][places[0]] += sign
             self.loads[OUT][places[0]] += sign * weight[OUT]
 
-    def settle(self, known: Sequence[int]) -> None:
-        """When all is added: what is everybody's share, where it is not to go beyond."""
+    def compute_limits(self, known: Sequence[int]) -> None:
+        """After all partitions are added: compute each broker's target and limit."""
         self.known = list(known)
         count = len(self.ids)
         self.totals = [sum(loads) for loads in self.loads]
@@ -109,7 +111,7 @@ class BrokerLoads:
             self.targets[resource] = [mean] * count
         sizes = [room.disk_bytes for room in self.rooms]
         known_sizes = [size for size in sizes if size]
-        if len(known_sizes) == count:  # a disk of twice the size gets twice as much
+        if len(known_sizes) == count:  # the target grows with the size of the disk
             self.targets[DISK] = [self.totals[DISK] * size / sum(known_sizes) for size in known_sizes]
         for place, room in enumerate(self.rooms):
             if room.disk_bytes and room.free_bytes is not None:
@@ -118,58 +120,58 @@ class BrokerLoads:
         self.set_bands()
 
     def set_bands(self) -> None:
-        """Whatever lies within the tolerance may stay there; where somebody does not, all are brought much closer."""
+        """The band is the tolerance; a resource with a broker outside of it gets a narrower one."""
         for resource in RESOURCES:
             share = self.aims.tolerance * WIDTH[resource] * self.totals[resource] / len(self.ids)
             self.wide[resource] = self.bands[resource] = max(share, SLACK[resource])
-            if any(self.beyond(resource, place) > 0 for place in range(len(self.ids))):
+            if any(self.excess(resource, place) > 0 for place in range(len(self.ids))):
                 self.narrow(resource)
 
     def narrow(self, resource: int) -> None:
-        """Bring all closer, also if everybody is within the tolerance."""
+        """Use the narrow band for a resource, even if every broker is within the tolerance."""
         share = self.aims.tolerance * WIDTH[resource] * self.totals[resource] / len(self.ids)
         self.bands[resource] = max(share * NARROW[resource], NARROW_SLACK[resource])
 
-    def is_far(self, resource: int, place: int) -> bool:
-        """Whether a broker lies outside of the whole tolerance."""
+    def is_out_of_band(self, resource: int, place: int) -> bool:
+        """Whether a broker lies outside of the tolerance."""
         return abs(self.loads[resource][place] - self.targets[resource][place]) > self.wide[resource]
 
-    def beyond(self, resource: int, place: int) -> float:
-        """By how much a broker lies outside of the band, on either side."""
+    def excess(self, resource: int, place: int) -> float:
+        """How far a broker lies outside of the band, on either side."""
         away = abs(self.loads[resource][place] - self.targets[resource][place]) - self.bands[resource]
         return away if away * self.scales[resource] > ROUNDING else 0.0
 
     def cost(self) -> float:
         total = sum(
-            (self.beyond(resource, place) * self.scales[resource]) ** 2
+            (self.excess(resource, place) * self.scales[resource]) ** 2
             for resource in self.known
             for place in range(len(self.ids))
         )
         return total + MARK_WEIGHT * sum((self.too_full(place)) ** 2 for place in range(len(self.ids)))
 
     def too_full(self, place: int) -> float:
-        """By which part of the mean load a disk is past its mark."""
+        """How far a disk is past its mark, as a share of the mean load."""
         return max(0.0, self.loads[DISK][place] - self.limits[place]) * self.scales[DISK]
 
-    def pull(self, place: int) -> list[float]:
-        """How much the cost falls with each unit that a broker gets; below 0: that it gives."""
+    def overload(self, place: int) -> list[float]:
+        """How much the cost falls per unit that a broker gets; negative: per unit that it gives."""
         found = [0.0] * len(RESOURCES)
         for resource in self.known:
-            beyond = self.beyond(resource, place) * self.scales[resource] ** 2
+            beyond = self.excess(resource, place) * self.scales[resource] ** 2
             is_above = self.loads[resource][place] > self.targets[resource][place]
             found[resource] = -beyond if is_above else beyond
         found[DISK] -= MARK_WEIGHT * self.too_full(place) * self.scales[DISK]
         return found
 
     def fullness(self, place: int) -> float:
-        """Above 0: more than its share of all together."""
+        """Above 0: more than its share of all resources together."""
         return sum(
             (self.loads[resource][place] - self.targets[resource][place]) * self.scales[resource]
             for resource in self.known
         )
 
     def gain(self, giver: int, taker: int, amounts: Amounts) -> float:
-        """What the cost falls by if these amounts pass from one to the other; REFUSED if they may not."""
+        """How much the cost falls if these amounts move from one broker to the other; REFUSED if they may not."""
         full = self.too_full(giver)
         size = amounts[DISK]
         if (size > 0 and self.loads[DISK][taker] + size > self.limits[taker]) or (
@@ -189,7 +191,8 @@ class BrokerLoads:
                 after = (abs(away + change) - band) * scale
                 if after > ROUNDING:
                     if not full and abs(away + change) > wide and (abs(away) <= wide or away * (away + change) < 0):
-                        return REFUSED  # who had too much would have too little: others would have to give it back
+                        # A broker above its share would fall below it, or the reverse: a later plan would undo it.
+                        return REFUSED
                     total -= after * after
                 if before > ROUNDING:
                     total += before * before
@@ -205,7 +208,7 @@ class BrokerLoads:
 
 
 class BrokerFigures(NamedTuple):
-    """One broker as people see it; None: not known."""
+    """One broker's figures for display; None: not known."""
 
     broker: int
     replicas: int
@@ -218,12 +221,12 @@ class BrokerFigures(NamedTuple):
 def figures_of(
     loads: Sequence[PartitionLoad], rows: Mapping[TopicPartition, Sequence[int]], brokers: Sequence[int]
 ) -> list[BrokerFigures]:
-    """What each broker bears if the partitions lay in these rows; where a row is not named, as it lies now."""
+    """The load of each broker if the partitions had these rows; partitions without a row keep theirs."""
     found = {broker: [0, 0, 0.0, 0.0, 0.0] for broker in brokers}
     unknown: dict[int, set[int]] = {broker: set() for broker in brokers}
     for load in loads:
         row = rows.get(load.partition, load.row)
-        size, written = load.followed()
+        size, written = load.follower_amounts()
         for number, broker in enumerate(row):
             if broker not in found:
                 continue
@@ -232,8 +235,8 @@ def figures_of(
             mine[LEADERS] += number == 0
             mine[DISK] += size
             mine[IN] += written
-            mine[OUT] += load.led() if number == 0 else 0.0
-            unknown[broker].update(missing(load, is_led=number == 0))
+            mine[OUT] += load.leader_amounts() if number == 0 else 0.0
+            unknown[broker].update(remove_leader_load(load, is_led=number == 0))
     return [
         BrokerFigures(broker, int(mine[0]), int(mine[1]), *(
             None if resource in unknown[broker] else mine[resource] for resource in (DISK, IN, OUT)
@@ -242,8 +245,8 @@ def figures_of(
     ]  # fmt: skip
 
 
-def missing(load: PartitionLoad, *, is_led: bool = True) -> Iterator[int]:
-    """What is not known of a partition."""
+def remove_leader_load(load: PartitionLoad, *, is_led: bool = True) -> Iterator[int]:
+    """The resources of a partition whose figures are unknown."""
     if load.size_bytes is None:
         yield DISK
     if load.bytes_in is None:
@@ -253,12 +256,12 @@ def missing(load: PartitionLoad, *, is_led: bool = True) -> Iterator[int]:
 
 
 def skew(values: Sequence[float | None]) -> float | None:
-    """How far the most and the least are apart, as a share of the mean; None where one is not known."""
+    """The difference between the most and the least, as a share of the mean; None if a value is not known."""
     known = [value for value in values if value is not None]
     if len(known) < len(values) or not known or not sum(known):
         return None if len(known) < len(values) else 0.0
     return (max(known) - min(known)) * len(known) / sum(known)
 
 
-def racks_of(brokers: Mapping[int, BrokerRoom]) -> Racks:
+def racks_of(brokers: Mapping[int, BrokerCapacity]) -> Racks:
     return {broker: room.rack for broker, room in brokers.items()}

@@ -1,9 +1,8 @@
-"""Plans that move as little as possible: off brokers that go, to new brokers, more or fewer replicas.  Pure.
+"""Plans with as few moves as possible: draining brokers, filling new brokers, changing the replication factor. Pure.
 
-Nothing moves that need not: every other replica stays where it is and in its place in the row, so most leaders stay.
-A replica goes where the least lies; a rack that has the fewest of the partition's replicas comes first.
-A new broker gets its share of every topic, not of the first ones only: one that holds nothing but offsets of groups
-would stay idle.
+All other replicas stay where they are and keep their place in the row, so most leaders stay. A replica goes to the
+broker with the fewest; racks with the fewest replicas of the partition come first. A new broker gets its share of every
+topic, not of the first ones only: a broker that holds nothing but offsets of groups would stay idle.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from ottla.base.counting import counted
 from ottla.base.errors import Error, KafkaError
 from ottla.base.names import INTERNAL_TOPICS, TopicPartition
+from ottla.base.text import format_count
 
 Rows = Mapping[TopicPartition, Sequence[int]]
 Racks = Mapping[int, str | None]
@@ -23,7 +22,7 @@ Racks = Mapping[int, str | None]
 def plan_drain(
     rows: Rows, gone: Collection[int], brokers: Collection[int], racks: Racks
 ) -> dict[TopicPartition, list[int]]:
-    """The rows that change so that nothing is left on the brokers that go."""
+    """The rows that change so that the leaving brokers hold no replicas."""
     staying = sorted(set(brokers) - set(gone))
     load = loads(rows, staying)
     leads = Counter(row[0] for row in rows.values() if row)
@@ -43,17 +42,17 @@ def drained(
     load: Counter[int],
     leads: Counter[int],
 ) -> list[int]:
-    """One row with others in the places of those who go; `load` and `leads` count them from then on."""
+    """One row with other brokers in place of the leaving ones; updates the counts in `load` and `leads`."""
     new = list(row)
     for place, broker in enumerate(row):
         if broker in gone:
-            new[place] = best(new, place, staying, racks, load, leads, partition)
+            new[place] = best_broker(new, place, staying, racks, load, leads, partition)
             load[new[place]] += 1
             leads[new[place]] += place == 0
     return new
 
 
-def best(
+def best_broker(
     row: Sequence[int],
     place: int,
     brokers: Sequence[int],
@@ -66,12 +65,13 @@ def best(
     if not brokers:
         raise KafkaError(
             Error.INVALID_REPLICA_ASSIGNMENT,
-            f"nobody would be left to hold {partition}: leave at least one broker out, or add one",
+            f"no broker would be left to hold {partition}: leave at least one broker out, or add one",
         )
     if not free:
         raise KafkaError(
             Error.INVALID_REPLICATION_FACTOR,
-            f"{partition} has {len(row)} replicas, but only {counted(len(brokers), 'broker', 'is')} left to hold them: "
+            f"{partition} has {len(row)} replicas, but only {format_count(len(brokers), 'broker', 'is')} left to hold "
+            "them: "
             "give the topic fewer replicas first (--replication-factor), or add a broker",
         )
     used = rack_use(row, place, racks)
@@ -83,18 +83,18 @@ def best(
 
 
 def rack_use(row: Sequence[int], place: int, racks: Racks) -> Counter[str | None]:
-    """How many replicas of a row lie in which rack, that at `place` not counted."""
+    """The number of replicas of a row in each rack, without the one at `place`."""
     used = Counter(racks.get(other) for number, other in enumerate(row) if number != place)
-    del used[None]  # no rack is no place that could fail as a whole
+    del used[None]  # brokers without a rack share no failure domain
     return used
 
 
 def plan_fill(
     rows: Rows, new: Collection[int], brokers: Collection[int], racks: Racks
 ) -> dict[TopicPartition, list[int]]:
-    """The rows that change so that the new brokers have as many replicas, and lead as many partitions, as the others.
+    """The rows that change so that the new brokers hold as many replicas, and lead as many partitions, as the others.
 
-    Leaders move first: each is a replica as well, so few other moves are left to do.
+    Leaders move first: each is a replica as well, so few other moves remain.
     """
     current = {partition: list(row) for partition, row in rows.items()}
     load = loads(rows, brokers)
@@ -102,13 +102,15 @@ def plan_fill(
     leads.update(row[0] for row in rows.values() if row)
     for broker in sorted(new):
         topics = topics_of(current, len(load), is_first=True)
-        take(current, topics, broker, leads, load, racks, len(rows) // len(load), is_first=True)
+        assign_share(current, topics, broker, leads, load, racks, len(rows) // len(load), is_first=True)
         topics = topics_of(current, len(load), is_first=False)
-        take(current, topics, broker, load, leads, racks, sum(map(len, rows.values())) // len(load), is_first=False)
+        assign_share(
+            current, topics, broker, load, leads, racks, sum(map(len, rows.values())) // len(load), is_first=False
+        )
     return {partition: row for partition, row in sorted(current.items()) if row != list(rows[partition])}
 
 
-def take(
+def assign_share(
     rows: dict[TopicPartition, list[int]],
     topics: list[TopicShare],
     broker: int,
@@ -119,11 +121,11 @@ def take(
     *,
     is_first: bool,
 ) -> None:
-    """Give a broker replicas, topic by topic, until it has its share of all. `is_first`: of leaders."""
+    """Move replicas to a broker, topic by topic, until it has its share. `is_first`: move leaders."""
     while topics and counted[broker] < share:
-        topic = min(topics, key=lambda one: one.turn(broker))
-        found = giving(topic, rows, broker, counted, racks, share, is_first=is_first)
-        if found is None:  # others only ever give more away, so this topic will have nothing later either
+        topic = min(topics, key=lambda one: one.next_share(broker))
+        found = choose_source(topic, rows, broker, counted, racks, share, is_first=is_first)
+        if found is None:  # the other brokers only lose replicas, so this topic will have none later either
             topics.remove(topic)
             continue
         partition, place = found
@@ -135,20 +137,20 @@ def take(
 
 
 class TopicShare(NamedTuple):
-    """Who holds how much of a topic, and how much of it each of the brokers should hold."""
+    """The replicas of a topic by broker, and the share that each broker should hold."""
 
     name: str
     partitions: list[TopicPartition]
     held: Counter[int]
     fair: int
-    left_over: int
+    remainder: int
 
-    def turn(self, broker: int) -> tuple[int, bool, int, str]:
-        """Whose turn it is, the smallest first: topics below the fair share, then one round for each more.
+    def next_share(self, broker: int) -> tuple[int, bool, int, str]:
+        """The sort key of a topic, smallest first: topics below the fair share, then one round for each replica more.
 
-        Topics of users come before the brokers' own, and those of whose last round most is left over before others.
+        Users' topics come before internal topics, and topics with the largest remainder in the last round come first.
         """
-        return max(0, self.held[broker] + 1 - self.fair), self.name in INTERNAL_TOPICS, -self.left_over, self.name
+        return max(0, self.held[broker] + 1 - self.fair), self.name in INTERNAL_TOPICS, -self.remainder, self.name
 
 
 def topics_of(rows: Rows, broker_count: int, *, is_first: bool) -> list[TopicShare]:
@@ -162,7 +164,7 @@ def topics_of(rows: Rows, broker_count: int, *, is_first: bool) -> list[TopicSha
     return found
 
 
-def giving(
+def choose_source(
     topic: TopicShare,
     rows: Rows,
     broker: int,
@@ -172,7 +174,7 @@ def giving(
     *,
     is_first: bool,
 ) -> tuple[TopicPartition, int] | None:
-    """Which replica of a topic the broker takes over: one of those who hold most of it."""
+    """The replica of a topic that the broker takes over, from one of the brokers that hold most of the topic."""
     givers = [giver for giver in topic.held if giver != broker and counted[giver] > share]
     return next(
         (
@@ -187,7 +189,7 @@ def giving(
 
 
 def plan_factor(rows: Rows, factor: int, brokers: Collection[int], racks: Racks) -> dict[TopicPartition, list[int]]:
-    """The rows that change so that every partition has this many replicas: more at the end, or the last ones go."""
+    """The rows that change to this replication factor: replicas are appended, or the last ones removed."""
     living = sorted(brokers)
     if factor > len(living):
         message = f"Replication factor: {factor} larger than available brokers: {len(living)}."
@@ -199,7 +201,7 @@ def plan_factor(rows: Rows, factor: int, brokers: Collection[int], racks: Racks)
     for partition, row in sorted(rows.items()):
         new = list(row[:factor])
         while len(new) < factor:
-            new.append(best(new, len(new), living, racks, load, Counter(), partition))
+            new.append(best_broker(new, len(new), living, racks, load, Counter(), partition))
             load[new[-1]] += 1
         if new != list(row):
             plan[partition] = new
@@ -207,7 +209,7 @@ def plan_factor(rows: Rows, factor: int, brokers: Collection[int], racks: Racks)
 
 
 def may_replace(row: Sequence[int], place: int, broker: int, racks: Racks) -> bool:
-    """Not twice in a row, and no fewer racks than before."""
+    """Whether the broker has no replica of the row yet, and the row keeps its number of racks."""
     if broker in row:
         return False
     others = {racks.get(one) for number, one in enumerate(row) if number != place}

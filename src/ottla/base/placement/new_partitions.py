@@ -1,12 +1,12 @@
-"""Where the replicas of new partitions go: random start, then round robin over the brokers that are alive.
+"""The replica assignment of new partitions: random start, then round robin over the brokers that are alive.
 
-Pure: the random numbers come in as arguments. The first replica of partition n is broker (start + n), so leaders are
-spread evenly; followers are shifted by one more place each time the brokers have been gone through once, so that the
-replicas of one broker's partitions are spread over all others.
+Pure: the random numbers are arguments. The first replica of partition n is broker (start + n), so leaders are spread
+evenly. Followers are shifted by one more place after each pass over the brokers, so that the replicas of one broker's
+partitions are spread over all others.
 
-Where every broker has a rack the brokers stand in line so that racks alternate, and a partition gets a second replica
-in a rack only when every rack has one. If a single broker has no rack, racks count for nothing: half of the knowledge
-would put too much on the brokers that have one.
+If every broker has a rack, the brokers are ordered so that racks alternate, and a partition gets a second replica in a
+rack only when every rack has one. If a single broker has no rack, racks are ignored: otherwise the brokers that have
+one would get too much.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def place_replicas(
     known = known_racks(brokers, racks or {})
     ordered = alternate_racks(brokers, known) if known else sorted(brokers)
     rack_count = len(set(known.values())) if known else 1
-    shared: dict[tuple[int, int], tuple[int, ...]] = {}  # few different rows: thousands of partitions share them
+    shared: dict[tuple[int, int], tuple[int, ...]] = {}  # thousands of partitions share few different rows
     placed = []
     for index in range(first_partition, first_partition + partition_count):
         leader_place = (start + index) % len(ordered)
@@ -49,7 +49,7 @@ def place_replicas(
 
 
 def known_racks(brokers: Sequence[int], racks: Racks) -> dict[int, str]:
-    """The rack of each broker; nothing if one of them has none."""
+    """The rack of each broker; empty if one of them has none."""
     found = {broker: rack for broker in brokers if (rack := racks.get(broker)) is not None}
     return found if len(found) == len(brokers) else {}
 
@@ -73,7 +73,7 @@ def check_replication_factor(broker_count: int, replication_factor: int) -> None
 
 
 def check_manual_replicas(brokers: Container[int], replicas: Sequence[int], replication_factor: int | None) -> None:
-    """Refuse replicas that somebody wrote by hand: unknown or repeated brokers, or not as many as before."""
+    """Refuse an invalid manual assignment: unknown or repeated brokers, or another number of replicas than before."""
     problem = manual_replicas_problem(brokers, replicas, replication_factor)
     if problem is not None:
         raise KafkaError(Error.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {problem}")
@@ -110,7 +110,7 @@ def one_row(ordered: Sequence[int], leader_place: int, shift: int, replication_f
 def one_row_over_racks(
     ordered: Sequence[int], racks: Mapping[int, str], leader_place: int, shift: int, replication_factor: int
 ) -> tuple[int, ...]:
-    """As one_row, but brokers in racks that have a replica already are passed over while another rack has none."""
+    """As one_row, but skips brokers in racks that already have a replica, while another rack has none."""
     row = [ordered[leader_place]]
     used = {racks[row[0]]}
     rack_count = len(set(racks.values()))

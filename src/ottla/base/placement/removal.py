@@ -1,7 +1,7 @@
-"""A plan that takes brokers out by what their replicas weigh: as `plan_drain`, where sizes are known.  Pure.
+"""A plan that removes brokers by the weight of their replicas: as `plan_drain`, where sizes are known. Pure.
 
-The largest replicas are placed first, each with the broker that bears least of all that counts, so that nobody has to
-be relieved afterwards. Racks come before that, and nobody is filled beyond the mark of his disk.
+The largest replicas are placed first, each on the broker with the least load over all resources, so that no broker has
+to be relieved afterwards. Racks come before that, and no disk is filled beyond its mark.
 """
 
 from __future__ import annotations
@@ -9,31 +9,39 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
-from ottla.base.counting import counted
 from ottla.base.errors import Error, KafkaError
 from ottla.base.names import TopicPartition
-from ottla.base.placement.broker_loads import DISK, RESOURCES, Aims, Amounts, BrokerLoads, BrokerRoom, PartitionLoad
+from ottla.base.placement.broker_loads import (
+    DISK,
+    RESOURCES,
+    Amounts,
+    BalanceGoals,
+    BrokerCapacity,
+    BrokerLoads,
+    PartitionLoad,
+)
+from ottla.base.text import format_count
 
 
 def plan_removal(
-    loads: Sequence[PartitionLoad], staying: Mapping[int, BrokerRoom], gone: Collection[int], aims: Aims
+    loads: Sequence[PartitionLoad], staying: Mapping[int, BrokerCapacity], gone: Collection[int], aims: BalanceGoals
 ) -> dict[TopicPartition, list[int]]:
-    """The rows that change so that nothing is left on the brokers that go; KafkaError if there is no place for it."""
+    """The rows that change so that the leaving brokers hold nothing; KafkaError if there is no space for it."""
     if not staying:
         raise KafkaError(
             Error.INVALID_REPLICA_ASSIGNMENT,
-            "all brokers that are there would go, and nobody would be left to hold their replicas: leave at least one "
+            "all brokers would be removed, and none would be left to hold their replicas: leave at least one "
             "out, or add a broker",
         )
     state = BrokerLoads(staying, aims)
     place_of = {broker: place for place, broker in enumerate(state.ids)}
     weights: dict[TopicPartition, Amounts] = {}
     for load in loads:
-        size, written = load.followed()
-        weights[load.partition] = (1.0, 1.0, size, written, load.led())
+        size, written = load.follower_amounts()
+        weights[load.partition] = (1.0, 1.0, size, written, load.leader_amounts())
         kept = [place_of[broker] for broker in load.row if broker in place_of]
         state.add(kept, weights[load.partition])
-    state.settle(RESOURCES)
+    state.compute_limits(RESOURCES)
     plan = {}
     for load in sorted(loads, key=lambda load: (-(load.size_bytes or 0), load.partition)):
         if not set(load.row) & set(gone):
@@ -56,7 +64,8 @@ def _taker(state: BrokerLoads, row: Sequence[int], spot: int, size: float, parti
     if not free:
         raise KafkaError(
             Error.INVALID_REPLICATION_FACTOR,
-            f"{partition} has {counted(len(row), 'replica')}, but only {len(state.ids)} of the brokers would be left: "
+            f"{partition} has {format_count(len(row), 'replica')}, but only {len(state.ids)} of the brokers would "
+            "be left: "
             f"give the topic fewer replicas first (ottla cluster replication-factor {len(state.ids)} "
             f"{partition.topic}), or add a broker",
         )
@@ -70,5 +79,5 @@ def _taker(state: BrokerLoads, row: Sequence[int], spot: int, size: float, parti
     racks = [room.rack for room in state.rooms]
     by_id = dict(zip(state.ids, racks, strict=True))
     used = Counter(by_id.get(other) for number, other in enumerate(row) if number != spot)
-    del used[None]  # no rack is no place that could fail as a whole
+    del used[None]  # brokers without a rack share no failure domain
     return min(roomy, key=lambda place: (used[racks[place]], state.fullness(place), place))

@@ -1,1 +1,1 @@
-"""Who did what: logins, denials and administrative changes, written to the topic `__ottla_audit` (docs/audit.md)."""
+"""Audit trail: logins, denials and administrative changes, written to the topic `__ottla_audit` (docs/audit.md)."""

@@ -1,11 +1,10 @@
-"""One event of the audit trail, as the line of JSON that is written: docs/audit.md is its schema.
+"""One event of the audit trail as a line of JSON; docs/audit.md defines the schema.
 
 Rules:
-1. Every line has all fields; what does not apply is null. A field is never taken away or given another meaning without
-   a new `version`.
-2. A line has a bound: words of clients are cut, and what was before and after is left out when it is too long, which
-   the line says.
-3. Nothing secret comes in here: passwords, salts, tokens and their like stay out in whoever describes a change.
+1. Every line contains all fields; a field that does not apply is null. Removing or redefining a field requires a new
+   `version`.
+2. A line is bounded: client texts are cut, and too long values of `before` and `after` are replaced by their size.
+3. No secrets: passwords, salts and tokens are omitted where a change is described.
 """
 
 from __future__ import annotations
@@ -28,34 +27,34 @@ UNKNOWN_SOFTWARE: Final = "unknown"
 SUCCESS: Final = "success"
 FAILURE: Final = "failure"
 DENIED: Final = "denied"
-PERMITTED: Final = "permitted"  # what would be denied, were the authorizer not in permissive mode
+PERMITTED: Final = "permitted"  # would be denied if the authorizer were not in permissive mode
 
-Details = Mapping[str, Any] | None
+ResourceState = Mapping[str, Any] | None
 
 
-class Who(NamedTuple):
-    """Somebody at the other end of a connection, as far as this broker knows."""
+class ClientIdentity(NamedTuple):
+    """The client of an event, as far as this broker knows it."""
 
     principal: str | None
     host: str | None
     client_id: str | None
-    software: str | None  # as the client says
+    software: str | None  # as reported by the client
     listener: str | None
-    api: str | None  # what he asked for
+    api: str | None  # the requested API
 
 
 class Change(NamedTuple):
-    """What became of one thing. With an error, `after` is what was asked for."""
+    """The change of one resource. With an error, `after` is the requested state."""
 
     resource_type: str | None
     resource: str | None
-    before: Details = None
-    after: Details = None
+    before: ResourceState = None
+    after: ResourceState = None
     error: int = Error.NONE
     message: str | None = None
 
 
-class Line(NamedTuple):
+class EncodedEvent(NamedTuple):
     """An event that is ready to be written."""
 
     id: str
@@ -63,20 +62,27 @@ class Line(NamedTuple):
     value: bytes
 
 
-def who_is(context: Context, api: str | None) -> Who:
+def client_identity(context: Context, api: str | None) -> ClientIdentity:
     client = context.client
     software = None
     if client.software_name != UNKNOWN_SOFTWARE:
         software = f"{client.software_name} {client.software_version}"
-    return Who(cut(client.principal), client.host, cut(context.client_id), cut(software), client.listener_name, api)
+    return ClientIdentity(
+        truncate_text(client.principal),
+        client.host,
+        truncate_text(context.client_id),
+        truncate_text(software),
+        client.listener_name,
+        api,
+    )
 
 
-NOBODY: Final = Who(None, None, None, None, None, None)
+NO_CLIENT: Final = ClientIdentity(None, None, None, None, None, None)
 
 
-def line_of(
+def encode_event(
     event: str,
-    who: Who,
+    client: ClientIdentity,
     change: Change,
     *,
     id_: str,
@@ -84,8 +90,8 @@ def line_of(
     broker: int,
     outcome: str | None = None,
     count: int = 1,
-) -> Line:
-    """`count`: so many alike, of which this is the last. What did not come about was only requested."""
+) -> EncodedEvent:
+    """`count`: number of equal events; this is the last one. A change that failed is reported as `requested`."""
     has_error = change.error != Error.NONE
     outcome = outcome or (FAILURE if has_error else SUCCESS)
     is_done = outcome == SUCCESS
@@ -96,31 +102,31 @@ def line_of(
         "event": event,
         "outcome": outcome,
         "error": error_name(change.error) if has_error else None,
-        "message": cut(change.message),
-        **{name: cut(text) for name, text in who._asdict().items()},
+        "message": truncate_text(change.message),
+        **{name: truncate_text(text) for name, text in client._asdict().items()},
         "broker": broker,
         "resource_type": change.resource_type,
-        "resource": cut(change.resource),
+        "resource": truncate_text(change.resource),
         "before": change.before,
         "after": change.after if is_done else None,
         "requested": None if is_done else change.after,
         "count": count,
     }
-    value = encoded(fields)
+    value = encode_json(fields)
     if len(value) > LINE_BYTES_MAX:
         for name in ("before", "after", "requested"):
             if fields[name] is not None:
-                fields[name] = {"omitted_bytes": len(encoded(fields[name]))}
-        value = encoded(fields)
-    return Line(id_, time_ms, value)
+                fields[name] = {"omitted_bytes": len(encode_json(fields[name]))}
+        value = encode_json(fields)
+    return EncodedEvent(id_, time_ms, value)
 
 
-def encoded(fields: Any) -> bytes:
-    """Escapes are ASCII's: a lone half of a character, which a client may send, makes no bytes of its own."""
+def encode_json(fields: Any) -> bytes:
+    """ASCII JSON: a lone surrogate, which a client may send, has no UTF-8 encoding."""
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
-def cut(text: str | None) -> str | None:
+def truncate_text(text: str | None) -> str | None:
     if text is None or len(text) <= TEXT_LENGTH_MAX:
         return text
     length = f"... ({len(text)} characters)"

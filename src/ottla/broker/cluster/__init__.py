@@ -1,0 +1,1 @@
+"""Cluster membership of a broker: controller channel, metadata polling, forwarding, connections to other brokers."""

@@ -1,13 +1,13 @@
-"""Requests that only the controller can answer, on a broker that is not the controller (KIP-590).
+"""Forwarding of requests to the controller (KIP-590), on a broker that is not the controller.
 
-The request goes to the controller inside an Envelope, with the name and the address of the client who sent it; the
-controller answers as if he had asked there, and the answer goes back. So a client may ask any broker.
+The request is sent inside an Envelope with the principal and address of the client; the controller answers as if it had
+received the request itself. Clients may therefore send admin requests to any broker.
 
 Rules:
-1. What is passed on says so in its row of the table of APIs; nothing else is accepted out of an Envelope.
-2. Without a controller, or without its answer in time, the client gets an answer of its own API with REQUEST_TIMED_OUT
-   or NOT_CONTROLLER in every row, never silence.
-3. Loggers belong to the broker that was asked: see configs/alterations.py.
+1. Only APIs whose row in the table of APIs is marked as forwarded are accepted inside an Envelope.
+2. Without a controller, or without its response in time, the client gets a response with REQUEST_TIMED_OUT or
+   NOT_CONTROLLER in every row.
+3. Loggers belong to the broker that received the request: see configs/config_admin.py.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.base.errors import Error, KafkaError
-from ottla.broker.cluster.controller_link import ControllerLink
-from ottla.broker.long_messages import in_worker, is_long
+from ottla.broker.cluster.controller_channel import ControllerChannel
+from ottla.broker.offload import is_long, run_in_worker
 from ottla.protocol.apis import APIS
 from ottla.protocol.codec import EncodedBody, ProtocolError, decode_whole, encode
 from ottla.protocol.headers import encode_request_header, response_header_bytes
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from ottla.broker.served_api import ServedApi
 
 MUTATING_APIS: Final = frozenset({19, 20, 37})  # CreateTopics, DeleteTopics, CreatePartitions
-TIMEOUT_MS_MIN: Final = 1_000  # a client that will not wait at all still gets its request passed on
+TIMEOUT_MS_MIN: Final = 1_000  # minimum for forwarding, also for clients that do not wait
 PRINCIPAL_VERSION: Final = 0
-ROWS: Final = (  # what answers call them
+ROW_FIELDS: Final = (  # field names in responses
     *("topics", "responses", "results", "replica_election_results", "partitions", "partition_result", "filter_results"),
     "entries",
 )
@@ -44,77 +44,79 @@ MESSAGES: Final = {
 }
 
 
-class Forwarding:
-    """Passes requests on."""
+class ForwardingManager:
+    """Forwards requests to the controller."""
 
-    def __init__(self, link: ControllerLink, timeout_ms_max: int) -> None:
+    def __init__(self, link: ControllerChannel, timeout_ms_max: int) -> None:
         self._link = link
         self._timeout_ms_max = timeout_ms_max
 
     async def forward(self, request: Any, context: Context, row: ServedApi) -> Any:
-        """The controller's answer, as it is: nobody here has to look inside. Or that of our own handler, if this broker
-        has become the controller meanwhile.
+        """The controller's response, still encoded; or the response of the local handler if this broker has become the
+        controller.
         """
         if is_long(request):
-            envelope = await in_worker(context.broker.workers, seal, request, context)
+            envelope = await run_in_worker(context.broker.workers, build_envelope, request, context)
         else:
-            envelope = seal(request, context)
+            envelope = build_envelope(request, context)
         try:
-            answer = await self._link.ask(
+            answer = await self._link.send(
                 envelope,
                 EnvelopeResponse,
                 timeout_ms=self._timeout_ms(request),
-                is_elsewhere=lambda sealed: sealed.error_code == Error.NOT_CONTROLLER,
+                is_not_controller=lambda sealed: sealed.error_code == Error.NOT_CONTROLLER,
             )
             if answer is not None:
-                inner = unseal(answer, context)
-                context.responder.throttle_ms = told_throttle_ms(inner, context)
+                inner = open_envelope_response(answer, context)
+                context.responder.throttle_ms = read_throttle_time(inner, context)
                 return inner
         except KafkaError as refusal:
-            return refuse(row, request, refusal, context.api_version)
-        return await answer_here(row, request, context)
+            return error_response(row, request, refusal, context.api_version)
+        return await handle_here(row, request, context)
 
     def _timeout_ms(self, request: Any) -> int:
-        """What the client allows, within what a broker waits for another one."""
+        """The client's timeout, limited by the inter-broker request timeout."""
         asked: int = getattr(request, "timeout_ms", self._timeout_ms_max)
         return max(TIMEOUT_MS_MIN, min(asked, self._timeout_ms_max))
 
     def __repr__(self) -> str:
-        return f"<Forwarding {self._link!r}>"
+        return f"<ForwardingManager {self._link!r}>"
 
 
 def forwarded(row: ServedApi) -> Callable[[Any, Context], Coroutine[Any, Any, Any]]:
-    """Its handler, but asked only on the controller; other brokers of a cluster pass the request on."""
+    """Wrap a handler of the controller: other brokers of a cluster forward the request."""
 
     async def handle(request: Any, context: Context) -> Any:
         forwarding = context.broker.forwarding
-        if forwarding is None or is_here(context):
-            return await answer_here(row, request, context)
+        if forwarding is None or is_handled_here(context):
+            return await handle_here(row, request, context)
         return await forwarding.forward(request, context, row)
 
     return handle
 
 
-async def passed_on(request: Any, context: Context) -> Any | None:
-    """The controller's answer to a request whose handler has something to check first; None if this broker is it."""
+async def forward_if_remote(request: Any, context: Context) -> Any | None:
+    """The controller's response to a request whose handler checks something first; None if this broker is the
+    controller.
+    """
     forwarding = context.broker.forwarding
-    if forwarding is None or is_here(context):
+    if forwarding is None or is_handled_here(context):
         return None
     return await forwarding.forward(request, context, context.broker.apis[context.api_key])
 
 
-def refuse(row: ServedApi, request: Any, refusal: KafkaError, version: int) -> Any:
-    assert row.refuse is not None, "only what can be refused is passed on"
-    return row.refuse(request, refusal.error, refusal.message or MESSAGES.get(refusal.error), version)
+def error_response(row: ServedApi, request: Any, refusal: KafkaError, version: int) -> Any:
+    assert row.make_error_response is not None, "forwarded APIs need an error response"
+    return row.make_error_response(request, refusal.error, refusal.message or MESSAGES.get(refusal.error), version)
 
 
-def is_here(context: Context) -> bool:
-    """Whether this broker has to answer itself: it is alone, or the controller, or was asked as such."""
-    cluster = context.broker.cluster
+def is_handled_here(context: Context) -> bool:
+    """Whether this broker handles the request itself: standalone, controller, or addressed as the controller."""
+    cluster = context.broker.membership
     return cluster is None or cluster.is_controller or context.is_forwarded
 
 
-async def answer_here(row: ServedApi, request: Any, context: Context) -> Any:
+async def handle_here(row: ServedApi, request: Any, context: Context) -> Any:
     answer = row.handle(request, context)
     return await answer if iscoroutine(answer) else answer
 
@@ -122,9 +124,9 @@ async def answer_here(row: ServedApi, request: Any, context: Context) -> Any:
 # ---- envelopes
 
 
-def seal(request: Any, context: Context) -> EnvelopeRequest:
+def build_envelope(request: Any, context: Context) -> EnvelopeRequest:
     key = layout_of(type(request)).api_key
-    assert key == context.api_key, "the answer goes to whoever asked that"
+    assert key == context.api_key, "the response belongs to this request"
     header = encode_request_header(key, context.api_version, context.correlation_id, context.client_id)
     return EnvelopeRequest(
         request_data=header + encode(request, context.api_version),
@@ -133,22 +135,22 @@ def seal(request: Any, context: Context) -> EnvelopeRequest:
     )
 
 
-def unseal(envelope: EnvelopeResponse, context: Context) -> EncodedBody:
-    """What is inside, still encoded; KafkaError if the controller did not look at the request."""
-    if envelope.error_code == Error.UNSUPPORTED_VERSION:  # of brokers that are not of the same release
+def open_envelope_response(envelope: EnvelopeResponse, context: Context) -> EncodedBody:
+    """The inner response, still encoded; KafkaError if the controller did not process the request."""
+    if envelope.error_code == Error.UNSUPPORTED_VERSION:  # from brokers of another release
         raise KafkaError(Error.UNSUPPORTED_VERSION)
     if envelope.error_code != Error.NONE or envelope.response_data is None:
         raise KafkaError(Error.UNKNOWN_SERVER_ERROR)
     return EncodedBody(envelope.response_data[response_header_bytes(context.api_key, context.api_version) :])
 
 
-def told_throttle_ms(answer: EncodedBody, context: Context) -> int:
-    """How long the controller wants the client held up: answers to changes of topics begin with that."""
+def read_throttle_time(answer: EncodedBody, context: Context) -> int:
+    """The throttle time set by the controller: responses to topic changes begin with it."""
     return int.from_bytes(answer.body[:4], "big") if context.api_key in MUTATING_APIS else 0
 
 
-def opened(answer: Any, context: Context) -> Any:
-    """An answer of forward() as a message, for those who have to look inside."""
+def decode_if_encoded(answer: Any, context: Context) -> Any:
+    """A result of forward() as a decoded message."""
     if not isinstance(answer, EncodedBody):
         return answer
     try:
@@ -157,13 +159,13 @@ def opened(answer: Any, context: Context) -> Any:
         raise KafkaError(Error.UNKNOWN_SERVER_ERROR) from None
 
 
-def says_not_controller(answer: Any) -> bool:
-    """Whether its sender is no controller any more: one that is deposed in the middle tells so in the rows."""
+def is_not_controller(answer: Any) -> bool:
+    """Whether the sender is no longer the controller: one that is deposed meanwhile reports it per row."""
     if getattr(answer, "error_code", Error.NONE) == Error.NOT_CONTROLLER:
         return True
-    for name in ROWS:
+    for name in ROW_FIELDS:
         rows = getattr(answer, name, None)
-        if rows and any(says_not_controller(row) for row in rows):
+        if rows and any(is_not_controller(row) for row in rows):
             return True
     return False
 
@@ -175,7 +177,7 @@ def encode_principal(principal: str, *, is_delegated: bool = False) -> bytes:
 
 
 def decode_principal(data: bytes) -> tuple[str, bool]:
-    """Type and name, as in "User:alice", and whether a delegation token stands for him; ProtocolError if it is none."""
+    """Type and name as in "User:alice", and whether it is a delegation token; ProtocolError if malformed."""
     if int.from_bytes(data[:2], "big") != PRINCIPAL_VERSION:
         raise ProtocolError("a principal of an unknown version")
     found = decode_whole(PrincipalData, PRINCIPAL_VERSION, memoryview(data), 2)
@@ -186,11 +188,11 @@ def encode_host(host: str) -> bytes:
     try:
         return ipaddress.ip_address(host.partition("%")[0]).packed
     except ValueError:
-        return b""  # a socket of this machine has no address
+        return b""  # a local socket without an address
 
 
 def decode_host(data: bytes) -> str:
-    """An address as text; ProtocolError if it is none."""
+    """An address as text; ProtocolError if malformed."""
     if not data:
         return ""
     try:

@@ -1,8 +1,7 @@
-"""The other brokers of the cluster, and how to reach them.
+"""Connections to the other brokers of the cluster.
 
-Where a broker is stands in the image, under the listener that brokers use among themselves. One connection to each is
-shared by short questions; whoever asks what takes long (fetchers, polls) opens one of his own, because a broker
-answers the requests of a connection one after the other.
+The image has their addresses, under the inter-broker listener. Short requests share one connection per broker. Long
+requests (fetches, polls) use their own connections, because a broker answers the requests of a connection in order.
 """
 
 from __future__ import annotations
@@ -13,18 +12,16 @@ import logging
 from typing import Any, Final, TypeVar
 
 from ottla.base.broker_settings import BrokerSettings
-from ottla.broker.connection_limits import link_options
-from ottla.controller.holder import ImageHolder
-from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
-from ottla.network.connecting import connect
-from ottla.network.peer import Locate, LogIn, Peer
-from ottla.network.peer_error import PeerError, Rounds
+from ottla.broker.configs.connection_options import link_options
+from ottla.controller.image import BrokerImage, Endpoint, MetadataCache, MetadataImage
+from ottla.network.peer import Authenticate, BrokerConnection, PeerError, PeerPoller, ResolveAddress
+from ottla.network.peer_transport import connect_socket
 from ottla.network.tls_handshake import OutgoingTls
 
 logger = logging.getLogger(__name__)
 
-CALL_MS_MAX: Final = 5_000  # for an answer of another broker: whoever is paused has a successor soon
-PROBE_SECONDS_MAX: Final = 2.0
+CALL_TIMEOUT_MS: Final = 5_000  # limit for a response: a paused broker is soon replaced
+PROBE_TIMEOUT_SECONDS: Final = 2.0
 
 R = TypeVar("R")
 
@@ -35,23 +32,23 @@ class Peers:
     def __init__(
         self,
         settings: BrokerSettings,
-        images: ImageHolder,
-        poller: Rounds,
+        images: MetadataCache,
+        poller: PeerPoller,
         tls: OutgoingTls | None = None,
-        log_in: LogIn | None = None,
+        log_in: Authenticate | None = None,
     ) -> None:
-        """`tls` and `log_in` if the listener that brokers use among themselves asks for them."""
+        """`tls` and `log_in` if the inter-broker listener requires them."""
         self._settings = settings
         self._tls = tls
         self._images = images
         self._poller = poller
         self._log_in = log_in
-        self._shared: dict[int, Peer] = {}
-        self._own: set[Peer] = set()
-        images.on_image(self._on_image)
+        self._shared: dict[int, BrokerConnection] = {}
+        self._dedicated: set[BrokerConnection] = set()
+        images.add_listener(self._on_image)
 
     def address(self, broker_id: int) -> tuple[str, int]:
-        """Host and port for other brokers; PeerError if the broker is not alive, as far as we know."""
+        """Host and port for other brokers; PeerError if the broker is not alive in the image."""
         broker = self._images.image.brokers.get(broker_id)
         end = inter_broker_endpoint(broker, self._settings) if broker is not None else None
         if end is None:
@@ -67,7 +64,7 @@ class Peers:
         timeout_ms: int | None = None,
         version: int | None = None,
     ) -> R:
-        """Ask over the connection that all share."""
+        """Send a request over the shared connection."""
         peer = self._shared.get(broker_id)
         if peer is None:
             peer = self._shared[broker_id] = self._make(broker_id, "shared")
@@ -75,20 +72,20 @@ class Peers:
             timeout_ms = self._settings.request_timeout_ms
         return await peer.call(request, response, version, timeout_ms)
 
-    def open(self, broker_id: int, purpose: str) -> Peer:
-        """A connection of one's own; whoever asked for it closes it. It follows the broker to a new address."""
-        self._own = {peer for peer in self._own if not peer.is_closed}
+    def open(self, broker_id: int, purpose: str) -> BrokerConnection:
+        """A connection of its own, which the caller closes. It follows the broker to a new address."""
+        self._dedicated = {peer for peer in self._dedicated if not peer.is_closed}
         peer = self._make(broker_id, purpose)
-        self._own.add(peer)
+        self._dedicated.add(peer)
         return peer
 
-    def _make(self, broker_id: int, purpose: str) -> Peer:
+    def _make(self, broker_id: int, purpose: str) -> BrokerConnection:
         host, port = self.address(broker_id)
         return self._peer(host, port, purpose, lambda: self.address(broker_id))
 
-    def _peer(self, host: str, port: int, purpose: str, locate: Locate | None) -> Peer:
+    def _peer(self, host: str, port: int, purpose: str, locate: ResolveAddress | None) -> BrokerConnection:
         settings = self._settings
-        return Peer(
+        return BrokerConnection(
             host,
             port,
             f"broker-{settings.node_id}-{purpose}",
@@ -102,15 +99,15 @@ class Peers:
         )
 
     async def probe(self, broker_id: int) -> bool:
-        """Whether anybody listens where a broker should be. False only if its machine says that nobody does."""
+        """Whether the broker's port may be open. False only if its machine refuses the connection."""
         try:
             host, port = self.address(broker_id)
         except PeerError:
-            return True  # nobody could say where to ask
+            return True  # its address is unknown
         return await probe(host, port)
 
     def _on_image(self, old: MetadataImage, new: MetadataImage) -> None:
-        """A shared connection to a broker that is gone, or has begun a new life, is of no use any more."""
+        """Close shared connections to brokers that stopped or restarted."""
         if old.brokers is new.brokers:
             return
         for broker_id in list(self._shared):
@@ -119,21 +116,21 @@ class Peers:
                 self._shared.pop(broker_id).close()
 
     def close(self) -> None:
-        for peer in (*self._shared.values(), *self._own):
+        for peer in (*self._shared.values(), *self._dedicated):
             peer.close()
         self._shared.clear()
-        self._own.clear()
+        self._dedicated.clear()
 
     def __repr__(self) -> str:
-        return f"<Peers {len(self._shared)} shared, {sum(not peer.is_closed for peer in self._own)} own>"
+        return f"<Peers {len(self._shared)} shared, {sum(not peer.is_closed for peer in self._dedicated)} own>"
 
 
-class PurposeCalls:
-    """Calls over connections of their own, one for each broker and purpose: none waits behind others'."""
+class InterBrokerCalls:
+    """Calls over separate connections per broker and purpose: they never wait for other calls."""
 
     def __init__(self, peers: Peers | None) -> None:
-        self._peers = peers  # None: there are no others
-        self._open: dict[tuple[int, str], Peer] = {}
+        self._peers = peers  # None: there are no other brokers
+        self._open: dict[tuple[int, str], BrokerConnection] = {}
 
     async def call(self, broker: int, purpose: str, request: Any, response: type[Any]) -> Any:
         """Raises PeerError."""
@@ -142,7 +139,7 @@ class PurposeCalls:
         peer = self._open.get((broker, purpose))
         if peer is None or peer.is_closed:
             peer = self._open[broker, purpose] = self._peers.open(broker, purpose)
-        return await peer.call(request, response, None, CALL_MS_MAX)
+        return await peer.call(request, response, None, CALL_TIMEOUT_MS)
 
     def close(self) -> None:
         for peer in self._open.values():
@@ -150,10 +147,10 @@ class PurposeCalls:
 
 
 async def probe(host: str, port: int) -> bool:
-    """Whether anybody may listen at an address. A time-out or a cut network is no proof that nobody does."""
+    """Whether an address may accept connections. A timeout or an unreachable network is no proof of a closed port."""
     try:
-        async with asyncio.timeout(PROBE_SECONDS_MAX):
-            sock = await connect(host, port)
+        async with asyncio.timeout(PROBE_TIMEOUT_SECONDS):
+            sock = await connect_socket(host, port)
     except TimeoutError:
         return True
     except OSError as problem:
@@ -163,7 +160,7 @@ async def probe(host: str, port: int) -> bool:
 
 
 def inter_broker_endpoint(broker: BrokerImage, settings: BrokerSettings) -> Endpoint | None:
-    """The listener that the settings name; without a name, the first of the protocol that brokers use."""
+    """The configured inter-broker listener; without a name, the first of the inter-broker protocol."""
     name = settings.inter_broker_listener_name
     if name is not None:
         return broker.endpoints.get(name.upper())

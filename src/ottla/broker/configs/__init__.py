@@ -1,0 +1,1 @@
+"""Configuration of a broker: dynamic settings, AlterConfigs, DescribeConfigs."""

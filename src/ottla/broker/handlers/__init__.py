@@ -1,0 +1,1 @@
+"""Request handlers: one module per API, listed in table.py."""

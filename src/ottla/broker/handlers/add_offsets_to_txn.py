@@ -1,6 +1,6 @@
-"""AddOffsetsToTxn (key 25), v0-4: offsets of a group are about to be committed in a transaction.
+"""AddOffsetsToTxn (key 25), v0-4: adds the offsets partition of a group to a transaction.
 
-What takes part is the partition of `__consumer_offsets` that the group belongs to.
+It is the partition of `__consumer_offsets` that the group belongs to.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.partitioning import partition_for
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
-from ottla.broker.coordinators.waiting_answers import answer_of
-from ottla.protocol.messages.transaction_steps import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-from ottla.transactions.transaction import Identity
+from ottla.broker.coordinator_service.coordinators import run_decision
+from ottla.protocol.messages.transactions import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from ottla.transactions.transaction import ProducerIdAndEpoch
 
 FENCED_SINCE: Final = 2
 
@@ -26,18 +26,19 @@ async def handle(request: AddOffsetsToTxnRequest, context: Context) -> AddOffset
 
 
 async def add(request: AddOffsetsToTxnRequest, context: Context) -> Error:
-    if not context.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+    if not context.is_authorized(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
         return Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    if not context.may(Operation.READ, ResourceType.GROUP, request.group_id):
+    if not context.is_authorized(Operation.READ, ResourceType.GROUP, request.group_id):
         return Error.GROUP_AUTHORIZATION_FAILED
     if not request.transactional_id:
         return Error.INVALID_REQUEST
     coordinators = context.broker.coordinators
     try:
+        coordinators.transactions.shard(request.transactional_id)  # nothing is created for a refused request
         topic = await coordinators.ensure_topic(coordinators.internal_topics.offsets())
         partition = (topic.name, partition_for(request.group_id, len(topic.partitions)))
-        who = Identity(request.producer_id, request.producer_epoch)
-        error: Error = await answer_of(
+        who = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+        error: Error = await run_decision(
             coordinators.transactions,
             request.transactional_id,
             lambda machine, reply_to, now_ms: machine.add_partitions(

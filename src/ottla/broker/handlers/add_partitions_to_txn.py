@@ -1,7 +1,7 @@
-"""AddPartitionsToTxn (key 24), v0-5: partitions take part in a transaction.
+"""AddPartitionsToTxn (key 24), v0-5: adds partitions to a transaction.
 
-v4 several transactions at once, and only asking whether a partition takes part (KIP-890): that is for brokers, which
-have checked their clients' rights and may name internal topics.
+v4 several transactions, and verification only (KIP-890): for brokers, which have authorized their clients and may name
+internal topics.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Final
 from ottla.base.errors import Error, KafkaError
 from ottla.base.names import INTERNAL_TOPICS
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
+from ottla.broker.authorization import find_unauthorized_or_unknown
 from ottla.broker.context import Context
-from ottla.broker.coordinators.transaction_verification import answer_to
-from ottla.broker.coordinators.waiting_answers import answer_of
-from ottla.broker.known_partitions import refused_partitions
-from ottla.broker.slices import Turn, in_slices, pieces_of
-from ottla.protocol.messages.transaction_steps import (
+from ottla.broker.coordinator_service.coordinators import run_decision
+from ottla.broker.coordinator_service.transaction_verification import await_result
+from ottla.broker.offload import TimeSlice, chunks, in_slices
+from ottla.protocol.messages.transactions import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -25,26 +25,26 @@ from ottla.protocol.messages.transaction_steps import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
-from ottla.transactions.transaction import Identity
+from ottla.transactions.transaction import ProducerIdAndEpoch
 
 FENCED_SINCE: Final = 2
 BATCHED_SINCE: Final = 4
 VERSION_2_SINCE: Final = 5
 TRANSACTIONS_AT_ONCE: Final = 20
 
-Place = tuple[str, int]
-Partitions = dict[Place, None]  # each of them once
-Errors = dict[Place, Error]
+PartitionName = tuple[str, int]
+Partitions = dict[PartitionName, None]  # without duplicates
+Errors = dict[PartitionName, Error]
 
 
 async def handle(request: AddPartitionsToTxnRequest, context: Context) -> AddPartitionsToTxnResponse:
-    turn = Turn()
+    turn = TimeSlice()
     if context.api_version < BATCHED_SINCE:
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=await add(single(request), context, turn))
-    if not context.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
+    if not context.is_authorized(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
         return AddPartitionsToTxnResponse(error_code=Error.CLUSTER_AUTHORIZATION_FAILED)
     results = []
-    async for some in in_slices(pieces_of(request.transactions, TRANSACTIONS_AT_ONCE), turn):
+    async for some in in_slices(chunks(request.transactions, TRANSACTIONS_AT_ONCE), turn):
         rows = await asyncio.gather(*(add(transaction, context, turn) for transaction in some))
         results += [
             AddPartitionsToTxnResult(transactional_id=transaction.transactional_id, topic_results=topics)
@@ -63,52 +63,54 @@ def single(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTransaction:
 
 
 async def add(
-    transaction: AddPartitionsToTxnTransaction, context: Context, turn: Turn
+    transaction: AddPartitionsToTxnTransaction, context: Context, turn: TimeSlice
 ) -> list[AddPartitionsToTxnTopicResult]:
-    """What is asked for and what is answered may be long; what is decided about is not more than there is."""
+    """Request and response may be long; the decision covers only existing partitions."""
     places = ((topic.name, index) for topic in transaction.topics for index in topic.partitions)
     wanted = {place: None async for place in in_slices(places, turn)}
-    error, errors = await outcome(transaction, wanted, context, turn)
-    return await by_topic(wanted, error, errors, turn)
+    error, errors = await add_or_verify(transaction, wanted, context, turn)
+    return await group_by_topic(wanted, error, errors, turn)
 
 
-async def outcome(
-    transaction: AddPartitionsToTxnTransaction, wanted: Partitions, context: Context, turn: Turn
+async def add_or_verify(
+    transaction: AddPartitionsToTxnTransaction, wanted: Partitions, context: Context, turn: TimeSlice
 ) -> tuple[Error, Errors]:
-    """The error of all partitions, and of those that have one of their own."""
+    """The common error of all partitions, and the errors of single partitions."""
     is_client = context.api_version < BATCHED_SINCE
-    if is_client and not context.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id):
+    if is_client and not context.is_authorized(
+        Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id
+    ):
         return Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, {}
-    refused = await refused_partitions(wanted, Operation.WRITE if is_client else None, context, turn)
+    refused = await find_unauthorized_or_unknown(wanted, Operation.WRITE if is_client else None, context, turn)
     if is_client:
         async for place in in_slices(wanted, turn):
             if place[0] in INTERNAL_TOPICS:
                 refused[place] = Error.TOPIC_AUTHORIZATION_FAILED
     if refused:  # all or nothing
         return Error.OPERATION_NOT_ATTEMPTED, refused
-    error, errors = await ask(transaction, list(wanted), context)
+    error, errors = await request_coordinator(transaction, list(wanted), context)
     if error is Error.PRODUCER_FENCED and context.api_version < FENCED_SINCE:
         error = Error.INVALID_PRODUCER_EPOCH
     return error, errors
 
 
-async def ask(
-    transaction: AddPartitionsToTxnTransaction, wanted: list[Place], context: Context
+async def request_coordinator(
+    transaction: AddPartitionsToTxnTransaction, wanted: list[PartitionName], context: Context
 ) -> tuple[Error, Errors]:
     transactions = context.broker.coordinators.transactions
     verification = context.broker.coordinators.verification
     transactional_id = transaction.transactional_id
-    who = Identity(transaction.producer_id, transaction.producer_epoch)
+    who = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
     if not transactional_id:
         return Error.INVALID_REQUEST, {}
     try:
         if transaction.verify_only:
             return transactions.shard(transactional_id).machine.verify_partitions(transactional_id, who, wanted)
         if context.api_version >= VERSION_2_SINCE:
-            return Error.NONE, await answer_to(
+            return Error.NONE, await await_result(
                 lambda answered: verification.add(transactional_id, who, wanted, answered)
             )
-        error = await answer_of(
+        error = await run_decision(
             transactions,
             transactional_id,
             lambda machine, reply_to, now_ms: machine.add_partitions(
@@ -120,7 +122,9 @@ async def ask(
     return error, {}
 
 
-async def by_topic(wanted: Partitions, error: Error, errors: Errors, turn: Turn) -> list[AddPartitionsToTxnTopicResult]:
+async def group_by_topic(
+    wanted: Partitions, error: Error, errors: Errors, turn: TimeSlice
+) -> list[AddPartitionsToTxnTopicResult]:
     topics: dict[str, AddPartitionsToTxnTopicResult] = {}
     async for place in in_slices(wanted, turn):
         name, index = place

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
-from ottla.controller.decisions.isr import check_broker_epoch
+from ottla.controller.decisions.isr_changes import check_broker_epoch
 from ottla.protocol.messages.inter_broker import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
 if TYPE_CHECKING:
@@ -22,10 +22,10 @@ async def handle(request: AllocateProducerIdsRequest, context: Context) -> Alloc
 
 
 async def allocate(request: AllocateProducerIdsRequest, context: Context) -> range:
-    if not context.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
+    if not context.is_authorized(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
         raise KafkaError(Error.CLUSTER_AUTHORIZATION_FAILED)
     controller = context.broker.controller
-    if not controller.is_active:  # before the epoch: whoever is no controller knows no epochs for certain
+    if not controller.is_active:  # before the epoch check: only the controller knows current epochs
         raise KafkaError(Error.NOT_CONTROLLER)
     check_broker_epoch(controller.image, request.broker_id, request.broker_epoch)
     return await controller.allocate_producer_ids(request.broker_id)

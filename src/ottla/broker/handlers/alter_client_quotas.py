@@ -1,13 +1,13 @@
-"""AlterClientQuotas (key 49), v0-1: gives and takes quotas of users, clients and addresses (KIP-546).  v1 flexible."""
+"""AlterClientQuotas (key 49), v0-1: sets and removes quotas of users, clients and addresses (KIP-546). v1 flexible."""
 
 from __future__ import annotations
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.context import Context
-from ottla.broker.slices import in_slices
-from ottla.controller.decisions.quota_changes import Parts, QuotaAlteration, QuotaOperation, decide_quota_changes
-from ottla.protocol.messages.client_quotas import (
+from ottla.broker.offload import in_slices
+from ottla.controller.decisions.quota_changes import EntityParts, QuotaAlteration, QuotaOperation, decide_quota_changes
+from ottla.protocol.messages.configs import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
     QuotaAlterationResult,
@@ -16,7 +16,7 @@ from ottla.protocol.messages.client_quotas import (
 
 
 async def handle(request: AlterClientQuotasRequest, context: Context) -> AlterClientQuotasResponse:
-    if not context.may(Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
+    if not context.is_authorized(Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
         return refuse(request, Error.CLUSTER_AUTHORIZATION_FAILED, None, context.api_version)
     alterations = [
         QuotaAlteration(
@@ -40,7 +40,7 @@ async def handle(request: AlterClientQuotasRequest, context: Context) -> AlterCl
     return AlterClientQuotasResponse(entries=rows)
 
 
-def entity(parts: Parts) -> list[QuotaEntity]:
+def entity(parts: EntityParts) -> list[QuotaEntity]:
     return [QuotaEntity(entity_type=kind, entity_name=name) for kind, name in parts]
 
 

@@ -1,12 +1,12 @@
-"""AlterConfigs (key 33), v0-2: what is not named goes back to its default.  v2 flexible."""
+"""AlterConfigs (key 33), v0-2: replaces all settings of a resource; omitted ones become defaults. v2 flexible."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from ottla.base.errors import Error
-from ottla.broker.configs.alterations import Asked, alter, refused_rows
-from ottla.broker.slices import in_slices
+from ottla.broker.configs.config_admin import RequestedResource, alter_configs, error_rows
+from ottla.broker.offload import in_slices
 from ottla.controller.decisions.config_changes import OperationType
 from ottla.protocol.messages.configs import AlterConfigsRequest, AlterConfigsResource, AlterConfigsResponse
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 async def handle(request: AlterConfigsRequest, context: Context) -> AlterConfigsResponse:
-    asked = [asked_of(resource) async for resource in in_slices(request.resources)]
-    return AlterConfigsResponse(responses=await alter(asked, request, context))
+    asked = [to_requested_resource(resource) async for resource in in_slices(request.resources)]
+    return AlterConfigsResponse(responses=await alter_configs(asked, request, context))
 
 
-def asked_of(resource: AlterConfigsResource) -> Asked:
+def to_requested_resource(resource: AlterConfigsResource) -> RequestedResource:
     settings = [(OperationType.SET, config.name, config.value) for config in resource.configs]
-    return Asked(resource.resource_type, resource.resource_name, settings, replaces_all=True)
+    return RequestedResource(resource.resource_type, resource.resource_name, settings, replaces_all=True)
 
 
 def refuse(request: AlterConfigsRequest, error: Error, message: str | None, _: int) -> AlterConfigsResponse:
-    return AlterConfigsResponse(responses=refused_rows(request, error, message))
+    return AlterConfigsResponse(responses=error_rows(request, error, message))

@@ -1,4 +1,4 @@
-"""AlterPartition (key 56), v2-3: leaders propose who is in sync (KIP-497).  v3 with the epochs of brokers (KIP-903)."""
+"""AlterPartition (key 56), v2-3: leaders propose ISR changes (KIP-497). v3 broker epochs (KIP-903)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from uuid import UUID
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
-from ottla.controller.decisions.isr import ANY_EPOCH, IsrAnswer, IsrChange
+from ottla.controller.decisions.isr_changes import ANY_BROKER_EPOCH, IsrChange, IsrChangeResult
 from ottla.protocol.messages.inter_broker import (
     AlteredPartition,
     AlteredTopic,
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 async def handle(request: AlterPartitionRequest, context: Context) -> AlterPartitionResponse:
-    if not context.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
+    if not context.is_authorized(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
         return AlterPartitionResponse(error_code=Error.CLUSTER_AUTHORIZATION_FAILED)
-    cluster = context.broker.cluster
-    assert cluster is not None, "only served in a cluster"
+    cluster = context.broker.membership
+    assert cluster is not None, "served in a cluster only"
     changes = [to_change(topic.topic_id, row) for topic in request.topics for row in topic.partitions]
     try:
         answers = await cluster.controller.alter_partitions(request.broker_id, request.broker_epoch, changes)
@@ -39,13 +39,13 @@ async def handle(request: AlterPartitionRequest, context: Context) -> AlterParti
 
 def to_change(topic_id: UUID, row: AlterPartitionPartition) -> IsrChange:
     isr = [(state.broker_id, state.broker_epoch) for state in row.new_isr_with_epochs]
-    isr += [(broker, ANY_EPOCH) for broker in row.new_isr]  # the field of the other version is empty
+    isr += [(broker, ANY_BROKER_EPOCH) for broker in row.new_isr]  # the field of the other version is empty
     return IsrChange(
         topic_id, row.partition_index, row.leader_epoch, row.partition_epoch, tuple(isr), row.leader_recovery_state
     )
 
 
-def to_row(answer: IsrAnswer) -> AlteredPartition:
+def to_row(answer: IsrChangeResult) -> AlteredPartition:
     now = answer.partition
     if now is None:
         return AlteredPartition(

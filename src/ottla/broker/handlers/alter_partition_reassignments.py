@@ -1,6 +1,6 @@
-"""AlterPartitionReassignments (key 45), v0-1: have replicas moved to other brokers, or end a move (KIP-455).
+"""AlterPartitionReassignments (key 45), v0-1: starts or cancels reassignments of replicas (KIP-455).
 
-v1 the number of replicas may be held as it is (KIP-860).
+v1 the replication factor can be fixed (KIP-860).
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from ottla.base.errors import Error, KafkaError
 from ottla.base.names import TopicPartition
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
-from ottla.broker.slices import Turn, in_slices
-from ottla.controller.decisions.reassignment import MoveResult, Wish, decide_reassignments
+from ottla.broker.offload import TimeSlice, in_slices
+from ottla.controller.decisions.reassignment import ReassignmentRequest, ReassignmentResult, decide_reassignments
 from ottla.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -25,17 +25,19 @@ if TYPE_CHECKING:
 
 async def handle(request: AlterPartitionReassignmentsRequest, context: Context) -> AlterPartitionReassignmentsResponse:
     may_change_factor = request.allow_replication_factor_change
-    if not context.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
-        return await not_allowed(request)
+    if not context.is_authorized(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
+        return await unauthorized_response(request)
     if not request.topics:
         return AlterPartitionReassignmentsResponse(allow_replication_factor_change=may_change_factor, error_message="")
-    turn = Turn()
+    turn = TimeSlice()
     wishes = [
-        Wish(TopicPartition(topic.name, row.partition_index), None if row.replicas is None else tuple(row.replicas))
+        ReassignmentRequest(
+            TopicPartition(topic.name, row.partition_index), None if row.replicas is None else tuple(row.replicas)
+        )
         async for topic in in_slices(request.topics, turn)
         async for row in in_slices(topic.partitions, turn)
     ]
-    liveness, rules = context.broker.election_facts()
+    liveness, rules = context.broker.election_state()
     try:
         results = await context.broker.controller.change(
             lambda image: decide_reassignments(image, wishes, liveness, rules, may_change_factor=may_change_factor),
@@ -43,14 +45,14 @@ async def handle(request: AlterPartitionReassignmentsRequest, context: Context) 
             size=len(wishes),
         )
     except KafkaError as refusal:
-        return refused(refusal, may_change_factor)
+        return error_response(refusal, may_change_factor)
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=may_change_factor, responses=await rows(request, results, turn)
     )
 
 
-async def not_allowed(request: AlterPartitionReassignmentsRequest) -> AlterPartitionReassignmentsResponse:
-    """As Kafka: said about the whole, and about everything in it."""
+async def unauthorized_response(request: AlterPartitionReassignmentsRequest) -> AlterPartitionReassignmentsResponse:
+    """As in Kafka: the error for the request, and for every partition in it."""
     error = Error.CLUSTER_AUTHORIZATION_FAILED
     topics = [
         ReassignableTopicResponse(
@@ -62,21 +64,21 @@ async def not_allowed(request: AlterPartitionReassignmentsRequest) -> AlterParti
         )
         async for topic in in_slices(request.topics)
     ]
-    response = refused(KafkaError(error), request.allow_replication_factor_change)
+    response = error_response(KafkaError(error), request.allow_replication_factor_change)
     response.responses = topics
     return response
 
 
-def refused(refusal: KafkaError, may_change_factor: bool) -> AlterPartitionReassignmentsResponse:
+def error_response(refusal: KafkaError, may_change_factor: bool) -> AlterPartitionReassignmentsResponse:
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=may_change_factor, error_code=refusal.error, error_message=refusal.message
     )
 
 
 async def rows(
-    request: AlterPartitionReassignmentsRequest, results: list[MoveResult], turn: Turn
+    request: AlterPartitionReassignmentsRequest, results: list[ReassignmentResult], turn: TimeSlice
 ) -> list[ReassignableTopicResponse]:
-    """In the order of the request, a row for each of its rows."""
+    """One row per row of the request, in its order."""
     left = iter(results)
     return [
         ReassignableTopicResponse(
@@ -86,7 +88,7 @@ async def rows(
     ]
 
 
-def row(result: MoveResult) -> ReassignablePartitionResponse:
+def row(result: ReassignmentResult) -> ReassignablePartitionResponse:
     return ReassignablePartitionResponse(
         partition_index=result.partition.partition, error_code=result.error, error_message=result.message
     )

@@ -1,10 +1,10 @@
-"""AlterReplicaLogDirs (key 34), v1-2: put partitions into other folders of this broker.  v2 flexible.
+"""AlterReplicaLogDirs (key 34), v1-2: moves replicas between log directories of this broker. v2 flexible.
 
-The answer comes when the move has begun; DescribeLogDirs tells how far it is. For a partition that is not here yet the
-folder is remembered, and the answer says that the partition is unknown, or not available if it is somewhere else.
+The response is sent when the move has started; DescribeLogDirs reports its progress. For a partition without a replica
+here the directory is remembered; the error is unknown, or not available if its replicas are on other brokers.
 
-Other than with Kafka a replica in a folder that has failed is no lost case: if nobody counts on it any more, it is
-copied anew from its leader into the folder that is named. Healing asks for that.
+Unlike in Kafka, a replica in a failed directory can be recovered: if it no longer counts as in sync, it is copied from
+its leader into the given directory. Healing uses this.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.names import TopicPartition
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.context import Context
-from ottla.broker.slices import Turn, in_slices
-from ottla.protocol.messages.log_dirs import (
+from ottla.broker.offload import TimeSlice, in_slices
+from ottla.protocol.messages.topics import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
-from ottla.storage.log_dir import FOLDER_NAME_LENGTH_MAX, FUTURE_SUFFIX
+from ottla.storage.log_dir import DIR_NAME_LENGTH_MAX, FUTURE_SUFFIX
 
 FUTURE_NAME_LENGTH: Final = len(f".{'0' * 32}{FUTURE_SUFFIX}")
 
 
 async def handle(request: AlterReplicaLogDirsRequest, context: Context) -> AlterReplicaLogDirsResponse:
-    """Of a partition that is named twice the last folder counts, as with Kafka."""
-    turn = Turn()
+    """If a partition is named twice, the last directory counts, as in Kafka."""
+    turn = TimeSlice()
     folders = {
         TopicPartition(topic.name, index): folder.path
         async for folder in in_slices(request.dirs, turn)
         async for topic in in_slices(folder.topics, turn)
         async for index in in_slices(topic.partitions, turn)
     }
-    is_allowed = context.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+    is_allowed = context.is_authorized(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     topics: dict[str, AlterReplicaLogDirTopicResult] = {}
     async for name, path in in_slices(folders.items(), turn):
         error = Error.NONE
@@ -54,23 +54,23 @@ async def handle(request: AlterReplicaLogDirsRequest, context: Context) -> Alter
 def move(name: TopicPartition, path: str, context: Context) -> None:
     broker = context.broker
     log_dirs = broker.replicas.log_dirs
-    if len(str(name)) + FUTURE_NAME_LENGTH > FOLDER_NAME_LENGTH_MAX:
+    if len(str(name)) + FUTURE_NAME_LENGTH > DIR_NAME_LENGTH_MAX:
         raise KafkaError(Error.INVALID_TOPIC_EXCEPTION, "The topic name is too long")
-    target = log_dirs.folder(path)
+    target = log_dirs.find(path)
     if target is None:
         raise KafkaError(Error.LOG_DIR_NOT_FOUND, f"Log dir {path} is not found in the config")
-    if target.failure is not None:
+    if target.offline_reason is not None:
         raise KafkaError(Error.KAFKA_STORAGE_ERROR, f"Log directory {path} is offline")
-    if path in log_dirs.cordoned:
+    if path in log_dirs.cordoned_paths:
         raise KafkaError(Error.INVALID_REPLICA_ASSIGNMENT, f"Log directory {path} is cordoned")
     partition = broker.replicas.get(*name)
     if partition is None:
-        if broker.have_anew(name, path):
+        if broker.restore_replica(name, path):
             return
-        refusal = broker.why_not_here(*name)
+        refusal = broker.error_for_missing_partition(*name)
         if refusal.error in (Error.UNKNOWN_TOPIC_OR_PARTITION, Error.NOT_LEADER_OR_FOLLOWER):
-            log_dirs.prefer(name, path)
-        if refusal.error is Error.NOT_LEADER_OR_FOLLOWER:  # it may be on its way to this broker: tools ask again
+            log_dirs.maybe_update_preferred_log_dir(name, path)
+        if refusal.error is Error.NOT_LEADER_OR_FOLLOWER:  # it may be on its way to this broker: tools retry
             raise KafkaError(Error.REPLICA_NOT_AVAILABLE)
         raise refusal
-    broker.moves.start(partition, target)
+    broker.log_dir_moves.start(partition, target)

@@ -1,6 +1,6 @@
-"""AlterUserScramCredentials (key 51), v0: gives and takes passwords of users for SASL/SCRAM (KIP-554).
+"""AlterUserScramCredentials (key 51), v0: sets and removes SCRAM credentials of users (KIP-554).
 
-The client has salted them: what comes here cannot be used to log in, and what is kept even less.
+The client has salted the password: neither the request nor the stored credential can be used to log in.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.context import Context
 from ottla.controller.decisions.scram_changes import ScramDeletion, ScramUpsertion, decide_scram_changes
-from ottla.protocol.messages.scram_credentials import (
+from ottla.protocol.messages.credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
     ScramAlterationResult,
@@ -17,7 +17,7 @@ from ottla.protocol.messages.scram_credentials import (
 
 
 async def handle(request: AlterUserScramCredentialsRequest, context: Context) -> AlterUserScramCredentialsResponse:
-    if not context.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
+    if not context.is_authorized(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         return refuse(request, Error.CLUSTER_AUTHORIZATION_FAILED, None, context.api_version)
     deletions = [ScramDeletion(each.name, each.mechanism) for each in request.deletions]
     upsertions = [

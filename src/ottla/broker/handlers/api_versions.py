@@ -1,26 +1,26 @@
-"""ApiVersions (key 18), v0-4: what this broker serves.
+"""ApiVersions (key 18), v0-4: the APIs and features of this broker.
 
-v1 throttle time; v3 flexible, client software name and version, features; v4 features whose lowest version is 0.
-A version that we do not know is answered in v0 with UNSUPPORTED_VERSION and the versions of ApiVersions itself.
+v1 throttle time; v3 flexible, client software name and version, features; v4 features with a minimum version of 0. An
+unknown version is answered in v0 with UNSUPPORTED_VERSION and the versions of ApiVersions (KIP-511).
 
-The two APIs of client metrics are announced while somebody has subscribed to any, as Kafka announces them only if it
-has a plug-in for them: clients that see them keep a push interval, and librdkafka writes a line about it.
+The client metrics APIs are advertised only while there is a subscription, as Kafka does with a plug-in: clients that
+see them run a push timer, and librdkafka logs a line.
 
-What only brokers use among themselves is told to brokers of a cluster, who say so by their software's name. That is no
-secret and opens no door: each of those APIs asks who may use it.
+Inter-broker APIs are advertised only to brokers of the cluster, which are recognized by their software name. This is
+not a protection: each of those APIs authorizes its callers.
 
-A feature is listed only once it is served: Java producers switch to the second transaction protocol as soon as
-`transaction.version` is finalized, without asking for anything else.
+A feature is listed only if it is served: Java producers use transactions V2 as soon as `transaction.version` is
+finalized.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
 from ottla.base.errors import Error
 from ottla.broker.context import Context
-from ottla.controller.decisions import eligible_leaders, ottla_version
+from ottla.controller.decisions import leader_eligibility, ottla_version
 from ottla.controller.image import MetadataImage
 from ottla.protocol.apis import APIS
 from ottla.protocol.messages.cluster import (
@@ -33,29 +33,32 @@ from ottla.protocol.messages.cluster import (
 
 API_VERSIONS: Final = 18
 CLUSTER_POLL: Final = 10000
-LEVELS_SINCE: Final = 1  # the first version of ClusterPoll in which a broker says which level it supports
+LEVELS_SINCE: Final = 1  # the first version of ClusterPoll in which a broker reports its supported level
 NAMES_SINCE: Final = 3
 BROKER_SOFTWARE: Final = "ottla-broker"
 TELEMETRY: Final = frozenset({71, 72})
-LOWEST_ZERO_SINCE: Final = 4  # older clients take a lowest version of 0 for a mistake
+MIN_VERSION_ZERO_SINCE: Final = 4  # older clients reject a minimum version of 0
 SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
-# name -> (lowest, highest) version that this broker can run with.
+# name -> (minimum, maximum) version supported by this broker.
 SUPPORTED_FEATURES: Final[dict[str, tuple[int, int]]] = {
     "group.version": (0, 1),
     "transaction.version": (0, 2),
-    eligible_leaders.FEATURE: (0, eligible_leaders.LEVEL_MAX),
+    leader_eligibility.ELR_FEATURE: (0, leader_eligibility.ELR_LEVEL_MAX),
     **ottla_version.SUPPORTED,
 }
 
-# What a cluster has that says nothing: the highest, but for what an older broker could not do.
+# Levels of a cluster without explicit ones: the highest, except for those that older brokers do not support.
 DEFAULT_LEVELS: Final = {
     **{name: highest for name, (_, highest) in SUPPORTED_FEATURES.items()},
-    ottla_version.FEATURE: ottla_version.LEVEL_MIN,
+    ottla_version.OTTLA_VERSION_FEATURE: ottla_version.LEVEL_MIN,
 }
 
 
-def handle(request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse:
+def handle(request: ApiVersionsRequest, context: Context) -> Any:
+    refusal = context.broker.authenticator.refuse_versions(context)
+    if refusal is not None:
+        return refusal
     version = context.api_version
     context.client.client_id = context.client_id or ""
     if version >= NAMES_SINCE and not has_valid_names(request):
@@ -63,10 +66,11 @@ def handle(request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse
     if version >= NAMES_SINCE:
         context.client.software_name = request.client_software_name
         context.client.software_version = request.client_software_version
+    context.broker.authenticator.on_api_versions_answered(context.client)
     image = context.broker.image
     served = context.broker.served_apis
     if version >= NAMES_SINCE and request.client_software_name == BROKER_SOFTWARE:
-        served = served + among_brokers(context.broker.broker_apis, image)
+        served = served + inter_broker_apis(context.broker.broker_apis, image)
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=key, min_version=lowest, max_version=highest)
@@ -79,11 +83,11 @@ def handle(request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse
     )
 
 
-def among_brokers(ranges: list[tuple[int, int, int]], image: MetadataImage) -> list[tuple[int, int, int]]:
-    """What brokers are told of their own APIs. One that knows no levels is told that it cannot poll where they count:
-    then its own log says why it gets no metadata.
+def inter_broker_apis(ranges: list[tuple[int, int, int]], image: MetadataImage) -> list[tuple[int, int, int]]:
+    """The inter-broker APIs. A broker without feature levels does not get ClusterPoll if levels are required: its log
+    then names the reason.
     """
-    if ottla_version.level(image) == ottla_version.LEVEL_MIN:
+    if ottla_version.cluster_level(image) == ottla_version.LEVEL_MIN:
         return ranges
     return [
         (key, max(lowest, LEVELS_SINCE), highest) if key == CLUSTER_POLL else (key, lowest, highest)
@@ -91,8 +95,11 @@ def among_brokers(ranges: list[tuple[int, int, int]], image: MetadataImage) -> l
     ]
 
 
-def unsupported_version() -> ApiVersionsResponse:
-    """The answer, in v0, to an ApiVersions request of a version that we do not know."""
+def unsupported_version(context: Context) -> Any:
+    """The response in v0 to an ApiVersions request in an unknown version."""
+    refusal = context.broker.authenticator.refuse_versions(context)
+    if refusal is not None:
+        return refusal
     api = APIS[API_VERSIONS]
     own = ApiVersion(api_key=API_VERSIONS, min_version=api.min_version, max_version=api.max_version)
     return ApiVersionsResponse(error_code=Error.UNSUPPORTED_VERSION, api_keys=[own])
@@ -107,7 +114,7 @@ def supported_features(version: int) -> list[SupportedFeatureKey]:
     return [
         SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
         for name, (lowest, highest) in SUPPORTED_FEATURES.items()
-        if lowest > 0 or version >= LOWEST_ZERO_SINCE
+        if lowest > 0 or version >= MIN_VERSION_ZERO_SINCE
     ]
 
 

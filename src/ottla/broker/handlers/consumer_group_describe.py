@@ -1,14 +1,14 @@
-"""ConsumerGroupDescribe (key 69), v0-1: groups of the new protocol and their members."""
+"""ConsumerGroupDescribe (key 69), v0-1: groups of the consumer protocol and their members."""
 
 from __future__ import annotations
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
-from ottla.broker.authorized_operations import group_operations
+from ottla.broker.authorization import group_operations
 from ottla.broker.context import Context
 from ottla.broker.handlers.consumer_group_heartbeat import serves_new_protocol
-from ottla.broker.slices import in_slices
-from ottla.groups.consumer_description import describe_group
+from ottla.broker.offload import in_slices
+from ottla.groups.consumer_heartbeat import describe_group
 from ottla.protocol.messages.consumer_groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -17,7 +17,9 @@ from ottla.protocol.messages.consumer_groups import (
 
 
 async def handle(request: ConsumerGroupDescribeRequest, context: Context) -> ConsumerGroupDescribeResponse:
-    asked = {group_id: None async for group_id in in_slices(request.group_ids)}  # each once: a group may be large
+    asked = {
+        group_id: None async for group_id in in_slices(request.group_ids)
+    }  # without duplicates: a group may be large
     rows = [describe(group_id, context) async for group_id in in_slices(asked)]
     if request.include_authorized_operations:
         async for row in in_slices(rows):
@@ -29,7 +31,7 @@ async def handle(request: ConsumerGroupDescribeRequest, context: Context) -> Con
 def describe(group_id: str, context: Context) -> DescribedConsumerGroup:
     if not serves_new_protocol(context):
         return refused(group_id, Error.UNSUPPORTED_VERSION)
-    if not context.may(Operation.DESCRIBE, ResourceType.GROUP, group_id):
+    if not context.is_authorized(Operation.DESCRIBE, ResourceType.GROUP, group_id):
         return refused(group_id, Error.GROUP_AUTHORIZATION_FAILED)
     if not group_id:
         return refused(group_id, Error.INVALID_GROUP_ID)
@@ -50,7 +52,7 @@ def describe(group_id: str, context: Context) -> DescribedConsumerGroup:
         for assignment in (member.assignment, member.target_assignment)
         for topic in assignment.topic_partitions
     }
-    if not all(context.may(Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names):
+    if not all(context.is_authorized(Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names):
         problem = "The group has described topic(s) that the client is not authorized to describe."
         return refused(group_id, Error.TOPIC_AUTHORIZATION_FAILED, problem)
     return row

@@ -1,4 +1,4 @@
-"""ControlledShutdown (key 7), v1-3: a broker that will stop wants its leaderships moved.  v2 broker epoch."""
+"""ControlledShutdown (key 7), v1-3: moves the leaderships of a stopping broker away. v2 broker epoch."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 async def handle(request: ControlledShutdownRequest, context: Context) -> ControlledShutdownResponse:
-    if not context.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
+    if not context.is_authorized(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
         return ControlledShutdownResponse(error_code=Error.CLUSTER_AUTHORIZATION_FAILED)
-    cluster = context.broker.cluster
-    assert cluster is not None, "only served in a cluster"
+    cluster = context.broker.membership
+    assert cluster is not None, "served in a cluster only"
     try:
         remaining = await cluster.controller.controlled_shutdown(request.broker_id, request.broker_epoch)
     except KafkaError as refusal:

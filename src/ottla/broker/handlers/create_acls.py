@@ -1,4 +1,4 @@
-"""CreateAcls (key 30), v1-3: new access rules.  v2 flexible; v3 users as resources (KIP-373)."""
+"""CreateAcls (key 30), v1-3: adds ACLs. v2 flexible; v3 users as resources (KIP-373)."""
 
 from __future__ import annotations
 
@@ -7,42 +7,42 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
-from ottla.broker.slices import Turn, in_slices, pieces_of
-from ottla.controller.decisions.acl_changes import NewRule, decide_create_acls
+from ottla.broker.offload import TimeSlice, chunks, in_slices
+from ottla.controller.decisions.acl_changes import NewAcl, decide_create_acls
 from ottla.protocol.messages.acls import AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
 
-RULES_AT_ONCE: Final = 500  # more would hold up every broker that hears of them; nobody promises all or nothing
+ACLS_PER_CHANGE_MAX: Final = 500  # more would block every broker that applies them; atomicity is not guaranteed
 NO_AUTHORIZER: Final = "No Authorizer is configured."
 
 
 async def handle(request: CreateAclsRequest, context: Context) -> Any:
-    if not context.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
+    if not context.is_authorized(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         return refuse(request, Error.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
     if context.broker.authorizer is None:
         return refuse(request, Error.SECURITY_DISABLED, NO_AUTHORIZER)
-    turn = Turn()
-    wanted = [rule_of(creation) async for creation in in_slices(request.creations, turn)]
+    turn = TimeSlice()
+    wanted = [to_new_acl(creation) async for creation in in_slices(request.creations, turn)]
     results: list[KafkaError | None] = []
     try:
-        for piece in pieces_of(wanted, RULES_AT_ONCE):
-            is_last = len(results) + len(piece) == len(wanted)  # all are seen when the last one is
+        for piece in chunks(wanted, ACLS_PER_CHANGE_MAX):
+            is_last = len(results) + len(piece) == len(wanted)  # all are visible when the last one is
             results += await create(piece, context, is_urgent=not is_last)
     except KafkaError as refusal:
         results += [refusal] * (len(wanted) - len(results))
     return CreateAclsResponse(results=[row(refusal) async for refusal in in_slices(results, turn)])
 
 
-async def create(rules: Sequence[NewRule], context: Context, *, is_urgent: bool) -> list[KafkaError | None]:
+async def create(rules: Sequence[NewAcl], context: Context, *, is_urgent: bool) -> list[KafkaError | None]:
     return await context.broker.controller.change(
         lambda image: decide_create_acls(image, rules), size=len(rules), is_urgent=is_urgent
     )
 
 
-def rule_of(creation: AclCreation) -> NewRule:
-    return NewRule(
+def to_new_acl(creation: AclCreation) -> NewAcl:
+    return NewAcl(
         creation.resource_type,
         creation.resource_name,
         creation.resource_pattern_type,

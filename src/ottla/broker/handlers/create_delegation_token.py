@@ -1,7 +1,7 @@
-"""CreateDelegationToken (key 38), v1-3: a token for whoever asks, or for somebody else.
+"""CreateDelegationToken (key 38), v1-3: creates a token for the requester or another owner.
 
-v2 flexible; v3 owners that are not the requester, with the right CreateTokens for that user (KIP-373). Who may ask at
-all is looked at by the broker that was asked, because only that one knows the listener; the controller does the rest.
+v2 flexible; v3 other owners, with CreateTokens permission for that user (KIP-373). The receiving broker checks whether
+the client may request tokens, because only it knows the listener; the controller does the rest.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from typing import Any, Final
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import ANONYMOUS, Operation, ResourceType
-from ottla.broker.cluster.forwarding import passed_on
+from ottla.broker.cluster.forwarding import forward_if_remote
 from ottla.broker.context import Context
-from ottla.broker.security.tokens import NO_TIME, check_enabled, may_ask_for_tokens
+from ottla.broker.security.delegation_tokens import NO_TIMESTAMP, check_enabled, may_request_tokens
 from ottla.controller import tree
 from ottla.controller.decisions.token_changes import decide_create_token
-from ottla.protocol.messages.delegation_tokens import CreateDelegationTokenRequest, CreateDelegationTokenResponse
+from ottla.protocol.messages.credentials import CreateDelegationTokenRequest, CreateDelegationTokenResponse
 from ottla.protocol.schema import INT64_MAX
 from ottla.security.delegation_tokens import PRINCIPAL_TYPE, DelegationToken, principal_of, split_principal
 
 logger = logging.getLogger(__name__)
 
-RENEWERS_MAX: Final = 1_000  # all of them stand in one node of ZooKeeper, which holds a megabyte
+RENEWERS_MAX: Final = 1_000  # one node of ZooKeeper holds all of them, at most a megabyte
 
 
 async def handle(request: CreateDelegationTokenRequest, context: Context) -> Any:
@@ -30,11 +30,11 @@ async def handle(request: CreateDelegationTokenRequest, context: Context) -> Any
     owner = requester
     if request.owner_principal_name:
         owner = principal_of(request.owner_principal_type or "", request.owner_principal_name)
-    if not may_ask_for_tokens(context):
+    if not may_request_tokens(context):
         return refused(Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, owner, requester)
-    if owner != requester and not context.may(Operation.CREATE_TOKENS, ResourceType.USER, owner):
+    if owner != requester and not context.is_authorized(Operation.CREATE_TOKENS, ResourceType.USER, owner):
         return refused(Error.DELEGATION_TOKEN_AUTHORIZATION_FAILED, owner, requester)
-    answer = await passed_on(request, context)
+    answer = await forward_if_remote(request, context)
     if answer is not None:
         return answer
     try:
@@ -45,7 +45,7 @@ async def handle(request: CreateDelegationTokenRequest, context: Context) -> Any
 
 async def create(request: CreateDelegationTokenRequest, owner: str, context: Context) -> CreateDelegationTokenResponse:
     broker = context.broker
-    check_enabled(broker.tokens)
+    check_enabled(broker.delegation_tokens)
     if len(request.renewers) > RENEWERS_MAX:
         raise KafkaError(Error.INVALID_REQUEST)
     kinds = {split_principal(owner)[0], *(renewer.principal_type for renewer in request.renewers)}
@@ -67,10 +67,10 @@ async def create(request: CreateDelegationTokenRequest, owner: str, context: Con
     count = len(broker.image.delegation_tokens)
     token = await broker.controller.change(lambda image: decide_create_token(image, wanted), size=count)
     logger.info("Created a delegation token: %s for owner: %s", token.token_id, token.owner)
-    response = refused(Error.NONE, token.owner, token.requester)
+    response = refused(Error.NONE, token.owner, token.token_requester)
     response.issue_timestamp_ms, response.max_timestamp_ms = token.issue_ms, token.max_ms
     response.expiry_timestamp_ms = token.expiry_ms
-    response.token_id, response.hmac = token.token_id, broker.tokens.hmac_of(token.token_id)
+    response.token_id, response.hmac = token.token_id, broker.delegation_tokens.hmac_of(token.token_id)
     return response
 
 
@@ -83,9 +83,9 @@ def refused(error: Error, owner: str, requester: str) -> CreateDelegationTokenRe
         principal_name=owner_name,
         token_requester_principal_type=requester_type,
         token_requester_principal_name=requester_name,
-        issue_timestamp_ms=NO_TIME,
-        expiry_timestamp_ms=NO_TIME,
-        max_timestamp_ms=NO_TIME,
+        issue_timestamp_ms=NO_TIMESTAMP,
+        expiry_timestamp_ms=NO_TIMESTAMP,
+        max_timestamp_ms=NO_TIMESTAMP,
         token_id="",
         hmac=b"",
     )

@@ -1,4 +1,4 @@
-"""CreatePartitions (key 37), v0-3.  v2 flexible; v3 quota errors."""
+"""CreatePartitions (key 37), v0-3: adds partitions to topics. v2 flexible; v3 quota errors."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Final
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
-from ottla.broker.mutations import QUOTA_EXCEEDED
-from ottla.broker.slices import in_slices
-from ottla.controller.decisions.machine import MorePartitions, TopicResult
+from ottla.broker.offload import in_slices
+from ottla.broker.quota_charges import QUOTA_EXCEEDED
+from ottla.controller.decisions.topic_changes import NewPartitions, TopicResult
 from ottla.protocol.messages.topics import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -32,7 +32,7 @@ async def handle(request: CreatePartitionsRequest, context: Context) -> CreatePa
     async for topic in in_slices(request.topics):
         if times[topic.name] > 1:
             continue
-        if context.may(Operation.ALTER, ResourceType.TOPIC, topic.name):
+        if context.is_authorized(Operation.ALTER, ResourceType.TOPIC, topic.name):
             wanted.append(more_partitions(topic))
         else:
             results.append(TopicResult(topic.name, Error.TOPIC_AUTHORIZATION_FAILED))
@@ -42,32 +42,34 @@ async def handle(request: CreatePartitionsRequest, context: Context) -> CreatePa
     return CreatePartitionsResponse(results=[row(result) async for result in in_slices(results)])
 
 
-def more_partitions(topic: CreatePartitionsTopic) -> MorePartitions:
+def more_partitions(topic: CreatePartitionsTopic) -> NewPartitions:
     assignments = None
     if topic.assignments is not None:
         assignments = tuple(tuple(assignment.broker_ids) for assignment in topic.assignments)
-    return MorePartitions(topic.name, topic.count, assignments)
+    return NewPartitions(topic.name, topic.count, assignments)
 
 
 def within_quota(
-    request: CreatePartitionsRequest, context: Context, wanted: list[MorePartitions], results: list[TopicResult]
-) -> list[MorePartitions]:
-    """Without those that are refused because too many partitions were changed lately (KIP-599)."""
-    mutations = context.broker.quotas.mutations(context, QUOTA_ERROR_SINCE) if not request.validate_only else None
+    request: CreatePartitionsRequest, context: Context, wanted: list[NewPartitions], results: list[TopicResult]
+) -> list[NewPartitions]:
+    """The topics within the controller mutation quota (KIP-599); the others are refused."""
+    mutations = (
+        context.broker.quotas.controller_mutations(context, QUOTA_ERROR_SINCE) if not request.validate_only else None
+    )
     if mutations is None:
         return wanted
     accepted = []
     for more in wanted:
         topic = context.broker.image.topics.get(more.name)
         added = more.partition_count - len(topic.partitions) if topic is not None else 0
-        if added <= 0 or mutations.accepts(added):
+        if added <= 0 or mutations.try_charge(added):
             accepted.append(more)
         else:
             results.append(TopicResult(more.name, Error.THROTTLING_QUOTA_EXCEEDED, QUOTA_EXCEEDED))
     return accepted
 
 
-async def create(request: CreatePartitionsRequest, context: Context, wanted: list[MorePartitions]) -> list[TopicResult]:
+async def create(request: CreatePartitionsRequest, context: Context, wanted: list[NewPartitions]) -> list[TopicResult]:
     controller = context.broker.controller
     try:
         results = await controller.create_partitions(
@@ -75,7 +77,7 @@ async def create(request: CreatePartitionsRequest, context: Context, wanted: lis
         )
     except KafkaError as refusal:
         return [TopicResult(more.name, refusal.error, refusal.message) for more in wanted]
-    await context.broker.publisher.settled()
+    await context.broker.publisher.wait_until_applied()
     return results
 
 

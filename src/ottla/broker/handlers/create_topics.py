@@ -1,4 +1,4 @@
-"""CreateTopics (key 19), v2-7.  v4 -1 for the broker's defaults; v5 flexible, the made topic's settings; v7 its id."""
+"""CreateTopics (key 19), v2-7: creates topics. v4 -1 for defaults; v5 flexible, settings of the topic; v7 its id."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Final
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
-from ottla.broker.configs.entries import Wanted, topic_entries
+from ottla.broker.configs.config_entries import EntrySelection, topic_entries
 from ottla.broker.context import Context
-from ottla.broker.mutations import QUOTA_EXCEEDED
-from ottla.broker.slices import in_slices
-from ottla.controller.decisions.machine import NewTopic, TopicResult
+from ottla.broker.offload import in_slices
+from ottla.broker.quota_charges import QUOTA_EXCEEDED
+from ottla.controller.decisions.topic_changes import NewTopic, TopicResult
 from ottla.protocol.messages.configs import DescribeConfigsResourceResult
 from ottla.protocol.messages.topics import (
     CreatableTopic,
@@ -33,7 +33,7 @@ async def handle(request: CreateTopicsRequest, context: Context) -> CreateTopics
     allowed = {
         topic.name: new_topic(topic)
         async for topic in in_slices(unique)
-        if may_all or context.may(Operation.CREATE, ResourceType.TOPIC, topic.name)
+        if may_all or context.is_authorized(Operation.CREATE, ResourceType.TOPIC, topic.name)
     }
     results, accepted = within_quota(request, context, list(allowed.values()))
     results += await create(request, context, accepted) if accepted else []
@@ -47,7 +47,7 @@ async def handle(request: CreateTopicsRequest, context: Context) -> CreateTopics
         async for name, count in in_slices(times.items())
         if count > 1
     ]
-    settings = EffectiveConfigs(context)
+    settings = EffectiveTopicConfigs(context)
     return CreateTopicsResponse(topics=[row(context, result, settings) async for result in in_slices(results)])
 
 
@@ -64,8 +64,10 @@ def new_topic(topic: CreatableTopic) -> NewTopic:
 def within_quota(
     request: CreateTopicsRequest, context: Context, wanted: list[NewTopic]
 ) -> tuple[list[TopicResult], list[NewTopic]]:
-    """Who has made too many partitions lately is refused some (KIP-599); who only asks whether he could is not."""
-    mutations = context.broker.quotas.mutations(context, QUOTA_ERROR_SINCE) if not request.validate_only else None
+    """Apply the controller mutation quota (KIP-599). Validation only is free."""
+    mutations = (
+        context.broker.quotas.controller_mutations(context, QUOTA_ERROR_SINCE) if not request.validate_only else None
+    )
     if mutations is None:
         return [], wanted
     settings = context.broker.settings
@@ -74,7 +76,7 @@ def within_quota(
     for topic in wanted:
         asked = topic.partition_count if topic.partition_count > 0 else settings.num_partitions
         count = len(topic.assignments) or asked
-        if topic.name in image.topics or mutations.accepts(count):  # what cannot be made costs nothing
+        if topic.name in image.topics or mutations.try_charge(count):  # existing topics are free
             accepted.append(topic)
         else:
             refused.append(TopicResult(topic.name, Error.THROTTLING_QUOTA_EXCEEDED, QUOTA_EXCEEDED))
@@ -89,11 +91,11 @@ async def create(request: CreateTopicsRequest, context: Context, wanted: list[Ne
         )
     except KafkaError as refusal:
         return [TopicResult(topic.name, refusal.error, refusal.message) for topic in wanted]
-    await context.broker.publisher.settled()
+    await context.broker.publisher.wait_until_applied()
     return results
 
 
-def row(context: Context, result: TopicResult, settings: EffectiveConfigs) -> CreatableTopicResult:
+def row(context: Context, result: TopicResult, settings: EffectiveTopicConfigs) -> CreatableTopicResult:
     made = CreatableTopicResult(
         name=result.name or "", error_code=result.error, error_message=result.message, configs=[]
     )
@@ -103,7 +105,7 @@ def row(context: Context, result: TopicResult, settings: EffectiveConfigs) -> Cr
     made.topic_id = topic.topic_id
     if context.api_version < DETAILS_SINCE:
         return made
-    if not context.sees(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name):
+    if not context.is_visible(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name):
         made.topic_config_error_code = Error.TOPIC_AUTHORIZATION_FAILED
         return made
     made.num_partitions = len(topic.partitions)
@@ -112,8 +114,8 @@ def row(context: Context, result: TopicResult, settings: EffectiveConfigs) -> Cr
     return made
 
 
-class EffectiveConfigs:
-    """All settings that new topics run with, their own and the broker's; topics with the same own ones share a list."""
+class EffectiveTopicConfigs:
+    """The effective settings of new topics; topics with equal own settings share a list."""
 
     def __init__(self, context: Context) -> None:
         self._broker = context.broker.settings
@@ -122,7 +124,7 @@ class EffectiveConfigs:
     def of(self, own: Mapping[str, str]) -> list[CreatableTopicConfigs]:
         key = tuple(sorted(own.items()))
         if key not in self._made:
-            self._made[key] = [config_row(entry) for entry in topic_entries(self._broker, own, Wanted())]
+            self._made[key] = [config_row(entry) for entry in topic_entries(self._broker, own, EntrySelection())]
         return self._made[key]
 
 

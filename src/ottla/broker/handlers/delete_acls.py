@@ -1,4 +1,4 @@
-"""DeleteAcls (key 31), v1-3: take the access rules away that filters mean.  v2 flexible; v3 users as resources."""
+"""DeleteAcls (key 31), v1-3: removes the ACLs that match filters. v2 flexible; v3 users as resources."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
-from ottla.broker.handlers.create_acls import NO_AUTHORIZER, RULES_AT_ONCE
-from ottla.broker.handlers.describe_acls import filter_of, is_known
-from ottla.broker.long_messages import in_worker
-from ottla.broker.slices import Turn, in_slices, pieces_of
-from ottla.controller.decisions.acl_changes import decide_delete_acls, patterns_meant
+from ottla.broker.handlers.create_acls import ACLS_PER_CHANGE_MAX, NO_AUTHORIZER
+from ottla.broker.handlers.describe_acls import filter_of, is_unreadable
+from ottla.broker.offload import TimeSlice, chunks, in_slices, run_in_worker
+from ottla.controller.decisions.acl_changes import decide_delete_acls, matching_patterns
+from ottla.network.close_reason import CloseReason
 from ottla.protocol.messages.acls import (
     DeleteAclsFilterResult,
     DeleteAclsMatchingAcl,
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from ottla.security.acls import AclBinding, AclFilter
 
 
-class Removed(NamedTuple):
-    """What became of one filter, in all pieces together."""
+class DeletedAcls(NamedTuple):
+    """The combined result of one filter."""
 
     error: Error
     message: str | None
@@ -33,11 +33,11 @@ class Removed(NamedTuple):
 
 
 async def handle(request: DeleteAclsRequest, context: Context) -> Any:
-    turn = Turn()
+    turn = TimeSlice()
     filters = [filter_of(each) async for each in in_slices(request.filters, turn)]
-    if not all([is_known(each) async for each in in_slices(filters, turn)]):  # Kafka cannot read it, either
-        return context.responder.fail("a DeleteAcls request contains UNKNOWN elements")
-    if not context.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
+    if any([is_unreadable(each) async for each in in_slices(filters, turn)]):
+        return context.responder.fail(CloseReason.MALFORMED_REQUEST, "a DeleteAcls request contains UNKNOWN elements")
+    if not context.is_authorized(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         return refuse(request, Error.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
     if context.broker.authorizer is None:
         return refuse(request, Error.SECURITY_DISABLED, NO_AUTHORIZER)
@@ -48,26 +48,26 @@ async def handle(request: DeleteAclsRequest, context: Context) -> Any:
     return DeleteAclsResponse(filter_results=[await row(result, turn) async for result in in_slices(results, turn)])
 
 
-async def delete(filters: list[AclFilter], context: Context) -> list[Removed]:
-    """In pieces, as rules are made. Whatever was taken before an error is taken: to ask again tells of the rest."""
+async def delete(filters: list[AclFilter], context: Context) -> list[DeletedAcls]:
+    """Delete in pieces, as ACLs are created. Deletions before an error stay; a retry deletes the rest."""
     acls = context.broker.image.acls
-    if len(filters) * len(acls) > RULES_AT_ONCE:  # each of them may have to look at all rules
-        patterns = await in_worker(context.broker.workers, patterns_meant, acls, filters)
+    if len(filters) * len(acls) > ACLS_PER_CHANGE_MAX:  # each filter may visit all ACLs
+        patterns = await run_in_worker(context.broker.workers, matching_patterns, acls, filters)
     else:
-        patterns = patterns_meant(acls, filters)
-    pieces = list(pieces_of(patterns, RULES_AT_ONCE)) or [()]
-    results: list[Removed] = []
+        patterns = matching_patterns(acls, filters)
+    pieces = list(chunks(patterns, ACLS_PER_CHANGE_MAX)) or [()]
+    results: list[DeletedAcls] = []
     for piece in pieces:
         decide = partial(decide_delete_acls, filters=filters, patterns=piece)
-        size, is_urgent = len(filters) * len(piece), piece is not pieces[-1]  # all are seen when the last one is
+        size, is_urgent = len(filters) * len(piece), piece is not pieces[-1]  # all are visible when the last one is
         found = await context.broker.controller.change(decide, size=size, is_urgent=is_urgent)
-        results = results or [Removed(each.error, each.message, []) for each in found]
+        results = results or [DeletedAcls(each.error, each.message, []) for each in found]
         for result, each in zip(results, found, strict=True):
             result.rules.extend(each.removed)
     return results
 
 
-async def row(result: Removed, turn: Turn) -> DeleteAclsFilterResult:
+async def row(result: DeletedAcls, turn: TimeSlice) -> DeleteAclsFilterResult:
     return DeleteAclsFilterResult(
         error_code=result.error,
         error_message=result.message,

@@ -1,4 +1,4 @@
-"""DeleteGroups (key 42), v0-2: groups without members, with all that they have committed."""
+"""DeleteGroups (key 42), v0-2: deletes groups without members, with their committed offsets."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from asyncio import Future, get_running_loop
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
-from ottla.broker.slices import in_slices
+from ottla.broker.offload import in_slices
 from ottla.coordination.machine import Decision, Reply
-from ottla.protocol.messages.group_admin import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from ottla.protocol.messages.groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
 
 async def handle(request: DeleteGroupsRequest, context: Context) -> DeleteGroupsResponse:
@@ -18,9 +18,9 @@ async def handle(request: DeleteGroupsRequest, context: Context) -> DeleteGroups
 
 
 async def delete(group_id: str, context: Context) -> Future[DeletableGroupResult]:
-    """The result, which comes when the group's end is committed. Thousands of offsets go some at a time before it."""
+    """The result, after the deletion is committed. Thousands of offsets are removed in pieces before."""
     try:
-        if not context.may(Operation.DELETE, ResourceType.GROUP, group_id):
+        if not context.is_authorized(Operation.DELETE, ResourceType.GROUP, group_id):
             raise KafkaError(Error.GROUP_AUTHORIZATION_FAILED)
         while True:
             deleted, is_whole = start_deletion(group_id, context)
@@ -38,5 +38,5 @@ def start_deletion(group_id: str, context: Context) -> tuple[Future[DeletableGro
     records, error, is_whole = shard.machine.delete_group(group_id)
     deleted: Future[DeletableGroupResult] = get_running_loop().create_future()
     result = DeletableGroupResult(group_id=group_id, error_code=error)
-    groups.run(shard, Decision(records, [Reply(deleted.set_result, result)]))
+    groups.execute(shard, Decision(records, [Reply(deleted.set_result, result)]))
     return deleted, is_whole

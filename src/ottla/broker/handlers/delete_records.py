@@ -1,8 +1,8 @@
-"""DeleteRecords (key 21), v0-2: forget the records of a partition below an offset.  v2 flexible.
+"""DeleteRecords (key 21), v0-2: deletes the records of a partition before an offset. v2 flexible.
 
-Segments that lie below as a whole go at once (their files after file.delete.delay.ms). The answer waits until the new
-start of the log would survive a crash (Kafka writes it down within a minute only), and until the other in-sync replicas
-have followed.
+Whole segments before it are removed at once (their files after file.delete.delay.ms). The response waits until the new
+log start offset would survive a crash (Kafka stores it within a minute), and until the other in-sync replicas have
+followed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.names import INTERNAL_TOPICS
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
-from ottla.broker.slices import Turn, in_slices
+from ottla.broker.offload import TimeSlice, in_slices
 from ottla.protocol.messages.topics import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
@@ -23,26 +23,26 @@ from ottla.protocol.messages.topics import (
     DeleteRecordsTopicResult,
 )
 from ottla.replication.partition import Partition
-from ottla.replication.waiting import WaitingProduce
+from ottla.replication.waiting_requests import WaitingProduce
 from ottla.storage.log_dir import LogDir
 
 UNKNOWN_LOW_WATERMARK: Final = -1
 
 
 async def handle(request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResponse:
-    turn = Turn()
+    turn = TimeSlice()
     topics = [
         DeleteRecordsTopicResult(name=topic.name, partitions=await delete(topic, context, turn))
         async for topic in in_slices(request.topics, turn)
     ]
-    await keep(topics, context)
-    await follow(topics, request.timeout_ms, context)
+    await store_start_offsets(topics, context)
+    await wait_for_followers(topics, request.timeout_ms, context)
     return DeleteRecordsResponse(topics=[topic for topic in topics if topic.partitions])
 
 
-async def delete(topic: DeleteRecordsTopic, context: Context, turn: Turn) -> list[DeleteRecordsPartitionResult]:
-    """Of a partition that is named twice the last offset counts, as with Kafka."""
-    is_allowed = context.may(Operation.DELETE, ResourceType.TOPIC, topic.name)
+async def delete(topic: DeleteRecordsTopic, context: Context, turn: TimeSlice) -> list[DeleteRecordsPartitionResult]:
+    """If a partition is named twice, the last offset counts, as in Kafka."""
+    is_allowed = context.is_authorized(Operation.DELETE, ResourceType.TOPIC, topic.name)
     offsets = {partition.partition_index: partition.offset for partition in topic.partitions}
     results = []
     async for index, offset in in_slices(offsets.items(), turn):
@@ -66,32 +66,34 @@ def delete_below(topic: str, index: int, offset: int, context: Context) -> int:
         raise KafkaError(Error.INVALID_TOPIC_EXCEPTION)
     partition = broker.replicas.get(topic, index)
     if partition is None:
-        raise broker.why_not_here(topic, index)
+        raise broker.error_for_missing_partition(topic, index)
     partition.require_leader(-1)
     return partition.delete_records(offset, broker.clock.now_ms())
 
 
-async def keep(topics: list[DeleteRecordsTopicResult], context: Context) -> None:
-    """Write the new starts down, folder by folder; what the disk does not take becomes an error of its partitions."""
+async def store_start_offsets(topics: list[DeleteRecordsTopicResult], context: Context) -> None:
+    """Store the new log start offsets, one directory after the other; a failed write becomes an error of its
+    partitions.
+    """
     broker = context.broker
     by_folder: dict[LogDir, list[DeleteRecordsPartitionResult]] = {}
     async for topic in in_slices(topics):
         async for result in in_slices(topic.partitions):
             partition = broker.replicas.get(topic.name, result.partition_index)
             if partition is not None and result.error_code == Error.NONE:
-                by_folder.setdefault(broker.replicas.log_dirs.folder_of(partition.log), []).append(result)
+                by_folder.setdefault(broker.replicas.log_dirs.log_dir_of(partition.log), []).append(result)
     for log_dir, results in by_folder.items():
         try:
-            await broker.checkpoints.keep_start_offsets(log_dir)
+            await broker.checkpoints.sync_start_offsets(log_dir)
         except KafkaError as refusal:
             for result in results:
                 result.low_watermark, result.error_code = UNKNOWN_LOW_WATERMARK, refusal.error
 
 
-async def follow(topics: list[DeleteRecordsTopicResult], timeout_ms: int, context: Context) -> None:
-    """Wait until the in-sync replicas have deleted, too; what is not done in time becomes an error."""
+async def wait_for_followers(topics: list[DeleteRecordsTopicResult], timeout_ms: int, context: Context) -> None:
+    """Wait until the in-sync replicas have deleted, too, or until the timeout."""
     waits = [
-        Following(partition, result)
+        DelayedDeleteRecords(partition, result)
         async for topic in in_slices(topics)
         async for result in in_slices(topic.partitions)
         if result.error_code == Error.NONE
@@ -101,16 +103,16 @@ async def follow(topics: list[DeleteRecordsTopicResult], timeout_ms: int, contex
     if waits:
         await asyncio.wait([each.done for each in waits], timeout=max(0, timeout_ms) / 1000)
         for each in waits:
-            each.settle()
+            each.set_result()
 
 
-class Following:
-    """One partition whose replicas have not deleted yet."""
+class DelayedDeleteRecords:
+    """A partition whose followers have not deleted yet."""
 
     def __init__(self, partition: Partition, result: DeleteRecordsPartitionResult) -> None:
         self._partition = partition
         self._result = result
-        self._since = partition.leading_since
+        self._since = partition.leader_since_epoch
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         partition.wait_for_deletion(result.low_watermark, WaitingProduce(1, self._on_ready))
 
@@ -118,8 +120,8 @@ class Following:
         if not self.done.done():
             self.done.set_result(None)
 
-    def settle(self) -> None:
-        if not self._partition.is_leader or self._partition.leading_since != self._since:
+    def set_result(self) -> None:
+        if not self._partition.is_leader or self._partition.leader_since_epoch != self._since:
             error = Error.NOT_LEADER_OR_FOLLOWER
         elif self._partition.low_watermark < self._result.low_watermark:
             error = Error.REQUEST_TIMED_OUT

@@ -1,4 +1,4 @@
-"""DeleteTopics (key 20), v1-6.  v4 flexible; v5 error messages; v6 by topic id as well."""
+"""DeleteTopics (key 20), v1-6: deletes topics. v4 flexible; v5 error messages; v6 by topic id."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from uuid import UUID
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.context import Context
-from ottla.broker.mutations import QUOTA_EXCEEDED
-from ottla.broker.slices import in_slices
-from ottla.controller.decisions.machine import TopicResult
+from ottla.broker.offload import in_slices
+from ottla.broker.quota_charges import QUOTA_EXCEEDED
+from ottla.controller.decisions.topic_changes import TopicResult
 from ottla.protocol.messages.topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -34,7 +34,7 @@ async def handle(request: DeleteTopicsRequest, context: Context) -> DeleteTopics
     wanted: list[Wanted] = [
         (state.name, state.topic_id if state.topic_id != ZERO_UUID else None) async for state in in_slices(states)
     ]
-    results, accepted = await sort_out(context, wanted)
+    results, accepted = await filter_refused(context, wanted)
     accepted = within_quota(context, accepted, results)
     if accepted:
         results += await delete(request, context, accepted)
@@ -43,8 +43,8 @@ async def handle(request: DeleteTopicsRequest, context: Context) -> DeleteTopics
     return DeleteTopicsResponse(responses=[row(result) async for result in in_slices(results)])
 
 
-async def sort_out(context: Context, wanted: list[Wanted]) -> tuple[list[TopicResult], list[Wanted]]:
-    """Refuse what is malformed, said twice or not allowed; the rest is for the controller."""
+async def filter_refused(context: Context, wanted: list[Wanted]) -> tuple[list[TopicResult], list[Wanted]]:
+    """Refuse malformed, repeated and unauthorized topics; returns the rest for the controller."""
     times = Counter(wanted)
     refused, accepted = [], []
     async for name, topic_id in in_slices(times):
@@ -71,30 +71,30 @@ def malformed(name: str | None, topic_id: UUID | None, times: int) -> str | None
 
 
 def unauthorized(context: Context, name: str | None, topic_id: UUID | None) -> TopicResult | None:
-    """By id, a client that may not even see the topic must not learn its name."""
+    """By id, a client without Describe permission must not learn the name."""
     topic = context.broker.image.topics_by_id.get(topic_id) if topic_id is not None else None
     known_name = topic.name if topic is not None else name
     if known_name is None or context.is_granted(Operation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME):
         return None
-    sees = context.sees(Operation.DESCRIBE, ResourceType.TOPIC, known_name)
+    sees = context.is_visible(Operation.DESCRIBE, ResourceType.TOPIC, known_name)
     if sees and known_name not in context.broker.image.topics:
-        return None  # who may see topics may know that there is none
-    if context.may(Operation.DELETE, ResourceType.TOPIC, known_name):
+        return None  # clients that may describe topics may know that it does not exist
+    if context.is_authorized(Operation.DELETE, ResourceType.TOPIC, known_name):
         return None
     shown = known_name if sees or topic_id is None else None
     return TopicResult(shown, Error.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.", topic_id=topic_id)
 
 
 def within_quota(context: Context, wanted: list[Wanted], results: list[TopicResult]) -> list[Wanted]:
-    """Without those that are refused because too many partitions were changed lately (KIP-599)."""
-    mutations = context.broker.quotas.mutations(context, QUOTA_ERROR_SINCE)
+    """The topics within the controller mutation quota (KIP-599); the others are refused."""
+    mutations = context.broker.quotas.controller_mutations(context, QUOTA_ERROR_SINCE)
     if mutations is None:
         return wanted
     image = context.broker.image
     accepted = []
     for name, topic_id in wanted:
         topic = image.topics_by_id.get(topic_id) if topic_id is not None else image.topics.get(name or "")
-        if topic is None or mutations.accepts(len(topic.partitions)):
+        if topic is None or mutations.try_charge(len(topic.partitions)):
             accepted.append((name, topic_id))
         else:
             results.append(TopicResult(name, Error.THROTTLING_QUOTA_EXCEEDED, QUOTA_EXCEEDED, topic_id=topic_id))
@@ -106,12 +106,12 @@ async def delete(request: DeleteTopicsRequest, context: Context, accepted: list[
         results = await context.broker.controller.delete_topics(accepted, timeout_ms=request.timeout_ms)
     except KafkaError as refusal:
         return [TopicResult(name, refusal.error, refusal.message, topic_id=topic_id) for name, topic_id in accepted]
-    await context.broker.publisher.settled()
+    await context.broker.publisher.wait_until_applied()
     return results
 
 
 def without_disabled(result: TopicResult) -> TopicResult:
-    """Old versions know no error for deletion that is switched off."""
+    """Old versions have no error for disabled deletion."""
     return result._replace(error=Error.INVALID_REQUEST) if result.error is Error.TOPIC_DELETION_DISABLED else result
 
 

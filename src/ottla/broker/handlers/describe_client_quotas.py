@@ -5,21 +5,20 @@ from __future__ import annotations
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.context import Context
-from ottla.broker.slices import in_slices
-from ottla.protocol.messages.client_quotas import (
+from ottla.broker.offload import in_slices
+from ottla.protocol.messages.configs import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
     QuotaEntity,
     QuotaEntry,
     QuotaValue,
 )
-from ottla.quotas.entities import Entity
-from ottla.quotas.filters import Component, Filter
+from ottla.quotas.entities import Component, Entity, Filter
 from ottla.quotas.rules import Values
 
 
 async def handle(request: DescribeClientQuotasRequest, context: Context) -> DescribeClientQuotasResponse:
-    if not context.may(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
+    if not context.is_authorized(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
         return DescribeClientQuotasResponse(error_code=Error.CLUSTER_AUTHORIZATION_FAILED, entries=None)
     components = [Component(each.entity_type, each.match_type, each.match) for each in request.components]
     try:

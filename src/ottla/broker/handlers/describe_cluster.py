@@ -1,7 +1,7 @@
-"""DescribeCluster (key 60), v0-2: the brokers, the controller, the cluster id.  v1 endpoint type; v2 fenced brokers.
+"""DescribeCluster (key 60), v0-2: brokers, controller, cluster id. v1 endpoint type; v2 fenced brokers.
 
-Every version tells the epochs of the brokers, too, in a tagged field of our own: a tool that restarts brokers sees so
-which of them has really been restarted.
+Every version contains the broker epochs in a tagged field of ottla: tools for rolling restarts see which brokers have
+restarted.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import Final
 
 from ottla.base.errors import Error
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
-from ottla.broker.authorized_operations import cluster_operations
+from ottla.broker.authorization import cluster_operations
 from ottla.broker.context import Context
-from ottla.broker.metadata_topics import reachable_controller
+from ottla.broker.metadata_cache import reachable_controller
 from ottla.controller.image import MetadataImage
 from ottla.protocol.messages.cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
 
@@ -27,11 +27,11 @@ def handle(request: DescribeClusterRequest, context: Context) -> DescribeCluster
     image = context.broker.image
     response = DescribeClusterResponse(
         cluster_id=image.cluster_id,
-        controller_id=reachable_controller(image, context.broker.cluster),
+        controller_id=reachable_controller(image, context.broker.membership),
         brokers=reachable_brokers(image, context.listener_name),
     )
     if request.include_cluster_authorized_operations:
-        may_see = context.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+        may_see = context.is_authorized(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
         response.cluster_authorized_operations = cluster_operations(context) if may_see else 0
     return response
 
@@ -47,7 +47,7 @@ def wrong_endpoint_type(endpoint_type: int) -> DescribeClusterResponse:
 
 
 def reachable_brokers(image: MetadataImage, listener: str) -> list[DescribeClusterBroker]:
-    """Only brokers that are alive are in the image, so none of them is fenced."""
+    """The image contains live brokers only: none is fenced."""
     return [
         DescribeClusterBroker(
             broker_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack, broker_epoch=broker.epoch

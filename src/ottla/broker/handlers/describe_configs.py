@@ -1,4 +1,4 @@
-"""DescribeConfigs (key 32), v1-4.  v1 sources and synonyms; v3 types and documentation; v4 flexible."""
+"""DescribeConfigs (key 32), v1-4: settings of resources. v1 sources and synonyms; v3 documentation; v4 flexible."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.names import topic_name_problem
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.base.setting_types import BadValueError, parse_int, trim
-from ottla.broker.configs.entries import (
-    Wanted,
+from ottla.broker.configs.config_admin import logger_levels
+from ottla.broker.configs.config_entries import (
+    EntrySelection,
     broker_entries,
     client_metrics_entries,
     cluster_default_entries,
@@ -18,10 +19,9 @@ from ottla.broker.configs.entries import (
     logger_entries,
     topic_entries,
 )
-from ottla.broker.configs.loggers import logger_levels
-from ottla.broker.slices import Turn, in_slices
+from ottla.broker.offload import TimeSlice, in_slices
 from ottla.controller.decisions.config_changes import ConfigResourceType
-from ottla.controller.decisions.maintenance import UNTIL
+from ottla.controller.decisions.demoted_brokers import MAINTENANCE_UNTIL_KEY
 from ottla.protocol.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -40,8 +40,8 @@ MALFORMED: Final = (
 
 
 async def handle(request: DescribeConfigsRequest, context: Context) -> DescribeConfigsResponse:
-    """Each resource has its own result; those that the client may not see come last, as in Kafka."""
-    turn = Turn()
+    """Each resource has its own result; unauthorized ones come last, as in Kafka."""
+    turn = TimeSlice()
     results: list[DescribeConfigsResult] = []
     refused: list[DescribeConfigsResult] = []
     async for resource in in_slices(request.resources, turn):
@@ -53,12 +53,12 @@ async def handle(request: DescribeConfigsRequest, context: Context) -> DescribeC
 
 def authorization_refusal(resource: DescribeConfigsResource, context: Context) -> KafkaError | None:
     if resource.resource_type == ConfigResourceType.TOPIC:
-        if not context.may(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, resource.resource_name):
+        if not context.is_authorized(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, resource.resource_name):
             return KafkaError(Error.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
     elif resource.resource_type == ConfigResourceType.GROUP:
-        if not context.may(Operation.DESCRIBE_CONFIGS, ResourceType.GROUP, resource.resource_name):
+        if not context.is_authorized(Operation.DESCRIBE_CONFIGS, ResourceType.GROUP, resource.resource_name):
             return KafkaError(Error.GROUP_AUTHORIZATION_FAILED, "Group authorization failed.")
-    elif not context.may(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
+    elif not context.is_authorized(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
         return KafkaError(Error.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
     return None
 
@@ -72,7 +72,7 @@ def describe(
     try:
         if refusal is not None:
             raise refusal
-        wanted = Wanted(
+        wanted = EntrySelection(
             frozenset(resource.configuration_keys or ()), request.include_synonyms, request.include_documentation
         )
         result.configs = entries(resource.resource_type, resource.resource_name, wanted, context)
@@ -82,13 +82,15 @@ def describe(
     return result
 
 
-def entries(resource_type: int, name: str, wanted: Wanted, context: Context) -> list[DescribeConfigsResourceResult]:
+def entries(
+    resource_type: int, name: str, wanted: EntrySelection, context: Context
+) -> list[DescribeConfigsResourceResult]:
     if resource_type == ConfigResourceType.TOPIC:
         return topic_entries(current_settings(context), topic_overrides(name, context), wanted)
     if resource_type == ConfigResourceType.BROKER:
         if not name:
             return cluster_default_entries(current_settings(context), wanted)
-        if wanted.names == {UNTIL}:  # of any broker: it may be off because somebody works at it
+        if wanted.names == {MAINTENANCE_UNTIL_KEY}:  # for any broker: it may be stopped for maintenance
             stored = context.broker.image.broker_configs.get(name, {})
             return broker_entries(BrokerSettings().with_dynamic({}, stored), wanted)
         check_broker_id(name, context.broker.node_id, " or empty string,")
@@ -107,7 +109,7 @@ def entries(resource_type: int, name: str, wanted: Wanted, context: Context) -> 
 
 
 def current_settings(context: Context) -> BrokerSettings:
-    """The settings under the changes that this very image has."""
+    """The settings with the changes of this image."""
     changes = context.broker.image.broker_configs
     return context.broker.settings.with_dynamic(changes.get("", {}), changes.get(str(context.broker.node_id), {}))
 
@@ -127,7 +129,7 @@ def check_not_empty(name: str, what: str) -> None:
 
 
 def check_broker_id(name: str, node_id: int, alternative: str) -> None:
-    """A broker tells only about itself."""
+    """A broker describes only itself."""
     try:
         broker_id = parse_int(name) if name == trim(name) else None
     except BadValueError:

@@ -1,8 +1,8 @@
-"""DescribeDelegationToken (key 41), v1-3: tokens with their passwords, for those who may see them.
+"""DescribeDelegationToken (key 41), v1-3: visible tokens with their HMACs.
 
-v2 flexible; v3 requesters (KIP-373). Owners that are named mean, as in Kafka, tokens that they own, renew or have asked
-for. These people see a token; others need the right Describe for the token, or DescribeTokens for its owner. What
-somebody may not see is left out.
+v2 flexible; v3 requesters (KIP-373). As in Kafka, an owner filter matches tokens that the user owns, renews or
+requested. These users see the token. Others need Describe on the token, or DescribeTokens on its owner. Invisible
+tokens are omitted.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 from ottla.base.errors import Error
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
-from ottla.broker.security.tokens import Tokens, may_ask_for_tokens
-from ottla.broker.slices import in_slices
-from ottla.protocol.messages.delegation_tokens import (
+from ottla.broker.offload import in_slices
+from ottla.broker.security.delegation_tokens import DelegationTokenManager, may_request_tokens
+from ottla.protocol.messages.credentials import (
     DescribeDelegationTokenRequest,
     DescribeDelegationTokenResponse,
     DescribedToken,
@@ -22,9 +22,9 @@ from ottla.security.delegation_tokens import DelegationToken, principal_of, spli
 
 
 async def handle(request: DescribeDelegationTokenRequest, context: Context) -> DescribeDelegationTokenResponse:
-    if not may_ask_for_tokens(context):
+    if not may_request_tokens(context):
         return DescribeDelegationTokenResponse(error_code=Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
-    tokens = context.broker.tokens
+    tokens = context.broker.delegation_tokens
     if not tokens.is_enabled:
         return DescribeDelegationTokenResponse(error_code=Error.DELEGATION_TOKEN_AUTH_DISABLED)
     owners = None
@@ -35,22 +35,22 @@ async def handle(request: DescribeDelegationTokenRequest, context: Context) -> D
         tokens=[
             described(token, tokens)
             async for token in in_slices(known)
-            if (owners is None or not owners.isdisjoint(token.people)) and sees(token, context)
+            if (owners is None or not owners.isdisjoint(token.related_principals)) and is_visible(token, context)
         ]
     )
 
 
-def sees(token: DelegationToken, context: Context) -> bool:
+def is_visible(token: DelegationToken, context: Context) -> bool:
     return (
-        context.principal in token.people
-        or context.sees(Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id)
-        or context.sees(Operation.DESCRIBE_TOKENS, ResourceType.USER, token.owner)
+        context.principal in token.related_principals
+        or context.is_visible(Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id)
+        or context.is_visible(Operation.DESCRIBE_TOKENS, ResourceType.USER, token.owner)
     )
 
 
-def described(token: DelegationToken, tokens: Tokens) -> DescribedToken:
+def described(token: DelegationToken, tokens: DelegationTokenManager) -> DescribedToken:
     owner_type, owner_name = split_principal(token.owner)
-    requester_type, requester_name = split_principal(token.requester)
+    requester_type, requester_name = split_principal(token.token_requester)
     return DescribedToken(
         principal_type=owner_type,
         principal_name=owner_name,

@@ -1,4 +1,4 @@
-"""DescribeGroups (key 15), v0-6: state and members of classic groups. v6 says plainly when a group does not exist."""
+"""DescribeGroups (key 15), v0-6: state and members of classic groups. v6 GROUP_ID_NOT_FOUND for missing groups."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from typing import Final
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
-from ottla.broker.authorized_operations import group_operations
+from ottla.broker.authorization import group_operations
 from ottla.broker.context import Context
-from ottla.broker.slices import in_slices
-from ottla.protocol.messages.group_admin import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from ottla.broker.offload import in_slices
+from ottla.protocol.messages.groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 
 NOT_FOUND_SINCE: Final = 6
 DEAD: Final = "Dead"
 
 
 async def handle(request: DescribeGroupsRequest, context: Context) -> DescribeGroupsResponse:
-    asked = {group_id: None async for group_id in in_slices(request.groups)}  # each once: a group may be large
+    asked = {group_id: None async for group_id in in_slices(request.groups)}  # without duplicates: a group may be large
     rows = [describe(group_id, context) async for group_id in in_slices(asked)]
     if request.include_authorized_operations:
         async for row in in_slices(rows):
@@ -26,7 +26,7 @@ async def handle(request: DescribeGroupsRequest, context: Context) -> DescribeGr
 
 
 def describe(group_id: str, context: Context) -> DescribedGroup:
-    if not context.may(Operation.DESCRIBE, ResourceType.GROUP, group_id):
+    if not context.is_authorized(Operation.DESCRIBE, ResourceType.GROUP, group_id):
         return refused(group_id, Error.GROUP_AUTHORIZATION_FAILED)
     try:
         machine = context.broker.coordinators.groups.shard(group_id).machine

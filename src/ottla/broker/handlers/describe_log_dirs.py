@@ -1,6 +1,6 @@
-"""DescribeLogDirs (key 35), v1-5: which partitions lie in which folder, and how large they are.
+"""DescribeLogDirs (key 35), v1-5: log directories with their partitions and sizes.
 
-v2 flexible; v3 an error of the whole answer; v4 room on disk; v5 folders that get no new partitions.
+v2 flexible; v3 an error of the response; v4 disk usage; v5 cordoned directories.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.context import Context
-from ottla.broker.slices import Turn, in_slices
-from ottla.protocol.messages.log_dirs import (
+from ottla.broker.offload import TimeSlice, in_slices
+from ottla.protocol.messages.topics import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
@@ -22,7 +22,7 @@ from ottla.protocol.messages.log_dirs import (
     DescribeLogDirsTopic,
 )
 from ottla.storage.log_dir import LogDir
-from ottla.storage.moving import LogMove
+from ottla.storage.log_move import FutureLog
 
 UNKNOWN_BYTES: Final = -1
 
@@ -30,11 +30,11 @@ Row = tuple[TopicPartition, DescribeLogDirsPartition]
 
 
 async def handle(request: DescribeLogDirsRequest, context: Context) -> DescribeLogDirsResponse:
-    if not context.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+    if not context.is_authorized(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         return DescribeLogDirsResponse(error_code=Error.CLUSTER_AUTHORIZATION_FAILED)
     wanted = None
     if request.topics is not None:
-        turn = Turn()
+        turn = TimeSlice()
         wanted = {
             TopicPartition(topic.topic, index)
             async for topic in in_slices(request.topics, turn)
@@ -44,21 +44,21 @@ async def handle(request: DescribeLogDirsRequest, context: Context) -> DescribeL
     results = []
     for log_dir in log_dirs.dirs:
         result = await describe(log_dir, wanted, context)
-        result.is_cordoned = log_dir.path in log_dirs.cordoned
-        if log_dir.failure is None:
-            result.total_bytes, result.usable_bytes = await room(context, log_dir.path)
+        result.is_cordoned = log_dir.path in log_dirs.cordoned_paths
+        if log_dir.offline_reason is None:
+            result.total_bytes, result.usable_bytes = await read_disk_usage(context, log_dir.path)
         results.append(result)
     return DescribeLogDirsResponse(results=results)
 
 
 async def describe(log_dir: LogDir, wanted: set[TopicPartition] | None, context: Context) -> DescribeLogDirsResult:
-    if log_dir.failure is not None:
+    if log_dir.offline_reason is not None:
         return DescribeLogDirsResult(error_code=Error.KAFKA_STORAGE_ERROR, log_dir=log_dir.path)
     names = list(log_dir.logs) if wanted is None else [name for name in wanted if name in log_dir.logs]
     rows: list[Row] = [
         (name, current_row(log_dir, name, context)) async for name in in_slices(names) if name in log_dir.logs
     ]
-    moves = context.broker.moves.into(log_dir.path)
+    moves = context.broker.log_dir_moves.moves_into(log_dir.path)
     rows += [(move.partition, future_row(move)) for move in moves if wanted is None or move.partition in wanted]
     topics: dict[str, DescribeLogDirsTopic] = {}
     async for name, row in in_slices(rows):
@@ -73,7 +73,7 @@ def current_row(log_dir: LogDir, name: TopicPartition, context: Context) -> Desc
     return DescribeLogDirsPartition(partition_index=name.partition, partition_size=log.size_bytes, offset_lag=lag)
 
 
-def future_row(move: LogMove) -> DescribeLogDirsPartition:
+def future_row(move: FutureLog) -> DescribeLogDirsPartition:
     return DescribeLogDirsPartition(
         partition_index=move.partition.partition,
         partition_size=move.copied_bytes,
@@ -82,8 +82,8 @@ def future_row(move: LogMove) -> DescribeLogDirsPartition:
     )
 
 
-async def room(context: Context, path: str) -> tuple[int, int]:
-    """Size of the file system and what is free of it. A disk may take its time to answer: not on the loop."""
+async def read_disk_usage(context: Context, path: str) -> tuple[int, int]:
+    """Size and free space of the file system, read by a worker thread: a disk may answer slowly."""
     try:
         found = await asyncio.get_running_loop().run_in_executor(context.broker.workers, os.statvfs, path)
     except OSError:

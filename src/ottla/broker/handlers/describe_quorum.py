@@ -1,8 +1,8 @@
-"""DescribeQuorum (key 55), v0-2: who keeps the metadata.  v1 times; v2 messages and addresses.
+"""DescribeQuorum (key 55), v0-2: the metadata quorum. v1 times; v2 messages and addresses.
 
-ottla has no metadata log. A broker on its own answers as a quorum of one: the controller is the leader and the only
-voter, and the offsets count the changes of the metadata that it has made. In a cluster ZooKeeper keeps the metadata,
-and there is nothing to describe: Kafka 3.9 does not serve this API then.
+ottla has no metadata log. A standalone broker answers as a quorum of one: the controller is leader and only voter, and
+offsets count metadata changes. In a cluster ZooKeeper stores the metadata and there is no quorum: Kafka 3.9 does not
+serve this API then.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.base.errors import Error
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
-from ottla.broker.slices import Turn, in_slices
+from ottla.broker.offload import TimeSlice, in_slices
 from ottla.controller.image import MetadataImage
 from ottla.protocol.messages.cluster import (
     DescribedQuorumPartition,
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 METADATA_TOPIC: Final = "__cluster_metadata"
 IN_ZOOKEEPER: Final = "This cluster keeps its metadata in ZooKeeper: there is no quorum of controllers to describe."
-NOT_HERE: Final = "This server does not host this topic-partition."
+UNKNOWN_PARTITION: Final = "This server does not host this topic-partition."
 
 
 async def handle(request: DescribeQuorumRequest, context: Context) -> DescribeQuorumResponse:
-    if not context.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+    if not context.is_authorized(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         return DescribeQuorumResponse(error_code=Error.CLUSTER_AUTHORIZATION_FAILED, error_message="")
-    if context.broker.cluster is not None:
+    if context.broker.membership is not None:
         return DescribeQuorumResponse(error_code=Error.UNSUPPORTED_VERSION, error_message=IN_ZOOKEEPER)
     if not is_about_metadata(request):
         return await unknown_partitions(request)
@@ -78,7 +78,7 @@ def is_about_metadata(request: DescribeQuorumRequest) -> bool:
 
 
 async def unknown_partitions(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
-    turn = Turn()
+    turn = TimeSlice()
     return DescribeQuorumResponse(
         error_message="",
         topics=[
@@ -88,7 +88,7 @@ async def unknown_partitions(request: DescribeQuorumRequest) -> DescribeQuorumRe
                     DescribedQuorumPartition(
                         partition_index=item.partition_index,
                         error_code=Error.UNKNOWN_TOPIC_OR_PARTITION,
-                        error_message=NOT_HERE,
+                        error_message=UNKNOWN_PARTITION,
                         leader_id=0,
                         leader_epoch=0,
                         high_watermark=0,

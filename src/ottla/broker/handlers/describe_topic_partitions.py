@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions (key 75), v0: topics by name, a page of partitions at a time (KIP-966)."""
+"""DescribeTopicPartitions (key 75), v0: topics by name, one page of partitions at a time (KIP-966)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Final
 from ottla.base.errors import Error
 from ottla.base.names import INTERNAL_TOPICS
 from ottla.base.security import Operation, ResourceType
-from ottla.broker.authorized_operations import topic_operations
+from ottla.broker.authorization import topic_operations
 from ottla.broker.context import Context
-from ottla.broker.metadata_topics import absence, offline_replicas, reachable_isr, reachable_leader
-from ottla.broker.slices import in_slices
+from ottla.broker.metadata_cache import missing_topic_error, offline_replicas, reachable_isr, reachable_leader
+from ottla.broker.offload import in_slices
 from ottla.controller.image import NO_LEADER, BrokerImage, MetadataImage, PartitionImage
 from ottla.protocol.messages.topics import (
     Cursor,
@@ -21,7 +21,7 @@ from ottla.protocol.messages.topics import (
     DescribeTopicPartitionsResponseTopic,
 )
 
-NEWEST_METADATA: Final = 13  # errors are those that the newest Metadata version tells
+NEWEST_METADATA: Final = 13  # errors are those of the newest Metadata version
 
 
 async def handle(request: DescribeTopicPartitionsRequest, context: Context) -> DescribeTopicPartitionsResponse:
@@ -44,13 +44,13 @@ async def refuse_cursor(names: list[str]) -> DescribeTopicPartitionsResponse:
 
 def visible_topics(context: Context) -> list[str]:
     names = context.broker.image.topics
-    return [name for name in names if context.sees(Operation.DESCRIBE, ResourceType.TOPIC, name)]
+    return [name for name in names if context.is_visible(Operation.DESCRIBE, ResourceType.TOPIC, name)]
 
 
 async def one_page(
     context: Context, names: list[str], cursor: Cursor | None, limit: int
 ) -> DescribeTopicPartitionsResponse:
-    """Rows from the cursor on until `limit` partitions are told; the next cursor says where the rest starts."""
+    """Rows from the cursor until `limit` partitions; the next cursor is the start of the rest."""
     rows: list[DescribeTopicPartitionsResponseTopic] = []
     async for name in in_slices(names):
         if cursor is not None and name < cursor.topic_name:
@@ -71,8 +71,8 @@ async def one_page(
 def describe(
     context: Context, name: str, first: int, limit: int
 ) -> tuple[DescribeTopicPartitionsResponseTopic, int | None]:
-    """A topic with some of its partitions, and the first partition that was left out."""
-    if not context.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
+    """A topic with some of its partitions, and the first omitted partition."""
+    if not context.is_authorized(Operation.DESCRIBE, ResourceType.TOPIC, name):
         error = Error.TOPIC_AUTHORIZATION_FAILED
         return DescribeTopicPartitionsResponseTopic(error_code=error, name=name), None
     image = context.broker.image
@@ -81,7 +81,7 @@ def describe(
     )
     topic = image.topics.get(name)
     if topic is None:
-        row.error_code = absence(image, name)
+        row.error_code = missing_topic_error(image, name)
         return row, None
     row.topic_id = topic.topic_id
     row.partitions = describe_partitions(image, context.listener_name, topic.partitions, first, limit)
@@ -101,16 +101,18 @@ def describe_partition(
 ) -> DescribeTopicPartitionsResponsePartition:
     leader, error = reachable_leader(brokers, listener, NEWEST_METADATA, partition)
     offline = offline_replicas(brokers, listener, partition)
-    # Who was in sync to the last stays so in our books; Kafka calls him eligible from then on.
+    # The image keeps the last in-sync replicas of an offline partition; Kafka calls them eligible leader replicas.
     last = [replica for replica in partition.isr if partition.leader == NO_LEADER and replica in offline]
     return DescribeTopicPartitionsResponsePartition(
-        error_code=Error.NONE if partition.leader == NO_LEADER else error,  # Kafka says it here with the leader alone
+        error_code=Error.NONE
+        if partition.leader == NO_LEADER
+        else error,  # as in Kafka, which reports it here by the missing leader only
         partition_index=index,
         leader_id=leader,
         leader_epoch=partition.leader_epoch,
         replica_nodes=list(partition.replicas),
         isr_nodes=reachable_isr(brokers, listener, partition),
-        eligible_leader_replicas=list(dict.fromkeys((*last, *partition.eligible))),
-        last_known_elr=list(dict.fromkeys((*last, *partition.last_known_eligible))),
+        eligible_leader_replicas=list(dict.fromkeys((*last, *partition.elr))),
+        last_known_elr=list(dict.fromkeys((*last, *partition.last_known_elr))),
         offline_replicas=offline,
     )

@@ -1,12 +1,12 @@
-"""DescribeTransactions (key 65), v0: where transactions stand."""
+"""DescribeTransactions (key 65), v0: state of transactions."""
 
 from __future__ import annotations
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
-from ottla.broker.slices import in_slices
-from ottla.protocol.messages.transaction_steps import (
+from ottla.broker.offload import in_slices
+from ottla.protocol.messages.transactions import (
     DescribedTransaction,
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -23,7 +23,7 @@ async def handle(request: DescribeTransactionsRequest, context: Context) -> Desc
 
 
 def describe(transactional_id: str, context: Context) -> DescribedTransaction:
-    if not context.may(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+    if not context.is_authorized(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id):
         return unknown_transaction(transactional_id, Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if not transactional_id:
         return unknown_transaction(transactional_id, Error.INVALID_REQUEST)
@@ -32,5 +32,7 @@ def describe(transactional_id: str, context: Context) -> DescribedTransaction:
     except KafkaError as error:
         return unknown_transaction(transactional_id, error.error)
     row = shard.machine.describe(transactional_id)
-    row.topics = [topic for topic in row.topics if context.sees(Operation.DESCRIBE, ResourceType.TOPIC, topic.topic)]
+    row.topics = [
+        topic for topic in row.topics if context.is_visible(Operation.DESCRIBE, ResourceType.TOPIC, topic.topic)
+    ]
     return row

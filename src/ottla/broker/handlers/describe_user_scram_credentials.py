@@ -1,6 +1,6 @@
-"""DescribeUserScramCredentials (key 50), v0: which users have passwords for SASL/SCRAM (KIP-554).
+"""DescribeUserScramCredentials (key 50), v0: SCRAM mechanisms and iterations of users (KIP-554).
 
-Null or no users mean all that have one. The passwords themselves are never told.
+Null or no users means all users with credentials. The credentials themselves are never returned.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from collections.abc import Mapping
 from ottla.base.errors import Error
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.context import Context
-from ottla.broker.slices import in_slices
+from ottla.broker.offload import in_slices
 from ottla.controller.decisions.scram_changes import credentials_of
-from ottla.protocol.messages.scram_credentials import (
+from ottla.protocol.messages.credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
     ScramCredentialInfo,
     ScramUserResult,
 )
-from ottla.security.scram import MECHANISMS, parse_credential
+from ottla.security.scram_credentials import MECHANISMS, parse_credential
 
 
 async def handle(
     request: DescribeUserScramCredentialsRequest, context: Context
 ) -> DescribeUserScramCredentialsResponse:
-    if not context.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+    if not context.is_authorized(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         refused = Error.CLUSTER_AUTHORIZATION_FAILED
         rows = [ScramUserResult(user=user.name, error_code=refused) async for user in in_slices(request.users or [])]
         return DescribeUserScramCredentialsResponse(error_code=refused, results=rows)
@@ -35,11 +35,11 @@ async def handle(
         return DescribeUserScramCredentialsResponse(results=[row for row in rows if row.credential_infos])
     named = Counter(user.name for user in request.users)
     return DescribeUserScramCredentialsResponse(
-        results=[asked(name, count, configs) async for name, count in in_slices(list(named.items()))]
+        results=[describe_requested_user(name, count, configs) async for name, count in in_slices(list(named.items()))]
     )
 
 
-def asked(name: str, count: int, configs: Mapping[str, Mapping[str, str]]) -> ScramUserResult:
+def describe_requested_user(name: str, count: int, configs: Mapping[str, Mapping[str, str]]) -> ScramUserResult:
     if count > 1:
         return ScramUserResult(
             user=name,
@@ -57,7 +57,7 @@ def asked(name: str, count: int, configs: Mapping[str, Mapping[str, str]]) -> Sc
 
 
 def described(name: str, config: Mapping[str, str]) -> ScramUserResult:
-    """What cannot be read is left out: nobody could log in with it."""
+    """Unreadable credentials are omitted: they do not allow a login."""
     infos = []
     for number, text in credentials_of(config).items():
         try:

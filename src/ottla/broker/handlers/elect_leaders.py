@@ -1,6 +1,6 @@
-"""ElectLeaders (key 43), v0-2: have partitions led by their preferred replicas, or by any (KIP-183, KIP-460).
+"""ElectLeaders (key 43), v0-2: elects preferred replicas as leaders, or any (KIP-183, KIP-460).
 
-v1 unclean elections and an error of the whole; v2 flexible.
+v1 unclean elections and an error of the response; v2 flexible.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from ottla.base.errors import Error, KafkaError
 from ottla.base.names import TopicPartition
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
-from ottla.broker.slices import Turn, in_slices
-from ottla.controller.decisions.preferred import ElectionResult, ElectionType, decide_elections
-from ottla.protocol.messages.elections import (
+from ottla.broker.offload import TimeSlice, in_slices
+from ottla.controller.decisions.preferred_election import ElectionResult, ElectionType, decide_elections
+from ottla.protocol.messages.reassignments import (
     ElectionPartitionResult,
     ElectLeadersRequest,
     ElectLeadersResponse,
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 async def handle(request: ElectLeadersRequest, context: Context) -> ElectLeadersResponse:
     wanted = None
     if request.topic_partitions is not None:
-        turn = Turn()
+        turn = TimeSlice()
         wanted = [
             TopicPartition(row.topic, number)
             async for row in in_slices(request.topic_partitions, turn)
             async for number in in_slices(row.partitions, turn)
         ]
-    if not context.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
+    if not context.is_authorized(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         return await refused(wanted, KafkaError(Error.CLUSTER_AUTHORIZATION_FAILED))
     if request.topic_partitions == []:
         return ElectLeadersResponse()
@@ -42,7 +42,7 @@ async def handle(request: ElectLeadersRequest, context: Context) -> ElectLeaders
             wanted, KafkaError(Error.INVALID_REQUEST, f"Unknown election type {request.election_type}")
         )
     kind = ElectionType(request.election_type)
-    liveness, rules = context.broker.election_facts()
+    liveness, rules = context.broker.election_state()
     image = context.broker.image
     try:
         results = await context.broker.controller.change(
@@ -62,7 +62,7 @@ async def refused(wanted: Sequence[TopicPartition] | None, refusal: KafkaError) 
 
 
 async def rows(results: Iterable[ElectionResult], names: Iterable[str] = ()) -> list[ReplicaElectionResult]:
-    """A row for each topic of the results, and for each of `names`, if only an empty one."""
+    """One row per topic of the results, and per topic of `names`, even if empty."""
     topics = {name: ReplicaElectionResult(topic=name) for name in names}
     async for result in in_slices(results):
         name = result.partition

@@ -1,6 +1,6 @@
-"""ExpireDelegationToken (key 40), v1-2: a token is good for a shorter time, or gone.  v2 flexible.
+"""ExpireDelegationToken (key 40), v1-2: shortens the validity of a token, or removes it. v2 flexible.
 
-Its owner and its renewers may do that, and nobody else.
+Allowed for its owner and its renewers only.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ import logging
 from typing import Any
 
 from ottla.base.errors import Error, KafkaError
-from ottla.broker.cluster.forwarding import passed_on
+from ottla.broker.cluster.forwarding import forward_if_remote
 from ottla.broker.context import Context
-from ottla.broker.security.tokens import NO_TIME, change_token, may_ask_for_tokens
+from ottla.broker.security.delegation_tokens import NO_TIMESTAMP, change_token, may_request_tokens
 from ottla.controller.decisions.token_changes import decide_expire_token
-from ottla.protocol.messages.delegation_tokens import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
+from ottla.protocol.messages.credentials import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
 
 logger = logging.getLogger(__name__)
 
 
 async def handle(request: ExpireDelegationTokenRequest, context: Context) -> Any:
-    if not may_ask_for_tokens(context):
+    if not may_request_tokens(context):
         return refuse(request, Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
-    answer = await passed_on(request, context)
+    answer = await forward_if_remote(request, context)
     if answer is not None:
         return answer
     now_ms = context.broker.clock.now_ms()
@@ -38,4 +38,4 @@ async def handle(request: ExpireDelegationTokenRequest, context: Context) -> Any
 def refuse(
     _: ExpireDelegationTokenRequest, error: Error, __: str | None = None, ___: int = 0
 ) -> ExpireDelegationTokenResponse:
-    return ExpireDelegationTokenResponse(error_code=error, expiry_timestamp_ms=NO_TIME)
+    return ExpireDelegationTokenResponse(error_code=error, expiry_timestamp_ms=NO_TIMESTAMP)

@@ -1,7 +1,6 @@
-"""FindCoordinator (key 10), v0-6: the broker that looks after a group or a transactional id.
+"""FindCoordinator (key 10), v0-6: the coordinator of a group or a transactional id.
 
-v1 key type and error message ("NONE" when all is well); v4 several keys at once. The internal topic is made when the
-first client asks.
+v1 key type and error message ("NONE" without an error); v4 several keys. The first request creates the internal topic.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from ottla.base.partitioning import partition_for
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
 from ottla.broker.handlers.describe_configs import MALFORMED
-from ottla.broker.slices import in_slices
+from ottla.broker.offload import in_slices
 from ottla.protocol.messages.groups import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 BATCHED_SINCE: Final = 4
@@ -21,7 +20,7 @@ GROUP: Final = 0
 TRANSACTION: Final = 1
 SHARE: Final = 2
 
-SAID: Final[dict[int, str]] = {Error.NONE: "NONE", Error.INVALID_REQUEST: MALFORMED}  # before version 4
+ERROR_MESSAGES: Final[dict[int, str]] = {Error.NONE: "NONE", Error.INVALID_REQUEST: MALFORMED}  # before version 4
 
 
 async def handle(request: FindCoordinatorRequest, context: Context) -> FindCoordinatorResponse:
@@ -29,7 +28,7 @@ async def handle(request: FindCoordinatorRequest, context: Context) -> FindCoord
         rows = [await find(request.key_type, key, context) async for key in in_slices(request.coordinator_keys)]
         return FindCoordinatorResponse(coordinators=rows)
     row = await find(request.key_type, request.key, context)
-    row.error_message = SAID.get(row.error_code, row.error_message)
+    row.error_message = ERROR_MESSAGES.get(row.error_code, row.error_message)
     return FindCoordinatorResponse(
         error_code=row.error_code, error_message=row.error_message, node_id=row.node_id, host=row.host, port=row.port
     )
@@ -52,10 +51,10 @@ async def find(key_type: int, key: str, context: Context) -> Coordinator:
 
 def check(key_type: int, key: str, context: Context) -> None:
     if key_type == GROUP:
-        if not context.may(Operation.DESCRIBE, ResourceType.GROUP, key):
+        if not context.is_authorized(Operation.DESCRIBE, ResourceType.GROUP, key):
             raise KafkaError(Error.GROUP_AUTHORIZATION_FAILED, "Group authorization failed.")
     elif key_type == TRANSACTION:
-        if not context.may(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key):
+        if not context.is_authorized(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key):
             raise KafkaError(Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "Transactional id authorization failed.")
     else:
         raise KafkaError(Error.INVALID_REQUEST, None if key_type == SHARE else MALFORMED)

@@ -1,4 +1,4 @@
-"""GetTelemetrySubscriptions (key 71), v0: a client asks which metrics it shall push, and how often (KIP-714)."""
+"""GetTelemetrySubscriptions (key 71), v0: the metrics that a client should push, and their interval (KIP-714)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def handle(request: GetTelemetrySubscriptionsRequest, context: Context) -> GetTe
     broker = context.broker
     instance_id = uuid4() if request.client_instance_id == ZERO_UUID else request.client_instance_id
     try:
-        instance = broker.client_metrics.ask(
+        instance = broker.client_metrics.get_subscription(
             instance_id,
             client_facts(instance_id, context),
             broker.image.client_metrics_configs,
@@ -39,7 +39,7 @@ def handle(request: GetTelemetrySubscriptionsRequest, context: Context) -> GetTe
 
 
 def client_facts(instance_id: UUID, context: Context) -> dict[str, str]:
-    """What a subscription can match on."""
+    """The attributes that subscriptions match on."""
     client = context.client
     return {
         "client_instance_id": encode_uuid(instance_id),

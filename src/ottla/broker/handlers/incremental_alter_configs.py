@@ -1,12 +1,12 @@
-"""IncrementalAlterConfigs (key 44), v0-1: changes single settings (KIP-339).  v1 flexible."""
+"""IncrementalAlterConfigs (key 44), v0-1: changes single settings (KIP-339). v1 flexible."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from ottla.base.errors import Error
-from ottla.broker.configs.alterations import Asked, alter, refused_rows
-from ottla.broker.slices import in_slices
+from ottla.broker.configs.config_admin import RequestedResource, alter_configs, error_rows
+from ottla.broker.offload import in_slices
 from ottla.protocol.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 
 async def handle(request: IncrementalAlterConfigsRequest, context: Context) -> IncrementalAlterConfigsResponse:
-    asked = [asked_of(resource) async for resource in in_slices(request.resources)]
-    return IncrementalAlterConfigsResponse(responses=await alter(asked, request, context))
+    asked = [to_requested_resource(resource) async for resource in in_slices(request.resources)]
+    return IncrementalAlterConfigsResponse(responses=await alter_configs(asked, request, context))
 
 
-def asked_of(resource: IncrementalAlterConfigsResource) -> Asked:
+def to_requested_resource(resource: IncrementalAlterConfigsResource) -> RequestedResource:
     settings = [(config.config_operation, config.name, config.value) for config in resource.configs]
-    return Asked(resource.resource_type, resource.resource_name, settings, replaces_all=False)
+    return RequestedResource(resource.resource_type, resource.resource_name, settings, replaces_all=False)
 
 
 def refuse(
     request: IncrementalAlterConfigsRequest, error: Error, message: str | None, _: int
 ) -> IncrementalAlterConfigsResponse:
-    return IncrementalAlterConfigsResponse(responses=refused_rows(request, error, message))
+    return IncrementalAlterConfigsResponse(responses=error_rows(request, error, message))

@@ -1,7 +1,7 @@
-"""JoinGroup (key 11), v0-9: become a member of a classic group.
+"""JoinGroup (key 11), v0-9: joins a classic group.
 
-v1 rebalance timeout; v4 a new member is first given its id; v5 static members; v7 a refusal names no protocol; v9 the
-leader may be told not to assign.
+v1 rebalance timeout; v4 a new member gets its id first; v5 static members; v7 nullable protocol; v9 SkipAssignment for
+the leader.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from uuid import uuid4
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
-from ottla.groups.classic_answers import Client, refused_join
+from ottla.groups.classic_group import RequestClient, join_error_response
 from ottla.protocol.messages.groups import JoinGroupRequest, JoinGroupResponse
 from ottla.protocol.primitives import STRING_BYTES_MAX
 
@@ -29,21 +29,21 @@ def handle(request: JoinGroupRequest, context: Context) -> Any:
         check(request, context)
         client_id = context.client_id or ""
         host = f"/{context.client_host}"
-        client = Client(client_id, host, version >= KNOWN_ID_SINCE, version >= SKIP_ASSIGNMENT_SINCE)
-        prefix = cut(client_id if request.group_instance_id is None else request.group_instance_id)
-        return context.broker.coordinators.ask_group(
+        client = RequestClient(client_id, host, version >= KNOWN_ID_SINCE, version >= SKIP_ASSIGNMENT_SINCE)
+        prefix = truncate_prefix(client_id if request.group_instance_id is None else request.group_instance_id)
+        return context.broker.coordinators.run_group_decision(
             context,
             request.group_id,
             lambda machine, reply_to, now_ms: machine.join(request, client, f"{prefix}-{uuid4()}", reply_to, now_ms),
             shape,
         )
     except KafkaError as error:
-        refusal = refused_join(request.member_id, error.error)
+        refusal = join_error_response(request.member_id if error.error is Error.INVALID_GROUP_ID else "", error.error)
         return refusal if shape is None else shape(refusal)
 
 
-def cut(prefix: str) -> str:
-    """So that a member id fits into a string of the protocol, whatever its client calls itself."""
+def truncate_prefix(prefix: str) -> str:
+    """Cut the client id, so that the member id fits into a protocol string."""
     return (
         prefix if len(prefix) <= PREFIX_BYTES_MAX // 4 else prefix.encode()[:PREFIX_BYTES_MAX].decode(errors="ignore")
     )
@@ -52,12 +52,12 @@ def cut(prefix: str) -> str:
 def check(request: JoinGroupRequest, context: Context) -> None:
     if not request.group_id:
         raise KafkaError(Error.INVALID_GROUP_ID)
-    if not context.may(Operation.READ, ResourceType.GROUP, request.group_id):
+    if not context.is_authorized(Operation.READ, ResourceType.GROUP, request.group_id):
         raise KafkaError(Error.GROUP_AUTHORIZATION_FAILED)
 
 
 def with_protocol(response: JoinGroupResponse) -> JoinGroupResponse:
-    """Older clients want a name even where there is none."""
+    """Older clients need a protocol name in every response."""
     if response.protocol_name is None:
         response.protocol_name = ""
     return response

@@ -1,4 +1,4 @@
-"""LeaveGroup (key 13), v0-5: members go, and the others share their work at once. v3 several members in one request."""
+"""LeaveGroup (key 13), v0-5: members leave a classic group, which rebalances at once. v3 several members."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Final
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
-from ottla.broker.coordinators.waiting_answers import answer_of
-from ottla.broker.slices import in_slices, pieces_of
+from ottla.broker.coordinator_service.coordinators import run_decision
+from ottla.broker.offload import chunks, in_slices
 from ottla.protocol.messages.groups import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 
 SEVERAL_SINCE: Final = 3
@@ -17,7 +17,7 @@ SEVERAL_SINCE: Final = 3
 async def handle(request: LeaveGroupRequest, context: Context) -> LeaveGroupResponse:
     if not request.group_id:
         return LeaveGroupResponse(error_code=Error.INVALID_GROUP_ID)
-    if not context.may(Operation.READ, ResourceType.GROUP, request.group_id):
+    if not context.is_authorized(Operation.READ, ResourceType.GROUP, request.group_id):
         return LeaveGroupResponse(error_code=Error.GROUP_AUTHORIZATION_FAILED)
     is_single = context.api_version < SEVERAL_SINCE
     if is_single:
@@ -30,9 +30,9 @@ async def handle(request: LeaveGroupRequest, context: Context) -> LeaveGroupResp
 
 
 async def leave(request: LeaveGroupRequest, context: Context) -> LeaveGroupResponse:
-    """Some members at a time. Those who are gone are gone, also when the coordinator is another one before the end."""
+    """Some members at a time. Members that have left stay out, even if the coordinator moves meanwhile."""
     whole = LeaveGroupResponse()
-    async for members in in_slices(pieces_of(request.members) if request.members else [[]]):
+    async for members in in_slices(chunks(request.members) if request.members else [[]]):
         response = await leave_some(request.group_id, list(members), context)
         if response.error_code != Error.NONE:
             return response
@@ -42,7 +42,7 @@ async def leave(request: LeaveGroupRequest, context: Context) -> LeaveGroupRespo
 
 async def leave_some(group_id: str, members: list[MemberIdentity], context: Context) -> LeaveGroupResponse:
     piece = LeaveGroupRequest(group_id=group_id, members=members)
-    response: LeaveGroupResponse = await answer_of(
+    response: LeaveGroupResponse = await run_decision(
         context.broker.coordinators.groups,
         group_id,
         lambda machine, reply_to, now_ms: machine.leave(piece, reply_to, now_ms),

@@ -1,4 +1,4 @@
-"""ListConfigResources (key 74), v0-1: who has settings.  v0 subscriptions to client metrics only; v1 any type."""
+"""ListConfigResources (key 74), v0-1: resources with settings. v0 client metrics subscriptions only; v1 any type."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TYPES: Final = (
 
 
 def handle(request: ListConfigResourcesRequest, context: Context) -> ListConfigResourcesResponse:
-    if not context.may(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
+    if not context.is_authorized(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
         return ListConfigResourcesResponse(error_code=Error.CLUSTER_AUTHORIZATION_FAILED)
     asked = request.resource_types if context.api_version >= TYPES_SINCE else [ConfigResourceType.CLIENT_METRICS]
     if any(number not in TYPES for number in asked):
@@ -41,7 +41,7 @@ def handle(request: ListConfigResourcesRequest, context: Context) -> ListConfigR
 
 
 def names_of(kind: ConfigResourceType, image: MetadataImage) -> Iterable[str]:
-    """Every topic and every broker has settings; a group or a subscription is there because it has some."""
+    """All topics and brokers; groups and subscriptions only with settings."""
     if kind is ConfigResourceType.TOPIC:
         return image.topics
     if kind is ConfigResourceType.GROUP:

@@ -1,24 +1,29 @@
-"""ListOffsets (key 2), v1-11: the offset at a moment, or at one of the ends of a partition.
+"""ListOffsets (key 2), v1-11: offsets by timestamp, or of the ends of a partition.
 
 v2 isolation level; v4 leader epochs; v5 OFFSET_NOT_AVAILABLE (KIP-207); v6 flexible; v7 the record with the largest
-timestamp; v8 earliest local; v9 latest tiered; v10 time-out; v11 earliest pending upload. Tiered storage does not exist
-here: all data is local.
+timestamp; v8 earliest local; v9 latest tiered; v10 timeout; v11 earliest pending upload. There is no tiered storage:
+all data is local.
 
-The ends of a partition are known; a moment has to be looked for, in workers where that means reading (time_lookup.py).
+The ends of a partition are known. Timestamps are looked up in slices on the loop, and worker threads read indexes and
+segments.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
-from typing import Final
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Final, TypeVar
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
-from ottla.broker.fetching import READ_COMMITTED
-from ottla.broker.logs.time_lookup import TimeLookup
-from ottla.broker.slices import Turn, in_slices
+from ottla.broker.delayed_fetch import READ_COMMITTED
+from ottla.broker.log_manager.log_loader import IndexRebuilds
+from ottla.broker.offload import TimeSlice, in_slices
 from ottla.protocol.messages.offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -27,7 +32,9 @@ from ottla.protocol.messages.offsets import (
     ListOffsetsTopicResponse,
 )
 from ottla.replication.partition import Partition
-from ottla.storage.timestamps import FoundOffset
+from ottla.storage.log import Log
+from ottla.storage.segment import RebuildNeededError, Segment, max_timestamp_of
+from ottla.storage.timestamp_search import TimeSearch, TimestampAndOffset, segment_with_max_timestamp
 
 logger = logging.getLogger(__name__)
 
@@ -47,17 +54,22 @@ FIRST_VERSIONS: Final = {
     EARLIEST_PENDING_UPLOAD: 11,
 }
 
-Found = tuple[int, int, int]  # timestamp, offset, leader epoch
+LookupResult = tuple[int, int, int]  # timestamp, offset, leader epoch
 NOT_FOUND: Final = (-1, -1, -1)
+
+SLICE_SECONDS: Final = 0.004
+REBUILDS_MAX: Final = 4  # of one segment for one lookup: then the disk is considered failed
+
+T = TypeVar("T")
 
 
 async def handle(request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse:
     is_read_committed = request.isolation_level == READ_COMMITTED
     topics = []
-    turn = Turn()
+    turn = TimeSlice()
     async for topic in in_slices(request.topics, turn):
         times_asked = Counter(partition.partition_index for partition in topic.partitions)
-        allowed = context.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+        allowed = context.is_authorized(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
         answers = []
         async for asked in in_slices(topic.partitions, turn):
             try:
@@ -67,7 +79,7 @@ async def handle(request: ListOffsetsRequest, context: Context) -> ListOffsetsRe
                     raise KafkaError(Error.INVALID_REQUEST)
                 answers.append(await _answer(topic.name, asked, context, is_read_committed))
             except KafkaError as error:
-                answers.append(_error(asked, _told(error.error, context.api_version)))
+                answers.append(_error(asked, _error_for_version(error.error, context.api_version)))
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
     return ListOffsetsResponse(topics=topics)
 
@@ -79,7 +91,7 @@ async def _answer(
         raise KafkaError(Error.UNSUPPORTED_VERSION)
     partition = context.broker.replicas.get(topic, asked.partition_index)
     if partition is None:
-        raise context.broker.why_not_here(topic, asked.partition_index)
+        raise context.broker.error_for_missing_partition(topic, asked.partition_index)
     partition.require_leader(asked.current_leader_epoch)
     timestamp, offset, epoch = await _find(context, partition, asked.timestamp, is_read_committed)
     return ListOffsetsPartitionResponse(
@@ -87,11 +99,11 @@ async def _answer(
     )
 
 
-async def _find(context: Context, partition: Partition, timestamp: int, is_read_committed: bool) -> Found:
+async def _find(context: Context, partition: Partition, timestamp: int, is_read_committed: bool) -> LookupResult:
     log = partition.log
     end_offset = partition.last_stable_offset if is_read_committed else partition.high_watermark
     if timestamp == LATEST:
-        partition.require_known_end()
+        partition.require_known_high_watermark()
         return -1, end_offset, partition.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return -1, log.log_start_offset, log.epochs.epoch_of(log.log_start_offset)
@@ -99,13 +111,13 @@ async def _find(context: Context, partition: Partition, timestamp: int, is_read_
         return NOT_FOUND
     found = await _look_up(TimeLookup(context.broker.workers, context.broker.index_rebuilds, log), timestamp)
     if found is None or found[0] >= end_offset:
-        partition.require_known_end()
+        partition.require_known_high_watermark()
         return NOT_FOUND
     offset, found_timestamp, epoch = found
     return found_timestamp, offset, epoch
 
 
-async def _look_up(lookup: TimeLookup, timestamp: int) -> FoundOffset | None:
+async def _look_up(lookup: TimeLookup, timestamp: int) -> TimestampAndOffset | None:
     try:
         if timestamp == MAX_TIMESTAMP:
             return await lookup.offset_of_max_timestamp()
@@ -115,8 +127,8 @@ async def _look_up(lookup: TimeLookup, timestamp: int) -> FoundOffset | None:
         raise KafkaError(Error.KAFKA_STORAGE_ERROR) from error
 
 
-def _told(error: Error, version: int) -> Error:
-    """A new leader that does not know yet how far the last one had come says so; older clients have no word for it."""
+def _error_for_version(error: Error, version: int) -> Error:
+    """A new leader whose high watermark is not known yet: older clients have no error for it."""
     is_unknown = error is Error.OFFSET_NOT_AVAILABLE and version < NOT_AVAILABLE_SINCE
     return Error.LEADER_NOT_AVAILABLE if is_unknown else error
 
@@ -125,3 +137,65 @@ def _error(asked: ListOffsetsPartition, error: Error) -> ListOffsetsPartitionRes
     return ListOffsetsPartitionResponse(
         partition_index=asked.partition_index, error_code=error, timestamp=-1, offset=-1, leader_epoch=-1
     )
+
+
+class TimeLookup:
+    """Timestamp lookups in one log."""
+
+    def __init__(self, workers: ThreadPoolExecutor, rebuilds: IndexRebuilds, log: Log) -> None:
+        self._workers = workers
+        self._rebuilds = rebuilds
+        self._log = log
+
+    async def offset_for_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
+        """The first record with at least this timestamp."""
+        for segment in await self._segments_with_timestamps():
+            if segment.max_timestamp >= timestamp:
+                found = await self._search(segment, timestamp)
+                if found is not None:
+                    return found
+        return None
+
+    async def offset_of_max_timestamp(self) -> TimestampAndOffset | None:
+        """The first record with the largest timestamp."""
+        segment = segment_with_max_timestamp(await self._segments_with_timestamps(), lambda each: each.max_timestamp)
+        return None if segment is None else await self._search(segment, segment.max_timestamp)
+
+    async def _segments_with_timestamps(self) -> list[Segment]:
+        """All nonempty segments, after their largest timestamps were read from their files."""
+        segments = [segment for segment in self._log.segments if segment.size]
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + SLICE_SECONDS
+        for segment in segments:
+            if not segment.is_closing:  # otherwise it was deleted meanwhile
+                await self._with_rebuilds(partial(max_timestamp_of, segment))
+            if loop.time() > deadline:
+                await asyncio.sleep(0)
+                deadline = loop.time() + SLICE_SECONDS
+        return segments
+
+    async def _search(self, segment: Segment, timestamp: int) -> TimestampAndOffset | None:
+        if segment.is_closing:
+            return None
+        start_offset = self._log.log_start_offset
+        search = await self._with_rebuilds(lambda: TimeSearch(segment, start_offset, timestamp))
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._workers, search.run)
+        finally:
+            search.release()
+
+    async def _with_rebuilds(self, step: Callable[[], T]) -> T:
+        """Run a step that reads indexes; repeat it after rebuilding damaged ones."""
+        for _ in range(REBUILDS_MAX):
+            self._log.pool.defers_index_rebuilds = True
+            try:
+                return step()
+            except RebuildNeededError as needed:
+                found = needed
+            finally:
+                self._log.pool.defers_index_rebuilds = False
+            await self._rebuilds.wait_for(found)
+        raise KafkaError(Error.KAFKA_STORAGE_ERROR, f"The indexes of {found.segment!r} cannot be rebuilt")
+
+    def __repr__(self) -> str:
+        return f"<TimeLookup in {self._log!r}>"

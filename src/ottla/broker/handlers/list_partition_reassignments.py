@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (key 46), v0: the moves that are under way (KIP-455)."""
+"""ListPartitionReassignments (key 46), v0: reassignments in progress (KIP-455)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
-from ottla.broker.slices import Turn, in_slices
-from ottla.controller.decisions.reassignment import moves
+from ottla.broker.offload import TimeSlice, in_slices
+from ottla.controller.decisions.reassignment import ongoing_reassignments
 from ottla.protocol.messages.reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 async def handle(request: ListPartitionReassignmentsRequest, context: Context) -> ListPartitionReassignmentsResponse:
-    if not context.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+    if not context.is_authorized(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         return ListPartitionReassignmentsResponse(error_code=Error.CLUSTER_AUTHORIZATION_FAILED)
     names = wanted = None
     if request.topics is not None:
-        turn = Turn()
+        turn = TimeSlice()
         names = list(dict.fromkeys([topic.name async for topic in in_slices(request.topics, turn)]))
         wanted = {
             TopicPartition(topic.name, number)
@@ -33,7 +33,7 @@ async def handle(request: ListPartitionReassignmentsRequest, context: Context) -
             async for number in in_slices(topic.partition_indexes, turn)
         }
     topics: dict[str, OngoingTopicReassignment] = {}
-    async for move in in_slices(moves(context.broker.image, names)):
+    async for move in in_slices(ongoing_reassignments(context.broker.image, names)):
         if wanted is not None and move.partition not in wanted:
             continue
         name = move.partition

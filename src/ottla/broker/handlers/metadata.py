@@ -1,12 +1,10 @@
-"""Metadata (key 3), v0-13: brokers, topics, who leads what.
+"""Metadata (key 3), v0-13: brokers, topics, leaders.
 
-v0: an empty list of topics means all; v1: null does, an empty list means none; v4: the client may forbid that topics
-are created; v8: authorized operations (KIP-430); v10: topic ids; v12: topics may be asked for by id; v13: an error
-for the whole response.
+v0: an empty list means all topics; v1: null does, an empty list means none; v4: the client may disable auto-creation;
+v8: authorized operations (KIP-430); v10: topic ids; v12: topics by id; v13: an error of the response.
 
-A topic that does not exist is created if the settings and the client allow it. Kafka answers UNKNOWN_TOPIC_OR_PARTITION
-meanwhile and the client asks again after its back-off; here the first answer waits for the topic, which is there in
-milliseconds.
+Missing topics are created if the settings and the client allow it. Kafka answers UNKNOWN_TOPIC_OR_PARTITION meanwhile,
+and the client retries after its backoff. Here the first response waits for the topic, which takes milliseconds.
 """
 
 from __future__ import annotations
@@ -18,13 +16,19 @@ from ottla.base import tasks
 from ottla.base.errors import Error
 from ottla.base.names import INTERNAL_TOPICS, topic_name_problem
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
-from ottla.broker.audit.noting import note_created
-from ottla.broker.authorized_operations import cluster_operations, topic_operations
-from ottla.broker.cluster.control import CREATE_MS_MAX, MADE
-from ottla.broker.cluster.forwarding import forwarded, opened
+from ottla.broker.audit.request_auditor import record_auto_created_topics
+from ottla.broker.authorization import cluster_operations, topic_operations
+from ottla.broker.cluster.controller_requests import CREATE_TIMEOUT_MS, TOPIC_EXISTS_ERRORS
+from ottla.broker.cluster.forwarding import decode_if_encoded, forwarded
 from ottla.broker.context import Context
-from ottla.broker.metadata_topics import absence, describe_topic, encode_response, encode_topic, reachable_controller
-from ottla.broker.slices import in_slices, pieces_of
+from ottla.broker.metadata_cache import (
+    describe_topic,
+    encode_response,
+    encode_topic,
+    missing_topic_error,
+    reachable_controller,
+)
+from ottla.broker.offload import chunks, in_slices
 from ottla.controller import tree
 from ottla.controller.image import MetadataImage, TopicImage
 from ottla.protocol.apis import APIS
@@ -39,19 +43,22 @@ from ottla.protocol.messages.metadata import (
 from ottla.protocol.messages.topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.schema import ZERO_UUID
 
-IDS_SINCE: Final = 12  # v10 and v11 have the field, but the server could not use it
-TOPICS_AT_ONCE: Final = 50
-HIDDEN: Final = (Error.TOPIC_AUTHORIZATION_FAILED, Error.UNKNOWN_TOPIC_ID)  # nothing else is told about such a topic
+IDS_SINCE: Final = 12  # v10 and v11 have the field, but servers cannot use it
+TOPICS_PER_SLICE: Final = 50
+HIDDEN: Final = (
+    Error.TOPIC_AUTHORIZATION_FAILED,
+    Error.UNKNOWN_TOPIC_ID,
+)  # no other fields of such a topic are returned
 CREATE_TOPICS: Final = 19
-STRICT_SINCE: Final = 6  # the first version of that whose sender knows the error of quotas
-AUTO_CREATED_MAX: Final = 2000  # by one request; more would be refused anyway (see controller/auto_create.py)
+QUOTA_ERROR_SINCE: Final = 6  # the first version of CreateTopics with quota errors
+AUTO_CREATED_MAX: Final = 2000  # per request; more would be refused anyway (see controller/auto_topic_creation.py)
 
 
 async def handle(request: MetadataRequest, context: Context) -> MetadataResponse | EncodedBody:
     if is_all_topics(request, context.api_version):
         return await answer(request, context, await all_topics(context), [])
     wanted = await without_repetitions(request.topics or [])
-    has_wrong, has_ids = await look_at(wanted, context.api_version)
+    has_wrong, has_ids = await check_topics(wanted, context.api_version)
     if has_wrong:
         return await malformed(wanted)
     if has_ids:
@@ -64,7 +71,7 @@ def is_all_topics(request: MetadataRequest, version: int) -> bool:
 
 
 async def without_repetitions(wanted: list[MetadataRequestTopic]) -> list[MetadataRequestTopic]:
-    """Each topic once. In slices: a frame of two megabytes can name a million times the same."""
+    """Remove duplicates, in slices: a frame of two megabytes can name the same topic a million times."""
     if len(wanted) <= 1:
         return wanted
     found: dict[tuple[str | None, UUID], MetadataRequestTopic] = {}
@@ -73,8 +80,10 @@ async def without_repetitions(wanted: list[MetadataRequestTopic]) -> list[Metada
     return list(found.values())
 
 
-async def look_at(topics: list[MetadataRequestTopic], version: int) -> tuple[bool, bool]:
-    """Whether something is wrong (ids in versions that cannot use them, neither a name nor an id), and has an id."""
+async def check_topics(topics: list[MetadataRequestTopic], version: int) -> tuple[bool, bool]:
+    """Whether a topic is malformed (an id in versions without ids, neither a name nor an id), and whether one has an
+    id.
+    """
     has_wrong = has_ids = False
     async for topic in in_slices(topics):
         has_id = topic.topic_id != ZERO_UUID
@@ -97,16 +106,16 @@ async def malformed(topics: list[MetadataRequestTopic]) -> MetadataResponse:
 async def answer(
     request: MetadataRequest, context: Context, found: list[TopicImage], others: list[MetadataResponseTopic]
 ) -> MetadataResponse | EncodedBody:
-    """`found` are topics of the image, `others` rows for what cannot be told."""
+    """`found` are topics of the image, `others` rows with errors."""
     image, version = context.broker.image, context.api_version
     response = MetadataResponse(
         brokers=reachable_brokers(image, context.listener_name),
         cluster_id=image.cluster_id,
-        controller_id=reachable_controller(image, context.broker.cluster),
+        controller_id=reachable_controller(image, context.broker.membership),
         topics=others,
     )
     if request.include_cluster_authorized_operations:
-        may_see_cluster = context.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+        may_see_cluster = context.is_authorized(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
         response.cluster_authorized_operations = cluster_operations(context) if may_see_cluster else 0
     if not request.include_topic_authorized_operations:
         response.topics = []
@@ -122,10 +131,10 @@ async def answer(
 
 
 async def encoded_topics(context: Context, image: MetadataImage, topics: list[TopicImage]) -> list[bytes]:
-    """In slices: a client that asks for all of ten thousand topics must not keep everybody else waiting."""
+    """In slices: a response with ten thousand topics must not block other clients."""
     kept: list[bytes] = []
-    async for some in in_slices(pieces_of(topics, TOPICS_AT_ONCE)):
-        kept += context.broker.metadata_topics.encoded(image, context.listener_name, context.api_version, some)
+    async for some in in_slices(chunks(topics, TOPICS_PER_SLICE)):
+        kept += context.broker.metadata_cache.encode_topics(image, context.listener_name, context.api_version, some)
     return kept
 
 
@@ -134,7 +143,7 @@ async def encoded_others(others: list[MetadataResponseTopic], version: int) -> l
 
 
 def reachable_brokers(image: MetadataImage, listener: str) -> list[MetadataResponseBroker]:
-    """Brokers that have the listener the client came through, under the address that they advertise for it."""
+    """Brokers with the client's listener, with their advertised addresses."""
     rows = []
     for broker in image.brokers.values():
         endpoint = broker.endpoints.get(listener)
@@ -149,21 +158,23 @@ async def all_topics(context: Context) -> list[TopicImage]:
     if context.broker.authorizer is None:
         return topics
     return [
-        topic async for topic in in_slices(topics) if context.sees(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+        topic
+        async for topic in in_slices(topics)
+        if context.is_visible(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
     ]
 
 
 async def topics_by_id(
     context: Context, wanted: list[MetadataRequestTopic]
 ) -> tuple[list[TopicImage], list[MetadataResponseTopic]]:
-    """As in Kafka, a request that names an id is about ids only: names beside them are not answered."""
+    """As in Kafka, a request with an id is by ids only: names are ignored."""
     found, others = [], []
     ids = dict.fromkeys([topic.topic_id async for topic in in_slices(wanted) if topic.topic_id != ZERO_UUID])
     async for topic_id in in_slices(ids):
         topic = context.broker.image.topics_by_id.get(topic_id)
         if topic is None:
             others.append(MetadataResponseTopic(error_code=Error.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id))
-        elif not context.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
+        elif not context.is_authorized(Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
             error = Error.TOPIC_AUTHORIZATION_FAILED
             others.append(MetadataResponseTopic(error_code=error, name=None, topic_id=topic_id))
         else:
@@ -180,7 +191,7 @@ async def topics_by_name(
     others: list[MetadataResponseTopic] = []
     known = context.broker.image.topics
     async for name in in_slices(names):
-        if context.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
+        if context.is_authorized(Operation.DESCRIBE, ResourceType.TOPIC, name):
             may_describe.append(name)
             if name not in known and tree.topic_path(name) not in context.broker.image.damaged:
                 missing.append(name)
@@ -196,48 +207,52 @@ async def topics_by_name(
         if name in refused:
             others.append(unknown(name, Error.TOPIC_AUTHORIZATION_FAILED))
         elif topic is None:
-            others.append(unknown(name, absence(context.broker.image, name)))
+            others.append(unknown(name, missing_topic_error(context.broker.image, name)))
         else:
             found.append(topic)
     return found, others
 
 
 async def create_missing(context: Context, names: list[str]) -> set[str]:
-    """Those that this client may not create. Whoever may create all topics needs no right to any of them."""
+    """Create topics; returns those that the client may not create. Create on the cluster covers all topics."""
     refused: set[str] = set()
     if not context.is_granted(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME):
         async for name in in_slices(names):
-            if not context.may(Operation.CREATE, ResourceType.TOPIC, name):
+            if not context.is_authorized(Operation.CREATE, ResourceType.TOPIC, name):
                 refused.add(name)
     allowed = [name for name in names if name not in refused][:AUTO_CREATED_MAX]
     creatable = [name for name in allowed if topic_name_problem(name) is None]
     if creatable:
         before = context.broker.image
-        if context.broker.quotas.mutations(context, STRICT_SINCE) is None:
-            await context.broker.control.auto_create(creatable)
-        else:  # in a task: who answers at once has none (base/eager.py)
-            await tasks.ask(create_in_name_of(context, creatable), "topics that a client asked for")
-        await context.broker.publisher.settled()
-        await note_created(creatable, before, context)
+        if context.broker.quotas.controller_mutations(context, QUOTA_ERROR_SINCE) is None:
+            await context.broker.controller_requests.auto_create(creatable)
+        else:  # in a task: an eagerly started coroutine has none (base/eager_tasks.py)
+            await tasks.spawn_awaited(create_with_client_quota(context, creatable), "topics that a client asked for")
+        await context.broker.publisher.wait_until_applied()
+        await record_auto_created_topics(creatable, before, context)
     return refused
 
 
-async def create_in_name_of(context: Context, names: list[str]) -> None:
-    """What this client makes counts for him (KIP-599): the controller is asked as he would, and may refuse some.
+async def create_with_client_quota(context: Context, names: list[str]) -> None:
+    """Create topics under the client's mutation quota (KIP-599), which may refuse some.
 
-    As with Kafka, these are unknown to him then. He is not held up, and asks again.
+    As in Kafka, refused topics are then unknown. The client is not throttled, and retries.
     """
     broker, key = context.broker, CREATE_TOPICS
-    responder = context.responder.inner(key, APIS[key].name, STRICT_SINCE, context.correlation_id)
-    asker = Context(broker, responder, context.client, key, STRICT_SINCE, context.correlation_id, context.client_id)
+    responder = context.responder.make_inner_responder(key, APIS[key].name, QUOTA_ERROR_SINCE, context.correlation_id)
+    asker = Context(
+        broker, responder, context.client, key, QUOTA_ERROR_SINCE, context.correlation_id, context.client_id
+    )
     topics = [
         CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)
         for name in names
         if name not in INTERNAL_TOPICS
     ]
-    request = CreateTopicsRequest(topics=topics, timeout_ms=CREATE_MS_MAX)
-    answer = opened(await responder.answer_to(forwarded(broker.apis[key])(request, asker)), asker)
-    await broker.control.see({row.name for row in answer.topics if row.error_code in MADE})
+    request = CreateTopicsRequest(topics=topics, timeout_ms=CREATE_TIMEOUT_MS)
+    answer = decode_if_encoded(await responder.result_of(forwarded(broker.apis[key])(request, asker)), asker)
+    await broker.controller_requests.wait_for_topics(
+        {row.name for row in answer.topics if row.error_code in TOPIC_EXISTS_ERRORS}
+    )
 
 
 def unknown(name: str, error: Error) -> MetadataResponseTopic:

@@ -1,10 +1,12 @@
-"""OffsetCommit (key 8), v2-10: how far a group has read.
+"""OffsetCommit (key 8), v2-10: commits offsets of a group.
 
-v9 also for members of the new protocol; v10 topic ids instead of names.
+v9 also for members of the consumer protocol; v10 topic ids instead of names.
 
-What one request commits is written together as long as it is of a usual size. Thousands of partitions are committed
-some hundreds at a time, each time under the same checks, so that nobody else has to wait for them; Kafka refuses so
-many. Every partition has an answer of its own.
+A request of usual size is committed atomically. Thousands of partitions are committed some hundreds at a time, each
+time after the same checks, to let other requests run; Kafka refuses so many. Every partition has its own result.
+
+A commit that equals the previous one of its connection, except for its offsets, is neither decoded nor encoded
+(`handle_frame`). It passes the same checks; any error or denial falls back to the normal way.
 """
 
 from __future__ import annotations
@@ -16,11 +18,13 @@ from uuid import UUID
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
-from ottla.broker.audit.noting import RESET, answer_and_note, is_reset
+from ottla.broker.audit.request_auditor import OFFSETS_RESET, handle_and_audit, is_offset_reset
 from ottla.broker.context import Context
-from ottla.broker.coordinators.waiting_answers import start_answer
-from ottla.broker.long_messages import encoded_apart
-from ottla.broker.slices import PIECE_ROWS, Turn, in_slices, pieces_of
+from ottla.broker.coordinator_service.coordinators import start_decision, with_write_error
+from ottla.broker.offload import CHUNK_ROWS, TimeSlice, chunks, in_slices, offload_encoding
+from ottla.broker.responder import Responder
+from ottla.groups.commit_template import CommitTemplate, CommitTemplateCache, can_be_template
+from ottla.protocol.codec import ProtocolError, decode, decode_whole
 from ottla.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -31,42 +35,44 @@ from ottla.protocol.messages.group_offsets import (
 )
 
 IDS_SINCE: Final = 10
-NONE: Final = Error.NONE  # these are looked up once: an enumeration takes its time to find its members
+NONE: Final = Error.NONE  # cached: attribute access of enumerations is slow
 READ: Final = Operation.READ
 GROUP: Final = ResourceType.GROUP
 TOPIC: Final = ResourceType.TOPIC
 
 Row = tuple[OffsetCommitRequestTopic, OffsetCommitRequestPartition]
 
+BODY_BYTES_MAX: Final = 4_096
+
 
 def handle(request: OffsetCommitRequest, context: Context) -> Any:
-    """Mostly few partitions, all of them there: those are committed at once, together."""
-    if request.generation_id_or_member_epoch < 0 and is_reset(request.group_id, context):
-        return answer_and_note(RESET, commit_in_slices, request, context)
+    """Commit few, existing partitions at once."""
+    if request.generation_id_or_member_epoch < 0 and is_offset_reset(request.group_id, context):
+        return handle_and_audit(OFFSETS_RESET, commit_in_slices, request, context)
     if not is_usual(request, context):
         return commit_in_slices(request, context)
     version = context.api_version
     try:
-        return context.broker.coordinators.ask_group(
+        return context.broker.coordinators.run_group_decision(
             context,
             request.group_id,
-            lambda machine, reply_to, now_ms: machine.commit(request, reply_to, now_ms, version),
+            lambda machine, reply_to, now_ms: machine.offset_manager.commit(request, reply_to, now_ms, version),
             is_gathered=True,
         )
     except KafkaError as error:
-        answers = Answers()
+        answers = ResponseBuilder()
         for topic in request.topics:
             answers.add_all([(topic, row) for row in topic.partitions], error.error)
         return OffsetCommitResponse(topics=list(answers.topics.values()))
 
 
 def is_usual(request: OffsetCommitRequest, context: Context) -> bool:
-    """Few partitions but some, of different topics that exist, and whose offsets this client may commit."""
+    """Few partitions, of different existing topics, for which the client has Read permission."""
     topics = request.topics
-    may_group = context.may(READ, GROUP, request.group_id)
-    if not topics or len(topics) > PIECE_ROWS or not may_group:
+    may_group = context.is_authorized(READ, GROUP, request.group_id)
+    if not topics or len(topics) > CHUNK_ROWS or not may_group:
         return False
-    rows_left = PIECE_ROWS
+    rows_left = CHUNK_ROWS
     for topic in topics:
         error, count = check_topic(topic, context)
         rows_left -= len(topic.partitions)
@@ -78,28 +84,30 @@ def is_usual(request: OffsetCommitRequest, context: Context) -> bool:
     return len(topics) == 1 or len({topic.name for topic in topics}) == len(topics)
 
 
-@encoded_apart
+@offload_encoding
 async def commit_in_slices(request: OffsetCommitRequest, context: Context) -> OffsetCommitResponse:
-    turn = Turn()
-    answers = Answers()
-    allowed = await sort_out(request, context, answers, turn)
+    turn = TimeSlice()
+    answers = ResponseBuilder()
+    allowed = await filter_invalid(request, context, answers, turn)
     started: list[Future[Any]] = []
-    async for piece in in_slices(pieces_of(allowed), turn):
+    async for piece in in_slices(chunks(allowed), turn):
         try:
             started.append(start_commit(request, piece, context))
         except KafkaError as error:
             answers.add_all(piece, error.error)
     for written in started:
         response = written.result() if written.done() else await written
-        answers.take(response)
-        if turn.is_over:
-            await turn.give_way()
+        answers.merge(response)
+        if turn.is_used_up:
+            await turn.yield_to_loop()
     return OffsetCommitResponse(topics=list(answers.topics.values()))
 
 
-async def sort_out(request: OffsetCommitRequest, context: Context, answers: Answers, turn: Turn) -> list[Row]:
-    """What can be committed, with names and ids of the topics; what cannot is answered."""
-    may_group = context.may(READ, GROUP, request.group_id)
+async def filter_invalid(
+    request: OffsetCommitRequest, context: Context, answers: ResponseBuilder, turn: TimeSlice
+) -> list[Row]:
+    """The rows to commit, with names and ids of their topics; adds errors for all others."""
+    may_group = context.is_authorized(READ, GROUP, request.group_id)
     allowed: list[Row] = []
     async for topic in in_slices(request.topics, turn):
         error, count = check_topic(topic, context) if may_group else (Error.GROUP_AUTHORIZATION_FAILED, 0)
@@ -114,13 +122,13 @@ async def sort_out(request: OffsetCommitRequest, context: Context, answers: Answ
 
 
 def check_topic(topic: OffsetCommitRequestTopic, context: Context) -> tuple[Error, int]:
-    """Why nothing of this topic can be committed, or how many partitions it has; fills in its name and its id."""
+    """The error of a whole topic, or its number of partitions; fills in its name and id."""
     image = context.broker.image
     has_id = context.api_version >= IDS_SINCE
     known = image.topics_by_id.get(topic.topic_id) if has_id else image.topics.get(topic.name)
     if known is not None:
         topic.name, topic.topic_id = known.name, known.topic_id
-    if topic.name and not context.may(READ, TOPIC, topic.name):
+    if topic.name and not context.is_authorized(READ, TOPIC, topic.name):
         return Error.TOPIC_AUTHORIZATION_FAILED, 0
     if known is None:
         return Error.UNKNOWN_TOPIC_ID if has_id else Error.UNKNOWN_TOPIC_OR_PARTITION, 0
@@ -128,7 +136,7 @@ def check_topic(topic: OffsetCommitRequestTopic, context: Context) -> tuple[Erro
 
 
 def start_commit(request: OffsetCommitRequest, rows: Sequence[Row], context: Context) -> Future[Any]:
-    """Raises KafkaError when nobody here can decide about the group."""
+    """Raises KafkaError if this broker does not coordinate the group."""
     topics: dict[str, OffsetCommitRequestTopic] = {}
     for topic, row in rows:
         if topic.name not in topics:
@@ -142,15 +150,15 @@ def start_commit(request: OffsetCommitRequest, rows: Sequence[Row], context: Con
         topics=list(topics.values()),
     )
     version = context.api_version
-    return start_answer(
+    return start_decision(
         context.broker.coordinators.groups,
         request.group_id,
-        lambda machine, reply_to, now_ms: machine.commit(piece, reply_to, now_ms, version),
+        lambda machine, reply_to, now_ms: machine.offset_manager.commit(piece, reply_to, now_ms, version),
     )
 
 
-class Answers:
-    """The rows of the response, put together from several sides; a topic has one, however often it is named."""
+class ResponseBuilder:
+    """Builds the response, with one entry per topic."""
 
     def __init__(self) -> None:
         self.topics: dict[str | UUID, OffsetCommitResponseTopic] = {}
@@ -163,7 +171,7 @@ class Answers:
         for topic, row in rows:
             self.add(topic, row.partition_index, error)
 
-    def take(self, response: OffsetCommitResponse) -> None:
+    def merge(self, response: OffsetCommitResponse) -> None:
         for topic in response.topics:
             self._topic(topic.name, topic.topic_id).partitions += topic.partitions
 
@@ -173,3 +181,81 @@ class Answers:
             found = OffsetCommitResponseTopic(name=name, topic_id=topic_id, partitions=[])
             self.topics[name or topic_id] = found
         return found
+
+
+def handle_frame(frame: memoryview, position: int, context: Context) -> bool:
+    """Handle an undecoded commit; False if it must be decoded."""
+    if len(frame) - position > BODY_BYTES_MAX:
+        return False
+    body = frame[position:].tobytes()
+    habit = context.client.commit_form
+    if not isinstance(habit, CommitTemplateCache):
+        habit = context.client.commit_form = CommitTemplateCache()
+    form = habit.template
+    numbers = form.offset_fields_in(body, context.api_version) if form is not None else None
+    if form is None or numbers is None:
+        if habit.should_build_template():
+            habit.template = next_commit_form(body, context)
+        return False
+    habit.is_used = True
+    return is_allowed(form, context) and try_commit(form, numbers, context)
+
+
+def next_commit_form(body: bytes, context: Context) -> CommitTemplate | None:
+    """The expected form of the client's next commits; None if they must be decoded."""
+    version = context.api_version
+    try:
+        request = decode_whole(OffsetCommitRequest, version, memoryview(body))
+    except ProtocolError:
+        return None
+    if not can_be_template(request, version, body):
+        return None
+    topic = request.topics[0]
+    image = context.broker.image
+    known = image.topics_by_id.get(topic.topic_id) if version >= IDS_SINCE else image.topics.get(topic.name)
+    if known is None:
+        return None
+    topic.name, topic.topic_id = known.name, known.topic_id
+    return CommitTemplate(request, topic, version, body)
+
+
+def is_allowed(form: CommitTemplate, context: Context) -> bool:
+    """Whether the partitions exist and the client may commit them. The decoded way logs denials."""
+    known = context.broker.image.topics.get(form.topic)
+    if known is None or known.topic_id is not form.topic_id or form.index_max >= len(known.partitions):
+        context.client.commit_form = None
+        return False
+    if context.broker.authorizer is None:
+        return True
+    return context.is_granted(READ, GROUP, form.group_id) and context.is_granted(READ, TOPIC, form.topic)
+
+
+def try_commit(form: CommitTemplate, numbers: list[bytes], context: Context) -> bool:
+    groups = context.broker.coordinators.groups
+    try:
+        shard = groups.shard(form.group_id, can_batch=True)
+    except KafkaError:
+        return False
+    reply = UndecodedCommitReply(context.responder, form)
+    decision = shard.machine.offset_manager.commit_from_template(form, numbers, reply.answer, groups.now_ms())
+    if decision is None:
+        return False
+    groups.execute_batched(shard, decision)
+    context.responder.defer()
+    return True
+
+
+class UndecodedCommitReply:
+    """Responds when an undecoded commit is written."""
+
+    def __init__(self, responder: Responder, form: CommitTemplate) -> None:
+        self._responder = responder
+        self._form = form
+
+    def answer(self, error: Error) -> None:
+        form = self._form
+        if error is NONE:
+            self._responder.answer_encoded(form.response_body, len(form.keys))
+        else:
+            response, _ = decode(OffsetCommitResponse, form.version, memoryview(form.response_body))
+            self._responder.answer(with_write_error(response, error))

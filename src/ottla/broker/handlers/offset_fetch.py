@@ -1,7 +1,7 @@
-"""OffsetFetch (key 9), v1-10: how far groups have read.
+"""OffsetFetch (key 9), v1-10: committed offsets of groups.
 
-v2 all topics of a group; v7 wait for open transactions; v8 many groups at once; v9 a member of the new protocol says
-who it is; v10 topic ids instead of names.
+v2 all topics of a group; v7 wait for open transactions; v8 several groups; v9 member id and epoch; v10 topic ids
+instead of names.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any, Final
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
-from ottla.broker.coordinators.waiting_answers import start_answer
-from ottla.broker.slices import Turn, in_slices
+from ottla.broker.coordinator_service.coordinators import start_decision
+from ottla.broker.offload import TimeSlice, in_slices
 from ottla.coordination.machine import Decision, Reply
-from ottla.groups.machine import GroupMachine
-from ottla.groups.offsets import Committed
+from ottla.groups.group_coordinator import GroupCoordinator
+from ottla.groups.offsets import OffsetAndMetadata
 from ottla.protocol.messages.group_offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -33,12 +33,12 @@ from ottla.protocol.schema import ZERO_UUID
 GROUP_ERROR_SINCE: Final = 2
 GROUPS_SINCE: Final = 8
 IDS_SINCE: Final = 10
-NOTHING: Final = Committed(-1, -1, "", -1)
+NO_OFFSET: Final = OffsetAndMetadata(-1, -1, "", -1)
 
 
 async def handle(request: OffsetFetchRequest, context: Context) -> OffsetFetchResponse:
-    """Every group may be with another shard; the answer goes out when the last one is sure of its part."""
-    turn = Turn()
+    """Groups may be in different shards; the response is sent when all of them are complete."""
+    turn = TimeSlice()
     asked = request.groups if context.api_version >= GROUPS_SINCE else [await single_group(request, turn)]
     fetched: list[OffsetFetchResponseGroup | Future[Any]] = []
     async for group in in_slices(asked, turn):
@@ -52,7 +52,7 @@ async def handle(request: OffsetFetchRequest, context: Context) -> OffsetFetchRe
     return await respond(context, answers, turn)
 
 
-async def single_group(request: OffsetFetchRequest, turn: Turn) -> OffsetFetchRequestGroup:
+async def single_group(request: OffsetFetchRequest, turn: TimeSlice) -> OffsetFetchRequestGroup:
     topics = None
     if request.topics is not None:
         topics = [
@@ -63,43 +63,43 @@ async def single_group(request: OffsetFetchRequest, turn: Turn) -> OffsetFetchRe
 
 
 async def fetch_group(
-    group: OffsetFetchRequestGroup, require_stable: bool, context: Context, turn: Turn
+    group: OffsetFetchRequestGroup, require_stable: bool, context: Context, turn: TimeSlice
 ) -> Future[Any]:
-    """The answer, which waits until all that it tells is committed. Raises KafkaError when the group gets none."""
-    if not context.may(Operation.DESCRIBE, ResourceType.GROUP, group.group_id):
+    """The response of a group, when all of it is committed. Raises KafkaError for an error of the whole group."""
+    if not context.is_authorized(Operation.DESCRIBE, ResourceType.GROUP, group.group_id):
         raise KafkaError(Error.GROUP_AUTHORIZATION_FAILED)
     groups = context.broker.coordinators.groups
     shard = groups.shard(group.group_id)
     machine = shard.machine
-    problem = machine.fetch_problem(group.group_id, group.member_id, group.member_epoch)
+    problem = machine.offset_manager.validate_fetch(group.group_id, group.member_id, group.member_epoch)
     if problem is not Error.NONE:
         raise KafkaError(problem)
     topics = []
     async for topic in in_slices(await wanted_topics(group, machine, context, turn), turn):
         problem = topic_problem(topic, context)
         rows = [
-            row_for(machine, group.group_id, topic.name, index, problem, require_stable)
+            partition_row(machine, group.group_id, topic.name, index, problem, require_stable)
             async for index in in_slices(topic.partition_indexes, turn)
         ]
         topics.append(OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=rows))
     answer = OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
     if groups.shard(group.group_id) is not shard:
-        raise KafkaError(Error.NOT_COORDINATOR)  # since when, nobody knows
-    return start_answer(
+        raise KafkaError(Error.NOT_COORDINATOR)  # lost at an unknown time
+    return start_decision(
         groups, group.group_id, lambda _, reply_to, __: Decision(replies=[Reply(reply_to, answer)], is_read=True)
     )
 
 
 async def wanted_topics(
-    group: OffsetFetchRequestGroup, machine: GroupMachine, context: Context, turn: Turn
+    group: OffsetFetchRequestGroup, machine: GroupCoordinator, context: Context, turn: TimeSlice
 ) -> list[OffsetFetchRequestTopics]:
-    """The topics asked for, with their names; without any all that the group has."""
+    """The requested topics with their names; without any, all topics of the group."""
     if group.topics is None:
         held = list(machine.offsets.topics(group.group_id).items())
         return [
             OffsetFetchRequestTopics(name=name, topic_id=topic_id(name, context), partition_indexes=list(partitions))
             async for name, partitions in in_slices(held, turn)
-            if context.sees(Operation.DESCRIBE, ResourceType.TOPIC, name)
+            if context.is_visible(Operation.DESCRIBE, ResourceType.TOPIC, name)
         ]
     if context.api_version < IDS_SINCE:
         return group.topics
@@ -115,7 +115,7 @@ async def wanted_topics(
 def topic_problem(topic: OffsetFetchRequestTopics, context: Context) -> Error:
     if context.api_version >= IDS_SINCE and not topic.name:
         return Error.UNKNOWN_TOPIC_ID
-    if not context.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
+    if not context.is_authorized(Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
         return Error.TOPIC_AUTHORIZATION_FAILED
     return Error.NONE
 
@@ -125,15 +125,15 @@ def topic_id(name: str, context: Context) -> Any:
     return known.topic_id if known is not None else ZERO_UUID
 
 
-def row_for(
+def partition_row(
     machine: Any, group_id: str, topic: str, index: int, error: Error, require_stable: bool
 ) -> OffsetFetchResponsePartitions:
-    commit = NOTHING
+    commit = NO_OFFSET
     if error is Error.NONE:
         if require_stable and machine.offsets.is_pending(group_id, topic, index):
             error = Error.UNSTABLE_OFFSET_COMMIT
         else:
-            commit = machine.offsets.get(group_id, topic, index) or NOTHING
+            commit = machine.offsets.get(group_id, topic, index) or NO_OFFSET
     return OffsetFetchResponsePartitions(
         partition_index=index,
         committed_offset=commit.offset,
@@ -143,8 +143,8 @@ def row_for(
     )
 
 
-async def refused(group: OffsetFetchRequestGroup, error: Error, turn: Turn) -> OffsetFetchResponseGroup:
-    """Before version 8 the error is also told with every partition that was asked for."""
+async def refused(group: OffsetFetchRequestGroup, error: Error, turn: TimeSlice) -> OffsetFetchResponseGroup:
+    """Before version 8 the error is repeated for every requested partition."""
     topics = [
         OffsetFetchResponseTopics(
             name=topic.name,
@@ -159,7 +159,7 @@ async def refused(group: OffsetFetchRequestGroup, error: Error, turn: Turn) -> O
     return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics, error_code=error)
 
 
-async def respond(context: Context, answers: list[OffsetFetchResponseGroup], turn: Turn) -> OffsetFetchResponse:
+async def respond(context: Context, answers: list[OffsetFetchResponseGroup], turn: TimeSlice) -> OffsetFetchResponse:
     if context.api_version >= GROUPS_SINCE:
         async for answer in in_slices(answers, turn):
             if answer.error_code != Error.NONE:

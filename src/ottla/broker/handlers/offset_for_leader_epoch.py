@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (key 23), v2-4: where a leader epoch ends, so that clients notice truncation (KIP-320).
+"""OffsetForLeaderEpoch (key 23), v2-4: the end offset of a leader epoch, for detecting truncation (KIP-320).
 
 v3 replica id; v4 flexible.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.context import Context
-from ottla.broker.slices import Turn, in_slices
+from ottla.broker.offload import TimeSlice, in_slices
 from ottla.protocol.messages.offsets import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -20,12 +20,12 @@ from ottla.protocol.messages.offsets import (
 
 async def handle(request: OffsetForLeaderEpochRequest, context: Context) -> OffsetForLeaderEpochResponse:
     if request.replica_id >= 0:
-        context.responder.charge = None  # no quota is about followers
+        context.responder.charge = None  # followers are never charged
     topics = []
-    turn = Turn()
+    turn = TimeSlice()
     is_broker = context.is_granted(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
     async for topic in in_slices(request.topics, turn):
-        allowed = is_broker or context.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.topic)
+        allowed = is_broker or context.is_authorized(Operation.DESCRIBE, ResourceType.TOPIC, topic.topic)
         answers = [_answer(topic.topic, asked, context, allowed) async for asked in in_slices(topic.partitions, turn)]
         topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=answers))
     return OffsetForLeaderEpochResponse(topics=topics)
@@ -37,10 +37,10 @@ def _answer(topic: str, asked: OffsetForLeaderPartition, context: Context, allow
             raise KafkaError(Error.TOPIC_AUTHORIZATION_FAILED)
         partition = context.broker.replicas.get(topic, asked.partition)
         if partition is None:
-            raise context.broker.why_not_here(topic, asked.partition)
+            raise context.broker.error_for_missing_partition(topic, asked.partition)
         partition.require_leader(asked.current_leader_epoch)
         if asked.leader_epoch > partition.leader_epoch and partition.replica_count > 1:
-            # Somebody else leads, and we have not heard of it yet: to its clients this must not look like a loss.
+            # Another broker leads, and the image is still old: clients must not take this for a truncation.
             raise KafkaError(Error.UNKNOWN_LEADER_EPOCH)
     except KafkaError as error:
         return EpochEndOffset(partition=asked.partition, error_code=error.error, leader_epoch=-1, end_offset=-1)

@@ -1,10 +1,10 @@
-"""Produce (key 0), v3-13: append record batches to partition leaders.
+"""Produce (key 0), v3-13: appends record batches to partition leaders.
 
-v5 log start offset in the answer; v7 zstd; v8 errors of single records (KIP-467); v9 flexible; v10 new leaders in the
-answer (KIP-951); v12 transactions v2 (KIP-890); v13 topic ids instead of names.
+v5 log start offset in the response; v7 zstd; v8 errors of single records (KIP-467); v9 flexible; v10 current leaders in
+the response (KIP-951); v12 transactions V2 (KIP-890); v13 topic ids instead of names.
 
-Started in order, answered later: the batch is in the log when handle() returns, the reply waits for the high watermark
-if the producer asked for acks=all and other replicas have to follow.
+Requests start in order and are answered later: the batch is in the log when handle() returns. With acks=all and
+followers, the response waits for the high watermark.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.names import AUDIT_TOPIC, INTERNAL_TOPICS
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
-from ottla.broker.coordinators import transactional_produce
-from ottla.broker.coordinators.transactional_produce import Refused
-from ottla.broker.new_leaders import add_addresses_for_producer
-from ottla.broker.produce_waiting import ReplicationWait, Unreplicated, elsewhere
+from ottla.broker.coordinator_service import transactional_produce
+from ottla.broker.coordinator_service.transactional_produce import PartitionErrors
+from ottla.broker.current_leaders import add_node_endpoints_for_producer
+from ottla.broker.delayed_produce import DelayedProduce, UnreplicatedBatch, add_current_leader
+from ottla.broker.offload import TimeSlice, chunks
 from ottla.broker.responder import Responder
-from ottla.broker.slices import Turn, pieces_of
+from ottla.network.close_reason import CloseReason
 from ottla.protocol.batches import CODEC_MASK, FLAGS_POSITION, TRANSACTIONAL_FLAG
 from ottla.protocol.compression import ZSTD
 from ottla.protocol.messages.produce import (
@@ -44,39 +45,39 @@ logger = logging.getLogger(__name__)
 ACKS_ALL: Final = -1
 ACKS_NONE: Final = 0
 TOPIC_IDS_SINCE: Final = 13
-ROWS_AT_ONCE: Final = 50
+PARTITIONS_PER_SLICE: Final = 50
 ZSTD_SINCE: Final = 7
 SEQUENCE_ERRORS: Final = (Error.OUT_OF_ORDER_SEQUENCE_NUMBER, Error.INVALID_PRODUCER_EPOCH)
-NOTHING_REFUSED: Final[Refused] = {}
+NO_ERRORS: Final[PartitionErrors] = {}
 NOT_ADDED: Final = "Partition was not added to the transaction"
-ADMIN_CLIENT_ID: Final = "__admin_client"  # who so calls itself may write to internal topics, with Kafka, too
+ADMIN_CLIENT_ID: Final = "__admin_client"  # this client id may write to internal topics, as in Kafka
 
 
-class Uncompressed:
-    """A large batch that gets the topic's own codec first, in a worker thread."""
+class BatchToRecompress:
+    """A large batch that a worker thread recompresses with the topic's codec before the append."""
 
-    __slots__ = ("answers", "data", "partition", "place", "records")
+    __slots__ = ("data", "partition", "position", "records", "responses")
 
     def __init__(
         self, partition: Partition, data: PartitionProduceData, answers: list[PartitionProduceResponse]
     ) -> None:
         self.partition = partition
         self.data = data
-        self.records = bytes(data.records or b"")  # a copy: the buffer behind a request is used again
-        self.answers = answers  # where its answer belongs …
-        self.place = len(answers)  # … and in which place
+        self.records = bytes(data.records or b"")  # a copy: the request buffer is reused
+        self.responses = answers  # the list of its response …
+        self.position = len(answers)  # … and its position there
 
 
-class Unfinished:
-    """What is left to do when all rows of a request were looked at."""
+class ProduceProgress:
+    """What remains to be done after all rows of a request were visited."""
 
     __slots__ = ("leaders", "messages", "uncompressed", "unreplicated")
 
     def __init__(self) -> None:
-        self.uncompressed: list[Uncompressed] = []
-        self.unreplicated: list[Unreplicated] = []
-        self.messages = 0  # that were stored
-        self.leaders: set[int] = set()  # brokers that lead what was looked for here: the answer names them (KIP-951)
+        self.uncompressed: list[BatchToRecompress] = []
+        self.unreplicated: list[UnreplicatedBatch] = []
+        self.messages = 0  # number of appended records
+        self.leaders: set[int] = set()  # current leaders of partitions that this broker does not lead (KIP-951)
 
 
 Answer = ProduceResponse | Responder
@@ -86,43 +87,45 @@ def handle(request: ProduceRequest, context: Context) -> Answer:
     if request.acks not in (ACKS_ALL, ACKS_NONE, 1):
         return _refuse_all(request, Error.INVALID_REQUIRED_ACKS)
     if request.transactional_id is not None:
-        if not _may_transact(request, context):
-            return _end(
-                request, context, _refuse_all(request, Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), Unfinished()
+        if not _is_transactional_id_authorized(request, context):
+            return _finish(
+                request, context, _refuse_all(request, Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), ProduceProgress()
             )
-        return transactional_produce.begin(
+        return transactional_produce.verify_and_append(
             request,
             context,
             lambda topic: _topic_name(topic, context),
             lambda refused: _append_all(request, context, refused),
         )
-    return _append_all(request, context, NOTHING_REFUSED)
+    return _append_all(request, context, NO_ERRORS)
 
 
 async def handle_long(request: ProduceRequest, context: Context) -> Answer:
-    """The same for hundreds of partitions: others are served in between. Nothing else of this connection is."""
+    """The same for hundreds of partitions, in slices. No further request is read from this connection meanwhile."""
     if request.acks not in (ACKS_ALL, ACKS_NONE, 1):
         return handle(request, context)
-    turn = Turn()
+    turn = TimeSlice()
     if request.transactional_id is None:
         return await _append_in_slices(request, context, None, turn)
-    if not _may_transact(request, context):
-        return _end(request, context, _refuse_all(request, Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), Unfinished())
-    questions = await transactional_produce.begin_long(
+    if not _is_transactional_id_authorized(request, context):
+        return _finish(
+            request, context, _refuse_all(request, Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), ProduceProgress()
+        )
+    questions = await transactional_produce.verify_in_slices(
         request, context, lambda topic: _topic_name(topic, context), turn
     )
     try:
-        if context.responder.is_gone:
-            return context.responder  # whoever sent it sends it again, or gives it up
+        if context.responder.is_disconnected:
+            return context.responder  # the producer retries
         return await _append_in_slices(request, context, questions, turn)
     finally:
-        questions.lower_guards()
+        questions.end_guards()
 
 
 async def _append_in_slices(
-    request: ProduceRequest, context: Context, questions: transactional_produce.Questions | None, turn: Turn
+    request: ProduceRequest, context: Context, questions: transactional_produce.TxnVerifications | None, turn: TimeSlice
 ) -> Answer:
-    unfinished = Unfinished()
+    unfinished = ProduceProgress()
     now_ms = context.broker.clock.now_ms()
     response = ProduceResponse(responses=[])
     for topic in request.topic_data:
@@ -131,47 +134,51 @@ async def _append_in_slices(
             TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
         )
         name = _topic_name(topic, context)
-        for rows in pieces_of(topic.partition_data, ROWS_AT_ONCE):
-            refused = NOTHING_REFUSED
-            if questions is not None:  # a marker may have come since the piece before
-                refused = questions.refused([(name, data.index) for data in rows])
+        for rows in chunks(topic.partition_data, PARTITIONS_PER_SLICE):
+            refused = NO_ERRORS
+            if questions is not None:  # a marker may have been written since the last piece
+                refused = questions.errors([(name, data.index) for data in rows])
             _append_rows(topic, rows, request, context, now_ms, unfinished, refused, answers)
-            if turn.is_over:
-                await turn.give_way()
-    return _conclude(request, context, response, unfinished)
+            if turn.is_used_up:
+                await turn.yield_to_loop()
+    return _recompress_or_finish(request, context, response, unfinished)
 
 
-def _append_all(request: ProduceRequest, context: Context, refused: Refused) -> Answer:
-    unfinished = Unfinished()
+def _append_all(request: ProduceRequest, context: Context, refused: PartitionErrors) -> Answer:
+    unfinished = ProduceProgress()
     now_ms = context.broker.clock.now_ms()
     responses = [_append_topic(topic, request, context, now_ms, unfinished, refused) for topic in request.topic_data]
-    return _conclude(request, context, ProduceResponse(responses=responses), unfinished)
+    return _recompress_or_finish(request, context, ProduceResponse(responses=responses), unfinished)
 
 
-def _conclude(request: ProduceRequest, context: Context, response: ProduceResponse, unfinished: Unfinished) -> Answer:
+def _recompress_or_finish(
+    request: ProduceRequest, context: Context, response: ProduceResponse, unfinished: ProduceProgress
+) -> Answer:
     if unfinished.leaders:
-        add_addresses_for_producer(response, unfinished.leaders, context)
+        add_node_endpoints_for_producer(response, unfinished.leaders, context)
     if unfinished.uncompressed:
-        # Meanwhile nothing more is taken from this connection, so that the order of a producer's batches stays.
+        # No further request is read from this connection meanwhile: batches of a producer stay in order.
         return context.responder.run(_append_recompressed(request, context, response, unfinished))
-    return _end(request, context, response, unfinished)
+    return _finish(request, context, response, unfinished)
 
 
-def _end(request: ProduceRequest, context: Context, response: ProduceResponse, unfinished: Unfinished) -> Answer:
-    """Everything is appended: is there an answer, and does it have to wait?"""
+def _finish(
+    request: ProduceRequest, context: Context, response: ProduceResponse, unfinished: ProduceProgress
+) -> Answer:
+    """All batches are appended: respond now, wait, or send no response (acks=0)."""
     if context.broker.quotas.is_on:
-        context.broker.quotas.note_produce(context, context.request_bytes, unfinished.messages)
+        context.broker.quotas.charge_produce(context, context.request_bytes, unfinished.messages)
     unreplicated = unfinished.unreplicated
     if request.acks == ACKS_NONE:
         return _end_without_reply(response, context)
     if not unreplicated:
         return response
-    return ReplicationWait(context, response, unreplicated, request.timeout_ms, request.acks == ACKS_ALL).begin()
+    return DelayedProduce(context, response, unreplicated, request.timeout_ms, request.acks == ACKS_ALL).begin()
 
 
-def _may_transact(request: ProduceRequest, context: Context) -> bool:
-    """Whoever may not is told so about everything, whatever else is to be said about his topics."""
-    return context.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id or "")
+def _is_transactional_id_authorized(request: ProduceRequest, context: Context) -> bool:
+    """Without permission for the transactional id, every partition gets that error, before any other check."""
+    return context.is_authorized(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id or "")
 
 
 def _append_topic(
@@ -179,8 +186,8 @@ def _append_topic(
     request: ProduceRequest,
     context: Context,
     now_ms: int,
-    unfinished: Unfinished,
-    refused: Refused,
+    unfinished: ProduceProgress,
+    refused: PartitionErrors,
 ) -> TopicProduceResponse:
     answers: list[PartitionProduceResponse] = []
     _append_rows(topic, topic.partition_data, request, context, now_ms, unfinished, refused, answers)
@@ -193,14 +200,14 @@ def _append_rows(
     request: ProduceRequest,
     context: Context,
     now_ms: int,
-    unfinished: Unfinished,
-    refused: Refused,
+    unfinished: ProduceProgress,
+    refused: PartitionErrors,
     answers: list[PartitionProduceResponse],
 ) -> None:
     name = _topic_name(topic, context)
     is_unknown_id = name == "" and context.api_version >= TOPIC_IDS_SINCE
     missing = Error.UNKNOWN_TOPIC_ID if is_unknown_id else Error.UNKNOWN_TOPIC_OR_PARTITION
-    allowed = is_unknown_id or context.may(Operation.WRITE, ResourceType.TOPIC, name)
+    allowed = is_unknown_id or context.is_authorized(Operation.WRITE, ResourceType.TOPIC, name)
     is_internal = name in INTERNAL_TOPICS and (context.client_id != ADMIN_CLIENT_ID or name == AUDIT_TOPIC)
     replicas = context.broker.replicas
     for data in rows:
@@ -209,7 +216,7 @@ def _append_rows(
             continue
         if refused and (name, data.index) in refused:
             error = refused[name, data.index]
-            replicas.refused_sequences.note(error, name, data.index, data.records, now_ms)
+            replicas.refused_sequences.add(error, name, data.index, data.records, now_ms)
             answers.append(_error(data.index, error, NOT_ADDED if error is Error.INVALID_TXN_STATE else None))
             continue
         if is_internal:
@@ -217,19 +224,19 @@ def _append_rows(
             continue
         partition = replicas.get(name, data.index)
         if partition is not None and topic.topic_id != partition.topic_id and context.api_version >= TOPIC_IDS_SINCE:
-            # It is about to make room for a new topic of the same name.
+            # It is being deleted for a new topic of the same name.
             answers.append(_error(data.index, Error.UNKNOWN_TOPIC_ID, None))
         elif partition is None:
-            error = missing if name == "" else context.broker.why_not_here(name, data.index).error
-            if name:  # it may be here for this producer's next batch
-                replicas.refused_sequences.note(error, name, data.index, data.records, now_ms)
+            error = missing if name == "" else context.broker.error_for_missing_partition(name, data.index).error
+            if name:  # it may be created for the producer's next batch
+                replicas.refused_sequences.add(error, name, data.index, data.records, now_ms)
             context.broker.counters.note_error(context.api_key, error)
-            answers.append(elsewhere(_error(data.index, error, None), name, context, unfinished.leaders))
+            answers.append(add_current_leader(_error(data.index, error, None), name, context, unfinished.leaders))
         else:
             try:
                 answers.append(_append(partition, data, request, context, now_ms, unfinished))
             except RecompressionNeededError:
-                unfinished.uncompressed.append(Uncompressed(partition, data, answers))
+                unfinished.uncompressed.append(BatchToRecompress(partition, data, answers))
                 answers.append(_error(data.index, Error.NONE, None))
 
 
@@ -246,7 +253,7 @@ def _append(
     request: ProduceRequest,
     context: Context,
     now_ms: int,
-    unfinished: Unfinished,
+    unfinished: ProduceProgress,
 ) -> PartitionProduceResponse:
     records = data.records
     if records is None:
@@ -261,7 +268,7 @@ def _append(
             refused_sequences.check(*partition.name, partition.log, records, now_ms)
         appended = partition.append(records, request.acks == ACKS_ALL, now_ms)
     except InvalidRecords as invalid:
-        _note_refusal(partition, invalid.error, records, context)
+        _count_refusal(partition, invalid.error, records, context)
         answer = _error(data.index, invalid.error, invalid.message)
         answer.record_errors = [
             BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
@@ -269,15 +276,15 @@ def _append(
         ]
         return answer
     except KafkaError as error:
-        _note_refusal(partition, error.error, records, context)
-        refused_sequences.note(error.error, *partition.name, records, now_ms)
+        _count_refusal(partition, error.error, records, context)
+        refused_sequences.add(error.error, *partition.name, records, now_ms)
         if error.error not in SEQUENCE_ERRORS:
             refusal = _error(data.index, error.error, error.message)
-            return elsewhere(refusal, partition.name.topic, context, unfinished.leaders)
+            return add_current_leader(refusal, partition.name.topic, context, unfinished.leaders)
         answer = _error(data.index, error.error, None)
-        answer.log_start_offset = partition.log.log_start_offset  # tells the producer whether its records are gone
+        answer.log_start_offset = partition.log.log_start_offset  # shows the producer whether its records were deleted
         return answer
-    except AssertionError:  # one bad partition must not stop the others
+    except AssertionError:  # one damaged partition must not stop the others
         logger.exception("cannot append to %s", partition.name)
         return _error(data.index, Error.UNKNOWN_SERVER_ERROR, None)
     traffic = partition.traffic
@@ -286,7 +293,7 @@ def _append(
     traffic.messages_in += messages
     unfinished.messages += messages
     if quota is not None:
-        quotas.note_append(context, partition, quota, len(records), messages)
+        quotas.charge_append(context, partition, quota, len(records), messages)
     traffic.bytes_in += len(records)
     answer = PartitionProduceResponse(
         index=data.index,
@@ -296,7 +303,7 @@ def _append(
     )
     must_wait = request.acks == ACKS_ALL or partition.is_flushing
     if must_wait and not partition.is_replicated(appended.last_offset):
-        unfinished.unreplicated.append(Unreplicated(partition, appended.last_offset, answer))
+        unfinished.unreplicated.append(UnreplicatedBatch(partition, appended.last_offset, answer))
     return answer
 
 
@@ -304,9 +311,9 @@ async def _append_recompressed(
     request: ProduceRequest,
     context: Context,
     response: ProduceResponse,
-    unfinished: Unfinished,
+    unfinished: ProduceProgress,
 ) -> Answer:
-    """Large batches of topics with a codec of their own."""
+    """Append large batches of topics with a compression.type of their own."""
     loop = asyncio.get_running_loop()
     broker = context.broker
     for item in unfinished.uncompressed:
@@ -315,27 +322,27 @@ async def _append_recompressed(
             batch = await loop.run_in_executor(broker.workers, partition.log.recompressed, item.records)
             data.records = memoryview(batch)
             answer = _append(partition, data, request, context, broker.clock.now_ms(), unfinished)
-            if not answer.error_code:  # Kafka counts what came, not what is kept
+            if not answer.error_code:  # Kafka counts received records, not stored ones
                 partition.traffic.bytes_in += len(item.records) - len(batch)
         except KafkaError as refusal:
             answer = _error(data.index, refusal.error, refusal.message)
-        except RecompressionNeededError:  # the topic's codec was changed meanwhile: let the producer try again
+        except RecompressionNeededError:  # the topic's codec has changed meanwhile: the producer retries
             answer = _error(data.index, Error.NOT_LEADER_OR_FOLLOWER, None)
-        item.answers[item.place] = answer
+        item.responses[item.position] = answer
     if unfinished.leaders:
-        add_addresses_for_producer(response, unfinished.leaders, context)
-    return _end(request, context, response, unfinished)
+        add_node_endpoints_for_producer(response, unfinished.leaders, context)
+    return _finish(request, context, response, unfinished)
 
 
-def _note_refusal(partition: Partition, error: Error, records: memoryview, context: Context) -> None:
+def _count_refusal(partition: Partition, error: Error, records: memoryview, context: Context) -> None:
     partition.traffic.refuse_append(error, len(records))
     context.broker.counters.note_error(context.api_key, error)
 
 
 def _check_request(records: memoryview, request: ProduceRequest, api_version: int) -> None:
-    """What the batch may not be because of the request around it."""
+    """Checks of a batch that depend on the version and on the transactional id of the request."""
     if len(records) <= FLAGS_POSITION:
-        return  # too short for a batch: the log says so in Kafka's words
+        return  # too short for a batch: the log raises Kafka's error
     attributes = records[FLAGS_POSITION]
     if attributes & TRANSACTIONAL_FLAG and request.transactional_id is None:
         raise KafkaError(Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -364,9 +371,10 @@ def _refuse_all(request: ProduceRequest, error: Error) -> ProduceResponse:
 
 
 def _end_without_reply(response: ProduceResponse, context: Context) -> Responder:
-    """acks=0 gets no answer; closing the connection is the only way to tell of an error."""
+    """acks=0 has no response: closing the connection is the only way to report an error."""
     for topic in response.responses:
         for partition in topic.partition_responses:
             if partition.error_code:
-                return context.responder.fail(f"acks=0 produce failed: {Error(partition.error_code).name}")
-    return context.responder.end()
+                why = f"acks=0 produce failed: {Error(partition.error_code).name}"
+                return context.responder.fail(CloseReason.UNACKNOWLEDGED_PRODUCE, why)
+    return context.responder.complete_without_response()

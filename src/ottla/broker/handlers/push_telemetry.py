@@ -1,4 +1,4 @@
-"""PushTelemetry (key 72), v0: a client's metrics (KIP-714). They are read by a worker: a push may be large."""
+"""PushTelemetry (key 72), v0: receives metrics of a client (KIP-714). A worker thread parses them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ottla.protocol.messages.telemetry import PushTelemetryRequest, PushTelemetr
 if TYPE_CHECKING:
     from ottla.broker.context import Context
 
-EXPANSION_MAX: Final = 16  # how much larger than telemetry.max.bytes a push may become
+EXPANSION_MAX: Final = 16  # maximum expansion of a push, relative to telemetry.max.bytes
 
 
 async def handle(request: PushTelemetryRequest, context: Context) -> PushTelemetryResponse:
     broker = context.broker
     bytes_max = broker.settings.telemetry_max_bytes
     try:
-        instance = broker.client_metrics.accept(
+        instance = broker.client_metrics.check_push(
             request.client_instance_id,
             client_facts(request.client_instance_id, context),
             broker.image.client_metrics_configs,
@@ -33,7 +33,7 @@ async def handle(request: PushTelemetryRequest, context: Context) -> PushTelemet
             points = await asyncio.get_running_loop().run_in_executor(
                 broker.workers, read_push, request.compression_type, request.metrics, EXPANSION_MAX * bytes_max
             )
-            broker.client_metrics.take(instance, points)
+            broker.client_metrics.store_values(instance, points)
     except KafkaError as refusal:
         return PushTelemetryResponse(error_code=refusal.error)
     return PushTelemetryResponse()

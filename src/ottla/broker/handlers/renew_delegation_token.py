@@ -1,6 +1,6 @@
-"""RenewDelegationToken (key 39), v1-2: a token is good for longer.  v2 flexible.
+"""RenewDelegationToken (key 39), v1-2: extends the validity of a token. v2 flexible.
 
-Its owner and its renewers may do that, and nobody else.
+Allowed for its owner and its renewers only.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ import logging
 from typing import Any
 
 from ottla.base.errors import Error, KafkaError
-from ottla.broker.cluster.forwarding import passed_on
+from ottla.broker.cluster.forwarding import forward_if_remote
 from ottla.broker.context import Context
-from ottla.broker.security.tokens import NO_TIME, change_token, may_ask_for_tokens
+from ottla.broker.security.delegation_tokens import NO_TIMESTAMP, change_token, may_request_tokens
 from ottla.controller.decisions.token_changes import decide_renew_token
-from ottla.protocol.messages.delegation_tokens import RenewDelegationTokenRequest, RenewDelegationTokenResponse
+from ottla.protocol.messages.credentials import RenewDelegationTokenRequest, RenewDelegationTokenResponse
 
 logger = logging.getLogger(__name__)
 
 
 async def handle(request: RenewDelegationTokenRequest, context: Context) -> Any:
-    if not may_ask_for_tokens(context):
+    if not may_request_tokens(context):
         return refuse(request, Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
-    answer = await passed_on(request, context)
+    answer = await forward_if_remote(request, context)
     if answer is not None:
         return answer
     now_ms = context.broker.clock.now_ms()
@@ -39,4 +39,4 @@ async def handle(request: RenewDelegationTokenRequest, context: Context) -> Any:
 def refuse(
     _: RenewDelegationTokenRequest, error: Error, __: str | None = None, ___: int = 0
 ) -> RenewDelegationTokenResponse:
-    return RenewDelegationTokenResponse(error_code=error, expiry_timestamp_ms=NO_TIME)
+    return RenewDelegationTokenResponse(error_code=error, expiry_timestamp_ms=NO_TIMESTAMP)

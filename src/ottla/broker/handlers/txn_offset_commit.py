@@ -1,8 +1,7 @@
-"""TxnOffsetCommit (key 28), v0-5: how far a group has read, as part of a transaction.
+"""TxnOffsetCommit (key 28), v0-5: commits offsets of a group as part of a transaction.
 
-v3 the member that commits, so that one of an older generation is refused (KIP-447); v4 the transaction can be aborted
-and tried again (KIP-890); v5 the group's partition need not
-have been added before: it is added here (KIP-890).
+v3 member id and generation, which fence old members (KIP-447); v4 abortable errors (KIP-890); v5 adds the group's
+partition to the transaction (KIP-890).
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from typing import Any, Final
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
+from ottla.broker.authorization import PartitionErrors, find_unauthorized_or_unknown
 from ottla.broker.context import Context
-from ottla.broker.coordinators.waiting_answers import start_answer
-from ottla.broker.known_partitions import Refused, refused_partitions
-from ottla.broker.slices import PIECE_ROWS, Turn, in_slices, pieces_of
-from ottla.protocol.messages.transaction_steps import (
+from ottla.broker.coordinator_service.coordinators import start_decision
+from ottla.broker.offload import CHUNK_ROWS, TimeSlice, chunks, in_slices
+from ottla.protocol.messages.transactions import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
@@ -28,66 +27,69 @@ from ottla.protocol.messages.transaction_steps import (
     TxnOffsetCommitResponseTopic,
 )
 from ottla.replication.partition import Partition
-from ottla.transactions.transaction import Identity
+from ottla.transactions.transaction import ProducerIdAndEpoch
 
 ABORTABLE_SINCE: Final = 4
 VERSION_2_SINCE: Final = 5
 
 
 async def handle(request: TxnOffsetCommitRequest, context: Context) -> TxnOffsetCommitResponse:
-    if not context.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+    if not context.is_authorized(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
         return refuse_all(request, Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    if not context.may(Operation.READ, ResourceType.GROUP, request.group_id):
+    if not context.is_authorized(Operation.READ, ResourceType.GROUP, request.group_id):
         return refuse_all(request, Error.GROUP_AUTHORIZATION_FAILED)
     if not request.group_id:
         return refuse_all(request, Error.INVALID_GROUP_ID)
-    turn = Turn()
-    refused = await refused_partitions(places_of(request), Operation.READ, context, turn)
-    if refused and all([place in refused async for place in in_slices(places_of(request), turn)]):
-        return refuse_all(request, Error.NONE, refused)  # nothing is left to ask the coordinator about
+    turn = TimeSlice()
+    refused = await find_unauthorized_or_unknown(partitions_of(request), Operation.READ, context, turn)
+    if refused and all([place in refused async for place in in_slices(partitions_of(request), turn)]):
+        return refuse_all(request, Error.NONE, refused)  # nothing is left for the coordinator
     try:
         return await commit(request, refused, context, turn)
     except KafkaError as refusal:
         return refuse_all(request, refusal.error)
 
 
-def places_of(request: TxnOffsetCommitRequest) -> Iterator[tuple[str, int]]:
+def partitions_of(request: TxnOffsetCommitRequest) -> Iterator[tuple[str, int]]:
     return ((topic.name, row.partition_index) for topic in request.topics for row in topic.partitions)
 
 
 async def commit(
-    request: TxnOffsetCommitRequest, refused: Refused, context: Context, turn: Turn
+    request: TxnOffsetCommitRequest, refused: PartitionErrors, context: Context, turn: TimeSlice
 ) -> TxnOffsetCommitResponse:
-    """The group's partition must belong to the transaction: a late request of an older one is not written.
+    """The group's partition must be part of the transaction: a late request of an older one is not written.
 
-    Of thousands of partitions some are written at a time; all of them count when the transaction is committed, or none.
+    Thousands of partitions are written in pieces; all of them become effective with the commit of the transaction, or
+    none.
     """
     coordinators = context.broker.coordinators
+    if coordinators.groups.partition_count == 0:  # as in Kafka, which looks up the partition first
+        raise KafkaError(Error.COORDINATOR_NOT_AVAILABLE)
     partition = coordinators.groups.shard(request.group_id).partition
     guard = coordinators.guards.begin(partition, request.producer_id)
     try:
-        await take_part(request, partition.name, context)
+        await add_or_verify_partition(request, partition.name, context)
         written = []
-        async for piece in in_slices(pieces(request), turn):
+        async for piece in in_slices(split_request(request), turn):
             if guard.has_moved:
                 raise KafkaError(Error.NOT_COORDINATOR)
-            if is_over(partition, request, guard.is_cancelled and context.api_version < VERSION_2_SINCE):
+            if has_transaction_ended(partition, request, guard.is_cancelled and context.api_version < VERSION_2_SINCE):
                 raise KafkaError(Error.INVALID_PRODUCER_EPOCH)
             written.append(start_commit(piece, refused, context))
     finally:
         coordinators.guards.end(guard, request.producer_id)
     whole = TxnOffsetCommitResponse(topics=[])
     for each in written:
-        join(whole, await each)
+        merge_response(whole, await each)
     return whole
 
 
-def pieces(request: TxnOffsetCommitRequest) -> Iterator[TxnOffsetCommitRequest]:
+def split_request(request: TxnOffsetCommitRequest) -> Iterator[TxnOffsetCommitRequest]:
     rows = [(topic.name, row) for topic in request.topics for row in topic.partitions]
-    if len(rows) <= PIECE_ROWS:
+    if len(rows) <= CHUNK_ROWS:
         yield request
         return
-    for some in pieces_of(rows):
+    for some in chunks(rows):
         piece = copy(request)
         piece.topics = [
             TxnOffsetCommitRequestTopic(name=name, partitions=[row for _, row in of_topic])
@@ -96,16 +98,18 @@ def pieces(request: TxnOffsetCommitRequest) -> Iterator[TxnOffsetCommitRequest]:
         yield piece
 
 
-def start_commit(request: TxnOffsetCommitRequest, refused: Refused, context: Context) -> Future[Any]:
-    return start_answer(
+def start_commit(request: TxnOffsetCommitRequest, refused: PartitionErrors, context: Context) -> Future[Any]:
+    return start_decision(
         context.broker.coordinators.groups,
         request.group_id,
-        lambda machine, reply_to, now_ms: machine.commit_in_transaction(request, refused, reply_to, now_ms),
+        lambda machine, reply_to, now_ms: machine.offset_manager.commit_transactional(
+            request, refused, reply_to, now_ms
+        ),
     )
 
 
-def join(whole: TxnOffsetCommitResponse, piece: TxnOffsetCommitResponse) -> None:
-    """A topic may be cut in two between the pieces."""
+def merge_response(whole: TxnOffsetCommitResponse, piece: TxnOffsetCommitResponse) -> None:
+    """A topic may be split between two pieces."""
     for topic in piece.topics:
         if whole.topics and whole.topics[-1].name == topic.name:
             whole.topics[-1].partitions += topic.partitions
@@ -113,40 +117,41 @@ def join(whole: TxnOffsetCommitResponse, piece: TxnOffsetCommitResponse) -> None
             whole.topics.append(topic)
 
 
-def is_over(partition: Partition, request: TxnOffsetCommitRequest, has_marker: bool) -> bool:
-    """Whether the transaction has ended here meanwhile. With version 2 a marker raises the epoch; one that came may be
-    that of the transaction before."""
+def has_transaction_ended(partition: Partition, request: TxnOffsetCommitRequest, has_marker: bool) -> bool:
+    """Whether the transaction has ended meanwhile. With V2 a marker raises the epoch, and a late marker may belong to
+    the previous transaction.
+    """
     known = partition.log.producers.by_id.get(request.producer_id)
     return has_marker or (known is not None and request.producer_epoch < known.epoch)
 
 
-async def take_part(request: TxnOffsetCommitRequest, place: tuple[str, int], context: Context) -> None:
-    """Have the group's partition added to the transaction, or verify that it was."""
+async def add_or_verify_partition(request: TxnOffsetCommitRequest, place: tuple[str, int], context: Context) -> None:
+    """Add the group's partition to the transaction, or verify that it was added."""
     is_verifying = context.api_version < VERSION_2_SINCE
     if is_verifying and not context.broker.settings.transaction_partition_verification_enable:
         return
-    who = Identity(request.producer_id, request.producer_epoch)
+    who = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     verification = context.broker.coordinators.verification
-    error = await verification.wait_for(request.transactional_id, who, place, is_verifying)
+    error = await verification.request_one(request.transactional_id, who, place, is_verifying)
     if error is not Error.NONE:
-        raise KafkaError(told(error, context.api_version))
+        raise KafkaError(error_for_version(error, context.api_version))
 
 
-def told(error: Error, api_version: int) -> Error:
-    """What a producer of this age is told."""
+def error_for_version(error: Error, api_version: int) -> Error:
+    """The error for a producer of this version."""
     if error is Error.PRODUCER_FENCED:
         return Error.INVALID_PRODUCER_EPOCH
     if error is Error.NETWORK_EXCEPTION:
-        return Error.COORDINATOR_LOAD_IN_PROGRESS  # it is tried again, without asking for another coordinator
+        return Error.COORDINATOR_LOAD_IN_PROGRESS  # retried without another FindCoordinator
     if error is Error.TRANSACTION_ABORTABLE and api_version < ABORTABLE_SINCE:
         return Error.INVALID_TXN_STATE
     return error
 
 
 def refuse_all(
-    request: TxnOffsetCommitRequest, error: Error, refused: Refused | None = None
+    request: TxnOffsetCommitRequest, error: Error, refused: PartitionErrors | None = None
 ) -> TxnOffsetCommitResponse:
-    """The error of all partitions, and of those that have one of their own."""
+    """The common error of all partitions, and the errors of single partitions."""
     errors = refused or {}
     return TxnOffsetCommitResponse(
         topics=[

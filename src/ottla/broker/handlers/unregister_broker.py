@@ -1,7 +1,6 @@
-"""UnregisterBroker (key 64), v0: forget a broker that will not come back (KIP-500).
+"""UnregisterBroker (key 64), v0: removes the registration of a broker (KIP-500).
 
-Registrations end with the session of their broker, so only brokers that are alive are registered, and one of those is
-not forgotten behind its back.
+A registration ends with the broker's session: only live brokers are registered, and those are not removed.
 """
 
 from __future__ import annotations
@@ -10,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from ottla.base.errors import Error
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
-from ottla.protocol.messages.registration import UnregisterBrokerRequest, UnregisterBrokerResponse
+from ottla.protocol.messages.cluster import UnregisterBrokerRequest, UnregisterBrokerResponse
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
 
 
 def handle(request: UnregisterBrokerRequest, context: Context) -> UnregisterBrokerResponse:
-    if not context.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
+    if not context.is_authorized(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         return UnregisterBrokerResponse(error_code=Error.CLUSTER_AUTHORIZATION_FAILED)
     if request.broker_id not in context.broker.image.brokers:
         return UnregisterBrokerResponse(
@@ -26,7 +25,7 @@ def handle(request: UnregisterBrokerRequest, context: Context) -> UnregisterBrok
         )
     return UnregisterBrokerResponse(
         error_code=Error.INVALID_REQUEST,
-        error_message=f"Broker {request.broker_id} is alive: stop it, and it is no longer registered.",
+        error_message=f"Broker {request.broker_id} is alive: stop it to end its registration.",
     )
 
 

@@ -1,6 +1,6 @@
-"""UpdateFeatures (key 57), v0-2: another level for a feature (KIP-584).  v1 upgrade types, trial runs; v2 no results.
+"""UpdateFeatures (key 57), v0-2: changes feature levels (KIP-584). v1 upgrade types, validation only; v2 no results.
 
-What can be changed is what api_versions.py lists as supported.
+api_versions.py lists the supported features.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.handlers.api_versions import DEFAULT_LEVELS, SUPPORTED_FEATURES
 from ottla.controller.cluster.controller import ClusterController
-from ottla.controller.decisions.eligible_leaders import decide_minimum
+from ottla.controller.decisions.decision import Decision
 from ottla.controller.decisions.features import FeatureUpdate, decide_feature_updates
-from ottla.controller.decisions.machine import Decision
+from ottla.controller.decisions.leader_eligibility import decide_cluster_min_isr
 from ottla.controller.image import MetadataImage
-from ottla.protocol.messages.features import UpdatableFeatureResult, UpdateFeaturesRequest, UpdateFeaturesResponse
+from ottla.protocol.messages.cluster import UpdatableFeatureResult, UpdateFeaturesRequest, UpdateFeaturesResponse
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
 
-SUCCESS: Final = "NONE"  # what Kafka writes into the message of a feature without error
+SUCCESS: Final = "NONE"  # Kafka's message of a feature without an error
 
 
 async def handle(request: UpdateFeaturesRequest, context: Context) -> UpdateFeaturesResponse:
-    if not context.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
+    if not context.is_authorized(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         return UpdateFeaturesResponse(error_code=Error.CLUSTER_AUTHORIZATION_FAILED)
     updates = [
         FeatureUpdate(item.feature, item.max_version_level, item.upgrade_type) for item in request.feature_updates
@@ -35,7 +35,7 @@ async def handle(request: UpdateFeaturesRequest, context: Context) -> UpdateFeat
     def decide(image: MetadataImage) -> Decision[None]:
         registered = controller.versions.registered if isinstance(controller, ClusterController) else image.brokers
         decision = decide_feature_updates(image, updates, SUPPORTED_FEATURES, DEFAULT_LEVELS, registered.values())
-        settled = decide_minimum(decision.image, minimum)
+        settled = decide_cluster_min_isr(decision.image, minimum)
         return Decision((*decision.operations, *settled.operations), settled.image, None)
 
     try:

@@ -1,6 +1,6 @@
-"""WriteAudit (key 10001), v0: events of the audit trail of another broker (our own, between brokers only).
+"""WriteAudit (key 10001), v0: audit events of another broker (ottla's own inter-broker API).
 
-No client writes to `__ottla_audit` by Produce: this is how brokers do, and it needs their right.
+Clients cannot produce to `__ottla_audit`; brokers use this API, which needs ClusterAction.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from ottla.protocol.messages.inter_broker import WriteAuditRequest, WriteAuditRe
 if TYPE_CHECKING:
     from ottla.broker.context import Context
 
-WAIT_SECONDS_MAX: Final = 4.0  # less than whoever asks waits for the answer
+WAIT_SECONDS_MAX: Final = 4.0  # less than the caller's timeout
 
 
 async def handle(request: WriteAuditRequest, context: Context) -> WriteAuditResponse:
-    if not context.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
+    if not context.is_authorized(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
         return WriteAuditResponse(error_code=Error.CLUSTER_AUTHORIZATION_FAILED)
     broker = context.broker
     partition = broker.replicas.get(AUDIT_TOPIC, request.partition_index)
@@ -31,5 +31,7 @@ async def handle(request: WriteAuditRequest, context: Context) -> WriteAuditResp
     except KafkaError as refusal:
         return WriteAuditResponse(error_code=refusal.error, error_message=refusal.message)
     except TimeoutError:
-        return WriteAuditResponse(error_code=Error.REQUEST_TIMED_OUT, error_message="its replicas are slow")
+        return WriteAuditResponse(
+            error_code=Error.REQUEST_TIMED_OUT, error_message="the replicas did not acknowledge in time"
+        )
     return WriteAuditResponse()

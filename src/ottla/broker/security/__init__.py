@@ -1,1 +1,1 @@
-"""Who may come in: the logins of connections, ours at other brokers, what they need of settings and metadata."""
+"""Authentication of connections: logins of clients and of this broker, TLS, delegation tokens."""

@@ -1,7 +1,7 @@
-"""TLS of one broker: a context for each listener that speaks it, and one for connections to other brokers.
+"""TLS contexts of a broker: one per TLS listener, and one for connections to other brokers.
 
-Certificates are read when the broker starts (what is wrong with them stops it) and looked at every few seconds, and
-whenever settings have changed.
+Certificates are read at the start (an invalid one stops the broker) and checked for changes every few seconds and after
+each change of settings.
 """
 
 from __future__ import annotations
@@ -13,27 +13,25 @@ import ssl
 from concurrent.futures import Executor
 from typing import Final
 
-from ottla.base.broker_keys.tls import TlsKeys
+from ottla.base.broker_keys.security import TlsKeys
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.clock import Clock
-from ottla.base.listener_keys import listener_key
-from ottla.base.listeners import Listener
-from ottla.base.log_limiter import LogLimiter
+from ottla.base.listeners import Listener, listener_key
+from ottla.base.logs import LogLimiter
 from ottla.base.security import ANONYMOUS
-from ottla.broker.security.listener_rules import inter_broker_listener
-from ottla.security.live_context import EXPIRY_WARNING_DAYS, LiveContext
-from ottla.security.principal_mapping import MappingError, PrincipalMapping
-from ottla.security.tls import TlsError, client_context, server_context
+from ottla.broker.security.listener_mechanisms import inter_broker_listener
+from ottla.security.ssl_principal_mapper import NoMatchingRuleError, SslPrincipalMapper
+from ottla.security.tls import EXPIRY_WARNING_DAYS, ReloadingTlsContext, TlsError, client_context, server_context
 
 logger = logging.getLogger(__name__)
 
-LOOK_MS: Final = 3_000
+CHECK_INTERVAL_MS: Final = 3_000
 EXPIRY_WARNING_SECONDS: Final = 86_400.0  # between two warnings about one certificate
-OVER_TLS: Final = ("SSL", "SASL_SSL")
+TLS_PROTOCOLS: Final = ("SSL", "SASL_SSL")
 
 
 class TlsListener:
-    """One listener, as the network room sees it (ListenerTls)."""
+    """TLS of one listener (implements ListenerTls)."""
 
     def __init__(self, settings: BrokerSettings, listener: Listener, clock: Clock) -> None:
         """Raises TlsError."""
@@ -42,7 +40,7 @@ class TlsListener:
         keys = self.keys(settings)
         try:
             self._mapping = self._mapping_of(keys)
-            self.live = LiveContext(f"listener {listener.name}", keys, server_context)
+            self.live = ReloadingTlsContext(f"listener {listener.name}", keys, server_context)
         except TlsError as problem:
             raise TlsError(f"listener {listener.name}: {problem}") from None
 
@@ -51,29 +49,29 @@ class TlsListener:
         own = listener_key(self._listener.name, "ssl.client.auth")
         if self._listener.protocol != "SASL_SSL" or own in settings.texts:
             return keys
-        # as with Kafka: where a login follows, certificates must be asked for by name
+        # as in Kafka: SASL_SSL listeners request client certificates only if their own setting says so
         return TlsKeys({**keys.texts, "ssl.client.auth": "none"})
 
     def check(self, settings: BrokerSettings) -> None:
-        """Whether such settings can be used. Raises TlsError."""
+        """Check whether these settings can be used. Raises TlsError."""
         keys = self.keys(settings)
         self._mapping_of(keys)
         self.live.check(keys)
 
     def refresh(self, settings: BrokerSettings) -> None:
-        """Read what has changed; what cannot be used leaves everything as it is."""
+        """Read changed files again; on errors everything stays unchanged."""
         keys = self.keys(settings)
         self.live.refresh(keys)
-        with contextlib.suppress(TlsError):  # whoever made the change was told
+        with contextlib.suppress(TlsError):  # the request that changed the settings was refused
             self._mapping = self._mapping_of(keys)
 
-    def _mapping_of(self, keys: TlsKeys) -> PrincipalMapping | None:
-        """None: certificates are no principals, since a login follows."""
+    def _mapping_of(self, keys: TlsKeys) -> SslPrincipalMapper | None:
+        """None: a SASL login follows, and certificates are not principals."""
         if self._listener.protocol == "SASL_SSL":
             return None
         try:
-            return PrincipalMapping(keys.ssl_principal_mapping_rules)
-        except MappingError as problem:
+            return SslPrincipalMapper(keys.ssl_principal_mapping_rules)
+        except NoMatchingRuleError as problem:
             raise TlsError(str(problem)) from None
 
     def context(self) -> ssl.SSLContext:
@@ -84,49 +82,49 @@ class TlsListener:
 
     def days_left(self) -> float:
         certificate = self.live.certificate
-        assert certificate is not None, "a listener shows one"
+        assert certificate is not None, "a listener has a certificate"
         return certificate.days_left(self._clock.now_ms())
 
 
 class BrokerTls:
-    """All contexts of a broker."""
+    """All TLS contexts of a broker."""
 
-    look_ms = LOOK_MS
+    check_interval_ms = CHECK_INTERVAL_MS
 
     def __init__(self, settings: BrokerSettings, clock: Clock, workers: Executor) -> None:
         """Raises TlsError."""
         self._workers = workers
         self._warnings = LogLimiter(EXPIRY_WARNING_SECONDS)
         self._settings = settings
-        self._looking = asyncio.Lock()
+        self._check_lock = asyncio.Lock()
         self.listeners = {
             listener.name: TlsListener(settings, listener, clock)
             for listener in settings.listeners
-            if listener.protocol in OVER_TLS
+            if listener.protocol in TLS_PROTOCOLS
         }
         between = inter_broker_listener(settings)
-        self.outgoing: LiveContext | None = None
-        if between is not None and between.protocol in OVER_TLS:
-            self._between = between.name
-            self.outgoing = LiveContext(
+        self.outgoing: ReloadingTlsContext | None = None
+        if between is not None and between.protocol in TLS_PROTOCOLS:
+            self._inter_broker_listener = between.name
+            self.outgoing = ReloadingTlsContext(
                 f"connections to listener {between.name}", keys_of_listener(settings, between.name), client_context
             )
 
-    def follow(self, settings: BrokerSettings) -> None:
-        """Other settings from now on; what they name is read by the next look."""
+    def set_settings(self, settings: BrokerSettings) -> None:
+        """Use other settings; the next check reads their files."""
         self._settings = settings
 
     def check(self, settings: BrokerSettings) -> None:
-        """Whether such settings can be used; reads files, so a worker runs it. Raises TlsError."""
+        """Check whether these settings can be used. Reads files, in a worker thread. Raises TlsError."""
         for listener in self.listeners.values():
             listener.check(settings)
         if self.outgoing is not None:
-            self.outgoing.check(keys_of_listener(settings, self._between))
+            self.outgoing.check(keys_of_listener(settings, self._inter_broker_listener))
 
-    async def look(self) -> None:
-        """Whether any file or setting has changed, or a certificate will soon be of no use."""
+    async def check_for_changes(self) -> None:
+        """Check for changed files and settings, and for certificates that expire soon."""
         loop = asyncio.get_running_loop()
-        async with self._looking:
+        async with self._check_lock:
             await loop.run_in_executor(self._workers, self._refresh, self._settings)
         self._warn_of_expiry(loop.time())
 
@@ -134,7 +132,7 @@ class BrokerTls:
         for listener in self.listeners.values():
             listener.refresh(settings)
         if self.outgoing is not None:
-            self.outgoing.refresh(keys_of_listener(settings, self._between))
+            self.outgoing.refresh(keys_of_listener(settings, self._inter_broker_listener))
 
     def _warn_of_expiry(self, now: float) -> None:
         for name, listener in self.listeners.items():
@@ -150,7 +148,7 @@ class BrokerTls:
 
 
 def keys_of_listener(settings: BrokerSettings, listener: str) -> TlsKeys:
-    """The broker's, and above them what the listener has for itself."""
+    """The TLS settings of a listener, with the broker's as defaults."""
     texts = {}
     for name in TlsKeys.keys:
         text = settings.texts.get(listener_key(listener, name), settings.texts.get(name))

@@ -1,0 +1,1 @@
+"""Client metrics pushed by clients (KIP-714)."""

@@ -1,10 +1,9 @@
-"""Metrics as clients push them: OpenTelemetry's MetricsData in protobuf, read by hand.
+"""Parser of pushed client metrics: OpenTelemetry's MetricsData in protobuf.
 
-Pure: bytes in, points out. Only what clients of Kafka send is read (numbers of gauges and sums, and of histograms the
-count and the sum); everything else is skipped. Bytes that are no protobuf raise KafkaError(INVALID_RECORD).
+Pure: bytes in, points out. Reads only what Kafka clients send (values of gauges and sums; count and sum of histograms)
+and skips the rest. Invalid protobuf raises KafkaError(INVALID_RECORD).
 
-Rule: nothing that a client says makes this read more than FIELDS_MAX fields, or keep more than POINTS_MAX points or
-longer texts than TEXT_MAX.
+Rule: for any input, at most FIELDS_MAX fields are read, and at most POINTS_MAX points and texts of TEXT_MAX are stored.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Final, NamedTuple
 
 from ottla.base.errors import Error, KafkaError
 
-FIELDS_MAX: Final = 100_000  # a push of Java's producer has about 3,000
+FIELDS_MAX: Final = 100_000  # a push of the Java producer has about 3,000
 POINTS_MAX: Final = 2000
 ATTRIBUTES_MAX: Final = 16
 TEXT_MAX: Final = 256
@@ -32,22 +31,22 @@ _NO_BYTES: Final = memoryview(b"")
 
 
 class Point(NamedTuple):
-    """One number of one metric."""
+    """One value of one metric."""
 
     name: str
     attributes: Attributes
     value: float
-    is_counter: bool  # only ever grows
-    is_delta: bool  # the growth since the last push
+    is_counter: bool  # grows monotonically
+    is_delta: bool  # the increase since the last push
 
 
 def read_metrics(data: bytes) -> list[Point]:
-    """All points of a push; those beyond the limit are left out."""
+    """All points of a push; surplus points are dropped."""
     return list(islice(_Reader().points(memoryview(data)), POINTS_MAX))
 
 
 class _Reader:
-    """Walks one push. Only `fields_left` changes."""
+    """Parser of one push; only `fields_left` changes."""
 
     def __init__(self) -> None:
         self.fields_left = FIELDS_MAX

@@ -1,4 +1,4 @@
-"""`ottla acls`: who may do what; list, add and remove rules, explain an answer, suggest rules."""
+"""`ottla acls`: list, add and remove ACLs, explain an authorization decision, suggest ACLs."""
 
 from __future__ import annotations
 
@@ -11,31 +11,38 @@ from ottla.base.security import (
     Operation,
     PatternType,
     Permission,
-    word_of,
+    pascal_name,
 )
 from ottla.cli.arguments import Parser, add_connection
 from ottla.cli.client_settings import client_of
 from ottla.cli.tables import print_table
-from ottla.cli.terminal import UsageError, say
+from ottla.cli.terminal import UsageError, print_line
 from ottla.client.acls import create_acls, delete_acls, describe_acls
 from ottla.client.client import Client
-from ottla.operations.acls.explaining import Question, answer_lines, command, cures, reason, suggestions
-from ottla.operations.acls.reading import authorizer_of
-from ottla.operations.acls.wishes import (
+from ottla.operations.acls.acl_entries import (
     CLUSTER,
-    CONSUMER,
-    PRODUCER,
+    CONSUMER_OPERATIONS,
+    PRODUCER_OPERATIONS,
     RESOURCES,
-    entries_of,
-    filter_of,
-    for_role,
+    acl_entries,
+    acl_filter,
     operation_problem,
+    operation_word,
+    operations_for_role,
     parse_operation,
     parse_principal,
-    words_of,
+)
+from ottla.operations.acls.evaluation import (
+    AuthorizationRequest,
+    acl_command,
+    answer_lines,
+    changes_to_reverse,
+    decision_reason,
+    load_authorizer,
+    suggest_acls,
 )
 from ottla.security.acls import AclBinding, AclFilter, ResourcePattern
-from ottla.security.denials import DENIED, WOULD_BE_DENIED, read_denials
+from ottla.security.denial_log import DENIED, WOULD_BE_DENIED, read_denials
 
 EXAMPLES: Final = """
 ottla acls list
@@ -50,7 +57,7 @@ COLUMNS: Final = ("RESOURCE", "NAME", "PATTERN", "PRINCIPAL", "HOST", "OPERATION
 
 def run(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
-    if options.action == _suggest:  # the only one that needs no cluster
+    if options.action == _suggest:  # needs no cluster
         return _suggest(options)
     with client_of(options) as client:
         code: int = options.action(client, options)
@@ -58,7 +65,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="ottla acls", description="Who may do what.", examples=EXAMPLES)
+    parser = Parser(prog="ottla acls", description="Manage access rules (ACLs).", examples=EXAMPLES)
     add_connection(parser)
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
     list_ = commands.add_parser("list", help="show rules", examples=EXAMPLES)
@@ -69,26 +76,30 @@ def _parser() -> Parser:
     remove = commands.add_parser("remove", help="remove rules", examples=EXAMPLES)
     remove.set_defaults(action=_remove)
     for each in (add, remove):
-        each.add_argument("--allow", action="append", default=[], metavar="PRINCIPAL", help="who is allowed something")
-        each.add_argument("--deny", action="append", default=[], metavar="PRINCIPAL", help="who is denied something")
-        each.add_argument("--operation", action="append", default=[], metavar="NAME[,NAME]", help="what; default: all")
+        each.add_argument("--allow", action="append", default=[], metavar="PRINCIPAL", help="principal to allow")
+        each.add_argument("--deny", action="append", default=[], metavar="PRINCIPAL", help="principal to deny")
+        each.add_argument(
+            "--operation", action="append", default=[], metavar="NAME[,NAME]", help="operations; default: all"
+        )
         each.add_argument(
             "--host", action="append", default=[], metavar="ADDRESS", help="from where; default: anywhere"
         )
-        each.add_argument("--producer", action="store_true", help="what a producer needs")
-        each.add_argument("--consumer", action="store_true", help="what a consumer needs")
-    explain = commands.add_parser("explain", help="say why somebody may do something, or not", examples=EXAMPLES)
+        each.add_argument("--producer", action="store_true", help="the operations of a producer")
+        each.add_argument("--consumer", action="store_true", help="the operations of a consumer")
+    explain = commands.add_parser("explain", help="explain why an operation is allowed or denied", examples=EXAMPLES)
     explain.set_defaults(action=_explain)
-    explain.add_argument("--principal", required=True, metavar="PRINCIPAL", help="who, such as User:alice")
-    explain.add_argument("--operation", required=True, metavar="NAME", help="wants to do what")
+    explain.add_argument("--principal", required=True, metavar="PRINCIPAL", help="the principal, such as User:alice")
+    explain.add_argument("--operation", required=True, metavar="NAME", help="the operation")
     explain.add_argument("--host", default="", metavar="ADDRESS", help="from where")
     for each in (list_, add, remove, explain):
         add_connection(each)
         _add_resources(each)
-    suggest = commands.add_parser("suggest", help="make rules of what permissive mode has noted", examples=EXAMPLES)
+    suggest = commands.add_parser(
+        "suggest", help="suggest rules from the denials that permissive mode has logged", examples=EXAMPLES
+    )
     suggest.set_defaults(action=_suggest)
     suggest.add_argument("file", metavar="FILE", help="a kafka-authorizer.log")
-    suggest.add_argument("--denied", action="store_true", help="of what was really denied instead")
+    suggest.add_argument("--denied", action="store_true", help="use actual denials instead")
     for each in (list_, add, remove, explain, suggest):
         each.add_argument("--json", action="store_true", help="print JSON")
     return parser
@@ -127,18 +138,18 @@ def _operations(texts: Sequence[str]) -> list[Operation]:
 
 
 def _wanted(options: argparse.Namespace) -> list[AclBinding]:
-    """The rules that the options of add and remove describe."""
+    """The ACLs that the options of add and remove describe."""
     patterns = _patterns(options)
     if not patterns:
         raise UsageError("name a resource: --topic, --group, --transactional-id, --user-principal or --cluster")
     if not options.allow and not options.deny:
-        raise UsageError("name whom it is about: --allow User:alice or --deny User:alice")
+        raise UsageError("name a principal: --allow User:alice or --deny User:alice")
     needed: dict[ResourcePattern, list[Operation]] = {}
     if options.producer or options.consumer:
         if options.operation:
-            raise UsageError("--producer and --consumer tell the operations: leave out --operation")
-        for is_wanted, role in ((options.producer, PRODUCER), (options.consumer, CONSUMER)):
-            for pattern, operations in (for_role(patterns, role) if is_wanted else {}).items():
+            raise UsageError("--producer and --consumer imply the operations: omit --operation")
+        for is_wanted, role in ((options.producer, PRODUCER_OPERATIONS), (options.consumer, CONSUMER_OPERATIONS)):
+            for pattern, operations in (operations_for_role(patterns, role) if is_wanted else {}).items():
                 needed.setdefault(pattern, []).extend(operations)
     else:
         needed = dict.fromkeys(patterns, _operations(options.operation) or [Operation.ALL])
@@ -149,34 +160,34 @@ def _wanted(options: argparse.Namespace) -> list[AclBinding]:
             if problem:
                 raise UsageError(problem)
         for principals, permission in ((options.allow, Permission.ALLOW), (options.deny, Permission.DENY)):
-            entries = entries_of(_principals(principals), options.host, operations, permission)
+            entries = acl_entries(_principals(principals), options.host, operations, permission)
             found += [AclBinding(pattern, entry) for entry in sorted(entries)]
     return found
 
 
-# ---- the commands
+# ---- commands
 
 
 def _list(client: Client, options: argparse.Namespace) -> int:
-    filters = [filter_of(pattern) for pattern in _patterns(options)] or [AclFilter()]
+    filters = [acl_filter(pattern) for pattern in _patterns(options)] or [AclFilter()]
     if options.principal:
         (principal,) = _principals([options.principal])
         filters = [each._replace(principal=principal) for each in filters]
     found = sorted({binding for each in filters for binding in describe_acls(client, each)})
-    return _tell(found, options)
+    return _print_rules(found, options)
 
 
 def _add(client: Client, options: argparse.Namespace) -> int:
     wanted = _wanted(options)
     create_acls(client, wanted)
-    return _tell(wanted, options)
+    return _print_rules(wanted, options)
 
 
 def _remove(client: Client, options: argparse.Namespace) -> int:
-    return _tell(delete_acls(client, [filter_of(*binding) for binding in _wanted(options)]), options)
+    return _print_rules(delete_acls(client, [acl_filter(*binding) for binding in _wanted(options)]), options)
 
 
-def _tell(bindings: Sequence[AclBinding], options: argparse.Namespace) -> int:
+def _print_rules(bindings: Sequence[AclBinding], options: argparse.Namespace) -> int:
     rows = [_row(binding) for binding in bindings]
     if options.json:
         print(json.dumps([dict(zip(map(str.lower, COLUMNS), row, strict=True)) for row in rows], indent=2))
@@ -188,12 +199,12 @@ def _tell(bindings: Sequence[AclBinding], options: argparse.Namespace) -> int:
 def _row(binding: AclBinding) -> tuple[str, ...]:
     pattern, entry = binding
     return (
-        word_of(pattern.resource_type),
+        pascal_name(pattern.resource_type),
         pattern.name,
         pattern.pattern_type.name.lower(),
         entry.principal,
         entry.host,
-        words_of(entry.operation),
+        operation_word(entry.operation),
         entry.permission.name.lower(),
     )
 
@@ -203,27 +214,27 @@ def _explain(client: Client, options: argparse.Namespace) -> int:
     if len(patterns) != 1 or options.prefixed:
         raise UsageError("name one resource, such as --topic orders")
     (principal,), (operation,) = _principals([options.principal]), _operations([options.operation])
-    question = Question(principal, operation, patterns[0].resource_type, patterns[0].name, options.host)
-    authorizer = authorizer_of(client, describe_acls(client, AclFilter()))
-    found = authorizer.explain(*question.asked)
-    commands = [command(*step) for step in cures(question, authorizer)]
+    question = AuthorizationRequest(principal, operation, patterns[0].resource_type, patterns[0].name, options.host)
+    authorizer = load_authorizer(client, describe_acls(client, AclFilter()))
+    found = authorizer.explain(*question.authorize_arguments)
+    commands = [acl_command(*step) for step in changes_to_reverse(question, authorizer)]
     if options.json:
-        facts = {"allowed": found.is_allowed, "because": reason(question, found), "rule": found.rule}
+        facts = {"allowed": found.is_allowed, "because": decision_reason(question, found), "rule": found.rule}
         print(json.dumps({**facts, "commands": commands}, indent=2))
     else:
         for line in answer_lines(question, found, commands):
-            say(line)
+            print_line(line)
     return 0
 
 
 def _suggest(options: argparse.Namespace) -> int:
     try:
         with open(options.file, encoding="utf-8", errors="replace") as lines:
-            found = suggestions(read_denials(lines, word=DENIED if options.denied else WOULD_BE_DENIED))
+            found = suggest_acls(read_denials(lines, word=DENIED if options.denied else WOULD_BE_DENIED))
     except OSError as problem:
         raise UsageError(f"{options.file} cannot be read: {problem.strerror or problem}") from None
     if options.json:
-        return _tell(found, options)
+        return _print_rules(found, options)
     for binding in found:
-        say(command("add", binding))
+        print_line(acl_command("add", binding))
     return 0

@@ -1,4 +1,4 @@
-"""`ottla apply`: a whole cluster as a file: written, compared, applied."""
+"""`ottla apply`: exports a whole cluster to a file, compares it with a file, applies a file."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from typing import Final
 
 from ottla.cli.arguments import Parser, add_connection, bootstrap_of
 from ottla.cli.client_settings import command_properties, make_client
-from ottla.cli.cluster_file.carrying import cluster_steps, wait_for_topics, with_refusals
-from ottla.cli.cluster_file.cluster import exported, read_cluster
-from ottla.cli.cluster_file.model import SCHEMAS, SECTIONS, ClusterState
-from ottla.cli.cluster_file.plan import ClusterPlan, make_cluster_plan
-from ottla.cli.cluster_file.reading import read_cluster_file
-from ottla.cli.cluster_file.registry import make_schema_plan, read_subjects
-from ottla.cli.cluster_file.schema_plan import NO_SCHEMAS
-from ottla.cli.cluster_file.writing import cluster_text, hidden_notes
-from ottla.cli.registry_choice import add_registry, registry_of
-from ottla.cli.security.entries import FileError
-from ottla.cli.security.loading import STDIN, load_text, shown_path, tell_problems
-from ottla.cli.security.own_end import check_authorizer, refuse_own_end
-from ottla.cli.security.plan import COLUMNS
-from ottla.cli.security.steps import Outcome, Row, carry_out
+from ottla.cli.cluster_file.cluster_admin import (
+    cluster_steps,
+    read_cluster,
+    validate_plan,
+    wait_for_topics,
+    without_temporary_settings,
+)
+from ottla.cli.cluster_file.cluster_plan import ClusterPlan, make_cluster_plan
+from ottla.cli.cluster_file.cluster_state import SCHEMAS, SECTIONS, ClusterState
+from ottla.cli.cluster_file.document import cluster_text, hidden_notes, read_cluster_file
+from ottla.cli.cluster_file.policy_admin import check_authorizer, check_own_access
+from ottla.cli.cluster_file.policy_document import STDIN, FileError, display_path, load_policy_text, print_problems
+from ottla.cli.cluster_file.policy_plan import COLUMNS, Outcome, Row, run_steps
+from ottla.cli.cluster_file.schemas import NO_SCHEMAS, make_schema_plan, read_subjects
+from ottla.cli.registry_options import add_registry, registry_of
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import (
     EXIT_FAILED,
@@ -38,11 +39,11 @@ from ottla.cli.terminal import (
     warn,
 )
 from ottla.client.client import Client
-from ottla.operations.acls.own_rights import Caller
-from ottla.operations.schema_registry.addresses import without_registry
+from ottla.operations.acls.evaluation import Caller
 from ottla.operations.schema_registry.client import RegistryClient
+from ottla.operations.schema_registry.client_config import without_registry
 from ottla.operations.schema_registry.folders import read_draft_file
-from ottla.operations.schema_registry.schemas import Draft
+from ottla.operations.schema_registry.schemas import UnregisteredSchema
 
 TOOL: Final = "ottla apply"
 LINES_MAX: Final = 20
@@ -50,7 +51,7 @@ EXAMPLES: Final = """
 ottla apply --export > cluster.yaml
 ottla apply cluster.yaml --dry-run            exit code 3 if the cluster differs
 ottla apply cluster.yaml
-ottla apply cluster.yaml --prune --yes        also removes what the file does not have
+ottla apply cluster.yaml --prune --yes        also removes what is not in the file
 """
 
 
@@ -72,33 +73,37 @@ def run(arguments: Sequence[str]) -> int:
 def _parser() -> Parser:
     parser = Parser(
         prog=TOOL,
-        description="A cluster, of ottla or of Apache Kafka, as a file that is written, compared and applied.",
+        description="Export a cluster of ottla or Apache Kafka to a file, compare it with a file, apply a file.",
         examples=EXAMPLES,
     )
     add_connection(parser)
     add_registry(parser)
-    parser.add_argument("file", nargs="?", metavar="FILE", help="what the cluster shall be; -: standard input")
-    parser.add_argument("--export", action="store_true", help="write the file of the cluster as it is, without secrets")
+    parser.add_argument("file", nargs="?", metavar="FILE", help="the wanted state of the cluster; -: standard input")
+    parser.add_argument("--export", action="store_true", help="print the current state of the cluster, without secrets")
     parser.add_argument(
-        "--dry-run", action="store_true", help="only show what would change: exit code 3 if anything, 1 if it cannot"
+        "--dry-run",
+        action="store_true",
+        help="only print the changes: exit code 3 if there are any, 1 if they are impossible",
     )
-    parser.add_argument("--prune", action="store_true", help="remove what the file lacks, in the sections that it has")
-    parser.add_argument("--yes", "-y", action="store_true", help="do not ask before something is removed")
     parser.add_argument(
-        "--set-passwords", action="store_true", help="set secrets that are there already, too: nobody can compare them"
+        "--prune", action="store_true", help="remove what is not in the file, within the sections of the file"
+    )
+    parser.add_argument("--yes", "-y", action="store_true", help="remove without confirmation")
+    parser.add_argument(
+        "--set-passwords", action="store_true", help="also set existing secrets, which cannot be compared"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
 
-# ---- writing the file
+# ---- export
 
 
 def _export(options: argparse.Namespace, properties: dict[str, str]) -> int:
     registry = registry_of(options, properties, None)
     notes = []
     with make_client(bootstrap_of(options), without_registry(properties)) as client:
-        found = exported(read_cluster(client, SECTIONS))
+        found = without_temporary_settings(read_cluster(client, SECTIONS))
     if found.policy.rights is None:
         notes.append("Rights: the cluster has no authorizer, so there are none.")
     if registry is None:
@@ -109,44 +114,44 @@ def _export(options: argparse.Namespace, properties: dict[str, str]) -> int:
     return 0
 
 
-# ---- applying it
+# ---- apply
 
 
 def _apply(options: argparse.Namespace, properties: dict[str, str]) -> int:
     try:
         wanted = _wanted(options.file)
     except FileError as problem:
-        tell_problems(TOOL, problem)
+        print_problems(TOOL, problem)
         return EXIT_USAGE
     registry = registry_of(options, properties) if wanted.schemas is not None else None
     with make_client(bootstrap_of(options), without_registry(properties)) as client:
         plan = _plan(client, registry, wanted, Caller(properties), options)
         if options.dry_run:
             _show(plan, plan.rows(), options)
-            _tell_reasons(plan)
+            _print_reasons(plan)
             return drift_code(differs=not plan.is_empty, is_impossible=bool(plan.reasons()))
         if plan.reasons():
             _show(plan, plan.rows(), options)
-            _tell_reasons(plan)
+            _print_reasons(plan)
             warn(f"{TOOL}: nothing was changed")
             return EXIT_FAILED
-        is_shown = _ask(plan, options)
-        outcome = carry_out(cluster_steps(client, registry, plan))
+        is_shown = _confirm_removals(plan, options)
+        outcome = run_steps(cluster_steps(client, registry, plan))
         if outcome.problem is None:
             wait_for_topics(client, plan)
     done: set[Row] = set() if is_shown else set(outcome.done)
     _show(plan, [row for row in plan.rows() if row in done], options, outcome)
-    return _end(outcome)
+    return _print_outcome(outcome)
 
 
 def _wanted(path: str) -> ClusterState:
-    """Raises FileError."""
+    """Read the file. Raises FileError."""
     folder = Path() if path == STDIN else Path(path).parent
 
-    def read_draft(name: str, kind: str | None) -> Draft:
+    def read_draft(name: str, kind: str | None) -> UnregisteredSchema:
         return read_draft_file(folder / name, kind)
 
-    return read_cluster_file(load_text(path), shown_path(path), read_draft)
+    return read_cluster_file(load_policy_text(path), display_path(path), read_draft)
 
 
 def _plan(
@@ -162,19 +167,19 @@ def _plan(
     if registry is not None and wanted.schemas is not None:
         schemas = make_schema_plan(registry, wanted.schemas, prunes=options.prune)
     plan = make_cluster_plan(wanted, found, schemas, prunes=options.prune, sets_secrets=options.set_passwords)
-    refuse_own_end(client, caller, plan.policy, found.policy)
-    return with_refusals(client, plan)
+    check_own_access(client, caller, plan.policy, found.policy)
+    return validate_plan(client, plan)
 
 
-def _ask(plan: ClusterPlan, options: argparse.Namespace) -> bool:
-    """Whether a person has been shown the plan, and wants it. Raises ToolError if not."""
+def _confirm_removals(plan: ClusterPlan, options: argparse.Namespace) -> bool:
+    """Ask for confirmation of removals; returns whether the plan was printed. Raises ToolError if the answer is no."""
     removals = plan.removals()
     if not removals or options.yes:
         return False
     if options.json or not (is_terminal(sys.stdin) and is_terminal(sys.stdout)):
-        raise UsageError(f"--prune would remove {len(removals)} things, nothing was changed: add --yes if it shall")
+        raise UsageError(f"--prune would remove {len(removals)} items, nothing was changed: add --yes to confirm")
     print_table(COLUMNS, plan.rows())
-    if not confirm(f"Remove what is marked with -: {len(removals)} things, topics with all their records?"):
+    if not confirm(f"Remove the {len(removals)} items marked with -, topics with all their records?"):
         raise ToolError("nothing was changed")
     return True
 
@@ -185,19 +190,19 @@ def _show(plan: ClusterPlan, rows: Sequence[Row], options: argparse.Namespace, o
         names = [column.lower() for column in COLUMNS]
         changes = [{**dict(zip(names, row, strict=True)), "done": row in done} for row in plan.rows()]
         applied = outcome is not None and outcome.problem is None
-        print(json.dumps({"applied": applied, "changes": changes, "left": plan.left}, indent=2))
+        print(json.dumps({"applied": applied, "changes": changes, "left": plan.unmanaged}, indent=2))
     elif rows:
         print_table(COLUMNS, rows)
     elif plan.is_empty and is_terminal(sys.stdout):
         print("Nothing to change.")
-    if plan.left:
-        counts = ", ".join(f"{name}: {count}" for name, count in plan.left.items())
+    if plan.unmanaged:
+        counts = ", ".join(f"{name}: {count}" for name, count in plan.unmanaged.items())
         warn(f"note: not in the file and left alone, --prune removes it: {counts}")
-    if plan.untold:
-        warn(f"note: secrets cannot be compared, --set-passwords sets them: {', '.join(plan.untold)}")
+    if plan.uncompared_secrets:
+        warn(f"note: secrets cannot be compared, --set-passwords sets them: {', '.join(plan.uncompared_secrets)}")
 
 
-def _tell_reasons(plan: ClusterPlan) -> None:
+def _print_reasons(plan: ClusterPlan) -> None:
     reasons = plan.reasons()
     for reason in reasons[:LINES_MAX]:
         warn(f"{TOOL}: {reason}")
@@ -205,18 +210,18 @@ def _tell_reasons(plan: ClusterPlan) -> None:
         warn(f"{TOOL}: and {len(reasons) - LINES_MAX} more")
 
 
-def _end(outcome: Outcome) -> int:
-    """How far it came, if it did not come to its end."""
+def _print_outcome(outcome: Outcome) -> int:
+    """Print how far an incomplete run came; returns the exit code."""
     if outcome.problem is None:
         return 0
     is_interrupted = isinstance(outcome.problem, KeyboardInterrupt)
     cause = "interrupted" if is_interrupted else str(outcome.problem)
     where = f" at {outcome.row[1]} {outcome.row[2]}" if outcome.row is not None else ""
-    total = len(outcome.done) + len(outcome.left)
+    total = len(outcome.done) + len(outcome.not_done)
     warn(f"{TOOL}: stopped{where}: {cause}")
-    warn(f"{TOOL}: {len(outcome.done)} of {total} changes are made. Apply it again to go on; not made are:")
-    for row in outcome.left[:LINES_MAX]:
+    warn(f"{TOOL}: {len(outcome.done)} of {total} changes are made. Apply the file again to continue; not made:")
+    for row in outcome.not_done[:LINES_MAX]:
         warn(f"  {' '.join(cell for cell in row[:3] if cell)}")
-    if len(outcome.left) > LINES_MAX:
-        warn(f"  and {len(outcome.left) - LINES_MAX} more")
+    if len(outcome.not_done) > LINES_MAX:
+        warn(f"  and {len(outcome.not_done) - LINES_MAX} more")
     return EXIT_INTERRUPTED if is_interrupted else EXIT_FAILED

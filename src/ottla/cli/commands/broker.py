@@ -1,7 +1,11 @@
-"""`ottla broker`: one broker in the foreground, from a server.properties file.
+"""`ottla broker`: runs one broker in the foreground, from a server.properties file.
 
-What counts, strongest first: --override, the environment, the file, Kafka's defaults. KAFKA_ variables are settings
-only with --from-environment: a developer's shell may hold all kinds of them.
+Precedence: --override, then the environment, then the file, then Kafka's defaults. KAFKA_ variables are settings only
+with --from-environment, because a developer's shell may contain unrelated ones.
+
+In a container, CUSTOM_INIT_SCRIPT (shell commands) and the *.sh files in /docker-entrypoint-initdb.d run before the
+settings are read, at every start and in the order of their names. Executable files are run, others are sourced. They
+may write the settings file, and their exported variables count as environment variables. Their output goes to the log.
 """
 
 from __future__ import annotations
@@ -9,25 +13,26 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from ottla.base.late_modules import load_late
+from ottla.base.lazy_modules import make_lazy
 from ottla.cli.arguments import Parser, parse_pairs
-from ottla.cli.running.cores import PROCESSES_MAX, count_or_auto
-from ottla.cli.running.init_scripts import run_init_scripts
-from ottla.cli.running.process_folders import check_alone
+from ottla.cli.processes.cluster_defaults import PROCESSES_MAX, count_or_auto_type
 from ottla.cli.terminal import ToolError, UsageError
 
 if TYPE_CHECKING:
     from ottla.base.broker_settings import BrokerSettings
 
+
 CLUSTER_ID_VARIABLES = ("CLUSTER_ID", "KAFKA_CLUSTER_ID", "KAFKA_KRAFT_CLUSTER_ID", "KAFKA_CFG_CLUSTER_ID")
 
-# Most brokers never look into these: 10 MB, and a third of the time to start. asyncio alone imports the first two.
+# Rarely used modules: 10 MB, and a third of the start time. asyncio itself imports the first two.
 SELDOM_USED = frozenset({"asyncio.sslproto", "ssl", "cramjam", "hashlib", "hmac", "secrets", "shutil", "sqlite3"})
 EXAMPLES = """
 ottla broker --config server.properties
@@ -50,22 +55,22 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--from-environment",
         action="store_true",
-        help="for containers: run CUSTOM_INIT_SCRIPT, then take KAFKA_... variables as settings",
+        help="for containers: run CUSTOM_INIT_SCRIPT, then use KAFKA_... variables as settings",
     )
     parser.add_argument(
-        "--stop-on-eof", action="store_true", help="stop when stdin ends: for a program that runs a broker as its child"
+        "--stop-on-eof", action="store_true", help="stop when stdin ends, for a program that runs a broker as its child"
     )
     parser.add_argument(
         "--processes",
-        type=count_or_auto("processes", PROCESSES_MAX),
+        type=count_or_auto_type("processes", PROCESSES_MAX),
         metavar="N",
-        help="so many brokers of a cluster: ids, ports and folders count on from the file's; auto: one for each core",
+        help="run several brokers of a cluster, with consecutive ids, ports and folders; auto: one per core",
     )
     options = parser.parse_args(arguments)
     if options.processes is not None:
         if options.from_environment or options.stop_on_eof:
             raise UsageError("--processes is for a machine: in containers, and as a child, a broker runs alone")
-        from ottla.cli.running.processes import run_processes  # noqa: PLC0415 (most brokers run alone)
+        from ottla.cli.processes.multi_process import run_processes  # noqa: PLC0415 (most brokers run alone)
 
         return run_processes(options.config, parse_pairs(options.override, allow_bare=False), options.processes)
     if options.stop_on_eof:
@@ -83,24 +88,25 @@ def start(
     *,
     is_container: bool = False,
 ) -> int:
-    """Read the settings and run until somebody stops the broker; returns the exit code."""
+    """Read the settings and run the broker until it is stopped; returns the exit code."""
     from ottla.base.broker_settings import load_broker_settings  # noqa: PLC0415 (help needs none of it)
     from ottla.base.settings import SettingsError  # noqa: PLC0415
+    from ottla.cli.processes.multi_process_settings import check_single_broker_folders  # noqa: PLC0415
 
     try:
         settings = load_broker_settings(config, overrides, environment=environment, is_container=is_container)
     except SettingsError as problem:
         raise ToolError(str(problem)) from None
-    check_alone(settings.log_dirs)
+    check_single_broker_folders(settings.log_dirs)
     if is_container:
         claim_folders(settings, environment)
     return load_broker()(settings)
 
 
 def load_broker() -> Callable[[BrokerSettings], int]:
-    """What runs a broker, without what most brokers never use."""
-    load_late(SELDOM_USED)
-    gc.disable()  # of what is loaded nothing is garbage
+    """The function that runs a broker; rarely used modules are loaded on first use."""
+    make_lazy(SELDOM_USED)
+    gc.disable()  # import creates no garbage, so collections would be wasted
     from ottla.broker.main import run_broker  # noqa: PLC0415 (help needs none of it)
 
     gc.enable()
@@ -108,7 +114,7 @@ def load_broker() -> Callable[[BrokerSettings], int]:
 
 
 def claim_folders(settings: BrokerSettings, environment: Mapping[str, str]) -> None:
-    """Images of Kafka take the cluster's id from a variable and give it to folders that have none yet."""
+    """Give the cluster id in a variable to unformatted folders, as images of Kafka do."""
     cluster_id = next((environment[name] for name in CLUSTER_ID_VARIABLES if environment.get(name)), None)
     if cluster_id is None:
         return
@@ -123,7 +129,41 @@ def claim_folders(settings: BrokerSettings, environment: Mapping[str, str]) -> N
 
 
 def stop_on_eof() -> None:
-    """Wait for the end of stdin, then stop this process as an operator would. Whoever holds the other end is gone."""
+    """Wait for the end of stdin, then send SIGTERM to this process: the parent process is gone."""
     while os.read(sys.stdin.fileno(), 4096):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+# ---- init scripts
+VARIABLE: Final = "CUSTOM_INIT_SCRIPT"
+FOLDER: Final = Path("/docker-entrypoint-initdb.d")
+SHELL: Final = "/bin/sh"
+# Standard output carries the resulting environment: the broker's own stdout begins with its ready line.
+FRAME: Final = "exec 3>&1 1>&2; set -e\n{commands}\nexec 1>&3 3>&-; exec env -0\n"
+
+
+def run_init_scripts(environment: Mapping[str, str], folder: Path = FOLDER) -> dict[str, str]:
+    """Run the init scripts and return the environment that they leave. Raises ToolError if one fails."""
+    result = dict(environment)
+    if environment.get(VARIABLE):
+        result = _run(f'eval "${VARIABLE}"', VARIABLE, result)
+    for path in sorted(folder.glob("*.sh")) if folder.is_dir() else ():
+        command = '"$OTTLA_INIT_SCRIPT"' if os.access(path, os.X_OK) else '. "$OTTLA_INIT_SCRIPT"'
+        result = _run(command, str(path), {**result, "OTTLA_INIT_SCRIPT": str(path)})
+        result.pop("OTTLA_INIT_SCRIPT", None)
+    return result
+
+
+def _run(commands: str, name: str, environment: Mapping[str, str]) -> dict[str, str]:
+    done = subprocess.run(  # noqa: S603 (setting a container's environment implies the right to run commands in it)
+        [SHELL, "-c", FRAME.format(commands=commands)],
+        env=dict(environment),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise ToolError(f"{name} ended with exit code {done.returncode}: the broker was not started")
+    pairs = (item.partition("=") for item in done.stdout.decode("utf-8", "surrogateescape").split("\0") if item)
+    return {key: value for key, _, value in pairs}

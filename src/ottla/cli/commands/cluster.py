@@ -1,21 +1,42 @@
-"""`ottla cluster`: who belongs to the cluster, what its brokers offer, how its metadata is kept; work at brokers."""
+"""`ottla cluster`: shows brokers, APIs and the quorum; balances, adds and removes brokers; maintenance and restarts."""
 
 from __future__ import annotations
 
 import argparse
 import time
 from collections.abc import Sequence
+from typing import Any, Final
 
-from ottla.cli.arguments import Parser, add_connection, not_negative
+from ottla.base.names import INTERNAL_TOPICS
+from ottla.base.placement.balance import plan_balance
+from ottla.base.placement.broker_loads import racks_of
+from ottla.base.placement.moves import plan_factor
+from ottla.base.placement.removal import plan_removal
+from ottla.base.text import format_count
+from ottla.cli.arguments import Parser, add_connection, duration, not_negative, positive
 from ottla.cli.client_settings import client_of
-from ottla.cli.cluster import maintenance, roll
-from ottla.cli.cluster.balance import add_balance
-from ottla.cli.cluster.quorum import COLUMNS, replication_rows
-from ottla.cli.cluster.replication import add_replication_factor
+from ottla.cli.cluster import roll
+from ottla.cli.cluster.replica_moves import MovePlan, add_move_options, balance_aims, run_moves
+from ottla.cli.reports.broker_screen import duration_text as span
+from ottla.cli.reports.quorum_report import COLUMNS, replication_rows
 from ottla.cli.tables import print_table
-from ottla.cli.terminal import say
+from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, print_line, warn
+from ottla.client.admin import Admin, Topic
 from ottla.client.client import Client
 from ottla.client.cluster import api_versions, describe_cluster, describe_quorum, unregister_broker
+from ottla.operations.doctor.findings import brokers_text
+from ottla.operations.maintenance import (
+    RemainingLeaders,
+    begin_maintenance,
+    elect_preferred_leaders,
+    end_maintenance,
+    maintenance_ends,
+    remaining_leaders,
+)
+from ottla.operations.reassignment.cluster_model import ClusterModel, check_all_brokers_live
+from ottla.operations.reassignment.moves import check_brokers, check_replica_brokers, find_topics, replicas_of
+from ottla.operations.reassignment.plan import PlanError
+from ottla.operations.topic_summary import min_isr
 
 EXAMPLES = """
 ottla cluster info
@@ -24,10 +45,10 @@ ottla cluster quorum
 ottla cluster unregister 3
 ottla cluster maintenance 2 --for 30m
 ottla cluster roll --command 'systemctl restart ottla@{id}'
-ottla cluster balance --dry-run         what would be moved so that everybody bears his share
+ottla cluster balance --dry-run         print the moves that would balance the load
 ottla cluster balance
-ottla cluster add 4                     broker 4 is new: give it its share
-ottla cluster remove 2                  broker 2 goes: move everything off it
+ottla cluster add 4                     move replicas to the new broker 4
+ottla cluster remove 2                  move all replicas off broker 2
 ottla cluster replication-factor 3 --internal
 """
 
@@ -41,7 +62,7 @@ def run(arguments: Sequence[str]) -> int:
 def _parser() -> Parser:
     parser = Parser(
         prog="ottla cluster",
-        description="Look at the cluster as a whole, move what it holds, work at its brokers.",
+        description="Show the cluster, move replicas, and manage brokers.",
         examples=EXAMPLES,
     )
     add_connection(parser)
@@ -52,12 +73,12 @@ def _parser() -> Parser:
     apis.set_defaults(action=_apis)
     quorum = commands.add_parser("quorum", help="the nodes that keep the metadata")
     quorum.set_defaults(action=_quorum)
-    unregister = commands.add_parser("unregister", help="forget a broker that will not come back")
+    unregister = commands.add_parser("unregister", help="remove the registration of a broker that will not come back")
     unregister.add_argument("id", type=not_negative, metavar="ID")
     unregister.set_defaults(action=_unregister)
     for command in (info, apis, quorum, unregister):
         add_connection(command)
-    maintenance.add_parser(commands)
+    add_maintenance(commands)
     roll.add_parser(commands)
     add_balance(commands)
     add_replication_factor(commands)
@@ -66,7 +87,7 @@ def _parser() -> Parser:
 
 def _info(client: Client, _options: argparse.Namespace) -> None:
     found = describe_cluster(client, with_fenced=True)
-    say(f"cluster {found.cluster_id}")
+    print_line(f"cluster {found.cluster_id}")
     rows = [
         (
             str(broker.broker_id),
@@ -81,7 +102,7 @@ def _info(client: Client, _options: argparse.Namespace) -> None:
 
 
 def _apis(client: Client, _options: argparse.Namespace) -> None:
-    from ottla.cli.cluster.api_names import API_NAMES  # noqa: PLC0415 (rarely needed)
+    from ottla.cli.cluster.api_names import KNOWN_APIS  # noqa: PLC0415 (rarely needed)
 
     for broker in client.cluster().brokers:
         offered = api_versions(client, broker.node_id).api_keys
@@ -89,7 +110,7 @@ def _apis(client: Client, _options: argparse.Namespace) -> None:
             (
                 str(broker.node_id),
                 str(item.api_key),
-                API_NAMES[item.api_key].name if item.api_key in API_NAMES else "?",
+                KNOWN_APIS[item.api_key].name if item.api_key in KNOWN_APIS else "?",
                 f"{item.min_version}-{item.max_version}",
             )
             for item in sorted(offered, key=lambda item: item.api_key)
@@ -104,4 +125,253 @@ def _quorum(client: Client, _options: argparse.Namespace) -> None:
 
 def _unregister(client: Client, options: argparse.Namespace) -> None:
     unregister_broker(client, options.id)
-    print(f"Broker {options.id} is forgotten.")
+    print(f"Broker {options.id} is unregistered.")
+
+
+# ---- balance, add, remove
+TOLERANCE = 10
+
+
+def add_balance(commands: Any) -> None:
+    balance = commands.add_parser("balance", help="even out replicas, leaders, bytes on disk, bytes in and out")
+    balance.add_argument(
+        "--tolerance",
+        type=not_negative,
+        metavar="PERCENT",
+        default=TOLERANCE,
+        help=f"move nothing while every broker is this close to the mean (default: {TOLERANCE})",
+    )
+    balance.set_defaults(action=_balance)
+    add = commands.add_parser("add", help="move replicas to new brokers")
+    add.set_defaults(action=_add)
+    remove = commands.add_parser("remove", help="move everything off brokers that go")
+    remove.add_argument("--unregister", action="store_true", help="also remove their registration, if they are stopped")
+    remove.set_defaults(action=_remove)
+    for command in (add, remove):
+        command.add_argument("brokers", nargs="+", type=not_negative, metavar="BROKER")
+    for command in (balance, add, remove):
+        add_move_options(command, is_measured=command is not remove)
+        add_connection(command)
+
+
+def _balance(client: Client, options: argparse.Namespace) -> int:
+    def make(facts: ClusterModel, options: argparse.Namespace) -> MovePlan:
+        check_all_brokers_live(facts)
+        aims = balance_aims(options)._replace(tolerance=options.tolerance / 100)
+        plan = plan_balance(facts.loads, facts.brokers, aims)
+        return MovePlan(plan.rows, plan.urgent, plan.pinned, plan.unknown)
+
+    return run_moves(client, options, "balance", make)
+
+
+def _add(client: Client, options: argparse.Namespace) -> int:
+    brokers = _brokers(options)
+    if not (options.cancel or options.rollback):
+        check_brokers(Admin(client), brokers)
+
+    def make(facts: ClusterModel, options: argparse.Namespace) -> MovePlan:
+        check_all_brokers_live(facts)
+        plan = plan_balance(facts.loads, facts.brokers, balance_aims(options), brokers)
+        return MovePlan(plan.rows, plan.urgent, plan.pinned, plan.unknown)
+
+    return run_moves(client, options, _command("add", brokers), make)
+
+
+def _remove(client: Client, options: argparse.Namespace) -> int:
+    brokers = _brokers(options)
+
+    def make(facts: ClusterModel, options: argparse.Namespace) -> MovePlan:
+        check_replica_brokers(Admin(client), brokers)
+        check_all_brokers_live(facts, brokers)
+        staying = {broker: capacity for broker, capacity in facts.brokers.items() if broker not in brokers}
+        return MovePlan(plan_removal(facts.loads, staying, brokers, balance_aims(options)))
+
+    code = run_moves(client, options, _command("remove", brokers), make)
+    if code or options.dry_run or options.cancel or options.rollback or not options.wait:
+        return code
+    return _print_removed(client, brokers, is_unregistered=options.unregister)
+
+
+def _print_removed(client: Client, brokers: list[int], *, is_unregistered: bool) -> int:
+    client.metadata = None
+    held = {broker for row in replicas_of(Admin(client).topics()).values() for broker in row} & set(brokers)
+    if held:
+        holds = "holds" if len(held) == 1 else "hold"
+        warn(f"{brokers_text(held)} still {holds} replicas: repeat the command to continue.")
+        return EXIT_FAILED
+    live = sorted(set(brokers) & set(Admin(client).live_brokers()))
+    if live:
+        holds, it = ("holds", "it") if len(live) == 1 else ("hold", "they")
+        print_line(
+            f"{brokers_text(live).capitalize()} {holds} no replicas now: {it} can be stopped. "
+            f"Then: {', '.join(f'ottla cluster unregister {broker}' for broker in live)}"
+        )
+    for broker in sorted(set(brokers) - set(live)):
+        if is_unregistered:
+            unregister_broker(client, broker)
+            print_line(f"Broker {broker} is unregistered.")
+        else:
+            print_line(f"Broker {broker} holds no replicas now.")
+    return 0
+
+
+def _brokers(options: argparse.Namespace) -> list[int]:
+    brokers: list[int] = sorted(options.brokers)
+    if len(set(brokers)) < len(brokers):
+        raise UsageError("a broker is named twice")
+    return brokers
+
+
+def _command(verb: str, brokers: list[int]) -> str:
+    return f"{verb} {' '.join(map(str, brokers))}"
+
+
+# ---- replication-factor
+DEFAULT_FACTOR_KEYS = {
+    "__consumer_offsets": "offsets.topic.replication.factor",
+    "__transaction_state": "transaction.state.log.replication.factor",
+}
+
+
+def add_replication_factor(commands: Any) -> None:
+    parser = commands.add_parser("replication-factor", help="more or fewer replicas of topics")
+    parser.add_argument("factor", type=positive, metavar="N")
+    parser.add_argument("topics", nargs="*", metavar="TOPIC", help="default: all topics except internal ones")
+    parser.add_argument("--internal", action="store_true", help="also internal topics such as __consumer_offsets")
+    parser.set_defaults(action=_run)
+    add_move_options(parser, is_measured=False)
+    add_connection(parser)
+
+
+def _run(client: Client, options: argparse.Namespace) -> int:
+    names = sorted(set(options.topics))
+
+    def make(facts: ClusterModel, options: argparse.Namespace) -> MovePlan:
+        check_all_brokers_live(facts)
+        topics = _topics(client, facts, names, with_internal=options.internal)
+        _check_min_isr(client, topics, options.factor)
+        return MovePlan(plan_factor(replicas_of(topics), options.factor, list(facts.brokers), racks_of(facts.brokers)))
+
+    words = ["replication-factor", str(options.factor), *names, *(["--internal"] if options.internal else [])]
+    code = run_moves(client, options, " ".join(words), make)
+    if not code and not (options.dry_run or options.cancel or options.rollback):
+        keys = "default.replication.factor" + (
+            f", {', '.join(DEFAULT_FACTOR_KEYS.values())}" if options.internal else ""
+        )
+        print_line(f"New topics use the settings of the brokers: {keys}.")
+    return code
+
+
+def _topics(client: Client, facts: ClusterModel, names: list[str], *, with_internal: bool) -> list[Topic]:
+    internal = [topic for topic in facts.topics if topic.is_internal or topic.name in INTERNAL_TOPICS]
+    users = [topic for topic in facts.topics if topic not in internal]
+    chosen = find_topics(Admin(client), names) if names else users
+    return chosen + [topic for topic in internal if with_internal and topic not in chosen]
+
+
+def _check_min_isr(client: Client, topics: list[Topic], factor: int) -> None:
+    """Reject a factor below min.insync.replicas: no producer could write with acks=all."""
+    shrinking = [topic.name for topic in topics if any(len(row.replicas) > factor for row in topic.partitions)]
+    for name, settings in Admin(client).topic_configs(shrinking).items():
+        least = min_isr(settings)
+        if least > factor:
+            raise PlanError(
+                f"{name} has min.insync.replicas={least}: with {factor} writing with acks=all would fail. Lower it "
+                f"first: ottla configs set topic {name} min.insync.replicas={factor}"
+            )
+
+
+# ---- maintenance: other brokers lead, and self-healing waits
+FOR_MS_MAX: Final = 7 * 86_400_000  # for longer work, remove the broker from the cluster
+LEADERSHIP_MOVE_SECONDS_MAX: Final = 30.0
+POLL_SECONDS: Final = 0.2
+MAINTENANCE_EXAMPLES: Final = """
+ottla cluster maintenance                        list the brokers in maintenance
+ottla cluster maintenance 2 --for 30m            move leaders off broker 2 and pause healing
+ottla cluster maintenance 2 --end                move the leaders back
+"""
+
+
+def add_maintenance(commands: Any) -> None:
+    parser = commands.add_parser(
+        "maintenance", help="move leaders off a broker during work on it", examples=MAINTENANCE_EXAMPLES
+    )
+    parser.add_argument("id", type=not_negative, nargs="?", metavar="ID", help="the broker; without it: a list")
+    parser.add_argument("--for", type=duration, dest="for_ms", metavar="TIME", help="how long at most: 30m, 2h")
+    parser.add_argument("--end", action="store_true", help="the work is done: the broker leads again")
+    parser.set_defaults(action=_maintenance)
+    add_connection(parser)
+
+
+def _maintenance(client: Client, options: argparse.Namespace) -> int:
+    if options.id is None:
+        if options.for_ms is not None or options.end:
+            raise UsageError("name the broker: ottla cluster maintenance 2 --for 30m")
+        return _list(client)
+    if (options.for_ms is not None) == options.end:
+        raise UsageError("give --for with a duration (30m, 2h), or --end")
+    if options.for_ms is not None and options.for_ms > FOR_MS_MAX:
+        raise UsageError("the maximum is 7d: move the replicas to other brokers instead (ottla reassign)")
+    topics = Admin(client).topics(from_controller=True)
+    known = known_brokers(client, topics)
+    if options.id not in known:
+        raise ToolError(f"the cluster has no broker {options.id}; brokers: {', '.join(map(str, sorted(known)))}")
+    return _end(client, options.id, topics) if options.end else _begin(client, options.id, options.for_ms)
+
+
+def known_brokers(client: Client, topics: list[Topic]) -> set[int]:
+    """Online brokers and brokers that hold replicas, which may be offline."""
+    held = {replica for topic in topics for partition in topic.partitions for replica in partition.replicas}
+    return held | {broker.node_id for broker in client.cluster().brokers}
+
+
+def _list(client: Client) -> int:
+    now_ms = int(time.time() * 1000)
+    ends = maintenance_ends(client, sorted(known_brokers(client, Admin(client).topics())))
+    rows = [
+        (str(broker), _time_text(end_ms), span((end_ms - now_ms) / 1000))
+        for broker, end_ms in sorted(ends.items())
+        if end_ms > now_ms
+    ]
+    if rows:
+        print_table(("Broker", "Until", "Left"), rows, ("Broker",))
+    else:
+        warn("No broker is in maintenance.")
+    return 0
+
+
+def _begin(client: Client, broker: int, for_ms: int) -> int:
+    until_ms = int(time.time() * 1000) + for_ms
+    begin_maintenance(client, broker, until_ms)
+    left = _wait_for_leadership_moves(client, broker)
+    print_line(f"Broker {broker} is in maintenance until {_time_text(until_ms)}.")
+    for sentence in left.messages():
+        warn(sentence)
+    return 0
+
+
+def _wait_for_leadership_moves(client: Client, broker: int) -> RemainingLeaders:
+    """Wait until other brokers lead what they can; returns the partitions that the broker still leads."""
+    deadline = time.monotonic() + LEADERSHIP_MOVE_SECONDS_MAX
+    while True:
+        topics = Admin(client).topics(from_controller=True)
+        now_ms = int(time.time() * 1000)
+        ends = maintenance_ends(client, sorted(known_brokers(client, topics)))
+        left = remaining_leaders(broker, topics, {other for other, end_ms in ends.items() if end_ms > now_ms})
+        if not left.movable or time.monotonic() > deadline:
+            return left
+        time.sleep(POLL_SECONDS)
+
+
+def _end(client: Client, broker: int, topics: list[Topic]) -> int:
+    if broker not in maintenance_ends(client, [broker]):  # an expired maintenance already moved the leaders back
+        print_line(f"Broker {broker} is not in maintenance.")
+        return 0
+    end_maintenance(client, broker)
+    count = elect_preferred_leaders(client, broker, topics)
+    print_line(f"The maintenance of broker {broker} is over; it leads {format_count(count, 'partition')} again.")
+    return 0
+
+
+def _time_text(time_ms: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_ms / 1000))

@@ -1,8 +1,8 @@
-"""`ottla completion bash|zsh|fish`: a script that has the shell complete commands, options, names of topics and groups.
+"""`ottla completion bash|zsh|fish`: prints a script that completes commands, options, topics and groups.
 
-The scripts are small: at each Tab they ask `ottla completion words ...`, which reads the same argparse definitions
-that the commands use, so nothing can be out of date. (argcomplete does this too, but wants a marker in every script
-and runs the whole command; shtab writes out all words beforehand and so cannot know topics.)
+At each Tab the small script calls `ottla completion words ...`, which reads the argparse definitions of the commands,
+so the completion is never outdated. argcomplete needs a marker in every script and runs the whole command; shtab writes
+static words and cannot know topics.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ source <(ottla completion bash)                          in ~/.bashrc
 source <(ottla completion zsh)                           in ~/.zshrc, after compinit
 ottla completion fish > ~/.config/fish/completions/ottla.fish
 """
-PATIENCE_MS = 300  # for names of topics and groups: nobody waits longer for a Tab
+REQUEST_MS_MAX = 300  # limit of a query for topics or groups
 GLOBAL_OPTIONS = ("--help", "--version")
-TOPIC_PLACES = ("names", "topic", "topics")  # what positional arguments and options for topics are called
+TOPIC_PLACES = ("names", "topic", "topics")  # argparse names of arguments for topics
 FILE_PLACES = ("FILE", "DIR")
 
 BASH = """\
@@ -71,7 +71,7 @@ end
 complete -c ottla -f -a '(__ottla_words)'
 """
 SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
-FILES = "<files>"  # what the scripts take as "any file"
+FILES = "<files>"  # marker of "any file" in the scripts
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -86,27 +86,27 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def split_line(line: str) -> list[str]:
-    """The words after the command; bash itself would also split them at colons."""
+    """Split a line into the words after the command; bash would also split at colons."""
     try:
         words = shlex.split(line)
-    except ValueError:  # a quote that is still open
+    except ValueError:  # an open quote
         words = line.split()
     return words[1:] + [""] * line.endswith(" ")
 
 
-def candidates(words: list[str]) -> list[str]:
-    """What can stand in place of the last word, which may have been begun."""
-    *before, begun = words
+def candidates(words_before_cursor: list[str]) -> list[str]:
+    """The completions of the last, possibly incomplete word."""
+    *before, begun = words_before_cursor
     if not before:
-        return _starting([*COMMANDS, *GLOBAL_OPTIONS], begun)
+        return _with_prefix([*COMMANDS, *GLOBAL_OPTIONS], begun)
     if before[0] not in COMMANDS:
         return []
     parser = parser_of(before[0])
     return [] if parser is None else _of_parser(parser, before[1:], begun)
 
 
-class _SeenError(Exception):
-    """A command is about to use its parser: that is all we wanted of it."""
+class _ParserCapturedError(Exception):
+    """Carries a command's parser out of the command before it parses."""
 
     def __init__(self, parser: argparse.ArgumentParser) -> None:
         super().__init__(parser.prog)
@@ -114,27 +114,27 @@ class _SeenError(Exception):
 
 
 def parser_of(command: str) -> argparse.ArgumentParser | None:
-    """The parser of a command, caught when the command is about to use it."""
+    """The parser of a command, captured right before the command uses it."""
 
     def show(parser: argparse.ArgumentParser) -> NoReturn:
-        raise _SeenError(parser)
+        raise _ParserCapturedError(parser)
 
-    Parser.on_use = show
+    Parser.on_parse = show
     try:
         import_module(COMMANDS[command].module).run([])
-    except _SeenError as seen:
+    except _ParserCapturedError as seen:
         return seen.parser
     finally:
-        Parser.on_use = None
+        Parser.on_parse = None
     return None
 
 
 def _of_parser(parser: argparse.ArgumentParser, before: list[str], begun: str) -> list[str]:
-    """Walk through the words that are complete, then say what may follow."""
-    places = [action for action in parser._actions if not action.option_strings]
+    """Consume the complete words, then return what may follow."""
+    positionals = [action for action in parser._actions if not action.option_strings]
     taken = 0
-    awaited: argparse.Action | None = None  # an option whose value comes next
-    for place, word in enumerate(before):
+    awaited: argparse.Action | None = None  # an option that expects a value
+    for index, word in enumerate(before):
         if awaited is not None:
             awaited = None
             continue
@@ -142,15 +142,15 @@ def _of_parser(parser: argparse.ArgumentParser, before: list[str], begun: str) -
             option = parser._option_string_actions.get(word.partition("=")[0])
             awaited = option if option is not None and option.nargs != 0 and "=" not in word else None
             continue
-        commands = _sub_commands(places[taken : taken + 1])
+        commands = _sub_commands(positionals[taken : taken + 1])
         if commands is not None:
-            return _of_parser(commands[word], before[place + 1 :], begun) if word in commands else []
-        taken += taken < len(places) and places[taken].nargs not in ("*", "+")
+            return _of_parser(commands[word], before[index + 1 :], begun) if word in commands else []
+        taken += taken < len(positionals) and positionals[taken].nargs not in ("*", "+")
     if awaited is not None:
         return _values(awaited, before, begun)
     if begun.startswith("-"):
-        return _starting(parser._option_string_actions, begun)
-    return _values(places[taken], before, begun) if taken < len(places) else []
+        return _with_prefix(parser._option_string_actions, begun)
+    return _values(positionals[taken], before, begun) if taken < len(positionals) else []
 
 
 def _sub_commands(places: Sequence[argparse.Action]) -> dict[str, argparse.ArgumentParser] | None:
@@ -161,49 +161,51 @@ def _sub_commands(places: Sequence[argparse.Action]) -> dict[str, argparse.Argum
 
 def _values(action: argparse.Action, before: Sequence[str], begun: str) -> list[str]:
     if action.choices is not None:
-        return _starting(map(str, action.choices), begun)
+        return _with_prefix(map(str, action.choices), begun)
     is_topic = action.dest == "name" and before[-1:] == ["topic"]  # ottla configs ... topic NAME
     if is_topic or action.dest in TOPIC_PLACES or action.metavar in ("TOPIC", "REGEX"):
-        return _starting(topic_names(before), begun)
+        return _with_prefix(topic_names(before), begun)
     if action.metavar == "GROUP":
-        return _starting(group_names(before), begun)
+        return _with_prefix(group_names(before), begun)
     if action.metavar == "PIPELINE":
-        return _starting(pipeline_names(before), begun)
+        return _with_prefix(pipeline_names(before), begun)
     return [FILES] if action.metavar in FILE_PLACES else []
 
 
 def topic_names(words: Sequence[str]) -> list[str]:
     from ottla.client.admin import Admin  # noqa: PLC0415 (only needed for topics)
 
-    return _asked(words, lambda client: [topic.name for topic in Admin(client).topics() if not topic.is_internal])
+    return _query_broker(
+        words, lambda client: [topic.name for topic in Admin(client).topics() if not topic.is_internal]
+    )
 
 
 def group_names(words: Sequence[str]) -> list[str]:
     from ottla.client.groups import list_groups  # noqa: PLC0415 (only needed for groups)
 
-    return _asked(words, lambda client: [group.group_id for group in list_groups(client)])
+    return _query_broker(words, lambda client: [group.group_id for group in list_groups(client)])
 
 
 def pipeline_names(words: Sequence[str]) -> list[str]:
     from ottla.operations.pipeline_runs.statuses import list_runs, state_folder  # noqa: PLC0415 (only needed for pipelines)
 
-    given = [words[place + 1] for place, word in enumerate(words[:-1]) if word == "--state"]
+    given = [words[index + 1] for index, word in enumerate(words[:-1]) if word == "--state"]
     return [run.name for run in list_runs(Path(given[-1]) if given else state_folder())]
 
 
-def _asked(words: Sequence[str], ask: Callable[[Client], list[str]]) -> list[str]:
-    """What the broker that the command line names says; nothing if it does not answer at once."""
+def _query_broker(words: Sequence[str], ask: Callable[[Client], list[str]]) -> list[str]:
+    """Query the broker on the command line; empty if it does not answer quickly."""
     from ottla.cli.client_settings import command_properties  # noqa: PLC0415
-    from ottla.client.opening import open_client  # noqa: PLC0415
+    from ottla.client.client import open_client  # noqa: PLC0415
 
-    given = [words[place + 1] for place, word in enumerate(words[:-1]) if word == "--bootstrap-server"]
+    given = [words[index + 1] for index, word in enumerate(words[:-1]) if word == "--bootstrap-server"]
     bootstrap = bootstrap_of(argparse.Namespace(bootstrap_server=given[-1] if given else None))
     try:
-        with open_client(bootstrap, command_properties(None), timeout_ms=PATIENCE_MS, patience_ms=0) as client:
+        with open_client(bootstrap, command_properties(None), timeout_ms=REQUEST_MS_MAX, connect_retry_ms=0) as client:
             return ask(client)
     except (ClientError, ToolError):
         return []
 
 
-def _starting(words: Iterable[str], begun: str) -> list[str]:
+def _with_prefix(words: Iterable[str], begun: str) -> list[str]:
     return sorted({word for word in words if word.startswith(begun)})

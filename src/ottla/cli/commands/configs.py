@@ -1,4 +1,4 @@
-"""`ottla configs`: show and change the settings of topics, brokers, groups, users and so on."""
+"""`ottla configs`: shows and changes the settings of topics, brokers, groups, users and other entities."""
 
 from __future__ import annotations
 
@@ -6,12 +6,26 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from ottla.base.broker_settings import BrokerSettings, find_key
+from ottla.base.legacy_keys import nearest_key
 from ottla.cli.arguments import Parser, add_connection, parse_pairs
 from ottla.cli.client_settings import client_of, load_properties
-from ottla.cli.configs.entities import CLIENTS, IPS, METRICS, TYPES, USERS, Entities, check_names
-from ottla.cli.configs.report import DEFAULT, RESOURCES, alter_resource, settings_of
+from ottla.cli.configs.config_entities import (
+    BROKERS,
+    CLIENTS,
+    DEFAULT,
+    IPS,
+    METRICS,
+    RESOURCES,
+    TYPES,
+    USERS,
+    Entities,
+    alter_resource,
+    check_entity_names,
+    settings_of,
+)
 from ottla.cli.tables import print_table
-from ottla.cli.terminal import UsageError, is_terminal, say
+from ottla.cli.terminal import UsageError, is_terminal, print_line, warn
 from ottla.client.client import Client
 from ottla.client.configs import Config, Source
 
@@ -23,14 +37,14 @@ ottla configs set broker default log.cleaner.threads=2
 ottla configs unset topic orders retention.ms
 """
 KINDS = {kind if kind == METRICS else kind.removesuffix("s"): kind for kind in TYPES}
-ALL_BROKERS = "default"  # as a name: what holds for all of a kind
+ALL_BROKERS = "default"  # as a name: the defaults of all entities of a kind
 HIDDEN = "(hidden)"
 
 
 def run(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     entities = Entities([KINDS[options.kind]], [DEFAULT if options.name == ALL_BROKERS else options.name])
-    check_names(entities)
+    check_entity_names(entities)
     with client_of(options) as client:
         code: int = options.action(client, entities, options)
         return code
@@ -46,13 +60,13 @@ def _parser() -> Parser:
     describe.set_defaults(action=_describe)
     set_ = commands.add_parser("set", help="change settings", examples=EXAMPLES)
     set_.set_defaults(action=_set)
-    unset = commands.add_parser("unset", help="put settings back to what they would be otherwise", examples=EXAMPLES)
+    unset = commands.add_parser("unset", help="reset settings to their defaults", examples=EXAMPLES)
     unset.set_defaults(action=_unset)
     for command in (describe, set_, unset):
         command.add_argument("kind", choices=sorted(KINDS), metavar="KIND", help=", ".join(sorted(KINDS)))
         command.add_argument("name", metavar="NAME", help=f"of the topic, broker ...; {ALL_BROKERS}: all of a kind")
         add_connection(command)
-    describe.add_argument("--all", action="store_true", help="also settings that nobody changed")
+    describe.add_argument("--all", action="store_true", help="include defaults")
     set_.add_argument("pairs", nargs="*", metavar="KEY=VALUE")
     set_.add_argument("--file", metavar="FILE", help="file with settings; keeps passwords off the command line")
     unset.add_argument("keys", nargs="+", metavar="KEY")
@@ -61,14 +75,14 @@ def _parser() -> Parser:
 
 def _describe(client: Client, entities: Entities, options: argparse.Namespace) -> int:
     if entities.type not in RESOURCES:
-        from ottla.cli.configs.quotas import describe_quotas_and_credentials  # noqa: PLC0415 (rarely needed)
+        from ottla.cli.configs.quota_entities import describe_quotas_and_credentials  # noqa: PLC0415 (rarely needed)
 
         for line in describe_quotas_and_credentials(client, entities):
-            say(line)
+            print_line(line)
         return 0
     settings = settings_of(client, entities.type, entities.name or DEFAULT, options.all)
     if not settings and is_terminal(sys.stdout):
-        print(f"No settings of its own. All that count: ottla configs describe {options.kind} {options.name} --all")
+        print(f"No settings of its own. All effective ones: ottla configs describe {options.kind} {options.name} --all")
     elif settings:
         print_table(("Setting", "Value", "From"), [_row(config) for config in settings])
     return 0
@@ -80,6 +94,10 @@ def _set(client: Client, entities: Entities, options: argparse.Namespace) -> int
     if not changed:
         raise UsageError("nothing to change: give KEY=VALUE or --file FILE")
     _alter(client, entities, changed, [])
+    unknown = [name for name in changed if find_key(name) is None] if entities.type == BROKERS else []
+    for name in unknown:
+        hint = nearest_key(name, BrokerSettings.keys)
+        warn(f"warning: {name} is stored and has no effect, because no setting is called so{hint}")
     print(f"Changed {', '.join(changed)} of {options.kind} {options.name}.")
     return 0
 
@@ -92,7 +110,7 @@ def _unset(client: Client, entities: Entities, options: argparse.Namespace) -> i
 
 def _alter(client: Client, entities: Entities, changed: dict[str, str], deleted: list[str]) -> None:
     if entities.type in (USERS, CLIENTS, IPS):
-        from ottla.cli.configs.quotas import alter_quotas_and_credentials  # noqa: PLC0415
+        from ottla.cli.configs.quota_entities import alter_quotas_and_credentials  # noqa: PLC0415
 
         alter_quotas_and_credentials(client, entities, changed, deleted)
     else:

@@ -1,51 +1,61 @@
-"""`ottla console`: see and steer clusters in the browser."""
+"""`ottla console`: shows and manages clusters in the browser."""
 
 from __future__ import annotations
 
 import errno
 import os
+import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 from ottla.cli.arguments import Parser, add_connection, bootstrap_of
 from ottla.cli.client_settings import command_properties, make_client
-from ottla.cli.commands.up import port_number
-from ottla.cli.running.console_beside import NEEDED, PORT
-from ottla.cli.running.up_cluster import HOST
-from ottla.cli.terminal import ToolError, UsageError, warn
+from ottla.cli.commands.up import DATA, port_number
+from ottla.cli.processes.sidecars import CONSOLE_FOLDER, CONSOLE_MODULES, CONSOLE_PORT, TOKEN_VARIABLE
+from ottla.cli.processes.up_cluster import HOST
+from ottla.cli.terminal import ToolError, UsageError, is_terminal, warn
 
 EXAMPLES = """
 ottla console --bootstrap-server 127.0.0.1:9092
 ottla console --bootstrap-server kafka:9093 --command-config admin.properties --port 8090
 ottla console --host 0.0.0.0 --ssl-certificate console.pem --ssl-key console.key
+ottla console link
+"""
+LINK = "link"
+LINK_EXAMPLES = """
+ottla console link
+ottla console link --data ottla-data --port 8080
 """
 
 
 def run(arguments: Sequence[str]) -> int:
+    if arguments and arguments[0] == LINK:
+        return print_links(arguments[1:])
+    token = os.environ.pop(TOKEN_VARIABLE, None)  # not inherited by child processes
     options = _parser().parse_args(arguments)
-    if missing := [name for name in NEEDED if find_spec(name) is None]:
+    if missing := [name for name in CONSOLE_MODULES if find_spec(name) is None]:
         raise ToolError(f"the console needs {', '.join(missing)}: pip install 'ottla[console]'")
     if (options.ssl_certificate is None) != (options.ssl_key is None):
         raise UsageError("--ssl-certificate and --ssl-key belong together")
-    from ottla.console.clusters.cluster import Address, properties_text  # noqa: PLC0415 (only where they are installed)
-    from ottla.console.clusters.metric_addresses import BadAddressError, parse_addresses  # noqa: PLC0415
-    from ottla.console.serving import Options, serve  # noqa: PLC0415
+    from ottla.console.clusters.cluster import ClusterAddress, properties_text  # noqa: PLC0415 (only where they are installed)
+    from ottla.console.clusters.metrics import InvalidAddressError, parse_addresses  # noqa: PLC0415
+    from ottla.console.server import Options, serve  # noqa: PLC0415
 
     try:
         metrics = parse_addresses(options.metrics_url, is_trusted=True) if options.metrics_url else None
-    except BadAddressError as problem:
+    except InvalidAddressError as problem:
         raise UsageError(f"--metrics-url: {problem}") from None
     properties = command_properties(getattr(options, "command_config", None))
     if options.schema_registry:
         properties.setdefault("schema.registry.url", options.schema_registry)
     bootstrap = bootstrap_of(options)
-    make_client(bootstrap, properties).close()  # a wrong address or property is told here, before anything starts
+    make_client(bootstrap, properties).close()  # reports a wrong address or property before anything starts
     wanted = Options(
         data=Path(options.data) if options.data else default_data(),
         host=options.host,
         port=options.port,
-        cluster=Address(options.cluster, bootstrap, properties_text(properties), is_stored=False),
+        cluster=ClusterAddress(options.cluster, bootstrap, properties_text(properties), is_stored=False),
         needs_sign_in=options.sign_in,
         allowed_hosts=tuple(options.allowed_host),
         certificate=options.ssl_certificate,
@@ -53,6 +63,8 @@ def run(arguments: Sequence[str]) -> int:
         pipelines=Path(options.pipelines) if options.pipelines else None,
         allows_private=options.allow_private_addresses,
         metrics=metrics,
+        local_token=token or None,
+        is_on_terminal=is_terminal(sys.stdout),
     )
     try:
         serve(wanted, _say, warn)
@@ -66,8 +78,40 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
+def print_links(arguments: Sequence[str]) -> int:
+    """`ottla console link`: prints the address with the token of consoles without sign-in."""
+    from ottla.console.auth.local_link import read_links  # noqa: PLC0415 (only needed here)
+
+    parser = Parser(
+        prog="ottla console link",
+        description="Print the link that opens a console which runs on this machine without sign-in.",
+        examples=LINK_EXAMPLES,
+    )
+    parser.add_argument("--data", metavar="DIR", help="of the console, or of ottla up (default: that of either)")
+    parser.add_argument("--port", type=port_number, metavar="N", help="of the console (default: all of them)")
+    options = parser.parse_args(arguments)
+    folders = [Path(options.data)] if options.data else [default_data(), Path(DATA)]
+    found: dict[int, str] = {}
+    for folder in [inner for each in folders for inner in (each, each / CONSOLE_FOLDER)]:
+        try:
+            found |= read_links(folder)
+        except PermissionError as problem:
+            raise ToolError(f"{problem.filename} belongs to another user: only that user can read it") from None
+    links = [link for port, link in found.items() if options.port in (None, port)]
+    if not links:
+        named = " or ".join(str(each) for each in folders)
+        port = f" on port {options.port}" if options.port is not None else ""
+        raise ToolError(
+            f"no console runs with its data in {named}{port} that opens by a link: name its folder with --data DIR "
+            "(consoles with --sign-in, or beyond loopback, have no link)"
+        )
+    for link in links:
+        print(link)
+    return 0
+
+
 def default_data() -> Path:
-    """Where the console keeps clusters, people and its trail, as the XDG rules have it."""
+    """The default folder for clusters, users and the console's audit trail, according to XDG."""
     base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(base) / "ottla"
 
@@ -75,27 +119,31 @@ def default_data() -> Path:
 def _parser() -> Parser:
     parser = Parser(prog="ottla console", description="See and steer clusters in the browser.", examples=EXAMPLES)
     add_connection(parser)
-    parser.add_argument("--cluster", default="default", metavar="NAME", help="what to call this cluster (default)")
+    parser.add_argument("--cluster", default="default", metavar="NAME", help="name of this cluster (default)")
     parser.add_argument(
         "--metrics-url",
         metavar="URL",
-        help="where its brokers tell their metrics: http://{host}:9404, http://{host}:8778/jolokia, or 1=URL,2=URL",
+        help="metrics of the brokers: http://{host}:9404, http://{host}:8778/jolokia, or 1=URL,2=URL",
     )
-    parser.add_argument("--host", default=HOST, help=f"where to listen (default: {HOST}); beyond it people sign in")
-    parser.add_argument("--port", type=port_number, default=PORT, metavar="N", help=f"default: {PORT}; 0: any free one")
+    parser.add_argument(
+        "--host", default=HOST, help=f"address to bind (default: {HOST}); other addresses require sign-in"
+    )
+    parser.add_argument(
+        "--port", type=port_number, default=CONSOLE_PORT, metavar="N", help=f"default: {CONSOLE_PORT}; 0: any free one"
+    )
     parser.add_argument("--schema-registry", metavar="URL", help="of this cluster: messages are shown by its schemas")
-    parser.add_argument("--data", metavar="DIR", help="folder for clusters and people (default: ~/.local/state/ottla)")
+    parser.add_argument("--data", metavar="DIR", help="folder for clusters and users (default: ~/.local/state/ottla)")
     parser.add_argument(
         "--pipelines", metavar="DIR", help="state folder of pipelines (default: ~/.local/state/ottla/pipelines)"
     )
-    parser.add_argument("--sign-in", action="store_true", help="have people sign in on this machine, too")
+    parser.add_argument("--sign-in", action="store_true", help="require sign-in on this machine, too")
     parser.add_argument(
         "--allowed-host", action="append", default=[], metavar="NAME", help="a name that leads here; can be repeated"
     )
     parser.add_argument(
         "--allow-private-addresses",
         action="store_true",
-        help="registries, token endpoints, metrics and receivers of alerts named in a page may have private addresses",
+        help="allow private addresses for registries, token endpoints, metrics and alert receivers named in a page",
     )
     parser.add_argument("--ssl-certificate", metavar="FILE", help="serve HTTPS with this certificate chain (PEM)")
     parser.add_argument("--ssl-key", metavar="FILE", help="and this key (PEM)")

@@ -1,4 +1,4 @@
-"""`ottla consume`: print the records of a topic, in order of time on request, or write them to a file or topic."""
+"""`ottla consume`: prints the records of a topic, optionally sorted by time, or writes them to a file or topic."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from contextlib import ExitStack
 
 from ottla.cli.arguments import Parser, add_bootstrap, bootstrap_of, not_negative, parse_pairs, positive
 from ottla.cli.client_settings import command_properties
-from ottla.cli.records.consuming import (
+from ottla.cli.records.console_consumer import (
     EARLIEST,
     LATEST,
-    Plan,
+    ConsumePlan,
     Printer,
     Sink,
     consumer_settings,
@@ -21,11 +21,11 @@ from ottla.cli.records.consuming import (
 )
 from ottla.cli.records.formatters import COLOURS, DefaultFormatter, Formatter
 from ottla.cli.records.json_records import JsonFormatter
-from ottla.cli.records.ordered import SortingSink, TopicWriter
-from ottla.cli.records.schema_records import PartReader, SchemaFormatter, SchemaJsonFormatter, open_registry
+from ottla.cli.records.schema_records import KeyValueReader, SchemaFormatter, SchemaJsonFormatter, open_registry
+from ottla.cli.records.sorted_output import SortingSink, TopicWriter
 from ottla.cli.terminal import UsageError, escape_bytes, is_terminal, warn
-from ottla.operations.records.field_formats import HELP, FieldError, FieldFormat, make_format
-from ottla.operations.schema_registry.addresses import URL, address_of, without_registry
+from ottla.operations.records.formats import FORMATS_HELP, FieldError, FieldFormat, make_format
+from ottla.operations.schema_registry.client_config import URL, address_of, without_registry
 
 COLUMNS = ("timestamp", "partition", "offset", "headers", "key")
 ISOLATION = {"committed": "read_committed", "uncommitted": "read_uncommitted"}
@@ -43,7 +43,7 @@ def run(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     properties = command_properties(options.command_config)
     properties |= parse_pairs(options.command_property, allow_bare=False)
-    plan = Plan(
+    plan = ConsumePlan(
         topic=options.topic,
         partition=options.partition,
         offset=_offset(options),
@@ -64,11 +64,11 @@ def run(arguments: Sequence[str]) -> int:
             read_and_print(settings, properties, plan, sink)
         except (KeyboardInterrupt, SystemExit):
             if options.order is None:
-                sink.finish()  # Ctrl-C is how one ends it: what was read is kept
+                sink.finish()  # Ctrl-C is the normal end: keep the records that were read
             raise
         sink.finish()
     if options.to_topic is not None or options.output is not None:
-        _tell(sink.count, options.to_topic or options.output)
+        _print_count(sink.count, options.to_topic or options.output)
     return 0
 
 
@@ -85,20 +85,20 @@ def _parser() -> Parser:
     parser.add_argument("--partition", type=not_negative, metavar="N", help="read only this partition")
     parser.add_argument("--offset", metavar="N", help="with --partition: a number, earliest or latest")
     parser.add_argument("--group", metavar="ID", help="read as a member of this consumer group")
-    parser.add_argument("-n", "--max-messages", type=positive, metavar="N", help="stop after so many records")
-    parser.add_argument("--timeout-ms", type=positive, metavar="MS", help="stop when nothing came for so long")
-    parser.add_argument("--until-end", action="store_true", help="stop at the end of what is there now")
+    parser.add_argument("-n", "--max-messages", type=positive, metavar="N", help="stop after this number of records")
+    parser.add_argument("--timeout-ms", type=positive, metavar="MS", help="stop after this time without a record")
+    parser.add_argument("--until-end", action="store_true", help="stop at the current end of the topic")
     parser.add_argument("--isolation", choices=ISOLATION, default="uncommitted", help="which transactions count")
     parser.add_argument("--order", choices=("time",), help="sort by timestamp over all partitions before writing")
     parser.add_argument("--memory-mb", type=positive, default=64, metavar="N", help="memory for --order (default 64)")
     parser.add_argument("--to-topic", metavar="TOPIC", help="write the records to this topic instead")
     parser.add_argument("--to-partition", type=not_negative, metavar="N", help="with --to-topic (--order: default 0)")
     parser.add_argument("--output", metavar="FILE", help="write to a file instead of standard output")
-    parser.add_argument("--show", default="", metavar="LIST", help=f"print these too: {','.join(COLUMNS)} or all")
+    parser.add_argument("--show", default="", metavar="LIST", help=f"also print these: {','.join(COLUMNS)} or all")
     parser.add_argument("--json", action="store_true", help="one JSON object a line (short for --format json)")
     parser.add_argument("--format", choices=("text", "json"), default="text", help="how records are written")
     for part in ("key", "value"):
-        parser.add_argument(f"--{part}-format", default="string", metavar="NAME", help=HELP)
+        parser.add_argument(f"--{part}-format", default="string", metavar="NAME", help=FORMATS_HELP)
     parser.add_argument("--registry", metavar="URL", help=f"decode by a schema registry (default: {URL})")
     parser.add_argument("--command-config", metavar="FILE", help="file with properties of the consumer")
     parser.add_argument("--command-property", action="append", default=[], metavar="KEY=VALUE")
@@ -107,9 +107,9 @@ def _parser() -> Parser:
 
 def _offset(options: argparse.Namespace) -> int:
     if options.offset is not None and options.partition is None:
-        raise UsageError("--offset needs --partition: offsets of different partitions have nothing in common")
+        raise UsageError("--offset needs --partition: offsets differ between partitions")
     if options.group is not None and (options.partition is not None or options.until_end):
-        raise UsageError("--group shares out the partitions itself: it does not go with --partition or --until-end")
+        raise UsageError("--group assigns the partitions: it excludes --partition and --until-end")
     if options.from_beginning and options.offset is not None:
         raise UsageError("--from-beginning and --offset exclude each other")
     is_bounded = options.from_beginning or options.until_end or options.order is not None
@@ -122,17 +122,17 @@ def _offset(options: argparse.Namespace) -> int:
 
 
 def _sink(options: argparse.Namespace, bootstrap: str, properties: dict[str, str], stack: ExitStack) -> Sink:
-    """Where the records go: to standard output, a file or a topic, sorted first if that is wanted."""
+    """The destination of the records: standard output, a file or a topic, sorted on request."""
     if options.to_topic is not None and (options.output is not None or options.show or _is_json(options)):
-        raise UsageError("--to-topic copies records as they are: it does not go with --output, --show or --json")
+        raise UsageError("--to-topic copies records unchanged: it excludes --output, --show and --json")
     if options.to_partition is not None and options.to_topic is None:
         raise UsageError("--to-partition needs --to-topic")
     if options.order is not None and options.group is not None:
-        raise UsageError("--order reads to the end of all partitions: it does not go with --group")
+        raise UsageError("--order reads to the end of all partitions: it excludes --group")
     sink: Sink
     if options.to_topic is not None:
         if options.to_topic == options.topic:
-            raise UsageError("--to-topic must name another topic than the one that is read")
+            raise UsageError("--to-topic must differ from the topic that is read")
         partition = 0 if options.to_partition is None and options.order is not None else options.to_partition
         sink = TopicWriter(bootstrap, options.to_topic, partition, properties)
     else:
@@ -148,13 +148,13 @@ def _formatter(options: argparse.Namespace, properties: dict[str, str], is_for_p
     if address is not None:
         if options.registry and (options.key_format, options.value_format) != ("string", "string"):
             raise UsageError("--registry decodes keys and values: it does not go with --key-format and --value-format")
-        schemas = PartReader(open_registry(address), must_have_schema=False)
+        schemas = KeyValueReader(open_registry(address), must_have_schema=False)
     if _is_json(options):
         return JsonFormatter(key, value) if schemas is None else SchemaJsonFormatter(schemas)
     wanted = COLUMNS if options.show == "all" else tuple(filter(None, options.show.split(",")))
     for name in wanted:
         if name not in COLUMNS:
-            raise UsageError(f"--show {name}: there are only {', '.join(COLUMNS)} and all")
+            raise UsageError(f"--show {name}: use {', '.join(COLUMNS)} or all")
     properties = {f"print.{name}": "true" for name in wanted}
     colours = COLOURS if is_for_people and "NO_COLOR" not in os.environ else None
     formatter = DefaultFormatter(properties, escape_bytes if is_for_people else bytes, colours)
@@ -175,6 +175,6 @@ def _is_json(options: argparse.Namespace) -> bool:
     return bool(options.json) or options.format == "json"
 
 
-def _tell(count: int, place: str) -> None:
+def _print_count(count: int, place: str) -> None:
     if is_terminal(sys.stderr):
         warn(f"Wrote {count} record{'' if count == 1 else 's'} to {place}.")

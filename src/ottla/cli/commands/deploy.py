@@ -1,7 +1,7 @@
-"""`ottla deploy`: write the files of a deployment, and tell what would not work in one.
+"""`ottla deploy`: writes the files of a deployment, and checks them.
 
-`init` writes what a person then reads, changes and keeps: nothing of it is made again behind his back. `check` looks at
-the files as they are now, and at this machine as far as they speak of it.
+`init` writes files that the user then owns: nothing is regenerated later. `check` examines the current files, and this
+machine as far as the files refer to it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ottla.cli.arguments import Parser
-from ottla.cli.deploy.checks import check_deployment
-from ottla.cli.deploy.compose import compose_files
+from ottla.cli.deploy.compose import compose_file, compose_files, read_compose
 from ottla.cli.deploy.deployment import Deployment
-from ottla.cli.deploy.helm import CHART, helm_files
-from ottla.cli.deploy.plan import (
+from ottla.cli.deploy.deployment_plan import (
     BROKERS_MAX,
     COMPOSE,
     HELM,
@@ -27,17 +25,15 @@ from ottla.cli.deploy.plan import (
     NODE_PORT,
     PORT,
     SYSTEMD,
-    Plan,
+    DeploymentPlan,
     check_plan,
 )
-from ottla.cli.deploy.probing import probe
-from ottla.cli.deploy.reading_compose import compose_file, read_compose
-from ottla.cli.deploy.reading_helm import read_helm
-from ottla.cli.deploy.reading_systemd import read_systemd, unit_files
-from ottla.cli.deploy.settings import counted
-from ottla.cli.deploy.systemd import systemd_files
-from ottla.cli.deploy.writing import check_target, write_files
-from ottla.cli.terminal import EXIT_FAILED, UsageError, say, warn
+from ottla.cli.deploy.file_checks import check_deployment
+from ottla.cli.deploy.helm import CHART, helm_files, read_helm
+from ottla.cli.deploy.host_checks import check_host
+from ottla.cli.deploy.systemd import read_systemd, systemd_files, unit_files
+from ottla.cli.deploy.templates import check_target, count_text, write_files
+from ottla.cli.terminal import EXIT_FAILED, UsageError, print_line, warn
 from ottla.operations.doctor.findings import Severity
 
 EXAMPLES = """
@@ -48,14 +44,14 @@ ottla deploy init --as helm --image registry.example/ottla:1.0 --host nodes.exam
 ottla deploy check cluster
 ottla deploy check chart --files-only
 """
-WRITERS: dict[str, Callable[[Plan, str], dict[str, str]]] = {
+WRITERS: dict[str, Callable[[DeploymentPlan, str], dict[str, str]]] = {
     COMPOSE: compose_files,
     SYSTEMD: systemd_files,
     HELM: helm_files,
 }
 NEXT = {
     COMPOSE: "cd {folder} && docker compose up --detach --wait",
-    SYSTEMD: "{folder}/README.md says how to install them",
+    SYSTEMD: "see {folder}/README.md for the installation",
     HELM: "helm install kafka {path}",
 }
 
@@ -70,32 +66,32 @@ def run(arguments: Sequence[str]) -> int:
 def _parser() -> Parser:
     parser = Parser(
         prog="ottla deploy",
-        description="Files to deploy a cluster, and what would not work in them.",
+        description="Write the files of a deployment, and check them.",
         examples=EXAMPLES,
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=Parser)
     init = actions.add_parser("init", help="write the files into a new folder", allow_abbrev=False)
-    init.add_argument("folder", metavar="DIR", help="that is empty, or not there yet")
-    init.add_argument("--as", dest="kind", choices=KINDS, required=True, help="what runs it")
+    init.add_argument("folder", metavar="DIR", help="an empty or new folder")
+    init.add_argument("--as", dest="kind", choices=KINDS, required=True, help="the platform")
     init.add_argument("--brokers", type=int, default=3, metavar="N", help=f"1 to {BROKERS_MAX} (default: 3)")
-    init.add_argument("--zookeeper", type=int, default=3, metavar="N", help="how many servers of it (default: 3)")
+    init.add_argument("--zookeeper", type=int, default=3, metavar="N", help="number of ZooKeeper servers (default: 3)")
     init.add_argument(
         "--host",
         metavar="NAME[,NAME...]",
-        help=f"what clients are told to connect to: one name for all brokers, or one for each (default: {LOCALHOST}; "
+        help=f"advertised host: one name for all brokers, or one for each (default: {LOCALHOST}; "
         "with helm the address of each broker's node)",
     )
     init.add_argument(
         "--port",
         type=int,
         metavar="N",
-        help=f"of the first broker; others on its machine have the next ones (default: {PORT}; with helm {NODE_PORT})",
+        help=f"port of the first broker; others on its machine count up (default: {PORT}; with helm {NODE_PORT})",
     )
     init.add_argument("--image", default=IMAGE, metavar="NAME", help=f"for compose and helm (default: {IMAGE})")
-    check = actions.add_parser("check", help="tell what would not work", allow_abbrev=False)
-    check.add_argument("folder", metavar="DIR", help="with files that init wrote, as they are now")
+    check = actions.add_parser("check", help="check the files", allow_abbrev=False)
+    check.add_argument("folder", metavar="DIR", help="a folder with files of init, as they are now")
     check.add_argument(
-        "--files-only", action="store_true", help="ask nobody: no names, ports, folders, clocks of this machine"
+        "--files-only", action="store_true", help="skip the names, ports, folders and clocks of this machine"
     )
     check.add_argument("--json", action="store_true", help="findings as one JSON document")
     return parser
@@ -103,7 +99,7 @@ def _parser() -> Parser:
 
 def _init(options: argparse.Namespace) -> int:
     plan = plan_of(options)
-    check_target(Path(options.folder))  # what is wrong with the folder is told before doubts are
+    check_target(Path(options.folder))  # report problems of the folder before warnings
     doubts = check_plan(plan)
     written = WRITERS[plan.kind](plan, command_line(options))
     write_files(Path(options.folder), written)
@@ -114,13 +110,13 @@ def _init(options: argparse.Namespace) -> int:
     print(f"Wrote {len(written)} files to {options.folder}:")
     for name in sorted(written):
         print(f"  {name}")
-    print(f"Look over them with: ottla deploy check {folder}")
+    print(f"Check them with: ottla deploy check {folder}")
     print(f"Then: {NEXT[plan.kind].format(folder=folder, path=path)}")
     return 0
 
 
-def plan_of(options: argparse.Namespace) -> Plan:
-    """What the options say; where they say nothing it depends on what runs it."""
+def plan_of(options: argparse.Namespace) -> DeploymentPlan:
+    """The plan of the options; some defaults depend on the platform."""
     is_helm = options.kind == HELM
     hosts = () if is_helm else (LOCALHOST,)
     if options.host is not None:
@@ -128,11 +124,11 @@ def plan_of(options: argparse.Namespace) -> Plan:
         if not all(hosts):
             raise UsageError(f"--host {options.host!r} has an empty name: NAME, or NAME,NAME,...")
     port = options.port if options.port is not None else NODE_PORT if is_helm else PORT
-    return Plan(options.kind, options.brokers, options.zookeeper, hosts, port, options.image)
+    return DeploymentPlan(options.kind, options.brokers, options.zookeeper, hosts, port, options.image)
 
 
 def command_line(options: argparse.Namespace) -> str:
-    """How the same files are made again: it stands on top of them."""
+    """The command that creates the same files, for their headers."""
     words = ["ottla", "deploy", "init", "--as", options.kind]
     words += ["--brokers", str(options.brokers), "--zookeeper", str(options.zookeeper)]
     for name in ("host", "port"):
@@ -145,7 +141,7 @@ def command_line(options: argparse.Namespace) -> str:
 
 def _check(options: argparse.Namespace) -> int:
     deployment = read_deployment(Path(options.folder))
-    found = [] if options.files_only else probe(deployment)
+    found = [] if options.files_only else check_host(deployment)
     if options.files_only:
         deployment.unchecked.append("names, ports, folders, limits and clocks of this machine (--files-only)")
     deployment.findings += found
@@ -156,18 +152,18 @@ def _check(options: argparse.Namespace) -> int:
         print(json.dumps(document, indent=2, ensure_ascii=False))
     else:
         for finding in findings:
-            say(str(finding))
+            print_line(str(finding))
         for each in dict.fromkeys(deployment.unchecked):
-            say(f"not checked: {each}")
+            print_line(f"not checked: {each}")
     problems = sum(finding.severity is Severity.PROBLEM for finding in findings)
     warn(_summary(deployment, problems, len(findings) - problems))
     return EXIT_FAILED if problems else 0
 
 
 def read_deployment(folder: Path) -> Deployment:
-    """Whichever kind it is. Raises UsageError for a folder that is none of them."""
+    """Read a deployment of any kind. Raises UsageError if the folder contains none."""
     if not folder.is_dir():
-        raise UsageError(f"{folder} is no folder: name that of ottla deploy init")
+        raise UsageError(f"{folder} is not a folder: name the one of ottla deploy init")
     if (folder / CHART).is_file():
         return read_helm(folder)
     if compose_file(folder) is not None:
@@ -178,8 +174,8 @@ def read_deployment(folder: Path) -> Deployment:
 
 
 def _summary(deployment: Deployment, problems: int, warnings: int) -> str:
-    servers = counted(len(deployment.zookeepers), "ZooKeeper")
-    size = f"{deployment.kind}, {counted(deployment.broker_count, 'broker')}, {servers}"
+    servers = count_text(len(deployment.zookeepers), "ZooKeeper")
+    size = f"{deployment.kind}, {count_text(deployment.broker_count, 'broker')}, {servers}"
     if not problems and not warnings:
         return f"Nothing was found that would not work ({size})."
-    return f"{counted(problems, 'problem')}, {counted(warnings, 'warning')} ({size})."
+    return f"{count_text(problems, 'problem')}, {count_text(warnings, 'warning')} ({size})."

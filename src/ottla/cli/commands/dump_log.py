@@ -1,4 +1,4 @@
-"""`ottla dump-log`: what stands in the files of a partition, for people."""
+"""`ottla dump-log`: prints the files of a partition in readable form."""
 
 from __future__ import annotations
 
@@ -12,28 +12,30 @@ from pathlib import Path
 from typing import Any
 
 from ottla.cli.arguments import Parser, positive
-from ottla.cli.dump.indexes import (
+from ottla.cli.log_dump import (
+    SUFFIXES,
+    Batch,
     Findings,
+    SegmentWalk,
     base_offset_of,
     snapshot_lines,
     transaction_lines,
     walk_offset_index,
     walk_time_index,
 )
-from ottla.cli.dump.segment import SUFFIXES, Batch, SegmentWalk
 from ottla.cli.records.formatters import Message
 from ottla.cli.records.json_records import JsonFormatter
-from ottla.cli.terminal import ToolError, UsageError, is_terminal, shown, warn
-from ottla.operations.records.decoders import Decoder, Shown, decode_offsets, decode_transactions
+from ottla.cli.terminal import ToolError, UsageError, is_terminal, printable, warn
+from ottla.operations.records.decoders import DecodedText, Decoder, decode_offsets, decode_transactions
 from ottla.operations.records.deserializers import DeserializationError
-from ottla.operations.records.field_formats import HELP, FieldError, make_format
+from ottla.operations.records.formats import FORMATS_HELP, FieldError, make_format
 from ottla.protocol.compression import CODEC_NAMES
 from ottla.protocol.records import Record
-from ottla.storage.snapshots import SnapshotError
+from ottla.storage.producer_state import SnapshotError
 
 EXAMPLES = """
 ottla dump-log data/orders-0                              all files of a partition
-ottla dump-log data/orders-0/*.log --records              keys and values, too
+ottla dump-log data/orders-0/*.log --records              with keys and values
 ottla dump-log data/orders-0/*.log --records --json > orders.jsonl
 ottla dump-log data/__consumer_offsets-3/*.log --records --decoder offsets
 """
@@ -51,7 +53,7 @@ def run(arguments: Sequence[str]) -> int:
     paths = list(_files(options.paths))
     for path in paths:
         if len(paths) > 1 and not options.json:
-            print(shown(f"{path}"))
+            print(printable(f"{path}"))
         for line in _lines(path, options, findings):
             print(line)
     sys.stdout.flush()
@@ -64,21 +66,23 @@ def _parser() -> Parser:
     parser = Parser(
         prog="ottla dump-log",
         usage="ottla dump-log PATH ... [options]",
-        description="Show what stands in the files of a partition.",
+        description="Print the files of a partition.",
         examples=EXAMPLES,
     )
     parser.add_argument("paths", nargs="+", metavar="PATH", help="segment files or the folder of a partition")
     parser.add_argument("--records", action="store_true", help="records instead of batches")
-    parser.add_argument("--json", action="store_true", help="records as JSON lines, as ottla produce reads them")
-    parser.add_argument("--max-bytes", type=positive, metavar="N", help="read so much of each log at most")
-    parser.add_argument("--decoder", choices=sorted(DECODERS), help="the log is one of an internal topic")
+    parser.add_argument(
+        "--json", action="store_true", help="records as JSON lines, in the input format of ottla produce"
+    )
+    parser.add_argument("--max-bytes", type=positive, metavar="N", help="read at most this much of each log")
+    parser.add_argument("--decoder", choices=sorted(DECODERS), help="decode the records of an internal topic")
     for part in ("key", "value"):
-        parser.add_argument(f"--{part}-format", default="string", metavar="NAME", help=HELP)
+        parser.add_argument(f"--{part}-format", default="string", metavar="NAME", help=FORMATS_HELP)
     return parser
 
 
 def _files(names: Sequence[str]) -> Iterator[Path]:
-    """Files as named; a folder stands for all of its files that can be shown."""
+    """The named files; a folder means all of its files that can be printed."""
     for name in names:
         path = Path(name)
         if not path.exists():
@@ -110,9 +114,9 @@ def _lines(path: Path, options: argparse.Namespace, findings: Findings) -> Itera
         elif path.suffix == ".snapshot":
             yield from snapshot_lines(path)
         elif path.name in TEXT_FILES:
-            yield from map(shown, path.read_text(errors="replace").splitlines())
+            yield from map(printable, path.read_text(errors="replace").splitlines())
         else:
-            raise ToolError(f"{path} is no file of a partition: there are {', '.join((*SUFFIXES, *TEXT_FILES))}")
+            raise ToolError(f"{path} is not a file of a partition; known: {', '.join((*SUFFIXES, *TEXT_FILES))}")
     except SnapshotError as problem:
         raise ToolError(f"{path}: {problem}") from None
 
@@ -130,11 +134,11 @@ def _log_lines(path: Path, options: argparse.Namespace) -> Iterator[str]:
             else:
                 yield from show.lines(path, batch)
         if walk.end > walk.position and options.max_bytes is None:
-            raise ToolError(f"{path}: {walk.end - walk.position} bytes at the end are no whole batch")
+            raise ToolError(f"{path}: {walk.end - walk.position} bytes at the end are not a whole batch")
 
 
 class _RecordLines:
-    """Records of batches as lines of text or JSON."""
+    """Formats the records of batches as text or JSON."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         try:
@@ -148,10 +152,10 @@ class _RecordLines:
         if batch.header.is_control:
             return
         topic, _, number = path.absolute().parent.name.rpartition("-")
-        place = (topic, int(number)) if number.isdecimal() else (path.name, 0)
+        partition = (topic, int(number)) if number.isdecimal() else (path.name, 0)
         for record in batch.records():
             try:
-                yield self._line(place, batch, record)
+                yield self._line(partition, batch, record)
             except DeserializationError as problem:
                 raise ToolError(f"record {record.offset} of {path}: {problem}") from None
 
@@ -167,13 +171,15 @@ class _RecordLines:
             fields: dict[str, Any] = {"offset": record.offset, "timestamp": record.timestamp}
             return json.dumps(fields | {"key": found.key, "value": found.value})
         words = (f"{record.offset}", _time(record.timestamp), _or_null(found.key), _or_null(found.value))
-        return "\t".join((*words[:2], *map(shown, words[2:])))
+        return "\t".join((*words[:2], *map(printable, words[2:])))
 
-    def _text(self, record: Record) -> Shown:
+    def _text(self, record: Record) -> DecodedText:
         if self.decoder is not None:
             return self.decoder(record)
         key = None if record.key is None else self.key.text(record.key).decode("utf-8", "replace")
-        return Shown(key, None if record.value is None else self.value.text(record.value).decode("utf-8", "replace"))
+        return DecodedText(
+            key, None if record.value is None else self.value.text(record.value).decode("utf-8", "replace")
+        )
 
 
 def _cells(batch: Batch) -> tuple[str, ...]:
@@ -197,7 +203,7 @@ def _cells(batch: Batch) -> tuple[str, ...]:
 
 
 def _row(cells: tuple[str, ...]) -> str:
-    """Columns on a terminal, tabs in a pipe. A log may have a million batches, so no table is built in memory."""
+    """Fixed columns on a terminal, tabs in a pipe. A log may have a million batches, so no table is built in memory."""
     if not is_terminal(sys.stdout):
         return "\t".join(cells)
     line = " ".join(cell.ljust(width) for cell, width in zip(cells, WIDTHS, strict=True)).rstrip()

@@ -1,4 +1,4 @@
-"""`ottla elect`: have partitions led by their preferred replicas, or by any that is alive."""
+"""`ottla elect`: elects the preferred replicas, or any live replica, as leaders."""
 
 from __future__ import annotations
 
@@ -14,28 +14,26 @@ from ottla.cli.tables import print_table
 from ottla.cli.terminal import EXIT_FAILED, UsageError, confirm, is_terminal, warn
 from ottla.client.admin import Admin
 from ottla.client.client import Client
-from ottla.client.elections import Election, elect_leaders
-from ottla.client.errors import RefusedError
-from ottla.operations.reassignment.elections import check_json, parse_partitions
+from ottla.client.errors import BrokerError
+from ottla.client.reassignments import Election, elect_leaders
+from ottla.operations.reassignment.plan import check_json, parse_partitions
 
 EXAMPLES = """
-ottla elect                                     the preferred replicas lead, wherever they do not
+ottla elect                                     elect preferred leaders wherever they do not lead
 ottla elect --topic orders --partition 2
-ottla elect --election-type unclean --topic orders          asks first; --yes does not, and is needed in scripts
+ottla elect --election-type unclean --topic orders          asks for confirmation; scripts need --yes
 """
-UNCLEAN_QUESTION = "The new leader may lack acknowledged records, and they are lost then. Elect it?"
-UNCLEAN_REFUSAL = (
-    "an unclean election may lose acknowledged records: give --yes, as nobody is at a terminal to be asked"
-)
+UNCLEAN_QUESTION = "The new leader may lack acknowledged records, which would be lost. Elect it?"
+UNCLEAN_REFUSAL = "an unclean election may lose acknowledged records: confirm it with --yes"
 
 
 def run(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     kind = Election[options.election_type.upper()]
     if options.partition is not None and options.topic is None:
-        raise UsageError("--partition goes with --topic")
+        raise UsageError("--partition requires --topic")
     if sum((options.all_topic_partitions, options.topic is not None, options.path_to_json_file is not None)) > 1:
-        raise UsageError("give one of --topic, --path-to-json-file and --all-topic-partitions")
+        raise UsageError("--topic, --path-to-json-file and --all-topic-partitions exclude each other")
     listed = None if options.path_to_json_file is None else _read_partitions(options.path_to_json_file)
     if kind is Election.UNCLEAN and not options.yes and not _is_agreed():
         return EXIT_FAILED
@@ -45,27 +43,27 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _is_agreed() -> bool:
-    """Records may be lost, so silence is no consent: without a terminal somebody must have said it before."""
+    """Ask for confirmation, because records may be lost. Without a terminal, --yes is required."""
     if not (is_terminal(sys.stdin) and is_terminal(sys.stdout)):
         raise UsageError(UNCLEAN_REFUSAL)
     return confirm(UNCLEAN_QUESTION)
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="ottla elect", description="Give partitions another leader.", examples=EXAMPLES)
+    parser = Parser(prog="ottla elect", description="Elect partition leaders.", examples=EXAMPLES)
     add_connection(parser)
     parser.add_argument(
         "--election-type",
         type=str.lower,
         choices=("preferred", "unclean"),
         default="preferred",
-        help="preferred: the first replica (default); unclean: any that is alive, where there is no leader",
+        help="preferred: the first replica (default); unclean: any live replica of a partition without a leader",
     )
     parser.add_argument("--topic", metavar="TOPIC", help="only this topic")
-    parser.add_argument("--partition", type=not_negative, metavar="N", help="only this partition of it")
-    parser.add_argument("--all-topic-partitions", action="store_true", help="wherever it is needed (default)")
+    parser.add_argument("--partition", type=not_negative, metavar="N", help="only this partition of the topic")
+    parser.add_argument("--all-topic-partitions", action="store_true", help="all partitions that need it (default)")
     parser.add_argument("--path-to-json-file", metavar="FILE", help="the partitions, in Kafka's form")
-    parser.add_argument("--yes", "-y", action="store_true", help="do not ask before an unclean election")
+    parser.add_argument("--yes", "-y", action="store_true", help="elect unclean leaders without confirmation")
     return parser
 
 
@@ -85,10 +83,10 @@ def _wanted(client: Client, options: argparse.Namespace) -> list[TopicPartition]
     return [TopicPartition(options.topic, partition.number) for partition in topic.partitions]
 
 
-def _report(client: Client, results: dict[TopicPartition, RefusedError | None]) -> int:
+def _report(client: Client, results: dict[TopicPartition, BrokerError | None]) -> int:
     real = {name: problem for name, problem in sorted(results.items()) if not _is_unneeded(problem)}
     if not real:
-        warn("All of them have the leader that they should have.")
+        warn("All partitions already have the right leader.")
         return 0
     leaders = {
         TopicPartition(topic.name, partition.number): partition.leader
@@ -103,5 +101,5 @@ def _report(client: Client, results: dict[TopicPartition, RefusedError | None]) 
     return EXIT_FAILED if any(problem is not None for problem in real.values()) else 0
 
 
-def _is_unneeded(problem: RefusedError | None) -> bool:
+def _is_unneeded(problem: BrokerError | None) -> bool:
     return problem is not None and problem.error is Error.ELECTION_NOT_NEEDED

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ottla.cli.arguments import Parser, add_connection
 from ottla.cli.client_settings import run_action
-from ottla.cli.cluster.feature_levels import METADATA, default_levels, level_text, metadata_level, parse_level
+from ottla.cli.reports.feature_levels import METADATA, default_levels, level_text, metadata_level, parse_level
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import EXIT_FAILED, UsageError, warn
 from ottla.client.client import Client
@@ -34,7 +34,7 @@ def _parser() -> Parser:
     changes = [commands.add_parser(name, help=f"{name} features", examples=EXAMPLES) for name in _TYPES]
     for command, name in zip(changes, _TYPES, strict=True):
         command.add_argument("levels", nargs="*", metavar="NAME=LEVEL")
-        command.add_argument("--release", metavar="VERSION", help="all features as this release of Kafka has them")
+        command.add_argument("--release", metavar="VERSION", help="all features at the levels of this Kafka release")
         command.add_argument("--dry-run", action="store_true", help="check, but change nothing")
         command.set_defaults(action=_update, operation=name)
     for command in (listing, *changes):
@@ -50,15 +50,15 @@ def _list(client: Client, _options: argparse.Namespace) -> int:
         (
             item.name,
             level_text(item.name, item.level),
-            level_text(item.name, item.least),
-            level_text(item.name, item.most),
+            level_text(item.name, item.min_version),
+            level_text(item.name, item.max_version),
         )
         for item in describe_features(client).features
     ]
     if rows:
         print_table(("Feature", "Level", "Lowest", "Highest"), rows)
     else:
-        warn("This cluster has no feature flags.")  # on stderr, so that a pipe gets rows or nothing
+        warn("This cluster has no feature flags.")  # on stderr, so that stdout contains only rows
     return 0
 
 

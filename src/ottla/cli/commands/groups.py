@@ -1,4 +1,4 @@
-"""`ottla groups`: consumer groups: who reads what, how far they are, and where they go on."""
+"""`ottla groups`: lists and describes consumer groups, resets and deletes their offsets."""
 
 from __future__ import annotations
 
@@ -8,33 +8,40 @@ from collections.abc import Sequence
 
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
+from ottla.base.regular_expressions import topic_pattern_problem
+from ottla.base.text import escape_line
 from ottla.cli.arguments import Parser, add_connection, not_negative
 from ottla.cli.client_settings import run_action
-from ottla.cli.groups.actions import (
+from ottla.cli.java.hash_order import partition_order
+from ottla.cli.java.times import TimeTextError, parse_duration
+from ottla.cli.reports.group_report import (
     DONE,
-    WHOLE_TOPIC,
-    delete_offsets_of,
-    list_consumer_groups,
-    parse_states,
-    parse_types,
-)
-from ottla.cli.groups.regex_check import regex_problem
-from ottla.cli.groups.report import (
     EMPTY,
     NONE,
+    UNKNOWN_PARTITION,
     assignment_text,
+    cell_text,
+    delete_offsets_of,
+    list_consumer_groups,
     offset_row,
+    parse_states,
+    parse_types,
     reset_remarks,
     reset_warnings,
     state_problem,
-    text,
 )
-from ottla.cli.java.order import partition_order
-from ottla.cli.java.times import TimeTextError, parse_duration
 from ottla.cli.tables import print_table
-from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, confirm, is_terminal, say, warn
+from ottla.cli.terminal import (
+    EXIT_FAILED,
+    ToolError,
+    UsageError,
+    confirm_unless_scripted,
+    is_terminal,
+    print_line,
+    warn,
+)
 from ottla.client.client import Client
-from ottla.client.errors import RefusedError
+from ottla.client.errors import BrokerError
 from ottla.client.groups import (
     DEAD,
     Group,
@@ -43,8 +50,7 @@ from ottla.client.groups import (
     delete_groups,
     describe_groups,
 )
-from ottla.operations.group_lag import group_partitions, with_seconds
-from ottla.operations.reset_file import export_text, read_plans
+from ottla.operations.group_lag import add_time_lag, group_partitions
 from ottla.operations.resets import (
     BY_DURATION,
     FROM_FILE,
@@ -54,10 +60,12 @@ from ottla.operations.resets import (
     TO_EARLIEST,
     TO_LATEST,
     TO_OFFSET,
+    OffsetResetter,
     Offsets,
-    Resetter,
     Scenario,
+    export_text,
     named_partitions,
+    read_plans,
 )
 
 EXAMPLES = """
@@ -86,27 +94,27 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="ottla groups", description="Look after consumer groups.", examples=EXAMPLES)
+    parser = Parser(prog="ottla groups", description="Manage consumer groups.", examples=EXAMPLES)
     add_connection(parser)
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
     listing = commands.add_parser("list", help="list groups")
     listing.add_argument("--state", default="", metavar="S,S", help="only groups in these states, such as stable,empty")
     listing.add_argument("--type", default="", metavar="T,T", help="only these types: classic, consumer")
     listing.set_defaults(action=_list)
-    describe = commands.add_parser("describe", help="show what groups read and how far they are")
+    describe = commands.add_parser("describe", help="show the partitions of groups and their lag")
     describe.add_argument("groups", nargs="*", metavar="GROUP", help="default: all groups")
     what = describe.add_mutually_exclusive_group()
     what.add_argument("--members", action="store_true", help="the members and their partitions")
     what.add_argument("--state", action="store_true", help="state, coordinator and assignor")
     what.add_argument("--time", action="store_true", help="how old the first record is that was not read")
     describe.set_defaults(action=_describe)
-    delete = commands.add_parser("delete", help="delete groups that have no members")
+    delete = commands.add_parser("delete", help="delete groups without members")
     delete.add_argument("groups", nargs="+", metavar="GROUP")
     delete.set_defaults(action=_delete)
-    forget = commands.add_parser("delete-offsets", help="forget what a group has committed for some topics")
+    forget = commands.add_parser("delete-offsets", help="delete the committed offsets of a group for some topics")
     forget.set_defaults(action=_delete_offsets)
     reset = commands.add_parser(
-        "reset-offsets", help="set where a group goes on reading (only shown without --execute)", examples=EXAMPLES
+        "reset-offsets", help="set the committed offsets of a group (only printed without --execute)", examples=EXAMPLES
     )
     _add_scenarios(reset)
     reset.set_defaults(action=_reset)
@@ -115,8 +123,8 @@ def _parser() -> Parser:
         count = "+" if command is forget else "*"
         command.add_argument("topics", nargs=count, metavar="TOPIC[:N,N]", help="a topic, or some partitions of it")
     for command in (delete, forget):
-        command.add_argument("--yes", "-y", action="store_true", help="do not ask")
-    validate = commands.add_parser("validate-regex", help="say whether brokers take a regular expression")
+        command.add_argument("--yes", "-y", action="store_true", help="skip the confirmation")
+    validate = commands.add_parser("validate-regex", help="check a regular expression as the brokers do")
     validate.add_argument("pattern", metavar="REGEX")
     validate.set_defaults(action=_validate)
     for command in (listing, describe, delete, forget, reset):
@@ -129,14 +137,16 @@ def _add_scenarios(parser: argparse.ArgumentParser) -> None:
     for name, help_text in (
         (TO_EARLIEST, "at the first record"),
         (TO_LATEST, "at the next new record"),
-        (TO_CURRENT, "where it is: commits the present offsets again"),
+        (TO_CURRENT, "at the current offsets, which are committed again"),
     ):
         where.add_argument(f"--{name}", action="store_const", dest="scenario", const=Scenario(name), help=help_text)
     where.add_argument(f"--{TO_OFFSET}", type=not_negative, metavar="N", help="at this offset")
-    where.add_argument(f"--{SHIFT_BY}", type=int, metavar="N", help="so many records later; earlier if negative")
+    where.add_argument(
+        f"--{SHIFT_BY}", type=int, metavar="N", help="move forward by this number of records; backward if negative"
+    )
     where.add_argument(f"--{TO_DATETIME}", metavar="TIME", help="at a time, such as 2026-11-15T08:00:00")
     where.add_argument(f"--{BY_DURATION}", metavar="SPAN", help="so far in the past, such as P1D or PT2H30M")
-    where.add_argument(f"--{FROM_FILE}", metavar="FILE", help="where this file says; --export writes such files")
+    where.add_argument(f"--{FROM_FILE}", metavar="FILE", help="at the offsets in this file, as written by --export")
     parser.add_argument("--execute", action="store_true", help="do it")
     parser.add_argument("--export", action="store_true", help="print comma-separated values")
 
@@ -144,7 +154,7 @@ def _add_scenarios(parser: argparse.ArgumentParser) -> None:
 def _list(client: Client, options: argparse.Namespace) -> int:
     groups = sorted(list_consumer_groups(client, parse_states(options.state), parse_types(options.type)))
     if not groups and is_terminal(sys.stdout):
-        print("No groups. A consumer makes one: ottla consume TOPIC --group NAME")
+        print("No groups. To create one: ottla consume TOPIC --group NAME")
     elif groups:
         rows = [(group.group_id, group.type or NONE, group.state or NONE) for group in groups]
         print_table(("Group", "Type", "State"), rows)
@@ -158,16 +168,17 @@ def _describe(client: Client, options: argparse.Namespace) -> int:
     groups = []
     for name in names if options.groups else sorted(names):
         answer = answers[name]
-        if isinstance(answer, RefusedError) or answer.state == DEAD:
-            warn(f"group {name}: {answer if isinstance(answer, RefusedError) else 'the group does not exist'}")
+        if isinstance(answer, BrokerError) or answer.state == DEAD:
+            why = answer if isinstance(answer, BrokerError) else "the group does not exist"
+            warn(escape_line(f"group {name}: {why}"))
             code = EXIT_FAILED
             continue
         groups.append(answer)
         problem = state_problem(answer)
         if problem is not None and not options.state:
-            warn(problem)
-    asked = {"members": _show_members, "state": _show_states, "time": _show_times}
-    show = next((show for name, show in asked.items() if getattr(options, name)), _show_offsets)
+            warn(escape_line(problem))
+    views = {"members": _show_members, "state": _show_states, "time": _show_times}
+    show = next((show for name, show in views.items() if getattr(options, name)), _show_offsets)
     show(client, groups)
     return code
 
@@ -186,11 +197,11 @@ def _show_times(client: Client, groups: Sequence[Group]) -> None:
     rows = []
     for group in groups:
         found = group_partitions(client, group)
-        lags = with_seconds(client, {row.partition: row.lag for row in found})
+        lags = add_time_lag(client, {row.partition: row.lag for row in found})
         for row in found:
             lag = lags[row.partition]
             seconds = NONE if lag.seconds is None else f"{lag.seconds:.1f}"
-            cells = map(text, (lag.committed, lag.start, lag.end, lag.records))
+            cells = map(cell_text, (lag.committed, lag.start, lag.end, lag.records))
             rows.append((group.group_id, *_place(row.partition), *cells, seconds))
     if rows:
         print_table(TIME_COLUMNS, rows, TIME_COLUMNS[2:])
@@ -204,7 +215,7 @@ def _show_members(_client: Client, groups: Sequence[Group]) -> None:
             member.instance_id or NONE,
             member.host,
             member.client_id,
-            text(member.epoch),
+            cell_text(member.epoch),
             assignment_text(member.assigned),
             assignment_text(member.target or ()),
         )
@@ -222,8 +233,8 @@ def _show_states(_client: Client, groups: Sequence[Group]) -> None:
             group.state,
             group.assignor or NONE,
             str(group.coordinator),
-            text(group.epoch),
-            text(group.assignment_epoch),
+            cell_text(group.epoch),
+            cell_text(group.assignment_epoch),
             str(len(group.members)),
         )
         for group in groups
@@ -238,7 +249,7 @@ def _delete(client: Client, options: argparse.Namespace) -> int:
     answers = delete_groups(client, options.groups)
     for name, problem in answers.items():
         if problem is None:
-            say(f"Deleted group {name}.")
+            print_line(f"Deleted group {name}.")
         else:
             warn(f"group {name}: {problem}")
     return EXIT_FAILED if any(answers.values()) else 0
@@ -250,7 +261,10 @@ def _delete_offsets(client: Client, options: argparse.Namespace) -> int:
     results, problem = delete_offsets_of(client, options.group, options.topics)
     if problem is not None and len({id(result) for result in results.values()}) == 1 and len(results) > 1:
         raise ToolError(f"group {options.group}: {problem}")
-    rows = [(*_place(place), DONE if refused is None else str(refused)) for place, refused in sorted(results.items())]
+    rows = [
+        (*_place(partition), DONE if refused is None else str(refused))
+        for partition, refused in sorted(results.items())
+    ]
     print_table(("Topic", "Partition", "Result"), rows, ("Partition",))
     return EXIT_FAILED if any(results.values()) else 0
 
@@ -258,22 +272,22 @@ def _delete_offsets(client: Client, options: argparse.Namespace) -> int:
 def _reset(client: Client, options: argparse.Namespace) -> int:
     name = options.group
     answer = describe_groups(client, [name])[name]
-    if isinstance(answer, RefusedError) and answer.error is not Error.GROUP_ID_NOT_FOUND:
+    if isinstance(answer, BrokerError) and answer.error is not Error.GROUP_ID_NOT_FOUND:
         raise answer
     if isinstance(answer, Group) and answer.state not in (EMPTY, DEAD):
         raise ToolError(f"group {name} has members ({answer.state}): stop its consumers first")
-    committed = {place: item.offset for place, item in committed_offsets(client, name).items()}
+    committed = {partition: item.offset for partition, item in committed_offsets(client, name).items()}
     scenario = _scenario(options)
     if scenario.name == FROM_FILE:
         partitions: list[TopicPartition] = []
     else:
         partitions = named_partitions(client, options.topics) if options.topics else list(committed)
     if not partitions and scenario.name != FROM_FILE:
-        raise UsageError(f"group {name} has committed nothing yet: name the topics")
-    plan = Resetter(client, scenario).plan(name, partitions)
+        raise UsageError(f"group {name} has no committed offsets: name the topics")
+    plan = OffsetResetter(client, scenario).plan(name, partitions)
     for line in (*reset_remarks(name, plan), *reset_warnings(plan)):
         warn(line.strip())
-    offsets = {place: plan.offsets[place] for place in partition_order(list(plan.offsets))}
+    offsets = {partition: plan.offsets[partition] for partition in partition_order(list(plan.offsets))}
     if options.execute:
         commit_offsets(client, name, offsets)
     _show_reset(name, offsets, committed, options)
@@ -284,7 +298,10 @@ def _show_reset(name: str, offsets: Offsets, committed: Offsets, options: argpar
     if options.export:
         sys.stdout.write(export_text({name: offsets}, is_one_group=True))
     else:
-        rows = [(*_place(place), text(committed.get(place)), str(offsets[place])) for place in sorted(offsets)]
+        rows = [
+            (*_place(partition), cell_text(committed.get(partition)), str(offsets[partition]))
+            for partition in sorted(offsets)
+        ]
         print_table(("Topic", "Partition", "Offset", "New offset"), rows, ("Partition", "Offset", "New offset"))
     if not options.execute:
         sys.stdout.flush()
@@ -292,14 +309,14 @@ def _show_reset(name: str, offsets: Offsets, committed: Offsets, options: argpar
 
 
 def _scenario(options: argparse.Namespace) -> Scenario:
-    from ottla.cli.records.partition_choice import parse_moment  # noqa: PLC0415 (only needed here)
+    from ottla.cli.records.partition_filter import parse_timestamp  # noqa: PLC0415 (only needed here)
 
     if options.to_offset is not None:
         return Scenario(TO_OFFSET, options.to_offset)
     if options.shift_by is not None:
         return Scenario(SHIFT_BY, options.shift_by)
     if options.to_datetime is not None:
-        return Scenario(TO_DATETIME, parse_moment(options.to_datetime))
+        return Scenario(TO_DATETIME, parse_timestamp(options.to_datetime))
     if options.by_duration is not None:
         return Scenario(BY_DURATION, _moment_before(options.by_duration))
     if options.from_file is not None:
@@ -314,21 +331,18 @@ def _moment_before(text_: str) -> int:
     try:
         return int(time.time() * 1000) - parse_duration(text_)
     except TimeTextError:
-        raise UsageError(f"{text_!r} is no span of time: write P1D, PT2H or PT30M") from None
+        raise UsageError(f"{text_!r} is not a duration: write P1D, PT2H or PT30M") from None
 
 
 def _validate(options: argparse.Namespace) -> int:
-    problem = regex_problem(options.pattern)
-    say(f"{options.pattern} is {'valid' if problem is None else f'not valid: {problem}'}")
+    problem = topic_pattern_problem(options.pattern)
+    print_line(f"{options.pattern} is {'valid' if problem is None else f'not valid: {problem}'}")
     return EXIT_FAILED if problem is not None else 0
 
 
 def _is_sure(options: argparse.Namespace, question: str) -> bool:
-    if options.yes or not (is_terminal(sys.stdin) and is_terminal(sys.stdout)) or confirm(question):
-        return True
-    print("Nothing was deleted.")
-    return False
+    return options.yes or confirm_unless_scripted(question, "Nothing was deleted.")
 
 
 def _place(place: TopicPartition) -> tuple[str, str]:
-    return place.topic, NONE if place.partition == WHOLE_TOPIC else str(place.partition)
+    return place.topic, NONE if place.partition == UNKNOWN_PARTITION else str(place.partition)

@@ -1,4 +1,4 @@
-"""`ottla log-dirs`: which folders brokers keep their logs in, how full they are, what lies there."""
+"""`ottla log-dirs`: shows the log directories of brokers, their free space and their replicas."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ottla.cli.tables import print_table
 from ottla.cli.terminal import ToolError, is_terminal
 from ottla.client.admin import Admin
 from ottla.client.client import Client
-from ottla.client.log_dirs import Folder, describe_log_dirs
+from ottla.client.log_dirs import LogDir, describe_log_dirs
 from ottla.operations.sizes import size_text
 
 EXAMPLES = """
@@ -31,12 +31,12 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="ottla log-dirs", description="Look into the folders of brokers.", examples=EXAMPLES)
+    parser = Parser(prog="ottla log-dirs", description="Show the log directories of brokers.", examples=EXAMPLES)
     add_connection(parser)
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
-    listing = commands.add_parser("list", help="list the folders and the room in them")
+    listing = commands.add_parser("list", help="list the directories and their free space")
     listing.set_defaults(action=_list)
-    describe = commands.add_parser("describe", help="show what each partition takes")
+    describe = commands.add_parser("describe", help="show the size of each partition")
     describe.add_argument("--topic", action="append", metavar="TOPIC", help="only this topic; can be repeated")
     describe.set_defaults(action=_describe)
     for command in (listing, describe):
@@ -45,14 +45,14 @@ def _parser() -> Parser:
     return parser
 
 
-def _folders(client: Client, wanted: int | None) -> Iterator[tuple[int, list[Folder]]]:
+def _folders(client: Client, wanted: int | None) -> Iterator[tuple[int, list[LogDir]]]:
     brokers = Admin(client).live_brokers()
     if wanted is not None and wanted not in brokers:
-        raise ToolError(f"broker {wanted} is not in the cluster: there are {', '.join(map(str, sorted(brokers)))}")
+        raise ToolError(f"broker {wanted} is not in the cluster; brokers: {', '.join(map(str, sorted(brokers)))}")
     yield from describe_log_dirs(client, sorted(brokers) if wanted is None else [wanted]).items()
 
 
-def _list(broker: int, folders: Sequence[Folder], _options: argparse.Namespace) -> None:
+def _list(broker: int, folders: Sequence[LogDir], _options: argparse.Namespace) -> None:
     rows = [
         (
             str(broker),
@@ -67,7 +67,7 @@ def _list(broker: int, folders: Sequence[Folder], _options: argparse.Namespace) 
     print_table(("Broker", "Folder", "Partitions", "Used", "Free", "State"), rows, ("Partitions", "Used", "Free"))
 
 
-def _describe(broker: int, folders: Sequence[Folder], options: argparse.Namespace) -> None:
+def _describe(broker: int, folders: Sequence[LogDir], options: argparse.Namespace) -> None:
     rows = [
         (str(broker), folder.path, str(replica.partition), size_cell(replica.size_bytes))
         for folder in folders
@@ -78,5 +78,5 @@ def _describe(broker: int, folders: Sequence[Folder], options: argparse.Namespac
 
 
 def size_cell(size_bytes: int) -> str:
-    """For people on a terminal, for programs in a pipe."""
+    """A size in readable units on a terminal, in bytes in a pipe."""
     return size_text(size_bytes) if is_terminal(sys.stdout) else str(size_bytes)

@@ -1,6 +1,6 @@
-"""`ottla metadata`: look into the metadata store of a broker, or into the ZooKeeper of a cluster.
+"""`ottla metadata`: inspects the metadata store of a broker, or the ZooKeeper of a cluster.
 
-Read-only, and also while brokers run: SQLite lets readers in beside its one writer.
+Read-only, also while brokers run: SQLite allows readers next to its one writer.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ottla.cli.arguments import Parser
 from ottla.cli.metadata.tree import Tree, open_tree, open_zookeeper, tree_lines, without_secrets
-from ottla.cli.terminal import ToolError, UsageError, escape_bytes, is_terminal
+from ottla.cli.terminal import ToolError, UsageError, escape_bytes, is_terminal, print_line
 from ottla.controller.stores.store import Node, StoreError
 
 EXAMPLES = """
@@ -22,8 +22,8 @@ ottla metadata get /brokers/ids/1 --data ottla-data
 ottla metadata tree /config --data /var/lib/ottla
 ottla metadata get /controller --zookeeper localhost:2181/ottla
 """
-ROOT = "/"  # is always there, and holds nothing itself
-DEFAULT_FOLDER = "ottla-data"  # where `ottla up` keeps its data
+ROOT = "/"  # always exists and has no data
+DEFAULT_FOLDER = "ottla-data"  # the data folder of `ottla up`
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -42,13 +42,13 @@ def run(arguments: Sequence[str]) -> int:
 def _parser() -> Parser:
     parser = Parser(
         prog="ottla metadata",
-        description="Look into the metadata of a broker or a cluster: topics, settings, leaders. Changes nothing.",
+        description="Inspect the metadata of a broker or a cluster: topics, settings, leaders. Read-only.",
         examples=EXAMPLES,
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
     for name, action, help_ in (
         ("ls", _ls, "list the nodes below a path"),
-        ("get", _get, "show what stands at a path"),
+        ("get", _get, "show the data of a path"),
         ("tree", _tree, "show a path and everything below it"),
     ):
         command = commands.add_parser(name, help=help_, examples=EXAMPLES)
@@ -64,25 +64,25 @@ def _parser() -> Parser:
 
 
 def checked_path(text: str) -> str:
-    """A path as the store knows it, without a slash at its end."""
+    """The path in the store's form, without a trailing slash."""
     path = "/" + text.strip("/")
     if any(part in ("", ".", "..") for part in path[1:].split("/")) and path != "/":
-        raise ToolError(f"{text!r} is no path: write for example /brokers/ids/1")
+        raise ToolError(f"{text!r} is not a path: write for example /brokers/ids/1")
     return path
 
 
 def _ls(tree: Tree, path: str, _options: argparse.Namespace) -> None:
-    _found(tree, path)
+    _get_node(tree, path)
     children = tree.children(path)
     if is_terminal(sys.stdout):
         for name in children:
-            print(escape_bytes(name.encode()).decode())
+            print_line(name)
     else:
-        print(f"[{', '.join(children)}]")  # as zookeeper-shell.sh prints it, for scripts
+        print_line(f"[{', '.join(children)}]")  # the format of zookeeper-shell.sh, for scripts
 
 
 def _get(tree: Tree, path: str, options: argparse.Namespace) -> None:
-    node = _found(tree, path)
+    node = _get_node(tree, path)
     data = without_secrets(node.data)
     data = escape_bytes(_pretty(data)) if is_terminal(sys.stdout) else data
     sys.stdout.flush()
@@ -95,12 +95,12 @@ def _get(tree: Tree, path: str, options: argparse.Namespace) -> None:
 
 
 def _tree(tree: Tree, path: str, _options: argparse.Namespace) -> None:
-    _found(tree, path)
+    _get_node(tree, path)
     for line in tree_lines(path, tree.subtree(path)):
-        print(escape_bytes(line.encode("utf-8", "surrogateescape")).decode() if is_terminal(sys.stdout) else line)
+        print_line(line.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"))
 
 
-def _found(tree: Tree, path: str) -> Node:
+def _get_node(tree: Tree, path: str) -> Node:
     node = tree.get(path) if path != ROOT else Node(b"", 0, 0)
     if node is None:
         raise ToolError(f"Node does not exist: {path}")
@@ -108,7 +108,7 @@ def _found(tree: Tree, path: str) -> Node:
 
 
 def _pretty(data: bytes) -> bytes:
-    """JSON with line breaks; anything else as it is."""
+    """JSON with line breaks; other data unchanged."""
     try:
         return json.dumps(json.loads(data), indent=2, ensure_ascii=False).encode()
     except (ValueError, RecursionError):

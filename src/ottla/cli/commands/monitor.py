@@ -1,4 +1,4 @@
-"""`ottla monitor`: watch what consumer groups do, answer as Burrow does, and tell people when something goes wrong."""
+"""`ottla monitor`: evaluates consumer group lag, serves Burrow's HTTP API, and sends alerts."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ MISSING = "this needs packages that are not installed: pip install 'ottla[consol
 def run(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     try:
-        from ottla.monitor.running import run_monitor  # noqa: PLC0415 (0.2 s)
+        from ottla.monitor.main import run_monitor  # noqa: PLC0415 (0.2 s)
     except ImportError as problem:
         raise ToolError(f"{MISSING} ({problem.name})") from None
-    from ottla.monitor.alerts.ledger import Ledger, LedgerError  # noqa: PLC0415
+    from ottla.monitor.alerts.ledger import AlertStore, AlertStoreError  # noqa: PLC0415
     from ottla.operations.http_connections import listen  # noqa: PLC0415
 
     config = _config(options)
@@ -47,8 +47,8 @@ def run(arguments: Sequence[str]) -> int:
         reason = (problem.strerror or str(problem)).lower()
         raise ToolError(f"cannot listen on {config.http.host}:{config.http.port}: {reason}") from None
     try:
-        ledger = Ledger(config.state) if config.state is not None else None
-    except LedgerError as problem:
+        ledger = AlertStore(config.state) if config.state is not None else None
+    except AlertStoreError as problem:
         raise UsageError(str(problem)) from None
     start_logging(LogOptions(level=options.log_level))
     host, port = listener.getsockname()[:2]
@@ -58,7 +58,7 @@ def run(arguments: Sequence[str]) -> int:
         asyncio.run(run_monitor(config, listener, ledger, lambda: print(f"monitor of {names}: {address}", flush=True)))
     finally:
         stop_logging()
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the end has begun
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # shutdown is already in progress
     return 0
 
 
@@ -70,26 +70,30 @@ def _parser() -> Parser:
         examples=EXAMPLES,
     )
     add_connection(parser)
-    parser.add_argument("--config", metavar="FILE", help="monitor.yaml: clusters, alerts and how to tell them")
-    parser.add_argument("--cluster", metavar="NAME", help=f"what to call the cluster (default: {DEFAULT_CLUSTER})")
+    parser.add_argument("--config", metavar="FILE", help="monitor.yaml: clusters, alerts and their channels")
+    parser.add_argument("--cluster", metavar="NAME", help=f"name of the cluster (default: {DEFAULT_CLUSTER})")
     parser.add_argument("--host", metavar="ADDRESS", help="address to bind (default: 127.0.0.1, this machine only)")
     parser.add_argument("--port", type=not_negative, metavar="N", help="for HTTP (default: 8000, as Burrow's; 0: any)")
-    parser.add_argument("--allow-host", action="append", default=[], metavar="NAME", help="answer to this name, too")
     parser.add_argument(
-        "--insecure", action="store_true", help="let other machines ask: the API knows no login, anybody may read it"
+        "--allow-host", action="append", default=[], metavar="NAME", help="also answer requests for this host name"
+    )
+    parser.add_argument(
+        "--insecure",
+        action="store_true",
+        help="allow other machines: the API has no login, so every client may read it",
     )
     parser.add_argument("--log-level", choices=LEVELS, default="WARN", help="of the log on stderr (default: WARN)")
     return parser
 
 
 def _config(options: Namespace) -> MonitorConfig:
-    """The file, with what the command line says instead."""
+    """The configuration of the file, overridden by the command line."""
     import msgspec  # noqa: PLC0415 (start-up of other commands)
 
-    from ottla.monitor.alerts.entries import ConfigError  # noqa: PLC0415
+    from ottla.monitor.alerts.rule_entries import ConfigError  # noqa: PLC0415
     from ottla.monitor.config import FileEntry, read_config, settings_of  # noqa: PLC0415
 
-    place = f"{options.config}: " if options.config else ""
+    prefix = f"{options.config}: " if options.config else ""
     try:
         entry = read_config(_read(options.config), os.environ) if options.config else FileEntry()
         http = entry.http
@@ -104,11 +108,11 @@ def _config(options: Namespace) -> MonitorConfig:
         for cluster in config.clusters:
             cluster.check()
     except ConfigError as problem:
-        raise UsageError(f"{place}{problem}") from None
+        raise UsageError(f"{prefix}{problem}") from None
     except ClientError as problem:
         raise UsageError(str(problem)) from None
     if not 0 <= config.http.port < 65536:
-        raise UsageError(f"{config.http.port} is no port: it must be below 65536")
+        raise UsageError(f"{config.http.port} is not a port: it must be below 65536")
     return config
 
 
@@ -119,7 +123,7 @@ def _clusters(options: Namespace, entry: FileEntry) -> dict[str, ClusterEntry]:
     properties = getattr(options, "command_config", None)
     if entry.clusters and not given:
         if properties or options.cluster:
-            raise UsageError("the clusters stand in the file, and so does command-config for each of them")
+            raise UsageError("the file defines the clusters, including command-config of each")
         return entry.clusters
     if entry.clusters:
         raise UsageError("name the cluster in the file or with --bootstrap-server, not both")
@@ -136,10 +140,10 @@ def _check_address(config: MonitorConfig) -> None:
         return
     if not http.insecure:
         raise UsageError(
-            f"other machines could read everything at {http.host}, for the API knows no login: put a proxy with one in "
-            "front of 127.0.0.1, or say --insecure"
+            f"other machines could read everything at {http.host}, as the API has no login: put a proxy with one in "
+            "front of 127.0.0.1, or use --insecure"
         )
-    warn(f"warning: whoever reaches {http.host}:{http.port} reads lags and names of groups without a login")
+    warn(f"warning: every client that reaches {http.host}:{http.port} can read lags and group names without a login")
 
 
 def _read(path: str) -> bytes:
@@ -152,5 +156,5 @@ def _read(path: str) -> bytes:
     except OSError as problem:
         raise UsageError(f"cannot read {path}: {(problem.strerror or str(problem)).lower()}") from None
     if mode & 0o077 and (b"password" in data or b"secret" in data) and b"${" not in data:
-        warn(f"warning: {path} holds a secret and others can read it: chmod 600 {path}, or write ${{file:…}}")
+        warn(f"warning: {path} contains a secret and is readable by other users: chmod 600 {path}, or use ${{file:…}}")
     return data

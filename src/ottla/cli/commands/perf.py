@@ -1,4 +1,4 @@
-"""`ottla perf`: how fast records can be written and read."""
+"""`ottla perf`: measures the throughput of producers and consumers."""
 
 from __future__ import annotations
 
@@ -11,22 +11,29 @@ from typing import Any
 from ottla.base.names import TopicPartition
 from ottla.cli.arguments import Parser, add_bootstrap, bootstrap_of, not_negative, parse_pairs, positive
 from ottla.cli.client_settings import command_properties, make_client
-from ottla.cli.perf.load_generator import Generator, Load, chosen_payload, random_payload, read_payloads
-from ottla.cli.perf.load_reader import Figures, LoadReader, Reading
-from ottla.cli.perf.statistics import PERCENTILES, Summary
-from ottla.cli.records.consuming import DEFAULTS
-from ottla.cli.records.producing import CODECS, MAX_BLOCK_MS, producer_settings, wait_for_topic
-from ottla.cli.records.record_meter import RecordMeter
+from ottla.cli.perf.load_generator import (
+    PERCENTILES,
+    Load,
+    LoadGenerator,
+    Summary,
+    chosen_payload,
+    random_payload,
+    read_payloads,
+)
+from ottla.cli.perf.load_reader import LoadReader, ReadFigures, ReadPlan
+from ottla.cli.progress_bar import RecordProgressBar
+from ottla.cli.records.console_consumer import DEFAULTS
+from ottla.cli.records.console_producer import CODECS, MAX_BLOCK_MS, producer_settings, wait_for_topic
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import warn
 from ottla.client.admin import Admin
 from ottla.client.client import Client
-from ottla.client.java_properties import translate
+from ottla.client.librdkafka_properties import translate
 from ottla.client.offsets import EARLIEST, LATEST, list_offsets
 
 RECORDS = 1_000_000
 RECORD_BYTES = 100
-QUIET_INTERVAL_MS = 2**62  # no lines between: the bar tells
+QUIET_INTERVAL_MS = 2**62  # no lines between: the progress bar shows the rate
 TIMEOUT_MS = 5000
 EXAMPLES = """
 ottla perf produce load --records 1000000 --size 100
@@ -62,12 +69,12 @@ def _parser() -> Parser:
         "--records",
         type=positive,
         metavar="N",
-        help="how many (default: all that are there; 1000000 of --from-latest or a --group)",
+        help="how many (default: all existing ones; 1000000 with --from-latest or a --group)",
     )
     consume.add_argument("--from-latest", action="store_true", help="only new records")
     consume.add_argument("--group", metavar="ID", help="read as a member of this group (default: no group)")
     consume.add_argument(
-        "--timeout-ms", type=positive, default=TIMEOUT_MS, metavar="MS", help="stop when nothing comes"
+        "--timeout-ms", type=positive, default=TIMEOUT_MS, metavar="MS", help="stop after this time without a record"
     )
     return parser
 
@@ -91,9 +98,9 @@ def _produce(options: argparse.Namespace) -> int:
     wait_for_topic(bootstrap, options.topic, properties, MAX_BLOCK_MS)
     own = {"client.id": "ottla-perf", "acks": options.acks, "compression.type": options.compression}
     load = Load(options.topic, options.records, options.rate, payload, interval_ms=QUIET_INTERVAL_MS)
-    generator = Generator("ottla perf", producer_settings(bootstrap, own, properties), load, say=print)
-    with RecordMeter("writing", options.records) as meter:
-        code = generator.run(meter.reach)
+    generator = LoadGenerator("ottla perf", producer_settings(bootstrap, own, properties), load, say=print)
+    with RecordProgressBar("writing", options.records) as meter:
+        code = generator.run(meter.set_count)
     print_table(("figure", "value"), produced_rows(generator.statistics.summary(generator.last_ms)), ("value",))
     return code
 
@@ -106,8 +113,8 @@ def _consume(options: argparse.Namespace) -> int:
     settings |= {"auto.offset.reset": "latest" if options.from_latest else "earliest"}
     settings |= {"enable.partition.eof": str(until_end).lower()}
     with make_client(bootstrap, dict(properties)) as client:
-        client.cluster()  # no broker: say so at once
-        reading = Reading(
+        client.cluster()  # fail now if no broker is reachable
+        reading = ReadPlan(
             topic=options.topic,
             include=None,
             records=sys.maxsize if until_end else options.records or RECORDS,
@@ -119,10 +126,10 @@ def _consume(options: argparse.Namespace) -> int:
         )
         reader = LoadReader(Admin(client), settings, reading)
         total = _span(client, reader.partitions()) if until_end else reading.records
-        with RecordMeter("reading", total) as meter:
-            figures = reader.run(lambda _: None, meter.reach)
+        with RecordProgressBar("reading", total) as meter:
+            figures = reader.run(lambda _: None, meter.set_count)
     if figures.records < reading.records and not reader.is_done:
-        warn(f"Stopped after {figures.records} records: no more came for {options.timeout_ms} ms.")
+        warn(f"Stopped after {figures.records} records: no more arrived within {options.timeout_ms} ms.")
     print_table(("figure", "value"), consumed_rows(figures), ("value",))
     return 0
 
@@ -139,8 +146,8 @@ def produced_rows(summary: Summary) -> list[tuple[str, str]]:
     return [*rows, ("latency max ms", f"{summary.latency_max_ms}")]
 
 
-def consumed_rows(figures: Figures) -> list[tuple[str, str]]:
-    """The time that was waited in vain at the end is no part of the rates."""
+def consumed_rows(figures: ReadFigures) -> list[tuple[str, str]]:
+    """The figures as table rows; the final wait does not count."""
     seconds = max(figures.last_record_ms - figures.start_ms, 1) / 1000
     return [
         ("records", f"{figures.records}"),
@@ -151,8 +158,8 @@ def consumed_rows(figures: Figures) -> list[tuple[str, str]]:
 
 
 def _span(client: Client, places: Sequence[tuple[str, int]]) -> int:
-    """How many records there are at most, for the bar."""
-    partitions = [TopicPartition(*place) for place in places]
+    """The maximum number of records, for the progress bar."""
+    partitions = [TopicPartition(*partition) for partition in places]
     first, following = (list_offsets(client, partitions, moment)[0] for moment in (EARLIEST, LATEST))
     return sum(following[item].offset - first[item].offset for item in first.keys() & following.keys())
 

@@ -1,4 +1,4 @@
-"""`ottla produce`: write records to a topic, from the command line, a file or standard input."""
+"""`ottla produce`: writes records to a topic, from the command line, a file or standard input."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from types import MappingProxyType
 
 from ottla.cli.arguments import Parser, add_bootstrap, bootstrap_of, not_negative, parse_pairs
 from ottla.cli.client_settings import command_properties
-from ottla.cli.meter import ByteMeter
-from ottla.cli.records.json_records import JsonReader, TypedReader
-from ottla.cli.records.line_reader import Headers, Line, LineError, LineReader, RecordReader
-from ottla.cli.records.producing import (
+from ottla.cli.progress_bar import ByteProgressBar
+from ottla.cli.records.console_producer import (
     CODECS,
     MAX_BLOCK_MS,
-    Sender,
-    parsed_lines,
+    ConsoleProducer,
+    parse_lines,
     producer_settings,
     send_all,
     wait_for_topic,
 )
-from ottla.cli.records.schema_records import field_format, open_registry
+from ottla.cli.records.json_records import JsonReader, TypedReader
+from ottla.cli.records.line_reader import Headers, Line, LineError, LineReader, RecordReader
+from ottla.cli.records.schema_records import open_registry, serializer_format
 from ottla.cli.terminal import ToolError, UsageError, is_terminal, stdin_bytes, warn
 from ottla.operations.records.deserializers import DeserializationError
-from ottla.operations.records.field_formats import HELP, FieldError, FieldFormat, make_format
-from ottla.operations.schema_registry.addresses import address_of, without_registry
+from ottla.operations.records.formats import FORMATS_HELP, FieldError, FieldFormat, make_format
 from ottla.operations.schema_registry.client import RegistryClient
+from ottla.operations.schema_registry.client_config import address_of, without_registry
 from ottla.operations.schema_registry.folders import read_draft_file
-from ottla.operations.schema_registry.serializing import Choice, Serializer
+from ottla.operations.schema_registry.serdes import SchemaChoice, Serializer
 
 EXAMPLES = """
 ottla produce orders 'first order' 'second order'
@@ -42,7 +42,7 @@ ottla produce prices --value-format struct:price=double,unit=string '{"price": 9
 """
 DELIVERY_MS = 30_000
 PARTS = ("key", "value")
-METER_LINES = 256  # between two looks at how far a file has been read
+METER_LINES = 256  # lines between two updates of the progress bar
 ESCAPES = {"\\t": "\t", "\\n": "\n", "\\0": "\0"}
 
 
@@ -60,7 +60,9 @@ def run(arguments: Sequence[str]) -> int:
             "delivery.timeout.ms": DELIVERY_MS,
             "compression.type": options.compression,
         }
-        sender = Sender("ottla produce", options.topic, producer_settings(bootstrap, own, properties), properties)
+        sender = ConsoleProducer(
+            "ottla produce", options.topic, producer_settings(bootstrap, own, properties), properties
+        )
         is_prompting = not (options.messages or options.file) and is_terminal(sys.stdin) and is_terminal(sys.stdout)
         code = send_all(sender, lines, is_prompting=is_prompting, partition=options.partition)
     except LineError as problem:
@@ -83,7 +85,7 @@ def _parser() -> Parser:
     parser.add_argument("--file", metavar="FILE", help="read lines from a file instead of standard input")
     parser.add_argument("--format", choices=("text", "json"), default="text", help="json: each line is one record")
     for part in ("key", "value"):
-        parser.add_argument(f"--{part}-format", default="string", metavar="NAME", help=HELP)
+        parser.add_argument(f"--{part}-format", default="string", metavar="NAME", help=FORMATS_HELP)
     parser.add_argument("--registry", metavar="URL", help="keys and values are JSON, written by schemas of a registry")
     for part in ("key", "value"):
         usual = "the newest of TOPIC-value" if part == "value" else "keys stay text"
@@ -104,17 +106,17 @@ def _parser() -> Parser:
 
 
 def _lines(options: argparse.Namespace, properties: Mapping[str, str] = MappingProxyType({})) -> Iterator[Line]:
-    """The records; a fixed key and fixed headers are added to each."""
+    """The records, with the fixed key and headers of the options."""
     if options.key is not None and options.key_separator is not None:
         raise UsageError("--key and --key-separator exclude each other")
     if options.messages and options.file is not None:
-        raise UsageError("give either messages or --file, not both")
+        raise UsageError("messages and --file exclude each other")
     try:
         key_format, value_format = make_format(options.key_format), make_format(options.value_format)
         serializers = _serializers(options, properties)
         if serializers is not None:
-            key_format = field_format(serializers[0], options.format) if serializers[0] else key_format
-            value_format = field_format(serializers[1], options.format)
+            key_format = serializer_format(serializers[0], options.format) if serializers[0] else key_format
+            value_format = serializer_format(serializers[1], options.format)
         key = None if options.key is None else key_format.encode(options.key)
     except (FieldError, DeserializationError) as problem:
         raise UsageError(str(problem)) from None
@@ -122,15 +124,18 @@ def _lines(options: argparse.Namespace, properties: Mapping[str, str] = MappingP
         (name, value.encode("utf-8", "surrogateescape"))
         for name, value in parse_pairs(options.header, allow_bare=False).items()
     ]
-    return _with(_read(options, _reader(options, key_format, value_format)), key, headers)
+    return _add_fixed_fields(_read(options, _reader(options, key_format, value_format)), key, headers)
 
 
 def _serializers(
     options: argparse.Namespace, properties: Mapping[str, str]
 ) -> tuple[Serializer | None, Serializer] | None:
-    """Of keys and values, if a registry is named; asks it."""
+    """The serializers of keys and values, if a registry is named; queries the registry."""
     named = [
-        part for part in ("key", "value") for end in ("subject", "schema", "message") if _given(options, part, end)
+        part
+        for part in ("key", "value")
+        for end in ("subject", "schema", "message")
+        if _part_option(options, part, end)
     ]
     address = address_of(properties, options.registry)
     if address is None or (options.registry is None and not named):
@@ -138,7 +143,7 @@ def _serializers(
             raise UsageError(f"--{named[0]}-subject, --{named[0]}-schema and --{named[0]}-message need --registry")
         return None
     if options.value_format != "string" or (options.key_format != "string" and "key" in named):
-        raise UsageError("what has a schema has no other format: leave --key-format or --value-format out")
+        raise UsageError("a schema excludes other formats: omit --key-format or --value-format")
     client = open_registry(address).client
     found = [_serializer(client, options, part) if part == "value" or part in named else None for part in PARTS]
     assert found[1] is not None
@@ -146,22 +151,22 @@ def _serializers(
 
 
 def _serializer(client: RegistryClient, options: argparse.Namespace, part: str) -> Serializer:
-    file = _given(options, part, "schema")
+    file = _part_option(options, part, "schema")
     draft = None if file is None else read_draft_file(Path(file))
-    subject = _given(options, part, "subject") or f"{options.topic}-{part}"
-    return Serializer(client, Choice(subject, draft, message=_given(options, part, "message")))
+    subject = _part_option(options, part, "subject") or f"{options.topic}-{part}"
+    return Serializer(client, SchemaChoice(subject, draft, message=_part_option(options, part, "message")))
 
 
-def _given(options: argparse.Namespace, part: str, end: str) -> str | None:
+def _part_option(options: argparse.Namespace, part: str, end: str) -> str | None:
     found: str | None = getattr(options, f"{part}_{end}")
     return found
 
 
 def _reader(options: argparse.Namespace, key: FieldFormat, value: FieldFormat) -> RecordReader:
-    """What makes records of lines."""
+    """The parser of lines."""
     if options.format == "json":
         if options.key_separator is not None or options.null_marker is not None:
-            raise UsageError("JSON lines name their key and know null: --key-separator and --null-marker are for text")
+            raise UsageError("JSON lines contain keys and null: --key-separator and --null-marker apply only to text")
         return JsonReader(key, value)
     properties = {}
     if options.key_separator is not None:
@@ -178,16 +183,16 @@ def _read(options: argparse.Namespace, reader: RecordReader) -> Iterator[Line]:
         for number, text in enumerate(options.messages, 1):
             yield reader.parse(text.encode("utf-8", "surrogateescape"), number)
     elif options.file is not None:
-        with open(options.file, "rb") as stream, ByteMeter("sending", os.fstat(stream.fileno()).st_size) as meter:
-            for number, line in enumerate(parsed_lines(reader, stream, False)):
+        with open(options.file, "rb") as stream, ByteProgressBar("sending", os.fstat(stream.fileno()).st_size) as meter:
+            for number, line in enumerate(parse_lines(reader, stream, False)):
                 yield line
                 if number % METER_LINES == 0:
                     meter.add(stream.tell() - meter.done_bytes)
     else:
-        yield from parsed_lines(reader, stdin_bytes(), is_terminal(sys.stdin) and is_terminal(sys.stdout))
+        yield from parse_lines(reader, stdin_bytes(), is_terminal(sys.stdin) and is_terminal(sys.stdout))
 
 
-def _with(lines: Iterator[Line], key: bytes | None, headers: Headers) -> Iterator[Line]:
+def _add_fixed_fields(lines: Iterator[Line], key: bytes | None, headers: Headers) -> Iterator[Line]:
     if key is None and not headers:
         yield from lines
     for line in lines:

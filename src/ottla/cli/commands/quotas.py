@@ -1,4 +1,4 @@
-"""`ottla quotas`: how much users, clients and addresses may: list, set, remove limits; who is held up, and by what."""
+"""`ottla quotas`: lists, sets and removes client quotas, shows throttled clients, suggests quotas."""
 
 from __future__ import annotations
 
@@ -11,30 +11,46 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final
 
+from ottla.base.text import escape_cell
 from ottla.cli.arguments import Parser, add_connection, parse_pairs
 from ottla.cli.client_settings import run_action
-from ottla.cli.quotas.report import as_facts, suggested_words, top_screen
-from ottla.cli.tables import print_table
-from ottla.cli.terminal import ToolError, UsageError, is_terminal, say, warn
-from ottla.cli.top.live import run_live, seconds_of
+from ottla.cli.live_screen import run_live, seconds_of
+from ottla.cli.reports.broker_screen import short_number
+from ottla.cli.tables import padded, print_table
+from ottla.cli.terminal import ToolError, UsageError, is_terminal, print_line, warn
 from ottla.client.admin import Admin
 from ottla.client.client import Client
 from ottla.client.configs import Resource, Source, describe_configs
-from ottla.client.quota_words import (
+from ottla.client.quotas import (
     ADDRESS_LIMITS,
     DEFAULTS,
     LIMITS,
     NAMES,
+    Alteration,
+    Entity,
     QuotaError,
+    alter_quotas,
+    describe_quotas,
     entity_text,
     number_text,
     parse_entity,
     parse_limit,
 )
-from ottla.client.quotas import Alteration, Entity, alter_quotas, describe_quotas
-from ottla.operations.metric_readings import DEFAULT_URL, VARIABLE, Reading, read_metrics
-from ottla.operations.quota_limits import COLUMNS, as_words, rows
-from ottla.operations.quota_shares import BY, PAIR, Share, command, is_observing, shares_of, suggestions
+from ottla.operations.metric_readings import DEFAULT_URL, URL_VARIABLE, Reading, read_metrics
+from ottla.operations.quotas import (
+    BY,
+    COLUMNS,
+    NONE,
+    PAIR,
+    QuotaUse,
+    Suggestion,
+    is_observing,
+    quota_command,
+    quota_rows,
+    quota_uses,
+    quota_words,
+    suggest_quotas,
+)
 
 EXAMPLES: Final = """
 ottla quotas list
@@ -47,13 +63,13 @@ ottla quotas suggest --headroom 2 --by user
 """
 TOPIC_LIMITS: Final = "ottla.quota."
 TOPIC_COLUMNS: Final = ("TOPIC", "SETTING", "VALUE")
-HEADROOM: Final = 1.5  # times what was seen
-SPAN_S: Final = 30.0  # over which a live screen tells who was held up: waits may be long
+HEADROOM: Final = 1.5  # factor of the observed rate
+SPAN_S: Final = 30.0  # interval of the live screen's rates; throttling can be long
 
 
 def run(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
-    if options.action in (_top, _suggest):  # they ask metrics endpoints, not brokers
+    if options.action in (_top, _suggest):  # these query metrics endpoints, not brokers
         code: int = options.action(options)
         return code
     return run_action(options)
@@ -69,16 +85,18 @@ def _parser() -> Parser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
     listing = commands.add_parser("list", help="show limits", examples=EXAMPLES)
     listing.set_defaults(action=_list)
-    listing.add_argument("--json", action="store_true", help="print JSON, in the words of a security file")
-    listing.add_argument("--topics", action="store_true", help="limits of topics instead, which are settings of theirs")
+    listing.add_argument("--json", action="store_true", help="print JSON, with the keys of a security file")
+    listing.add_argument(
+        "--topics", action="store_true", help="show limits of topics instead, which are topic settings"
+    )
     setting = commands.add_parser("set", help="set limits", examples=EXAMPLES)
     setting.set_defaults(action=_set)
     known = ", ".join((*LIMITS, *ADDRESS_LIMITS))
     setting.add_argument("pairs", nargs="+", metavar="LIMIT=NUMBER", help=f"one of {known}")
     removing = commands.add_parser("remove", help="remove limits", examples=EXAMPLES)
     removing.set_defaults(action=_remove)
-    removing.add_argument("keys", nargs="*", metavar="LIMIT", help="which; default: all of it")
-    _add_watching(commands)
+    removing.add_argument("keys", nargs="*", metavar="LIMIT", help="the limits to remove; default: all")
+    _add_metric_commands(commands)
     for each in (listing, setting, removing):
         add_connection(each)
         for word, meaning in (("user", "a user"), ("client", "a client id"), ("ip", "an address")):
@@ -87,16 +105,20 @@ def _parser() -> Parser:
     return parser
 
 
-def _add_watching(commands: Any) -> None:
-    top = commands.add_parser("top", help="see live who is held up, by which rule, and what he would need")
+def _add_metric_commands(commands: Any) -> None:
+    top = commands.add_parser("top", help="show throttled clients live, with the quota and the rate they need")
     top.set_defaults(action=_top)
-    top.add_argument("--all", action="store_true", help="also those who are not held up")
+    top.add_argument("--all", action="store_true", help="include clients that are not throttled")
     top.add_argument("--interval", type=seconds_of, default=2.0, metavar="S", help="seconds between readings (2)")
-    top.add_argument("--once", action="store_true", help="print one plain screen and end, as in a pipe")
-    suggest = commands.add_parser("suggest", help="limits for what was seen in the last hour")
+    top.add_argument("--once", action="store_true", help="print one plain screen and exit, as in a pipe")
+    suggest = commands.add_parser("suggest", help="suggest quotas for the traffic of the last hour")
     suggest.set_defaults(action=_suggest)
     suggest.add_argument(
-        "--headroom", type=_headroom, default=HEADROOM, metavar="N", help=f"times what was seen (default: {HEADROOM})"
+        "--headroom",
+        type=_headroom,
+        default=HEADROOM,
+        metavar="N",
+        help=f"factor of the observed rate (default: {HEADROOM})",
     )
     suggest.add_argument("--by", choices=BY, default=PAIR, help="each client of each user (default), users, or clients")
     for each in (top, suggest):
@@ -105,7 +127,7 @@ def _add_watching(commands: Any) -> None:
             "--url",
             action="append",
             metavar="URL",
-            help=f"a broker's metrics endpoint; once for each broker (default: ${VARIABLE} or {DEFAULT_URL})",
+            help=f"a broker's metrics endpoint; once for each broker (default: ${URL_VARIABLE} or {DEFAULT_URL})",
         )
 
 
@@ -115,7 +137,7 @@ def _headroom(text: str) -> float:
     except ValueError:
         headroom = 0.0
     if not 1 <= headroom <= 1000:
-        raise argparse.ArgumentTypeError(f"{text!r}: it is a number from 1 to 1000")
+        raise argparse.ArgumentTypeError(f"{text!r}: the range is 1 to 1000")
     return headroom
 
 
@@ -138,15 +160,15 @@ def _list(client: Client, options: argparse.Namespace) -> int:
     entity = _entity(options) if _words(options) else {}
     found = describe_quotas(client, [(kind, name or "") for kind, name in entity.items()], is_strict=False)
     if options.json:
-        print(json.dumps(as_words(found), indent=2))
+        print(json.dumps(quota_words(found), indent=2))
     else:
-        print_table(COLUMNS, rows(found), COLUMNS[-1:])
+        print_table(COLUMNS, quota_rows(found), COLUMNS[-1:])
     return 0
 
 
 def _list_topics(client: Client, options: argparse.Namespace) -> int:
     if _words(options):
-        raise UsageError("--topics stands alone: no user, client or address")
+        raise UsageError("--topics excludes users, clients and addresses")
     names = [topic.name for topic in Admin(client).topics()]
     found = [
         (name, config.name, config.value or "")
@@ -170,8 +192,8 @@ def _set(client: Client, options: argparse.Namespace) -> int:
     except QuotaError as problem:
         raise UsageError(str(problem)) from None
     alter_quotas(client, [Alteration(entity, limits)])
-    told = ", ".join(f"{key}={number_text(value)}" for key, value in limits.items())
-    say(f"Set for {entity_text(entity)}: {told}")
+    limits_text = ", ".join(f"{key}={number_text(value)}" for key, value in limits.items())
+    print_line(f"Set for {entity_text(entity)}: {limits_text}")
     return 0
 
 
@@ -181,10 +203,10 @@ def _remove(client: Client, options: argparse.Namespace) -> int:
     missing = [key for key in options.keys if key not in known]
     if missing or not known:
         what = ", ".join(missing) or "limit"
-        raise ToolError(f"there is no {what} of {entity_text(entity)}: ottla quotas list")
+        raise ToolError(f"{entity_text(entity)} has no {what}: ottla quotas list")
     keys = options.keys or sorted(known)
     alter_quotas(client, [Alteration(entity, {}, keys)])
-    say(f"Removed from {entity_text(entity)}: {', '.join(keys)}")
+    print_line(f"Removed from {entity_text(entity)}: {', '.join(keys)}")
     return 0
 
 
@@ -193,7 +215,7 @@ def _limits_of(client: Client, entity: Entity) -> dict[str, float]:
     return found[0].limits if found else {}
 
 
-# ---- who is held up
+# ---- throttled clients
 
 
 def _top(options: argparse.Namespace) -> int:
@@ -210,7 +232,7 @@ def _top(options: argparse.Namespace) -> int:
     time.sleep(options.interval)
     if options.json:
         now = _readings(options)
-        facts = [as_facts(share) for share in _shares(options, earlier[0], now)]
+        facts = [share_json(share) for share in _shares(options, earlier[0], now)]
         print(json.dumps({"rehearsal": any(map(is_observing, now)), "shares": facts}, indent=2))
     else:
         print(screen())
@@ -219,26 +241,75 @@ def _top(options: argparse.Namespace) -> int:
 
 def _suggest(options: argparse.Namespace) -> int:
     readings = _readings(options)
-    shares = [share for reading in readings for share in shares_of(reading, reading)]
-    found = suggestions(shares, options.headroom, options.by)
+    shares = [share for reading in readings for share in quota_uses(reading, reading)]
+    found = suggest_quotas(shares, options.headroom, options.by)
     if options.json:
-        print(json.dumps([suggested_words(each) for each in found], indent=2))
+        print(json.dumps([suggestion_entry(each) for each in found], indent=2))
     for each in found if not options.json else ():
-        say(command(each))
+        print_line(quota_command(each))
     if not any(map(is_observing, readings)):
         warn(
-            "note: only who has a limit already is measured. ottla.quota.mode=observe measures everybody, and holds "
-            "nobody up"
+            "note: only clients with a quota are measured. ottla.quota.mode=observe measures all clients and throttles "
+            "none"
         )
     return 0
 
 
 def _readings(options: argparse.Namespace) -> list[Reading]:
-    return [read_metrics(url) for url in options.url or [os.environ.get(VARIABLE) or DEFAULT_URL]]
+    return [read_metrics(url) for url in options.url or [os.environ.get(URL_VARIABLE) or DEFAULT_URL]]
 
 
-def _shares(options: argparse.Namespace, before: Sequence[Reading], now: Sequence[Reading]) -> list[Share]:
-    """Of all brokers, those that are held up most first."""
-    found = [share for pair in zip(before, now, strict=True) for share in shares_of(*pair)]
-    shown = [share for share in found if share.is_held or (options.all and share.is_used)]
-    return sorted(shown, key=lambda share: (-share.held_share, -share.held_for_s))
+def _shares(options: argparse.Namespace, before: Sequence[Reading], now: Sequence[Reading]) -> list[QuotaUse]:
+    """The shares of all brokers, the most throttled first."""
+    found = [share for pair in zip(before, now, strict=True) for share in quota_uses(*pair)]
+    shown = [share for share in found if share.is_throttled or (options.all and share.is_used)]
+    return sorted(shown, key=lambda share: (-share.throttled_share, -share.throttle_time_s))
+
+
+# ---- output of top and suggest
+TOP_COLUMNS: Final = ("BROKER", "QUOTA", "USER", "CLIENT", "RULE", "LIMIT", "RATE", "HELD", "FOR", "NEEDS")
+OBSERVE_MODE_NOTE: Final = (
+    "observe mode (ottla.quota.mode=observe): clients shown as throttled are not actually throttled"
+)
+
+
+def top_rows(shares: Sequence[QuotaUse]) -> list[tuple[str, ...]]:
+    return [
+        (
+            share.broker,
+            share.key,
+            share.user or NONE,
+            share.client_id or NONE,
+            NONE if share.limit is None else share.rule,
+            NONE if share.limit is None else short_number(share.limit),
+            short_number(share.rate),
+            f"{min(share.throttled_share, 1.0):.0%}",
+            f"{share.throttle_time_s:.1f} s",
+            short_number(share.estimated_demand),
+        )
+        for share in shares
+    ]
+
+
+def top_screen(shares: Sequence[QuotaUse], is_rehearsed: bool, is_all: bool) -> str:
+    """The screen as escaped text."""
+    lines = [OBSERVE_MODE_NOTE] if is_rehearsed else []
+    if shares:
+        lines += padded(TOP_COLUMNS, [tuple(map(escape_cell, row)) for row in top_rows(shares)])
+    else:
+        lines.append("No traffic yet." if is_all else "No client is throttled. To show all measured clients: --all")
+    return "\n".join(lines)
+
+
+def share_json(share: QuotaUse) -> dict[str, object]:
+    """A share as JSON values."""
+    return {**share._asdict(), "needed": share.estimated_demand}
+
+
+def suggestion_entry(suggestion: Suggestion) -> dict[str, object]:
+    """A suggestion as an entry of a security file."""
+    words: dict[str, object] = {"user": suggestion.user} if suggestion.user else {}
+    if suggestion.client_id:
+        words["client"] = suggestion.client_id
+    limits = suggestion.limits.items()
+    return {**words, **{key: int(limit) if limit == int(limit) else limit for key, limit in limits}}

@@ -1,4 +1,4 @@
-"""`ottla reassign`: move replicas between brokers: make a plan, carry it out, watch it, slow it down, end it."""
+"""`ottla reassign`: plans, executes, monitors, throttles and cancels replica moves."""
 
 from __future__ import annotations
 
@@ -7,59 +7,59 @@ import sys
 from collections.abc import Mapping, Sequence
 from random import SystemRandom
 
-from ottla.base.counting import counted
 from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
 from ottla.base.placement.moves import plan_drain, plan_factor, plan_fill
+from ottla.base.text import format_count
 from ottla.cli.arguments import Parser, add_connection, bootstrap_of, positive
 from ottla.cli.client_settings import client_of
-from ottla.cli.reassignment.progress import bar, wait_for_moves
+from ottla.cli.reports.reassignment_progress import bar, wait_for_moves
 from ottla.cli.tables import print_table
-from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, is_terminal, say, warn
+from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, is_terminal, print_line, warn
 from ottla.client.admin import Admin
 from ottla.client.client import Client
 from ottla.client.cluster import describe_cluster
-from ottla.client.errors import RefusedError
+from ottla.client.errors import BrokerError
 from ottla.client.reassignments import alter_reassignments, list_reassignments
+from ottla.operations.reassignment.moves import (
+    InitialState,
+    ReassignmentState,
+    check_brokers,
+    check_replica_brokers,
+    current_log_dirs,
+    describe_progress,
+    find_topics,
+    move_log_dirs,
+    prepare,
+    progress,
+    replicas_of,
+    start_moves,
+    with_target_replicas,
+)
 from ottla.operations.reassignment.plan import (
     Plan,
     PlanError,
-    fits,
+    is_balanced,
     make_plan,
     parse_brokers,
     parse_plan,
     parse_topics,
     plan_text,
-    waves,
-)
-from ottla.operations.reassignment.progress import look
-from ottla.operations.reassignment.steps import (
-    Progress,
-    Start,
-    begin,
-    check_brokers,
-    check_holders,
-    find_topics,
-    folders_of,
-    move_folders,
-    prepare,
-    progress,
-    replicas_of,
-    targeted,
+    split_into_waves,
 )
 from ottla.operations.reassignment.throttles import (
     clear_throttles,
-    set_folder_throttle,
+    set_log_dir_throttle,
     set_throttles,
-    throttles,
+    throttle_settings,
 )
 
 EXAMPLES = """
-ottla reassign generate --fill 4 --output plan.json       broker 4 is new: give it its share
-ottla reassign generate --drain 2 --output plan.json      broker 2 goes: move everything off it
+ottla reassign generate --fill 4 --output plan.json       move replicas to the new broker 4
+ottla reassign generate --drain 2 --output plan.json      move all replicas off broker 2
 ottla reassign generate orders --brokers 1,2,3            spread a topic over these brokers
 ottla reassign generate orders --replication-factor 3     more replicas, or fewer
-ottla reassign generate orders --brokers 1,2,3 --replication-factor 2     both; nothing moves if it fits
+ottla reassign generate orders --brokers 1,2,3 --replication-factor 2     both; no move if it already fits
 ottla reassign execute plan.json --throttle 50000000 --wait
 ottla reassign list
 ottla reassign cancel plan.json
@@ -81,7 +81,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _run_as_kafka(arguments: Sequence[str]) -> int:
-    """`ottla reassign --execute ...`: Kafka's options and words, but the server may be left out."""
+    """Run Kafka's tool for `ottla reassign --execute ...`; unlike there, --bootstrap-server is optional."""
     from ottla.cli.kafka.reassign_partitions import run as run_kafkas  # noqa: PLC0415
 
     given = any(word.startswith("--bootstrap-") for word in arguments)
@@ -94,20 +94,20 @@ def _parser() -> Parser:
     add_connection(parser)
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
 
-    generate = commands.add_parser("generate", help="make a plan; nothing is moved yet")
-    generate.add_argument("topics", nargs="*", metavar="TOPIC", help="default, but with --brokers: all topics")
+    generate = commands.add_parser("generate", help="create a plan without moving anything")
+    generate.add_argument("topics", nargs="*", metavar="TOPIC", help="default: all topics, except with --brokers")
     generate.add_argument("--topics-to-move-json-file", metavar="FILE", help="the topics, in Kafka's form")
     how = generate.add_mutually_exclusive_group()
     how.add_argument("--brokers", "--broker-list", metavar="1,2,3", help="spread the topics over these brokers")
-    how.add_argument("--drain", metavar="N", help="move everything off these brokers, and nothing else")
-    how.add_argument("--fill", metavar="N", help="give these new brokers their share, and move nothing else")
+    how.add_argument("--drain", metavar="N", help="only move all replicas off these brokers")
+    how.add_argument("--fill", metavar="N", help="only move replicas to these new brokers")
     generate.add_argument(
         "--replication-factor",
         type=positive,
         metavar="N",
-        help="more or fewer replicas; the rest stays. With --brokers: spread so many, unless it fits already",
+        help="change the number of replicas. With --brokers: spread this many, unless it already fits",
     )
-    generate.add_argument("--disable-rack-aware", action="store_true", help="do not look at the racks of brokers")
+    generate.add_argument("--disable-rack-aware", action="store_true", help="ignore the racks of brokers")
     generate.add_argument("--output", "-o", metavar="FILE", help="write the plan to a file")
     generate.set_defaults(action=_generate)
 
@@ -116,30 +116,34 @@ def _parser() -> Parser:
     execute.add_argument(
         "--replica-alter-log-dirs-throttle", type=positive, metavar="BYTES", help="the same between folders"
     )
-    execute.add_argument("--additional", action="store_true", help="although other moves are under way")
-    execute.add_argument("--rollback", metavar="FILE", help="write to this file how it is now")
-    execute.add_argument("--wait", action="store_true", help="until everything is moved, then take the throttle away")
+    execute.add_argument("--additional", action="store_true", help="allow it during other moves")
+    execute.add_argument("--rollback", metavar="FILE", help="write the current assignment to this file")
+    execute.add_argument("--wait", action="store_true", help="wait until everything is moved, then remove the throttle")
     execute.add_argument(
-        "--at-once", type=positive, metavar="N", help="with --wait: at most so many copies a broker at a time"
+        "--at-once", type=positive, metavar="N", help="with --wait: at most this many copies per broker at a time"
     )
     execute.add_argument("--timeout", type=positive, metavar="MS", default=FOLDER_TIMEOUT_MS, help="for folders")
-    execute.add_argument("--disallow-replication-factor-change", action="store_true", help="refuse other numbers")
+    execute.add_argument(
+        "--disallow-replication-factor-change",
+        action="store_true",
+        help="reject plans that change the number of replicas",
+    )
     execute.set_defaults(action=_execute)
 
-    verify = commands.add_parser("verify", help="show how far a plan is; take the throttle away when it is done")
+    verify = commands.add_parser("verify", help="show the progress of a plan; remove the throttle when it is complete")
     verify.set_defaults(action=_verify)
-    cancel = commands.add_parser("cancel", help="end the moves of a plan, or all that are under way")
+    cancel = commands.add_parser("cancel", help="cancel the moves of a plan, or all active moves")
     cancel.set_defaults(action=_cancel)
     for command in (verify, cancel):
-        command.add_argument("--preserve-throttles", action="store_true", help="leave the throttle as it is")
+        command.add_argument("--preserve-throttles", action="store_true", help="keep the throttle")
     for command, number in ((execute, None), (verify, None), (cancel, "?")):
         command.add_argument("plan", nargs=number, metavar="PLAN", help="file with the plan; - is stdin")
 
-    listing = commands.add_parser("list", help="what is under way, and how far")
+    listing = commands.add_parser("list", help="list active moves and their progress")
     listing.set_defaults(action=_list)
-    throttle = commands.add_parser("throttle", help="another speed for what is under way")
+    throttle = commands.add_parser("throttle", help="change the speed of active moves")
     throttle.add_argument("rate", type=positive, nargs="?", metavar="BYTES", help="a second, for each broker")
-    throttle.add_argument("--off", action="store_true", help="as fast as it goes")
+    throttle.add_argument("--off", action="store_true", help="do not limit the speed")
     throttle.set_defaults(action=_throttle)
     for command in (generate, execute, verify, cancel, listing, throttle):
         add_connection(command)
@@ -160,27 +164,28 @@ def _generate(client: Client, options: argparse.Namespace) -> int:
     if all(choice is None for choice in (options.brokers, options.drain, options.fill, factor)):
         raise UsageError("one of the arguments --brokers/--broker-list --drain --fill --replication-factor is required")
     if factor is not None and (options.drain is not None or options.fill is not None):
-        raise UsageError("--replication-factor goes with --brokers, or alone")
-    moves = list_reassignments(client)  # before the topics: what ends in between is then there as it was to be
-    topics = targeted(find_topics(admin, names) if names else admin.topics(), moves)
+        raise UsageError("--replication-factor is used alone or with --brokers")
+    moves = list_reassignments(client)  # before the topics: a move that ends in between then appears in the topics
+    topics = with_target_replicas(find_topics(admin, names) if names else admin.topics(), moves)
     rows = replicas_of(topics)
     under_way = len(moves.keys() & rows.keys())
     if under_way:
         warn(
-            f"{counted(under_way, 'move', 'is')} under way (ottla reassign list): the plan begins where that will end."
+            f"{format_count(under_way, 'move', 'is')} in progress (ottla reassign list): the plan starts "
+            "from their targets."
         )
     cluster = describe_cluster(client)
     racks = {broker.broker_id: None if options.disable_rack_aware else broker.rack for broker in cluster.brokers}
     if options.brokers is not None:
         wanted = parse_brokers(options.brokers)
         check_brokers(admin, wanted)
-        left = [topic for topic in topics if factor is None or not fits(topic, wanted, factor)]
+        left = [topic for topic in topics if factor is None or not is_balanced(topic, wanted, factor)]
         made = make_plan(left, wanted, racks, SystemRandom(), factor)
         plan = {name: row for name, row in made.items() if row != rows[name]}
     elif options.drain is not None:
-        gone = parse_brokers(options.drain)
-        check_holders(admin, gone)
-        plan = plan_drain(rows, gone, list(racks), racks)
+        drained = parse_brokers(options.drain)
+        check_replica_brokers(admin, drained)
+        plan = plan_drain(rows, drained, list(racks), racks)
     elif factor is not None:
         plan = plan_factor(rows, factor, list(racks), racks)
     else:
@@ -188,7 +193,7 @@ def _generate(client: Client, options: argparse.Namespace) -> int:
         check_brokers(admin, new)
         plan = plan_fill(rows, new, list(racks), racks)
     if not plan:
-        warn("Nothing has to be moved.")
+        warn("No replica needs to move.")
     _show_plan(rows, plan, options.output)
     return 0
 
@@ -201,15 +206,15 @@ def _show_plan(
         with open(output, "w", encoding="utf-8") as file:
             file.write(text + "\n")
     if output is None and not is_terminal(sys.stdout):
-        say(text)
+        print_line(text)
         return
     table = [(str(name), _ids(rows[name]), _ids(row)) for name, row in sorted(plan.items())]
     if table:
         print_table(("Partition", "Now", "Then"), table)
     if output is not None and plan:
-        say(f"{counted(len(plan), 'partition')}. Carry it out with: ottla reassign execute {output}")
+        print_line(f"{format_count(len(plan), 'partition')}. Carry it out with: ottla reassign execute {output}")
     elif plan:
-        say(text)
+        print_line(text)
 
 
 def _read_plan(path: str) -> Plan:
@@ -226,23 +231,25 @@ def _read(path: str) -> str:
 
 def _execute(client: Client, options: argparse.Namespace) -> int:
     if options.at_once is not None and not options.wait:
-        raise UsageError("--at-once needs --wait: the next part is begun when the one before is done")
+        raise UsageError("--at-once needs --wait: each part starts when the previous one is complete")
     plan = _read_plan(options.plan)
     start = prepare(client, plan, is_additional=options.additional)
     if options.rollback is not None:
         with open(options.rollback, "w", encoding="utf-8") as file:
-            file.write(plan_text(start.now, folders_of(client, start.now)) + "\n")
+            file.write(plan_text(start.now, current_log_dirs(client, start.now)) + "\n")
     if options.replica_alter_log_dirs_throttle is not None:
         brokers = {replica.broker for replica in plan.folders}
-        set_folder_throttle(client, brokers, options.replica_alter_log_dirs_throttle)
-    parts = [plan.replicas] if options.at_once is None else waves(plan.replicas, start.now, options.at_once)
-    refused: dict[TopicPartition, RefusedError] = {}
+        set_log_dir_throttle(client, brokers, options.replica_alter_log_dirs_throttle)
+    parts = [plan.replicas] if options.at_once is None else split_into_waves(plan.replicas, start.now, options.at_once)
+    refused: dict[TopicPartition, BrokerError] = {}
     for part in parts:
         refused |= _begin(client, plan._replace(replicas=part), start, options)
         if options.wait and part is not parts[-1]:
             wait_for_moves(client, set(part) - set(refused))
     if plan.folders:
-        move_folders(client, plan.folders, options.timeout, lambda replica: say(f"{replica} changes its folder."))
+        move_log_dirs(
+            client, plan.folders, options.timeout, lambda replica: print_line(f"{replica} changes its folder.")
+        )
     if options.wait:
         wait_for_moves(client, set(plan.replicas) - set(refused))
         return max(EXIT_FAILED if refused else 0, _verify_plan(client, plan, is_throttle_kept=False))
@@ -251,12 +258,14 @@ def _execute(client: Client, options: argparse.Namespace) -> int:
     return EXIT_FAILED if refused else 0
 
 
-def _begin(client: Client, plan: Plan, start: Start, options: argparse.Namespace) -> dict[TopicPartition, RefusedError]:
+def _begin(
+    client: Client, plan: Plan, start: InitialState, options: argparse.Namespace
+) -> dict[TopicPartition, BrokerError]:
     may_change = not options.disallow_replication_factor_change
-    refused = begin(client, plan, start, options.throttle, may_change_factor=may_change)
+    refused = start_moves(client, plan, start, options.throttle, may_change_factor=may_change)
     for partition, problem in sorted(refused.items()):
         warn(f"{partition}: {problem}")
-    print(f"Moving {counted(len(plan.replicas) - len(refused), 'partition')}.")
+    print(f"Moving {format_count(len(plan.replicas) - len(refused), 'partition')}.")
     return refused
 
 
@@ -265,7 +274,7 @@ def _verify(client: Client, options: argparse.Namespace) -> int:
 
 
 def _verify_plan(client: Client, plan: Plan, *, is_throttle_kept: bool) -> int:
-    """A row for each partition; 0 when all is as the plan wants it."""
+    """Print a row for each partition; returns 0 if the plan is complete."""
     under_way = list_reassignments(client)
     now = replicas_of(Admin(client).topics(plan.topics)) if plan.topics else {}
     states = progress(plan, under_way, now)
@@ -273,9 +282,9 @@ def _verify_plan(client: Client, plan: Plan, *, is_throttle_kept: bool) -> int:
         (str(name), state.value, _ids(now.get(name, ())), _ids(plan.replicas[name])) for name, state in states.items()
     ]
     print_table(("Partition", "State", "Now", "Plan"), rows)
-    if Progress.UNDER_WAY not in states.values() and not is_throttle_kept:
+    if ReassignmentState.UNDER_WAY not in states.values() and not is_throttle_kept:
         clear_throttles(client, {name.topic for name in now})
-    return 0 if set(states.values()) <= {Progress.DONE} else EXIT_FAILED
+    return 0 if set(states.values()) <= {ReassignmentState.DONE} else EXIT_FAILED
 
 
 def _cancel(client: Client, options: argparse.Namespace) -> int:
@@ -284,12 +293,12 @@ def _cancel(client: Client, options: argparse.Namespace) -> int:
         wanted = _read_plan(options.plan).replicas
         under_way = {name: move for name, move in under_way.items() if name in wanted}
     if not under_way:
-        print("Nothing of it is under way.")
+        print("No moves of this plan are in progress.")
         return 0
     refused = alter_reassignments(client, dict.fromkeys(under_way))
     for partition, problem in sorted(refused.items()):
         warn(f"{partition}: {problem}")
-    print(f"Cancelled {counted(len(under_way) - len(refused), 'move')}.")
+    print(f"Cancelled {format_count(len(under_way) - len(refused), 'move')}.")
     if not options.preserve_throttles:
         clear_throttles(client, {name.topic for name in under_way})
     return EXIT_FAILED if refused else 0
@@ -299,9 +308,9 @@ def _list(client: Client, _options: argparse.Namespace) -> int:
     moves = list_reassignments(client)
     if not moves:
         if is_terminal(sys.stdout):
-            print("Nothing is under way.")
+            print("No moves are in progress.")
         return 0
-    found = look(client, moves)
+    found = describe_progress(client, moves)
     rows = [
         (
             str(name),
@@ -318,15 +327,15 @@ def _list(client: Client, _options: argparse.Namespace) -> int:
 
 def _throttle(client: Client, options: argparse.Namespace) -> int:
     if (options.rate is None) != options.off:
-        raise UsageError("give either a number of bytes a second, or --off")
+        raise UsageError("give either a number of bytes per second, or --off")
     moves = list_reassignments(client)
     if options.off:
         clear_throttles(client, {name.topic for name in moves})
-        print("No throttle any more.")
+        print("The throttle is removed.")
         return 0
     if not moves:
-        raise PlanError("nothing is under way that could be slowed down")
-    set_throttles(client, throttles(moves, {}, {}), options.rate)
+        raise PlanError("no moves are in progress")
+    set_throttles(client, throttle_settings(moves, {}, {}), options.rate)
     print(f"Moves are slowed down to {options.rate} bytes a second on each broker.")
     return 0
 

@@ -1,16 +1,15 @@
-"""`ottla records`: delete records below an offset."""
+"""`ottla records`: deletes records before an offset."""
 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 
 from ottla.base.names import TopicPartition
 from ottla.cli.arguments import Parser, add_connection, not_negative
 from ottla.cli.client_settings import client_of
 from ottla.cli.tables import print_table
-from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, confirm, is_terminal, warn
+from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, confirm_unless_scripted, warn
 from ottla.client.admin import Admin
 from ottla.client.client import Client
 from ottla.client.offsets import delete_records
@@ -20,7 +19,7 @@ ottla records delete orders --partition 0 --before 100
 ottla records delete orders --before end
 ottla records delete --file offsets.json
 """
-END = -1  # as an offset: all that is committed
+END = -1  # as an offset: all committed records
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -38,18 +37,16 @@ def _parser() -> Parser:
     delete.add_argument("--partition", type=not_negative, metavar="N", help="default: all partitions")
     delete.add_argument("--before", type=_offset, metavar="OFFSET", help="first offset to keep; end: keep none")
     delete.add_argument("--file", metavar="FILE", help="JSON file in the form of kafka-delete-records.sh")
-    delete.add_argument("--yes", "-y", action="store_true", help="do not ask")
+    delete.add_argument("--yes", "-y", action="store_true", help="skip the confirmation")
     add_connection(delete)
     return parser
 
 
 def _delete(client: Client, options: argparse.Namespace) -> int:
     offsets = _wanted(client, options)
-    if not options.yes and is_terminal(sys.stdin) and is_terminal(sys.stdout):
-        names = ", ".join(f"{item} below {'the end' if offset == END else offset}" for item, offset in offsets.items())
-        if not confirm(f"Delete the records of {names}?"):
-            print("Nothing was deleted.")
-            return 1
+    names = ", ".join(f"{item} below {'the end' if offset == END else offset}" for item, offset in offsets.items())
+    if not (options.yes or confirm_unless_scripted(f"Delete the records of {names}?", "Nothing was deleted.")):
+        return EXIT_FAILED
     low_watermarks, failures = delete_records(client, offsets)
     rows = [(item.topic, str(item.partition), str(low_watermarks[item])) for item in sorted(low_watermarks)]
     if rows:

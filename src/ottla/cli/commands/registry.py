@@ -1,4 +1,4 @@
-"""`ottla registry`: schemas for every client, with the API of Confluent's Schema Registry."""
+"""`ottla registry`: runs a schema registry with the API of Confluent's Schema Registry."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from ottla.base.passwords import (
 from ottla.cli.arguments import Parser, add_connection, bootstrap_of
 from ottla.cli.client_settings import command_properties, load_properties, make_client
 from ottla.cli.commands.up import port_number
-from ottla.cli.running.registry_beside import NEEDED, PORT
+from ottla.cli.processes.sidecars import REGISTRY_MODULES as NEEDED
+from ottla.cli.processes.sidecars import REGISTRY_PORT as PORT
 from ottla.cli.terminal import ToolError, UsageError, warn
 
 if TYPE_CHECKING:
@@ -50,13 +51,13 @@ def run(arguments: Sequence[str]) -> int:
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         raise ToolError(f"the registry needs {', '.join(missing)}: pip install 'ottla[registry]'")
     from ottla.operations.http_connections import listen  # noqa: PLC0415 (only where they are installed)
-    from ottla.registry.running import RegistryStopped, run_registry  # noqa: PLC0415
+    from ottla.registry.main import RegistryStopped, run_registry  # noqa: PLC0415
 
     config = _secured(_config(options), options)
     if config.host not in LOOPBACK and (config.users is None or config.tls is None) and not options.insecure:
         raise UsageError(
-            f"other machines could change schemas at {config.host}, or read passwords on their way: give --users, "
-            "--ssl-certificate and --ssl-key, or say --insecure"
+            f"other machines could change schemas at {config.host}, or read passwords in transit: give --users, "
+            "--ssl-certificate and --ssl-key, or use --insecure"
         )
     try:
         listener = listen(config.host, config.port)
@@ -74,12 +75,12 @@ def run(arguments: Sequence[str]) -> int:
         raise ToolError(str(problem)) from None
     finally:
         stop_logging()
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the end has begun
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # shutdown is already in progress
     return 0
 
 
 def _config(options: Namespace) -> RegistryConfig:
-    """The file, with what the command line says instead."""
+    """The configuration of the file, overridden by the command line."""
     from ottla.registry.config import ConfigError, RegistryConfig, read_config  # noqa: PLC0415
 
     config = RegistryConfig(bootstrap_of(options))
@@ -101,12 +102,12 @@ def _config(options: Namespace) -> RegistryConfig:
         allowed_hosts=tuple(options.allow_host),
         properties={**config.properties, **given},
     )
-    make_client(config.bootstrap, dict(config.properties)).close()  # a wrong property is told here
+    make_client(config.bootstrap, dict(config.properties)).close()  # reports a wrong property
     return config
 
 
 def _secured(config: RegistryConfig, options: Namespace) -> RegistryConfig:
-    """With the users of the file, and the certificate."""
+    """The configuration with users and TLS certificate."""
     from ottla.registry.access import AccessError, read_users  # noqa: PLC0415
 
     if options.users:
@@ -135,9 +136,9 @@ def _secured(config: RegistryConfig, options: Namespace) -> RegistryConfig:
 
 
 def _print_user(name: str, *, is_token: bool) -> int:
-    """A line for the file of --users; the password is read from the terminal, or a line of stdin."""
+    """Print a line for the file of --users; reads the password from the terminal, or a line of stdin."""
     if not name or any(each in ": \t#" for each in name):
-        raise UsageError(f"{name!r} is no name for a user: letters, digits, - and _ are")
+        raise UsageError(f"{name!r} is not a valid user name: use letters, digits, - and _")
     if is_token:
         token = new_token()
         print(f"{name}:sha256${token_digest(token)}:read=*")
@@ -162,19 +163,21 @@ def _parser() -> Parser:
     parser.add_argument("--host", metavar="ADDRESS", help="address to bind (default: 127.0.0.1, this machine only)")
     parser.add_argument("--port", type=port_number, metavar="N", help=f"for HTTP (default: {PORT}; 0: any)")
     parser.add_argument("--topic", metavar="NAME", help="that holds the schemas (default: _schemas)")
-    parser.add_argument("--allow-host", action="append", default=[], metavar="NAME", help="answer to this name, too")
-    parser.add_argument("--users", metavar="FILE", help="who may read and write which subjects, one a line")
+    parser.add_argument(
+        "--allow-host", action="append", default=[], metavar="NAME", help="also answer requests for this host name"
+    )
+    parser.add_argument("--users", metavar="FILE", help="users and the subjects they may read and write, one per line")
     parser.add_argument(
         "--new-user", metavar="NAME", help="print a line for that file; the password comes from the terminal or stdin"
     )
     parser.add_argument("--token", action="store_true", help="with --new-user: a token instead of a password")
     parser.add_argument("--ssl-certificate", metavar="FILE", help="serve HTTPS with this certificate chain (PEM)")
     parser.add_argument("--ssl-key", metavar="FILE", help="and this key (PEM)")
-    parser.add_argument("--ssl-ca", metavar="FILE", help="who signed the other nodes' certificates (PEM)")
+    parser.add_argument("--ssl-ca", metavar="FILE", help="CA of the other nodes' certificates (PEM)")
     parser.add_argument(
         "--insecure",
         action="store_true",
-        help="let other machines in without a login or without TLS",
+        help="allow other machines without a login or without TLS",
     )
     parser.add_argument("--log-level", choices=LEVELS, default="WARN", help="of the log on stderr (default: WARN)")
     return parser

@@ -1,4 +1,4 @@
-"""`ottla schemas`: the subjects of a schema registry: list, show, register, check, delete, config, export, import."""
+"""`ottla schemas`: lists, shows, registers, checks, deletes, exports and imports subjects of a schema registry."""
 
 from __future__ import annotations
 
@@ -8,27 +8,28 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ottla.base.text import escape_json
 from ottla.cli.arguments import Parser, parse_pairs, positive
 from ottla.cli.client_settings import command_properties
-from ottla.cli.registry_choice import add_registry, registry_of
+from ottla.cli.registry_options import add_registry, registry_of
 from ottla.cli.tables import print_table
-from ottla.cli.terminal import EXIT_FAILED, UsageError, confirm, say, warn
+from ottla.cli.terminal import EXIT_FAILED, UsageError, confirm, print_line, print_text, warn
 from ottla.operations.schema_registry.client import LATEST, RegistryClient
 from ottla.operations.schema_registry.folders import (
     drafts_of_folder,
-    export,
+    export_registry,
+    import_registry,
     kind_of,
     read_draft_file,
     read_folder,
 )
-from ottla.operations.schema_registry.importing import import_all
-from ottla.operations.schema_registry.schemas import KINDS, LEVELS, TYPES, Draft, Reference
+from ottla.operations.schema_registry.schemas import KINDS, LEVELS, TYPES, Reference, UnregisteredSchema
 
 MODES = ("READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT")
 EXAMPLES = """
 ottla schemas list
 ottla schemas register orders-value order.avsc
-ottla schemas check orders-value new-order.avsc       exit code 1 and the reasons if it does not fit
+ottla schemas check orders-value new-order.avsc       exit code 1 and the reasons if it is incompatible
 ottla schemas show orders-value 2
 ottla schemas config orders-value --level FULL_TRANSITIVE
 ottla schemas export backup
@@ -51,7 +52,9 @@ def _parser() -> Parser:
     _add_config(parser)
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
     listing = commands.add_parser("list", help="the subjects and their newest versions")
-    listing.add_argument("prefix", nargs="?", metavar="PREFIX", help="only subjects that begin so; :*: is all contexts")
+    listing.add_argument(
+        "prefix", nargs="?", metavar="PREFIX", help="only subjects with this prefix; :*: means all contexts"
+    )
     listing.set_defaults(action=_list)
     showing = commands.add_parser("show", help="the text of a schema")
     showing.add_argument("subject", nargs="?", metavar="SUBJECT")
@@ -62,32 +65,40 @@ def _parser() -> Parser:
     registering = commands.add_parser("register", help="a new version of a subject, or of all files of a folder")
     registering.add_argument("--normalize", action="store_true", help="store the schema in its normal form")
     registering.set_defaults(action=_register)
-    checking = commands.add_parser("check", help="whether a schema fits those that a subject has")
+    checking = commands.add_parser("check", help="check the compatibility of a schema with a subject")
     checking.add_argument("--version", metavar="VERSION", help="against this one, or latest (default: by the level)")
     checking.set_defaults(action=_check)
     for command in (registering, checking):
         command.add_argument("subject", metavar="SUBJECT|FOLDER", help="or a folder with files called SUBJECT.avsc, …")
         command.add_argument("file", nargs="?", metavar="FILE", help="ends in .avsc, .json or .proto")
-        command.add_argument("--type", choices=[name.lower() for name in KINDS], help="if the ending does not say it")
         command.add_argument(
-            "--reference", action="append", default=[], metavar="NAME=SUBJECT:VERSION", help="what the schema refers to"
+            "--type", choices=[name.lower() for name in KINDS], help="if the suffix does not determine it"
         )
-    deleting = commands.add_parser("delete", help="a subject, or a version of it")
+        command.add_argument(
+            "--reference",
+            action="append",
+            default=[],
+            metavar="NAME=SUBJECT:VERSION",
+            help="a schema that this one references",
+        )
+    deleting = commands.add_parser("delete", help="delete a subject, or a version of it")
     deleting.add_argument("subject", metavar="SUBJECT")
     deleting.add_argument("--version", metavar="VERSION", help="only this one")
-    deleting.add_argument("--permanent", action="store_true", help="for ever; it must have been deleted before")
-    deleting.add_argument("--yes", "-y", action="store_true", help="do not ask")
+    deleting.add_argument("--permanent", action="store_true", help="delete permanently; it must already be deleted")
+    deleting.add_argument("--yes", "-y", action="store_true", help="skip the confirmation")
     deleting.set_defaults(action=_delete)
     _add_settings(commands)
     exporting = commands.add_parser("export", help="all versions of all subjects, or of some, as files of a folder")
     exporting.add_argument("folder", metavar="FOLDER")
     exporting.add_argument("subjects", nargs="*", metavar="SUBJECT")
     exporting.set_defaults(action=_export)
-    importing = commands.add_parser("import", help="what was exported, with the ids and versions that it had")
+    importing = commands.add_parser("import", help="import exported schemas with their ids and versions")
     importing.add_argument("folder", metavar="FOLDER")
     importing.set_defaults(action=_import)
     for command in (listing, showing, exporting):
-        command.add_argument("--deleted", action="store_true", help="also what was deleted, but not permanently")
+        command.add_argument(
+            "--deleted", action="store_true", help="include subjects that are deleted but not permanently"
+        )
     for command in (listing, showing):
         command.add_argument("--json", action="store_true", help="for programs")
     for command in commands.choices.values():
@@ -98,11 +109,11 @@ def _parser() -> Parser:
 
 def _add_settings(commands: Any) -> None:
     setting = commands.add_parser("config", help="compatibility level, mode and more, of all or of a subject")
-    setting.add_argument("subject", nargs="?", metavar="SUBJECT", help="default: what holds for all")
+    setting.add_argument("subject", nargs="?", metavar="SUBJECT", help="default: the global configuration")
     setting.add_argument("--level", type=str.upper, choices=LEVELS, metavar="LEVEL", help=", ".join(LEVELS))
     setting.add_argument("--mode", type=str.upper, choices=MODES, metavar="MODE", help=", ".join(MODES))
     setting.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="such as normalize=true")
-    setting.add_argument("--remove", action="store_true", help="what holds for all holds for this subject, too")
+    setting.add_argument("--remove", action="store_true", help="remove the subject's own configuration")
     setting.set_defaults(action=_config)
 
 
@@ -123,7 +134,7 @@ def _list(client: RegistryClient, options: argparse.Namespace) -> int:
             {"subject": subject, "versions": versions, "id": newest.schema_id, "type": TYPES[newest.draft.kind]}
             for subject, versions, newest in found
         ]
-        print(json.dumps(rows, ensure_ascii=False))
+        print(escape_json(json.dumps(rows, ensure_ascii=False)))
         return 0
     table = [
         (subject, ",".join(map(str, versions)), str(newest.schema_id), TYPES[newest.draft.kind])
@@ -135,7 +146,7 @@ def _list(client: RegistryClient, options: argparse.Namespace) -> int:
 
 def _show(client: RegistryClient, options: argparse.Namespace) -> int:
     if sum(each is not None for each in (options.subject, options.id, options.guid)) != 1:
-        raise UsageError("name a subject, --id or --guid: exactly one of them")
+        raise UsageError("name exactly one of a subject, --id and --guid")
     fields: dict[str, Any] = {}
     if options.subject is not None:
         found = client.version(options.subject, options.version, deleted=options.deleted)
@@ -146,16 +157,17 @@ def _show(client: RegistryClient, options: argparse.Namespace) -> int:
         draft = client.draft(name)
         fields = {"id" if options.id is not None else "guid": name}
     if options.json:
-        print(json.dumps(fields | {"schemaType": TYPES[draft.kind]} | draft.body(), ensure_ascii=False))
+        document = fields | {"schemaType": TYPES[draft.kind]} | draft.body()
+        print(escape_json(json.dumps(document, ensure_ascii=False)))
     else:
-        say(draft.text)
+        print_text(draft.text)
     return 0
 
 
 def _register(client: RegistryClient, options: argparse.Namespace) -> int:
     for subject, draft in _drafts(options):
         schema_id = client.register(subject, draft, normalize=options.normalize)
-        say(f"{subject}\t{schema_id}" if options.file is None else str(schema_id))
+        print_line(f"{subject}\t{schema_id}" if options.file is None else str(schema_id))
     return 0
 
 
@@ -163,16 +175,16 @@ def _check(client: RegistryClient, options: argparse.Namespace) -> int:
     code = 0
     for subject, draft in _drafts(options):
         verdict = client.check(subject, draft, options.version)
-        say(f"{subject}\t{'compatible' if verdict.is_compatible else 'incompatible'}")
+        print_line(f"{subject}\t{'compatible' if verdict.is_compatible else 'incompatible'}")
         for message in verdict.messages:
-            say(f"  {message}")
+            print_line(f"  {message}")
         if not verdict.is_compatible:
             code = EXIT_FAILED
     return code
 
 
-def _drafts(options: argparse.Namespace) -> list[tuple[str, Draft]]:
-    """Subjects and schemas that a command line names; all files are read before anything is asked."""
+def _drafts(options: argparse.Namespace) -> list[tuple[str, UnregisteredSchema]]:
+    """The subjects and schemas on the command line; all files are read before the first request."""
     kind = None if options.type is None else kind_of(options.type)
     references = tuple(_reference(text) for text in options.reference)
     if options.file is not None:
@@ -180,7 +192,7 @@ def _drafts(options: argparse.Namespace) -> list[tuple[str, Draft]]:
     elif Path(options.subject).is_dir():
         found = drafts_of_folder(Path(options.subject))
     else:
-        raise UsageError(f"{options.subject} is no folder: name the subject and the file of its schema")
+        raise UsageError(f"{options.subject} is not a folder: name the subject and the file of its schema")
     return [(subject, read_draft_file(path, kind)._replace(references=references)) for subject, path in found]
 
 
@@ -198,10 +210,10 @@ def _delete(client: RegistryClient, options: argparse.Namespace) -> int:
     if not (options.yes or confirm(question)):
         return EXIT_FAILED
     if options.version is None:
-        gone = client.delete_subject(options.subject, permanent=options.permanent)
+        deleted = client.delete_subject(options.subject, permanent=options.permanent)
     else:
-        gone = [client.delete_version(options.subject, options.version, permanent=options.permanent)]
-    say(f"{options.subject}\t{','.join(map(str, gone))}")
+        deleted = [client.delete_version(options.subject, options.version, permanent=options.permanent)]
+    print_line(f"{options.subject}\t{','.join(map(str, deleted))}")
     return 0
 
 
@@ -211,7 +223,7 @@ def _config(client: RegistryClient, options: argparse.Namespace) -> int:
         wanted["compatibility"] = options.level
     if options.remove:
         if wanted or options.mode:
-            raise UsageError("--remove stands alone")
+            raise UsageError("--remove excludes other changes")
         client.delete_config(options.subject)
     if wanted:
         client.set_config(wanted, options.subject)
@@ -231,7 +243,7 @@ def _shown(value: Any) -> str:
 
 
 def _export(client: RegistryClient, options: argparse.Namespace) -> int:
-    count = sum(1 for _ in export(client, Path(options.folder), options.subjects, deleted=options.deleted))
+    count = sum(1 for _ in export_registry(client, Path(options.folder), options.subjects, deleted=options.deleted))
     warn(f"Wrote {_versions(count)} to {options.folder}.")
     return 0
 
@@ -239,10 +251,10 @@ def _export(client: RegistryClient, options: argparse.Namespace) -> int:
 def _import(client: RegistryClient, options: argparse.Namespace) -> int:
     stored = read_folder(Path(options.folder))
     count = 0
-    for each in import_all(client, stored):
-        say(f"{each.subject}\t{each.version}\t{each.schema_id}")
+    for each in import_registry(client, stored):
+        print_line(f"{each.subject}\t{each.version}\t{each.schema_id}")
         count += 1
-    warn(f"Imported {_versions(count)}; {len(stored.versions) - count} were there already.")
+    warn(f"Imported {_versions(count)}; {len(stored.versions) - count} already existed.")
     return 0
 
 

@@ -1,8 +1,8 @@
-"""`ottla search`: find records of a topic by text, RE2 expression, key, header or field; says what it could not read.
+"""`ottla search`: finds records of a topic by text, RE2 expression, key, header or field.
 
 Rules:
-1. Hits go to stdout as they come; the bar, the figures and what was not read go to stderr.
-2. Exit code 0: everything that was asked for was read. 1: something was not, and stderr says what. 130: Ctrl-C.
+1. Hits go to stdout as they are found; the progress bar, figures and unread ranges go to stderr.
+2. Exit code 0: everything requested was read. 1: something was not, and stderr names it. 130: Ctrl-C.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from collections.abc import Callable, Sequence
 
 from ottla.cli.arguments import Parser, add_connection, not_negative, positive
 from ottla.cli.client_settings import client_of, command_properties
-from ottla.cli.meter import ByteMeter
+from ottla.cli.progress_bar import ByteProgressBar
 from ottla.cli.records.formatters import COLOURS, DefaultFormatter
 from ottla.cli.records.formatters import Message as Shown
-from ottla.cli.records.partition_choice import parse_moment
+from ottla.cli.records.partition_filter import parse_timestamp
 from ottla.cli.records.schema_records import open_registry
 from ottla.cli.terminal import EXIT_FAILED, EXIT_INTERRUPTED, UsageError, escape_bytes, is_terminal, warn
-from ottla.operations.messages.decoding import Decoder
+from ottla.operations.messages.export import csv_header, csv_line, decoded_bytes, json_line
 from ottla.operations.messages.expressions.parser import ExpressionError, parse
 from ottla.operations.messages.expressions.syntax import Expression, Text
-from ottla.operations.messages.files import csv_head, csv_line, json_line, readable
-from ottla.operations.messages.masking import MaskError, Masks, parse_rule
+from ottla.operations.messages.field_masks import MaskError, Masks, parse_rule
 from ottla.operations.messages.message import Message
-from ottla.operations.messages.searching import Progress, Search, SearchLimits, Summary
-from ottla.operations.messages.windows import Bound, Window
-from ottla.operations.schema_registry.addresses import URL, address_of
-from ottla.operations.schema_registry.registry import Registry
+from ottla.operations.messages.message_decoder import Decoder
+from ottla.operations.messages.offset_ranges import OffsetBound, OffsetWindow
+from ottla.operations.messages.search import Progress, Search, SearchLimits, Summary
+from ottla.operations.schema_registry.client_config import URL, address_of
+from ottla.operations.schema_registry.serdes import SchemaDecoder
 
 EXAMPLES = """
 ottla search orders refund                          text in keys, values or headers
@@ -68,7 +68,7 @@ def _parser() -> Parser:
     parser = Parser(
         prog="ottla search",
         usage="ottla search TOPIC [EXPRESSION] [options]",
-        description="Find records of a topic. Everything that is there now is read, whole batches at a time.",
+        description="Find records of a topic. All existing records are read, whole batches at a time.",
         examples=EXAMPLES,
     )
     parser.add_argument("topic", metavar="TOPIC")
@@ -78,19 +78,19 @@ def _parser() -> Parser:
     parser.add_argument(
         "--from", dest="from_", metavar="TIME", help="from a date, milliseconds since 1970 or 2h ago on"
     )
-    parser.add_argument("--to", metavar="TIME", help="up to the first record that is not before this time")
+    parser.add_argument("--to", metavar="TIME", help="up to the first record at or after this time")
     parser.add_argument("--from-offset", type=not_negative, metavar="N", help="from this offset on")
     parser.add_argument("--to-offset", type=not_negative, metavar="N", help="up to and without this offset")
     parser.add_argument(
         "--partition", type=not_negative, action="append", metavar="N", help="only this one; repeatable"
     )
-    parser.add_argument("-n", "--max-messages", type=positive, metavar="N", help="stop after so many hits")
-    parser.add_argument("--max-seconds", type=positive, metavar="N", help="stop after so long")
-    parser.add_argument("--newest-first", action="store_true", help="begin at the end of every partition")
+    parser.add_argument("-n", "--max-messages", type=positive, metavar="N", help="stop after this number of hits")
+    parser.add_argument("--max-seconds", type=positive, metavar="N", help="stop after this time")
+    parser.add_argument("--newest-first", action="store_true", help="start at the end of every partition")
     parser.add_argument("--with-aborted", action="store_true", help="also records of aborted transactions")
     parser.add_argument("--json", action="store_true", help="one JSON object a line (short for --format json)")
     parser.add_argument("--format", choices=("text", "json", "csv"), default="text", help="how hits are written")
-    parser.add_argument("--count", action="store_true", help="print only how many there are")
+    parser.add_argument("--count", action="store_true", help="print only the number of hits")
     parser.add_argument("--mask", action="append", default=[], metavar="TOPIC:FIELD", help="hide a field; repeatable")
     parser.add_argument("--registry", metavar="URL", help=f"decode by a schema registry (default: {URL})")
     return parser
@@ -99,7 +99,7 @@ def _parser() -> Parser:
 def _expression(options: argparse.Namespace) -> Expression:
     if options.text is not None:
         if options.expression or not options.text:
-            raise UsageError("--text takes the place of the expression, and is not empty")
+            raise UsageError("--text replaces the expression and must not be empty")
         return Text(options.text)
     try:
         return parse(options.expression)
@@ -107,12 +107,12 @@ def _expression(options: argparse.Namespace) -> Expression:
         raise UsageError(f"{options.expression!r}: {problem}") from None
 
 
-def _window(options: argparse.Namespace, now_ms: int) -> Window:
+def _window(options: argparse.Namespace, now_ms: int) -> OffsetWindow:
     if options.from_ is not None and options.from_offset is not None:
         raise UsageError("--from and --from-offset exclude each other")
     if options.to is not None and options.to_offset is not None:
         raise UsageError("--to and --to-offset exclude each other")
-    return Window(
+    return OffsetWindow(
         options.topic,
         frozenset(options.partition or ()),
         _bound(options.from_, options.from_offset, now_ms),
@@ -120,21 +120,21 @@ def _window(options: argparse.Namespace, now_ms: int) -> Window:
     )
 
 
-def _bound(text: str | None, offset: int | None, now_ms: int) -> Bound:
+def _bound(text: str | None, offset: int | None, now_ms: int) -> OffsetBound:
     if text is None or text in ("earliest", "latest"):
-        return Bound(offset=offset)
+        return OffsetBound(offset=offset)
     ago = AGO.fullmatch(text)
     if ago is not None:
-        return Bound(time_ms=max(0, now_ms - int(ago[1]) * UNITS_MS[ago[2]]))
-    moment = parse_moment(text)
+        return OffsetBound(time_ms=max(0, now_ms - int(ago[1]) * UNITS_MS[ago[2]]))
+    moment = parse_timestamp(text)
     if moment < 0:
-        raise UsageError(f"{text!r} is no time: write 2026-11-15T08:00:00, milliseconds since 1970, or 2h")
-    return Bound(time_ms=moment)
+        raise UsageError(f"{text!r} is not a time: write 2026-11-15T08:00:00, milliseconds since 1970, or 2h")
+    return OffsetBound(time_ms=moment)
 
 
-def _registry(options: argparse.Namespace) -> Registry | None:
+def _registry(options: argparse.Namespace) -> SchemaDecoder | None:
     properties = command_properties(getattr(options, "command_config", None))
-    address = address_of(properties, options.registry)  # who may start programs here may reach every address anyway
+    address = address_of(properties, options.registry)  # a local user can reach every address anyway
     return None if address is None else open_registry(address)
 
 
@@ -160,7 +160,7 @@ def _writer(options: argparse.Namespace) -> Callable[[Message], bytes]:
     def write(message: Message) -> bytes:
         record = message.record
         kind = "" if record.timestamp_ms < 0 else "LogAppendTime" if record.is_log_append_time else "CreateTime"
-        key, value = readable(message)
+        key, value = decoded_bytes(message)
         headers = list(record.headers)
         return formatter.format(
             Shown(options.topic, record.partition, record.offset, kind, record.timestamp_ms, key, value, headers)
@@ -170,13 +170,13 @@ def _writer(options: argparse.Namespace) -> Callable[[Message], bytes]:
 
 
 def _print_hits(search: Search, write: Callable[[Message], bytes], options: argparse.Namespace) -> int:
-    previous = signal.signal(signal.SIGINT, lambda *_: _stop_once(search))
+    previous = signal.signal(signal.SIGINT, lambda *_: _request_stop(search))
     out = sys.stdout.buffer
     if options.format == "csv" and not options.json and not options.count:
-        out.write(csv_head().encode())
+        out.write(csv_header().encode())
     started = time.monotonic()
     try:
-        with _SearchMeter("searching", 0) as meter:
+        with _SearchProgressBar("searching", 0) as meter:
             for event in search.events():
                 if isinstance(event, Message):
                     if not options.count:
@@ -193,33 +193,33 @@ def _print_hits(search: Search, write: Callable[[Message], bytes], options: argp
     if options.count:
         out.write(f"{summary.progress.hits}\n".encode())
     out.flush()
-    return _tell(summary, time.monotonic() - started)
+    return _print_summary(summary, time.monotonic() - started)
 
 
-def _stop_once(search: Search) -> None:
-    """The first Ctrl-C ends the search with its summary, the second one at once."""
+def _request_stop(search: Search) -> None:
+    """The first Ctrl-C ends the search with a summary, the second one ends it immediately."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     search.stop()
 
 
-def _tell(summary: Summary, seconds: float) -> int:
+def _print_summary(summary: Summary, seconds: float) -> int:
     found = summary.progress
     if is_terminal(sys.stderr):
         speed = found.records / max(seconds, 0.001)
         warn(f"{found.hits:,} of {found.records:,} records in {seconds:.1f} s, {speed:,.0f} records/s.")
     if summary.limit is not None and is_terminal(sys.stderr):
         warn(f"Not everything was read: {summary.limit}.")
-    shown = [item for item in summary.unread if item.is_trouble or summary.is_stopped]
+    shown = [item for item in summary.unread if item.is_failure or summary.is_stopped]
     for item in shown[:UNREAD_LINES_MAX]:
         warn(f"not read: {item}")
     if len(shown) > UNREAD_LINES_MAX:
         warn(f"not read: {len(shown) - UNREAD_LINES_MAX} more ranges of offsets")
     if summary.is_stopped:
         return EXIT_INTERRUPTED
-    return EXIT_FAILED if summary.has_trouble else 0
+    return EXIT_FAILED if summary.has_failures else 0
 
 
-class _SearchMeter(ByteMeter):
+class _SearchProgressBar(ByteProgressBar):
     """`searching [########............]  40 %  312,000 records/s, 3 hits`"""
 
     progress = Progress(0, 0, 0, 0, 0)

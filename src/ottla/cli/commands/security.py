@@ -1,4 +1,4 @@
-"""`ottla security`: users, rights and quotas of a cluster as a file: written, compared, applied."""
+"""`ottla security`: exports users, ACLs and quotas to a file, compares them with a file, applies a file."""
 
 from __future__ import annotations
 
@@ -10,19 +10,16 @@ from typing import Final
 
 from ottla.cli.arguments import Parser, add_connection, bootstrap_of
 from ottla.cli.client_settings import client_of, command_properties, make_client
+from ottla.cli.cluster_file.policy import SECTIONS, Login, entry_text, policy_text, read_policy, user_entry
+from ottla.cli.cluster_file.policy_admin import check_authorizer, check_own_access, read_cluster, security_steps
+from ottla.cli.cluster_file.policy_document import FileError, display_path, load_policy_text, print_problems
+from ottla.cli.cluster_file.policy_plan import COLUMNS, Plan, make_plan, run_steps
 from ottla.cli.commands.users import DEFAULT_MECHANISM, ITERATIONS, MECHANISMS, given_password, iterations_of
-from ottla.cli.security.cluster import read_cluster, security_steps
-from ottla.cli.security.entries import FileError
-from ottla.cli.security.loading import load_text, shown_path, tell_problems
-from ottla.cli.security.own_end import check_authorizer, refuse_own_end
-from ottla.cli.security.plan import COLUMNS, Plan, make_plan
-from ottla.cli.security.policy import SECTIONS, Login, entry_text, policy_text, read_policy, user_entry
-from ottla.cli.security.steps import carry_out
 from ottla.cli.tables import print_table
-from ottla.cli.terminal import EXIT_FAILED, EXIT_USAGE, ToolError, drift_code, is_terminal, say, warn
+from ottla.cli.terminal import EXIT_FAILED, EXIT_USAGE, ToolError, drift_code, is_terminal, print_line, warn
 from ottla.client.client import Client
-from ottla.client.quotas import Upsertion
-from ottla.operations.acls.own_rights import Caller
+from ottla.client.quotas import ScramUpsertion
+from ottla.operations.acls.evaluation import Caller
 
 EXAMPLES: Final = """
 ottla security export > security.yaml
@@ -51,22 +48,26 @@ def _parser() -> Parser:
     )
     add_connection(parser)
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
-    export = commands.add_parser("export", help="write what there is, without passwords", examples=EXAMPLES)
+    export = commands.add_parser("export", help="print the current state, without passwords", examples=EXAMPLES)
     export.set_defaults(action=_export)
     apply = commands.add_parser(
         "apply",
-        help="change what differs from a file",
+        help="apply the differences of a file",
         description="Exit code 3 with --dry-run if something differs, 1 if it cannot be applied.",
         examples=EXAMPLES,
     )
     apply.set_defaults(action=_apply)
     apply.add_argument("file", metavar="FILE", help="as export writes it; -: standard input")
     apply.add_argument(
-        "--dry-run", action="store_true", help="only show what would change: exit code 3 if anything, 1 if it cannot"
+        "--dry-run",
+        action="store_true",
+        help="only print the changes: exit code 3 if there are any, 1 if they are impossible",
     )
-    apply.add_argument("--prune", action="store_true", help="remove what the file lacks, in the sections that it has")
     apply.add_argument(
-        "--set-passwords", action="store_true", help="set the salted passwords of users that have one already, too"
+        "--prune", action="store_true", help="remove what is not in the file, within the sections of the file"
+    )
+    apply.add_argument(
+        "--set-passwords", action="store_true", help="also set the salted passwords of users that already have one"
     )
     apply.add_argument("--json", action="store_true", help="print JSON")
     for each in (export, apply):
@@ -78,11 +79,13 @@ def _parser() -> Parser:
     hashing.add_argument(
         "--iterations", type=iterations_of, default=ITERATIONS, metavar="N", help=f"default: {ITERATIONS}"
     )
-    hashing.add_argument("--password-file", metavar="FILE", help="its first line (default: OTTLA_PASSWORD, else asked)")
+    hashing.add_argument(
+        "--password-file", metavar="FILE", help="its first line (default: OTTLA_PASSWORD, else a prompt)"
+    )
     return parser
 
 
-# ---- the commands
+# ---- commands
 
 
 def _export(options: argparse.Namespace) -> int:
@@ -95,9 +98,9 @@ def _export(options: argparse.Namespace) -> int:
 
 def _apply(options: argparse.Namespace) -> int:
     try:
-        wanted = read_policy(load_text(options.file), shown_path(options.file))
+        wanted = read_policy(load_policy_text(options.file), display_path(options.file))
     except FileError as problem:
-        tell_problems("ottla security", problem)
+        print_problems("ottla security", problem)
         return EXIT_USAGE
     properties = command_properties(getattr(options, "command_config", None))
     with make_client(bootstrap_of(options), properties) as client:
@@ -105,47 +108,47 @@ def _apply(options: argparse.Namespace) -> int:
         found = read_cluster(client, sections)
         check_authorizer(wanted, found)
         plan = make_plan(wanted, found, prunes=options.prune, sets_passwords=options.set_passwords)
-        refuse_own_end(client, Caller(properties), plan, found)
+        check_own_access(client, Caller(properties), plan, found)
         if not options.dry_run:
             _carry_out(client, plan)
-    _tell(plan, options)
+    _print_plan(plan, options)
     if options.dry_run:
         return drift_code(differs=not plan.is_empty, is_impossible=bool(plan.impossible()))
     return EXIT_FAILED if plan.impossible() else 0
 
 
 def _carry_out(client: Client, plan: Plan) -> None:
-    outcome = carry_out(security_steps(client, plan))
+    outcome = run_steps(security_steps(client, plan))
     if outcome.problem is not None:
-        total = len(outcome.done) + len(outcome.left)
+        total = len(outcome.done) + len(outcome.not_done)
         raise ToolError(
-            f"stopped after {len(outcome.done)} of {total} changes: {outcome.problem}. Once mended, apply it again"
+            f"stopped after {len(outcome.done)} of {total} changes: {outcome.problem}. Correct it, then apply again"
         )
 
 
 def _hash(options: argparse.Namespace) -> int:
     password = given_password(options.password_file, options.user, is_random=False)
-    salted = Upsertion(options.mechanism, options.iterations, password.encode()).salted()
-    say(f"- {entry_text(user_entry(options.user, options.mechanism, Login(options.iterations, salted)))}")
+    salted = ScramUpsertion(options.mechanism, options.iterations, password.encode()).salted()
+    print_line(f"- {entry_text(user_entry(options.user, options.mechanism, Login(options.iterations, salted)))}")
     return 0
 
 
-# ---- what they need
+# ---- output
 
 
-def _tell(plan: Plan, options: argparse.Namespace) -> None:
+def _print_plan(plan: Plan, options: argparse.Namespace) -> None:
     rows = plan.rows()
     if options.json:
         changes = [dict(zip(map(str.lower, COLUMNS), row, strict=True)) for row in rows]
-        print(json.dumps({"applied": not options.dry_run, "changes": changes, "left": plan.left}, indent=2))
+        print(json.dumps({"applied": not options.dry_run, "changes": changes, "left": plan.unmanaged}, indent=2))
     elif rows:
         print_table(COLUMNS, rows)
     elif is_terminal(sys.stdout):
         print("Nothing to change.")
     for change in plan.impossible():
-        warn(f"ottla security: {change.why_not()}")
-    if plan.left:
-        counts = ", ".join(f"{name}: {count}" for name, count in plan.left.items())
+        warn(f"ottla security: {change.impossible_reason()}")
+    if plan.unmanaged:
+        counts = ", ".join(f"{name}: {count}" for name, count in plan.unmanaged.items())
         warn(f"note: not in the file and left alone, --prune removes it: {counts}")
-    if plan.untold:
-        warn(f"note: passwords cannot be compared, --set-passwords sets them: {', '.join(plan.untold)}")
+    if plan.uncompared_passwords:
+        warn(f"note: passwords cannot be compared, --set-passwords sets them: {', '.join(plan.uncompared_passwords)}")

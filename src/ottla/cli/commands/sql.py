@@ -1,4 +1,4 @@
-"""`ottla sql`: SQL over topics, typed at a prompt, given on the command line, or read from a file."""
+"""`ottla sql`: SQL over topics, at a prompt, from the command line, or from a file."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _script(options: argparse.Namespace) -> tuple[str, str] | None:
-    """The statements and the name of where they come from; None for a person at a terminal."""
+    """The statements and the name of their source; None for an interactive session."""
     if options.execute is not None and options.file is not None:
-        raise UsageError("-e and -f: give one of them")
+        raise UsageError("-e and -f exclude each other")
     if options.execute is not None:
         return ";\n".join(options.execute), ""
     if options.file is not None:
@@ -67,13 +67,20 @@ def _read(path: str) -> bytes:
 
 def _parser() -> Parser:
     parser = Parser(prog="ottla sql", description="SQL over topics, on Spark.", examples=EXAMPLES)
-    parser.add_argument("-e", "--execute", action="append", metavar="SQL", help="do this and end; can be repeated")
-    parser.add_argument("-f", "--file", metavar="FILE", help="do what FILE says and end (default: standard input)")
+    parser.add_argument(
+        "-e", "--execute", action="append", metavar="SQL", help="run this statement and exit; may be repeated"
+    )
+    parser.add_argument(
+        "-f", "--file", metavar="FILE", help="run the statements in FILE and exit (default: standard input)"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object a row")
     parser.add_argument(
         "--from", dest="starting", metavar="WHERE", help="where EMIT CHANGES begins: latest (default), earliest, a time"
     )
     parser.add_argument("--master", metavar="M", help="local[*] (default), spark://…, k8s://…, yarn")
     parser.add_argument("--state", metavar="DIR", help="folder of pipelines' runs (~/.local/state/ottla/pipelines)")
+    parser.add_argument(
+        "--root", action="append", default=[], metavar="DIR", help="also allow reading and writing files below DIR"
+    )
     add_connection(parser)
     return parser

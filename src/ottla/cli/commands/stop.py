@@ -1,7 +1,6 @@
-"""`ottla stop`: asks the brokers of this machine to stop, and waits until they have.
+"""`ottla stop`: stops the brokers of this machine and waits until they have ended.
 
-Brokers of a cluster hand over what they lead before they go, as with any SIGTERM. One after the other, so that each
-finds somebody to hand it to.
+Brokers are stopped one at a time, so that each can hand over its partitions to another, as with any SIGTERM.
 """
 
 from __future__ import annotations
@@ -11,11 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ottla.cli.arguments import Parser, positive
-from ottla.cli.running.broker_processes import PROC, ask_to_stop, find_brokers, supervisor_of
+from ottla.cli.processes.broker_processes import PROC, find_brokers, supervisor_of, terminate_processes
 from ottla.cli.terminal import ToolError
 
 WAIT_SECONDS_MAX = 120
-LOOK_SECONDS = 0.05
+POLL_SECONDS = 0.05
 EXAMPLES = """
 ottla stop
 ottla stop --node-id=2
@@ -26,7 +25,7 @@ ottla stop --data ./ottla-data --node-id=2
 def run(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     if not PROC.is_dir():
-        raise ToolError("brokers can only be found on Linux: stop them by their process ids with kill -TERM")
+        raise ToolError("brokers can be found only on Linux: stop them by process id with kill -TERM")
     pids = find_brokers(PROC, options.node_id, None if options.data is None else Path(options.data))
     if not pids:
         which = "" if options.node_id is None else f" with the id {options.node_id}"
@@ -35,11 +34,11 @@ def run(arguments: Sequence[str]) -> int:
     again = {parent for pid in pids if (parent := supervisor_of(PROC, pid)) is not None}
     deadline = time.monotonic() + options.seconds
     for pid in reversed(pids):
-        ask_to_stop([pid])
-        while is_alive(pid):
+        terminate_processes([pid])
+        while is_running(pid):
             if time.monotonic() > deadline:
-                raise ToolError(f"process {pid} was asked to stop, and still runs after {options.seconds} s")
-            time.sleep(LOOK_SECONDS)
+                raise ToolError(f"process {pid} is still running {options.seconds} s after the stop request")
+            time.sleep(POLL_SECONDS)
     print(f"stopped {len(pids)} broker{'s' if len(pids) > 1 else ''}")
     for pid in sorted(again):
         print(f"process {pid} (ottla broker --processes) starts it again; to stop all of its brokers: kill {pid}")
@@ -49,19 +48,19 @@ def run(arguments: Sequence[str]) -> int:
 def _parser() -> Parser:
     parser = Parser(
         prog="ottla stop",
-        description="Stop the brokers that run on this machine, cleanly, one after the other.",
+        description="Stop the brokers of this machine cleanly, one at a time.",
         examples=EXAMPLES,
     )
     parser.add_argument("--node-id", metavar="N", help="only the broker with this id")
-    parser.add_argument("--data", metavar="DIR", help="only brokers whose log folders lie in this folder (ottla up)")
+    parser.add_argument("--data", metavar="DIR", help="only brokers with log directories in this folder (ottla up)")
     parser.add_argument(
-        "--seconds", type=positive, default=WAIT_SECONDS_MAX, metavar="N", help="how long to wait for all of them"
+        "--seconds", type=positive, default=WAIT_SECONDS_MAX, metavar="N", help="maximum time to wait for all of them"
     )
     return parser
 
 
-def is_alive(pid: int) -> bool:
-    """Whether this process still lives: one that has ended stays listed until its parent has taken note."""
+def is_running(pid: int) -> bool:
+    """Whether a process is running. A zombie, which stays listed until its parent reaps it, is not."""
     try:
         state = (PROC / str(pid) / "stat").read_text("utf-8").rpartition(")")[2].split()[0]
     except OSError:

@@ -1,4 +1,4 @@
-"""`ottla storage`: prepare the log folders of a broker before its first start, and look at what they say."""
+"""`ottla storage`: formats the log directories of a broker and prints their metadata."""
 
 from __future__ import annotations
 

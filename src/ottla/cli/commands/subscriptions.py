@@ -1,6 +1,6 @@
-"""`ottla client-metrics`: which metrics clients push, and what they have pushed (KIP-714).
+"""`ottla client-metrics`: manages client metrics subscriptions and shows pushed metrics (KIP-714).
 
-No API of Kafka tells the latter, so it is read from the broker's metrics endpoint.
+Kafka has no API that returns pushed metrics, so they are read from the broker's metrics endpoint.
 """
 
 from __future__ import annotations
@@ -8,12 +8,14 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterator, Sequence
+from typing import Any
 
+from ottla.base.regular_expressions import PatternError, compile_java_pattern
 from ottla.cli.arguments import Parser, add_connection
 from ottla.cli.client_settings import run_action
+from ottla.cli.live_screen import add_metrics_url, metrics_url_of
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import ToolError
-from ottla.cli.top.metrics_url import add_metrics_url, metrics_url_of
 from ottla.client.client import Client
 from ottla.client.configs import Resource, alter_configs, describe_configs, resources_with_configs
 from ottla.operations.metric_readings import read_page
@@ -36,12 +38,16 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="ottla client-metrics", description="Ask clients for their metrics.", examples=EXAMPLES)
+    parser = Parser(
+        prog="ottla client-metrics",
+        description="Manage client metrics subscriptions and show pushed metrics.",
+        examples=EXAMPLES,
+    )
     add_connection(parser)
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
     listing = commands.add_parser("list", help="list the subscriptions")
     listing.set_defaults(action=_list)
-    change = commands.add_parser("set", help="make or change a subscription")
+    change = commands.add_parser("set", help="create or change a subscription")
     change.add_argument("name", metavar="NAME")
     change.add_argument("--metrics", metavar="PREFIXES", help="prefixes of metric names, commas between; * is all")
     change.add_argument("--interval", metavar="MS", help="time between two pushes of a client")
@@ -50,18 +56,18 @@ def _parser() -> Parser:
     delete = commands.add_parser("delete", help="delete subscriptions")
     delete.add_argument("names", nargs="+", metavar="NAME")
     delete.set_defaults(action=_delete)
-    values = commands.add_parser("values", help="what clients have pushed, from a broker's metrics endpoint")
+    values = commands.add_parser("values", help="show pushed metrics, from a broker's metrics endpoint")
     add_metrics_url(values)
     values.add_argument("--client", type=_pattern, metavar="REGEX", help="only clients whose whole client id matches")
     values.set_defaults(action=_values)
     return parser
 
 
-def _pattern(text: str) -> re.Pattern[str]:
+def _pattern(text: str) -> Any:
     try:
-        return re.compile(text)
-    except re.error as problem:
-        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {problem}") from None
+        return compile_java_pattern(text)
+    except PatternError as problem:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a regular expression: {problem}") from None
 
 
 def _list(client: Client, _options: argparse.Namespace) -> int:
@@ -86,7 +92,7 @@ def _set(client: Client, options: argparse.Namespace) -> int:
 def _delete(client: Client, options: argparse.Namespace) -> int:
     missing = sorted(set(options.names) - set(resources_with_configs(client, Resource.CLIENT_METRICS)))
     if missing:
-        raise ToolError(f"there is no subscription {', '.join(missing)}")
+        raise ToolError(f"unknown subscription {', '.join(missing)}")
     for name in options.names:
         alter_configs(client, Resource.CLIENT_METRICS, name, {}, list(KEYS))
         print(f"Deleted subscription {name}.")
@@ -101,7 +107,7 @@ def _values(_client: Client, options: argparse.Namespace) -> int:
 
 
 def metric_rows(page: str) -> Iterator[tuple[str, str, str, str, str]]:
-    """Client id, software, metric, its attributes and the value of every line that a client has told."""
+    """Client id, software, metric, attributes and value of each line about a client metric."""
     for line in page.splitlines():
         found = _LINE.fullmatch(line)
         if found is None:

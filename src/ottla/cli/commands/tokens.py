@@ -1,6 +1,6 @@
-"""`ottla tokens`: delegation tokens, which let a program log in as somebody without his password, for a while.
+"""`ottla tokens`: manages delegation tokens, with which programs log in for a limited time without a password.
 
-A token is named by its id; its password is shown where somebody asks for it, and better written into a file.
+A token is identified by its id. Its password is printed only on request, or preferably written to a file.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ottla.cli.arguments import Parser, add_connection
 from ottla.cli.client_settings import command_properties, run_action
 from ottla.cli.commands.users import DEFAULT_MECHANISM, MECHANISMS, login_file
 from ottla.cli.tables import print_table
-from ottla.cli.terminal import ToolError, confirm, say, warn
+from ottla.cli.terminal import ToolError, confirm, print_line, warn
 from ottla.client.client import Client
-from ottla.client.tokens import KnownToken, create_token, describe_tokens, expire_token, renew_token
-from ottla.operations.acls.wishes import parse_principal
-from ottla.security.certificate_authority import write_secret
+from ottla.client.tokens import TokenWithHmac, create_token, describe_tokens, expire_token, renew_token
+from ottla.operations.acls.acl_entries import parse_principal
+from ottla.security.secure_folder import write_secret
 
 UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 TIME_MS_MAX = 2**62
@@ -47,25 +47,32 @@ def _parser() -> Parser:
     add_connection(parser)
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
     listing = commands.add_parser("list", help="the tokens that you may see")
-    listing.add_argument("--owner", type=_principal, action="append", metavar="PRINCIPAL", help="only his: User:name")
+    listing.add_argument(
+        "--owner", type=_principal, action="append", metavar="PRINCIPAL", help="only tokens of this owner: User:name"
+    )
     listing.set_defaults(action=_list)
-    making = commands.add_parser("create", help="make a token")
-    making.add_argument("--owner", type=_principal, metavar="PRINCIPAL", help="for somebody else (default: for you)")
+    making = commands.add_parser("create", help="create a token")
+    making.add_argument("--owner", type=_principal, metavar="PRINCIPAL", help="the owner (default: you)")
     making.add_argument(
-        "--renewer", type=_principal, action="append", default=[], metavar="PRINCIPAL", help="who may renew it, too"
+        "--renewer",
+        type=_principal,
+        action="append",
+        default=[],
+        metavar="PRINCIPAL",
+        help="another principal that may renew it",
     )
     making.add_argument("--lifetime", type=_time, default=-1, metavar="TIME", help="such as 2d (default: the brokers')")
     making.add_argument("--mechanism", choices=MECHANISMS, default=DEFAULT_MECHANISM, help="of the file of --write")
     making.add_argument("--write", metavar="FILE", help="a file of client settings that logs in with the token")
     making.set_defaults(action=_create)
-    renewing = commands.add_parser("renew", help="let a token be good for longer")
+    renewing = commands.add_parser("renew", help="extend the lifetime of a token")
     renewing.add_argument("token")
     renewing.add_argument("--for", dest="time_ms", type=_time, default=-1, metavar="TIME", help="from now on")
     renewing.set_defaults(action=_renew)
-    expiring = commands.add_parser("expire", help="end a token, now or soon")
+    expiring = commands.add_parser("expire", help="expire a token now or later")
     expiring.add_argument("token")
     expiring.add_argument("--in", dest="time_ms", type=_time, default=-1, metavar="TIME", help="default: now")
-    expiring.add_argument("--yes", "-y", action="store_true", help="do not ask")
+    expiring.add_argument("--yes", "-y", action="store_true", help="skip the confirmation")
     expiring.set_defaults(action=_expire)
     for command in (listing, making):
         command.add_argument("--json", action="store_true", help="for programs; with the passwords")
@@ -97,10 +104,10 @@ def _list(client: Client, options: argparse.Namespace) -> int:
         (
             token.token_id,
             token.owner,
-            token.requester,
+            token.token_requester,
             ",".join(token.renewers),
-            _when(token.expiry_ms),
-            _when(token.max_ms),
+            _time_text(token.expiry_ms),
+            _time_text(token.max_ms),
         )
         for token, _ in found
     ]
@@ -118,48 +125,50 @@ def _create(client: Client, options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(_fields(made)))
         return 0
-    told = f"Good for {token.owner} until {_when(token.expiry_ms)}; can be renewed until {_when(token.max_ms)}."
+    validity = (
+        f"Valid for {token.owner} until {_time_text(token.expiry_ms)}; renewable until {_time_text(token.max_ms)}."
+    )
     if options.write is None:
         print(f"{token.token_id}\t{made.password}")
-        warn(told)  # what a script reads is the line above
+        warn(validity)  # on stderr: scripts read only the line above
     else:
-        say(f"Token {token.token_id} is in {options.write} (for --command-config and Kafka's own tools)")
-        say(told)
+        print_line(f"Token {token.token_id} is in {options.write} (for --command-config and Kafka's own tools)")
+        print_line(validity)
     return 0
 
 
 def _renew(client: Client, options: argparse.Namespace) -> int:
-    until_ms = renew_token(client, _found(client, options.token).hmac, options.time_ms)
-    say(f"Token {options.token} is good until {_when(until_ms)}.")
+    until_ms = renew_token(client, _find_token(client, options.token).hmac, options.time_ms)
+    print_line(f"Token {options.token} is valid until {_time_text(until_ms)}.")
     return 0
 
 
 def _expire(client: Client, options: argparse.Namespace) -> int:
-    known = _found(client, options.token)
-    if not options.yes and not confirm(f"Let token {options.token} of {known.token.owner} expire?"):
+    known = _find_token(client, options.token)
+    if not options.yes and not confirm(f"Expire token {options.token} of {known.token.owner}?"):
         return 1
     until_ms = expire_token(client, known.hmac, options.time_ms)
     if options.time_ms < 0:
-        say(f"Token {options.token} is gone.")
+        print_line(f"Token {options.token} is expired.")
     else:
-        say(f"Token {options.token} is good until {_when(until_ms)}.")
+        print_line(f"Token {options.token} is valid until {_time_text(until_ms)}.")
     return 0
 
 
-def _found(client: Client, token_id: str) -> KnownToken:
+def _find_token(client: Client, token_id: str) -> TokenWithHmac:
     found = next((known for known in describe_tokens(client) if known.token.token_id == token_id), None)
     if found is None:
-        raise ToolError(f"there is no token {token_id} that you may see: ottla tokens list")
+        raise ToolError(f"there is no visible token {token_id}: ottla tokens list")
     return found
 
 
-def _fields(known: KnownToken) -> dict[str, object]:
+def _fields(known: TokenWithHmac) -> dict[str, object]:
     token = known.token
     return {
         "token": token.token_id,
         "password": known.password,
         "owner": token.owner,
-        "requester": token.requester,
+        "requester": token.token_requester,
         "renewers": list(token.renewers),
         "issued_ms": token.issue_ms,
         "expires_ms": token.expiry_ms,
@@ -167,8 +176,8 @@ def _fields(known: KnownToken) -> dict[str, object]:
     }
 
 
-def _when(time_ms: int) -> str:
+def _time_text(time_ms: int) -> str:
     try:
         return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    except (ValueError, OverflowError):  # past the year 9999: somebody has set times that never end
+    except (ValueError, OverflowError):  # after the year 9999
         return "for ever"

@@ -1,4 +1,4 @@
-"""`ottla top`: what a broker is doing right now, live in the terminal."""
+"""`ottla top`: shows the current activity of a broker, live in the terminal."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.cli.arguments import Parser
+from ottla.cli.live_screen import add_metrics_url, metrics_url_of, run_live, seconds_of
+from ottla.cli.reports.broker_screen import Trends, rich_screen, text_screen
 from ottla.cli.terminal import is_terminal
-from ottla.cli.top.live import run_live, seconds_of
-from ottla.cli.top.metrics_url import add_metrics_url, metrics_url_of
-from ottla.cli.top.screen import Trends, rich_screen, text_screen
-from ottla.operations.broker_figures import Figures, figures
+from ottla.operations.broker_rates import BrokerFigures, broker_figures
 from ottla.operations.metric_readings import Reading, read_metrics
 
 if TYPE_CHECKING:
@@ -39,12 +38,12 @@ def run(arguments: Sequence[str]) -> int:
 def _parser() -> Parser:
     parser = Parser(
         prog="ottla top",
-        description="Show what a broker is doing: rates, busiest topics, request times, connections. Ctrl-C ends it.",
+        description="Show the activity of a broker: rates, busiest topics, request times, connections. Ctrl-C ends it.",
         examples=EXAMPLES,
     )
     add_metrics_url(parser)
     parser.add_argument("--interval", type=seconds_of, default=1.0, metavar="S", help="seconds between readings (1)")
-    parser.add_argument("--once", action="store_true", help="print one plain screen and end, as in a pipe")
+    parser.add_argument("--once", action="store_true", help="print one plain screen and exit, as in a pipe")
     return parser
 
 
@@ -62,5 +61,5 @@ def _live(url: str, before: Reading, interval: float) -> int:
     run_live(screen, interval, "ottla top")
 
 
-def _figures(before: Reading, now: Reading) -> Figures:
-    return figures(before, now, time.time())
+def _figures(before: Reading, now: Reading) -> BrokerFigures:
+    return broker_figures(before, now, time.time())

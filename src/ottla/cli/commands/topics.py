@@ -1,24 +1,24 @@
-"""`ottla topics`: create, list, describe, grow and delete topics."""
+"""`ottla topics`: creates, lists, describes, extends and deletes topics."""
 
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from collections.abc import Sequence
 
 from ottla.base.errors import Error
-from ottla.base.names import TopicPartition, topic_name_problem
-from ottla.base.topic_ids import id_text
+from ottla.base.names import TopicPartition, id_text, topic_name_problem
+from ottla.base.regular_expressions import PatternError, compile_java_pattern
+from ottla.base.text import format_count
 from ottla.cli.arguments import Parser, add_connection, parse_pairs, positive
 from ottla.cli.client_settings import client_of
+from ottla.cli.reports.topic_report import DescribeFilter, describe_lines, overrides, shown_partitions
 from ottla.cli.tables import print_table
-from ottla.cli.terminal import ToolError, UsageError, confirm, is_terminal, shown
-from ottla.cli.topics.report import Filter, describe_lines, overrides, shown_partitions
+from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, confirm_unless_scripted, is_terminal, print_line
 from ottla.client.admin import CLUSTER_DEFAULT, Admin, Partition, Topic
 from ottla.client.errors import ClientError
-from ottla.client.reassignments import Reassignment, moves_of
-from ottla.operations.topic_replicas import Moves, is_under_replicated, replication_factor
+from ottla.client.reassignments import Reassignment, reassignments_of
+from ottla.operations.topic_summary import Moves, is_under_replicated, replication_factor
 
 EXAMPLES = """
 ottla topics create orders --partitions 3 --config retention.ms=86400000
@@ -32,7 +32,7 @@ REPORTS = {
     "under-replicated-partitions": "with replicas that are not in sync",
     "under-min-isr-partitions": "below min.insync.replicas",
     "at-min-isr-partitions": "exactly at min.insync.replicas",
-    "unavailable-partitions": "without a leader that is alive",
+    "unavailable-partitions": "without a live leader",
 }
 REPLICATION_FACTOR_MAX = 32767
 PARTITIONS_MAX = 2**31 - 1
@@ -59,7 +59,7 @@ def _parser() -> Parser:
     )
     create.add_argument("--replication-factor", type=positive, default=CLUSTER_DEFAULT, metavar="N")
     create.add_argument("--config", action="append", default=[], metavar="KEY=VALUE", help="a setting of the topic")
-    create.add_argument("--if-not-exists", action="store_true", help="no error if the topic is there already")
+    create.add_argument("--if-not-exists", action="store_true", help="no error if the topic exists")
     create.set_defaults(action=_create)
 
     listing = commands.add_parser("list", help="list topics")
@@ -76,14 +76,14 @@ def _parser() -> Parser:
     describe.add_argument("--json", action="store_true", help="with --summary: as one JSON document")
     describe.set_defaults(action=_describe)
 
-    alter = commands.add_parser("alter", help="give a topic more partitions")
+    alter = commands.add_parser("alter", help="add partitions to a topic")
     alter.add_argument("names", nargs=1, metavar="NAME")
-    alter.add_argument("--partitions", type=positive, required=True, metavar="N", help="how many it shall have")
+    alter.add_argument("--partitions", type=positive, required=True, metavar="N", help="the new number of partitions")
     alter.set_defaults(action=_alter)
 
     delete = commands.add_parser("delete", help="delete topics with all their records")
     delete.add_argument("names", nargs="+", metavar="NAME")
-    delete.add_argument("--yes", "-y", action="store_true", help="do not ask")
+    delete.add_argument("--yes", "-y", action="store_true", help="skip the confirmation")
     delete.add_argument("--if-exists", action="store_true", help="no error if a topic is missing")
     delete.set_defaults(action=_delete)
 
@@ -95,7 +95,7 @@ def _parser() -> Parser:
 def _create(admin: Admin, options: argparse.Namespace) -> int:
     configs = parse_pairs(options.config, allow_bare=False)
     if options.partitions > PARTITIONS_MAX or options.replication_factor > REPLICATION_FACTOR_MAX:
-        raise ToolError(f"at most {PARTITIONS_MAX} partitions and {REPLICATION_FACTOR_MAX} replicas can be asked for")
+        raise ToolError(f"the maximum is {PARTITIONS_MAX} partitions and {REPLICATION_FACTOR_MAX} replicas")
     for name in options.names:
         problem = topic_name_problem(name)
         if problem is not None:
@@ -111,9 +111,9 @@ def _create(admin: Admin, options: argparse.Namespace) -> int:
         except ClientError as refused:
             if refused.error is not Error.TOPIC_ALREADY_EXISTS or not options.if_not_exists:
                 raise
-            print(f"Topic {name} is there already.")
+            print(f"Topic {name} already exists.")
             continue
-        print(f"Created topic {name} ({_count(created.partitions, 'partition')}).")
+        print(f"Created topic {name} ({_partition_count(created.partitions)}).")
     return 0
 
 
@@ -121,24 +121,24 @@ def _list(admin: Admin, options: argparse.Namespace) -> int:
     topics = [topic for topic in admin.topics() if options.internal or not topic.is_internal]
     if options.pattern is not None:
         try:
-            is_wanted = re.compile(options.pattern)
-        except re.error as problem:
+            is_wanted = compile_java_pattern(options.pattern)
+        except PatternError as problem:
             raise ToolError(f"{options.pattern!r} is not a regular expression: {problem}") from None
         topics = [topic for topic in topics if is_wanted.fullmatch(topic.name)]
     if not is_terminal(sys.stdout):
         for topic in topics:
             print(topic.name)
     elif topics:
-        moves = moves_of(admin.client, topics)
+        moves = reassignments_of(admin.client, topics)
         rows = [_topic_row(topic, moves) for topic in topics]
         print_table(("Topic", "Partitions", "Replicas", "State"), rows, ("Partitions", "Replicas"))
     else:
-        print("No topics yet. Create one with: ottla topics create NAME")
+        print("No topics. Create one with: ottla topics create NAME")
     return 0
 
 
 def _describe(admin: Admin, options: argparse.Namespace) -> int:
-    wanted = Filter(
+    wanted = DescribeFilter(
         under_replicated=options.problems or options.under_replicated_partitions,
         unavailable=options.problems or options.unavailable_partitions,
         under_min_isr=options.problems or options.under_min_isr_partitions,
@@ -150,27 +150,27 @@ def _describe(admin: Admin, options: argparse.Namespace) -> int:
         raise UsageError("--json needs --summary")
     if options.names:
         topics = _find(admin, options.names)
-    else:  # what is wrong with the cluster's own topics is wrong with the cluster
+    else:  # a problem of an internal topic is a problem of the cluster
         topics = [topic for topic in admin.topics() if wanted.is_partitions_only or not topic.is_internal]
     topics = admin.describe([topic.name for topic in topics])
     if options.summary:
-        from ottla.cli.topics.summary import show_summaries  # noqa: PLC0415 (only needed here)
+        from ottla.cli.reports.topic_summary_report import show_summaries  # noqa: PLC0415 (only needed here)
 
         show_summaries(admin, topics, options.json)
         return 0
     configs = admin.topic_configs(topic.name for topic in topics)
     brokers = admin.live_brokers()
-    moves = moves_of(admin.client, topics)
+    moves = reassignments_of(admin.client, topics)
     if not is_terminal(sys.stdout):
         for line in describe_lines(topics, configs, brokers, wanted, moves):
-            print(line)
+            print_line(line)
         return 0
     for topic in topics:
         partitions = shown_partitions(topic, configs[topic.name], brokers, wanted, moves)
         if wanted.is_partitions_only and not partitions:
             continue
         settings = ", ".join(overrides(configs[topic.name])) or "default settings"
-        print(f"{topic.name}   id {id_text(topic.topic_id)}   {shown(settings)}")
+        print_line(f"{topic.name}   id {id_text(topic.topic_id)}   {settings}")
         rows = [_partition_row(item, moves.get(TopicPartition(topic.name, item.number))) for item in partitions]
         print_table(("Partition", "Leader", "Replicas", "In sync", "Moving"), rows, ("Partition", "Leader"))
     return 0
@@ -179,7 +179,7 @@ def _describe(admin: Admin, options: argparse.Namespace) -> int:
 def _alter(admin: Admin, options: argparse.Namespace) -> int:
     (topic,) = _find(admin, options.names)
     admin.create_partitions(topic.name, min(options.partitions, PARTITIONS_MAX))
-    print(f"Topic {topic.name} has {_count(options.partitions, 'partition')} now.")
+    print(f"Topic {topic.name} has {format_count(options.partitions, 'partition')} now.")
     return 0
 
 
@@ -188,11 +188,9 @@ def _delete(admin: Admin, options: argparse.Namespace) -> int:
     names = [topic.name for topic in topics]
     if not names:
         return 0
-    if not options.yes and is_terminal(sys.stdin) and is_terminal(sys.stdout):
-        question = f"Delete {_count(len(names), 'topic')} with all records: {', '.join(names)}?"
-        if not confirm(question):
-            print("Nothing was deleted.")
-            return 1
+    question = f"Delete {format_count(len(names), 'topic')} with all records: {', '.join(names)}?"
+    if not (options.yes or confirm_unless_scripted(question, "Nothing was deleted.")):
+        return EXIT_FAILED
     admin.delete_topics(names)
     for name in names:
         print(f"Deleted topic {name}.")
@@ -200,13 +198,13 @@ def _delete(admin: Admin, options: argparse.Namespace) -> int:
 
 
 def _find(admin: Admin, names: Sequence[str], may_miss: bool = False) -> list[Topic]:
-    """The topics of these names; a missing one is an error that suggests another."""
+    """The topics with these names; the error about a missing one suggests a similar name."""
     topics = {topic.name: topic for topic in admin.topics()}
     missing = [name for name in names if name not in topics]
     if missing and not may_miss:
-        from ottla.cli.arguments import closest  # noqa: PLC0415
+        from ottla.cli.arguments import closest_match  # noqa: PLC0415
 
-        guess = closest(missing[0], topics)
+        guess = closest_match(missing[0], topics)
         raise ToolError(f"topic {missing[0]} does not exist{f' (did you mean {guess}?)' if guess else ''}")
     return [topics[name] for name in dict.fromkeys(names) if name in topics]
 
@@ -231,7 +229,5 @@ def _partition_row(partition: Partition, move: Reassignment | None) -> tuple[str
     return (*cells, " ".join([*(f"+{broker}" for broker in move.adding), *(f"-{broker}" for broker in move.removing)]))
 
 
-def _count(number: int, noun: str) -> str:
-    if number < 0:
-        return f"{noun}s as the cluster has it"
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+def _partition_count(number: int) -> str:
+    return "partitions as the cluster has it" if number < 0 else format_count(number, "partition")

@@ -1,4 +1,4 @@
-"""`ottla transactions`: look at transactions, find those that hang, and end them."""
+"""`ottla transactions`: lists and describes transactions, finds and aborts hanging ones."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from ottla.base.names import TopicPartition
 from ottla.cli.arguments import Parser, add_connection, not_negative
 from ottla.cli.client_settings import run_action
+from ottla.cli.reports.transaction_report import MINUTE_MS, described_row, hanging_row, list_rows, producer_row
 from ottla.cli.tables import print_table
-from ottla.cli.terminal import EXIT_FAILED, ToolError, confirm, is_terminal, say, warn
-from ottla.cli.transactions.report import MINUTE_MS, described_row, hanging_row, list_rows, producer_row
+from ottla.cli.terminal import EXIT_FAILED, ToolError, confirm_unless_scripted, is_terminal, print_line, warn
 from ottla.client.admin import Admin
 from ottla.client.client import Client
-from ottla.client.errors import RefusedError
+from ottla.client.errors import BrokerError
 from ottla.client.transactions import (
     ANY_DURATION,
     Marker,
@@ -75,12 +75,18 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="ottla transactions", description="Look after transactions.", examples=EXAMPLES)
+    parser = Parser(prog="ottla transactions", description="Manage transactions.", examples=EXAMPLES)
     add_connection(parser)
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
     listing = commands.add_parser("list", help="list transactional ids and their states")
     listing.add_argument("pattern", nargs="?", metavar="REGEX", help="only ids that match")
-    listing.add_argument("--older-than", type=not_negative, default=ANY_DURATION, metavar="MS", help="running so long")
+    listing.add_argument(
+        "--older-than",
+        type=not_negative,
+        default=ANY_DURATION,
+        metavar="MS",
+        help="only those running at least this long",
+    )
     listing.set_defaults(action=_list)
     describe = commands.add_parser("describe", help="show transactional ids")
     describe.add_argument("ids", nargs="+", metavar="ID")
@@ -89,20 +95,22 @@ def _parser() -> Parser:
     producers.add_argument("topic", metavar="TOPIC")
     producers.add_argument("partition", nargs="?", type=not_negative, metavar="PARTITION", help="default: all")
     producers.set_defaults(action=_producers)
-    hanging = commands.add_parser("hanging", help="find transactions that nobody will end")
+    hanging = commands.add_parser("hanging", help="find transactions that will never complete")
     hanging.add_argument("topic", nargs="?", metavar="TOPIC", help="default: all topics")
-    hanging.add_argument("--minutes", type=not_negative, default=HANGING_MINUTES, metavar="N", help="silent so long")
+    hanging.add_argument(
+        "--minutes", type=not_negative, default=HANGING_MINUTES, metavar="N", help="without activity for this long"
+    )
     hanging.set_defaults(action=_hanging)
-    abort = commands.add_parser("abort", help="end a hanging transaction in one partition")
+    abort = commands.add_parser("abort", help="abort a hanging transaction in one partition")
     abort.add_argument("topic", metavar="TOPIC")
     abort.add_argument("partition", type=not_negative, metavar="PARTITION")
     abort.add_argument("--start-offset", type=not_negative, required=True, metavar="N", help="where it starts")
     abort.set_defaults(action=_abort)
-    terminate = commands.add_parser("terminate", help="take an id from its producer and abort its transaction")
+    terminate = commands.add_parser("terminate", help="fence the producer of an id and abort its transaction")
     terminate.add_argument("id", metavar="ID")
     terminate.set_defaults(action=_terminate)
     for command in (abort, terminate):
-        command.add_argument("--yes", "-y", action="store_true", help="do not ask")
+        command.add_argument("--yes", "-y", action="store_true", help="skip the confirmation")
     for command in (listing, describe, producers, hanging, abort, terminate):
         add_connection(command)
     return parser
@@ -121,29 +129,31 @@ def _list(client: Client, options: argparse.Namespace) -> int:
 def _describe(client: Client, options: argparse.Namespace) -> int:
     answers = describe_transactions(client, options.ids)
     now_ms = int(time.time() * 1000)
-    rows = [described_row(found, now_ms) for found in answers.values() if not isinstance(found, RefusedError)]
+    rows = [described_row(found, now_ms) for found in answers.values() if not isinstance(found, BrokerError)]
     if rows:
         print_table(DESCRIBE_COLUMNS, rows, ("Coordinator", "Producer", "Epoch", "Time-out ms", "Started", "For ms"))
         sys.stdout.flush()
     for name, answer in answers.items():
-        if isinstance(answer, RefusedError):
+        if isinstance(answer, BrokerError):
             warn(f"{name}: {answer}")
     return 0 if len(rows) == len(answers) else EXIT_FAILED
 
 
 def _producers(client: Client, options: argparse.Namespace) -> int:
-    places = [TopicPartition(options.topic, options.partition or 0)]
+    partitions = [TopicPartition(options.topic, options.partition or 0)]
     if options.partition is None:
         topic = Admin(client).topic(options.topic)
-        places = [TopicPartition(topic.name, item.number) for item in topic.partitions]
-    found, failures = describe_producers(client, places)
+        partitions = [TopicPartition(topic.name, item.number) for item in topic.partitions]
+    found, failures = describe_producers(client, partitions)
     rows = [
-        (place.topic, str(place.partition), *producer_row(state)) for place in sorted(found) for state in found[place]
+        (partition.topic, str(partition.partition), *producer_row(state))
+        for partition in sorted(found)
+        for state in found[partition]
     ]
     if rows:
         print_table(PRODUCER_COLUMNS, rows, PRODUCER_COLUMNS[1:])
-    for place, problem in failures.items():
-        warn(f"{place}: {problem}")
+    for partition, problem in failures.items():
+        warn(f"{partition}: {problem}")
     return EXIT_FAILED if failures else 0
 
 
@@ -152,7 +162,7 @@ def _hanging(client: Client, options: argparse.Namespace) -> int:
     try:
         found = find_hanging(client, options.topic, None, None, now_ms - MINUTE_MS * options.minutes)
     except SearchError as problem:
-        raise ToolError(f"{problem.what}: {problem.problem}") from None
+        raise ToolError(f"{problem.step}: {problem.problem}") from None
     if found:
         print_table(HANGING_COLUMNS, [hanging_row(item, now_ms) for item in found], HANGING_COLUMNS[1:])
     elif is_terminal(sys.stdout):
@@ -161,35 +171,34 @@ def _hanging(client: Client, options: argparse.Namespace) -> int:
 
 
 def _abort(client: Client, options: argparse.Namespace) -> int:
-    place = TopicPartition(options.topic, options.partition)
-    found, failures = describe_producers(client, [place])
+    partition = TopicPartition(options.topic, options.partition)
+    found, failures = describe_producers(client, [partition])
     for problem in failures.values():
         raise problem
-    for state in found[place]:
+    for state in found[partition]:
         if state.current_txn_start_offset == options.start_offset:
             break
     else:
-        raise ToolError(f"no open transaction starts at offset {options.start_offset} of partition {place}")
-    if not _is_sure(options, f"Abort the transaction of producer {state.producer_id} in {place}?"):
+        raise ToolError(f"no open transaction starts at offset {options.start_offset} of partition {partition}")
+    if not _is_sure(options, f"Abort the transaction of producer {state.producer_id} in {partition}?"):
         return EXIT_FAILED
-    abort_transaction(client, Marker(place, state.producer_id, state.producer_epoch, max(state.coordinator_epoch, 0)))
-    print(f"Aborted the transaction of producer {state.producer_id} in {place}.")
+    abort_transaction(
+        client, Marker(partition, state.producer_id, state.producer_epoch, max(state.coordinator_epoch, 0))
+    )
+    print(f"Aborted the transaction of producer {state.producer_id} in {partition}.")
     return 0
 
 
 def _terminate(client: Client, options: argparse.Namespace) -> int:
-    answer = describe_transactions(client, [options.id])[options.id]  # fencing would make an id that is not there
-    if isinstance(answer, RefusedError):
+    answer = describe_transactions(client, [options.id])[options.id]  # fencing would create an unknown id
+    if isinstance(answer, BrokerError):
         raise answer
-    if not _is_sure(options, f"Take {options.id} from its producer, and abort its transaction?"):
+    if not _is_sure(options, f"Fence the producer of {options.id} and abort its transaction?"):
         return EXIT_FAILED
     fence_producer(client, options.id)
-    say(f"Took {options.id} from its producer; it was {answer.state}.")
+    print_line(f"Fenced the producer of {options.id}; its state was {answer.state}.")
     return 0
 
 
 def _is_sure(options: argparse.Namespace, question: str) -> bool:
-    if options.yes or not (is_terminal(sys.stdin) and is_terminal(sys.stdout)) or confirm(question):
-        return True
-    print("Nothing was changed.")
-    return False
+    return options.yes or confirm_unless_scripted(question, "Nothing was changed.")

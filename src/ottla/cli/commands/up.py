@@ -1,9 +1,8 @@
-"""`ottla up`: everything on this machine with one command, for development.
+"""`ottla up`: runs everything on this machine, for development.
 
-The broker listens on 127.0.0.1 only, has modest limits on connections, keeps one copy of everything, and makes
-topics by itself when a client asks for them, as Kafka's tutorials expect (`--no-auto-create` switches that off).
-Its data lies in `broker` inside the data folder; other parts will have folders of their own beside it.
-With `--brokers 3` it is a whole cluster (`up_cluster.py`).
+The broker listens on 127.0.0.1 only, limits the number of connections, keeps one replica, and creates topics
+automatically, as Kafka's tutorials expect (`--no-auto-create` disables that). Its data is in `broker` inside the data
+folder. `--brokers 3` runs a whole cluster (`up_cluster.py`).
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import argparse
 import errno
 import os
 import re
-import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,28 +18,32 @@ from pathlib import Path
 from ottla import __version__
 from ottla.base.bootstrap import DEFAULT_BOOTSTRAP
 from ottla.cli.arguments import Parser, parse_pairs
-from ottla.cli.running.console_beside import NAME as CONSOLE
-from ottla.cli.running.console_beside import ConsoleBeside, console_beside
-from ottla.cli.running.cores import count_or_auto
-from ottla.cli.running.registry_beside import NAME as REGISTRY
-from ottla.cli.running.registry_beside import RegistryBeside, registry_beside
-from ottla.cli.running.secure_up import ADMIN_FILE, LISTENER, client_lines, secure_config, secure_folder
-from ottla.cli.running.supervisor import Child, Supervisor
-from ottla.cli.running.up_cluster import (
+from ottla.cli.ports import bind_error, is_free
+from ottla.cli.processes.cluster_defaults import count_or_auto_type
+from ottla.cli.processes.sidecars import CONSOLE_NAME as CONSOLE
+from ottla.cli.processes.sidecars import REGISTRY_NAME as REGISTRY
+from ottla.cli.processes.sidecars import ConsoleSidecar, RegistrySidecar, make_console_sidecar, make_registry_sidecar
+from ottla.cli.processes.supervisor import Child, Supervisor
+from ottla.cli.processes.up_cluster import (
+    ADMIN_FILE,
     BROKERS_MAX,
+    LISTENER,
     ZOOKEEPER_FOLDER,
     ClusterPlan,
     ClusterScreen,
     broker_command,
-    brokers_in,
+    broker_config_file,
     check_ports,
-    children,
+    client_settings_lines,
+    cluster_children,
+    highest_broker_number,
     prepare_cluster_folder,
+    secure_folder,
 )
 from ottla.cli.terminal import ToolError, is_terminal
-from ottla.cli.zookeeper.lock import check_unlocked
+from ottla.cli.zookeeper.server import check_unlocked
 from ottla.operations.metric_readings import METRICS_PORT
-from ottla.security.secure_folder import SecureFolder
+from ottla.security.secure_folder import SecurityDir
 
 HOST = "127.0.0.1"
 PORT = 9092
@@ -49,9 +51,9 @@ DATA = "ottla-data"
 BROKER_FOLDER = "broker"
 FILES_NAMED_MAX = 3
 READY = re.compile(r"ottla broker (-?\d+) ready on (\S+)")
-GUEST_READY = re.compile(r"ottla (?:console|registry) ready on (\S+)")
+SIDECAR_READY = re.compile(r"ottla (?:console|registry) ready on (\S+)")
 NO_METRICS = (
-    f"No metrics endpoint: port {METRICS_PORT} is in use. Another one: ottla up --override ottla.metrics.port=PORT"
+    f"No metrics endpoint: port {METRICS_PORT} is in use. To use another: ottla up --override ottla.metrics.port=PORT"
 )
 EXAMPLES = """
 ottla up
@@ -68,21 +70,21 @@ def run(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     if options.brokers > 1:
         return run_cluster(options)
-    if there := brokers_in(Path(options.data)):
-        raise ToolError(f"{options.data} holds a cluster of {there} brokers: ottla up --brokers {there}")
+    if count := highest_broker_number(Path(options.data)):
+        raise ToolError(f"{options.data} holds a cluster of {count} brokers: ottla up --brokers {count}")
     overrides = metrics_settings() | broker_settings(options)
     prepare_folder(Path(options.data))
     check_port(options.port)
-    security = secure_folder(Path(options.data), is_wanted=options.secure)
+    security = secure_folder(Path(options.data), is_enabled=options.secure)
     if "ottla.metrics.port" not in overrides:
-        _say(NO_METRICS)
-    console = console_beside(Path(options.data), options.console_port, _say, is_wanted=not options.no_console)
-    registry = registry_of(options)
+        _print_stderr(NO_METRICS)
+    console = console_sidecar(options, Path(options.data))
+    registry = registry_sidecar(options)
     screen = Screen(Path(options.data), metrics_address(overrides), security, console, registry)
-    command = broker_command(overrides, secure_config(security, 1) if security is not None else None)
-    supervisor = Supervisor([Child("broker", command)], screen.on_line, _say)
+    command = broker_command(overrides, broker_config_file(security, 1) if security is not None else None)
+    supervisor = Supervisor([Child("broker", command)], screen.on_line, _print_stderr)
     config = security.path / ADMIN_FILE if security is not None else None
-    screen.on_ready = lambda address: begin_guests(supervisor, address, console, registry, config, screen.metrics)
+    screen.on_ready = lambda address: start_sidecars(supervisor, address, console, registry, config, screen.metrics)
     return supervisor.run()
 
 
@@ -91,37 +93,48 @@ def run_cluster(options: argparse.Namespace) -> int:
     check_ports(plan)
     check_unlocked(plan.data / ZOOKEEPER_FOLDER)
     prepare_cluster_folder(plan.data, plan.brokers, BROKER_FOLDER)
-    plan.security = secure_folder(plan.data, is_wanted=options.secure)
-    console = console_beside(plan.data, options.console_port, _say, is_wanted=not options.no_console)
+    plan.security = secure_folder(plan.data, is_enabled=options.secure)
+    console = console_sidecar(options, plan.data)
     screen = ClusterScreen(plan, shows_all=options.verbose)
-    supervisor = Supervisor(children(plan), screen.on_line, _say)
-    registry = registry_of(options)
-    plan.console = console.address if console is not None else None
+    supervisor = Supervisor(cluster_children(plan), screen.on_line, _print_stderr)
+    registry = registry_sidecar(options)
+    plan.console = console.link if console is not None else None
     plan.registry = registry.address if registry is not None else None
     config = plan.security.path / ADMIN_FILE if plan.security is not None else None
-    screen.on_ready = lambda: begin_guests(supervisor, plan.bootstrap, console, registry, config, screen.metrics_urls())
+    screen.on_ready = lambda: start_sidecars(
+        supervisor, plan.bootstrap, console, registry, config, screen.metrics_urls()
+    )
     return supervisor.run()
 
 
-def registry_of(options: argparse.Namespace) -> RegistryBeside | None:
-    return registry_beside(
-        options.registry_port, _say, is_wanted=not options.no_registry, is_secure=getattr(options, "secure", False)
+def console_sidecar(options: argparse.Namespace, data: Path) -> ConsoleSidecar | None:
+    return make_console_sidecar(
+        data, options.console_port, _print_stderr, is_enabled=not options.no_console, needs_sign_in=options.secure
     )
 
 
-def begin_guests(
+def registry_sidecar(options: argparse.Namespace) -> RegistrySidecar | None:
+    return make_registry_sidecar(
+        options.registry_port,
+        _print_stderr,
+        is_enabled=not options.no_registry,
+        is_secure=getattr(options, "secure", False),
+    )
+
+
+def start_sidecars(
     supervisor: Supervisor,
     bootstrap: str,
-    console: ConsoleBeside | None,
-    registry: RegistryBeside | None,
+    console: ConsoleSidecar | None,
+    registry: RegistrySidecar | None,
     config: Path | None = None,
     metrics: str | None = None,
 ) -> None:
-    """The registry first: the console is told where it is."""
+    """Start the registry first, because the console needs its address."""
     if registry is not None:
-        registry.begin(supervisor, bootstrap)
+        registry.start(supervisor, bootstrap)
     if console is not None:
-        console.begin(supervisor, bootstrap, config, registry.address if registry is not None else None, metrics)
+        console.start(supervisor, bootstrap, config, registry.address if registry is not None else None, metrics)
 
 
 def _parser() -> Parser:
@@ -140,7 +153,7 @@ def _parser() -> Parser:
     )
     parser.add_argument(
         "--brokers",
-        type=count_or_auto("brokers", BROKERS_MAX),
+        type=count_or_auto_type("brokers", BROKERS_MAX),
         default=1,
         metavar="N",
         help="more than one: with ZooKeeper; auto: one for each core",
@@ -149,7 +162,7 @@ def _parser() -> Parser:
         "--zookeeper-port", type=port_number, default=0, metavar="N", help="default: 2181, or a free one"
     )
     parser.add_argument(
-        "--secure", action="store_true", help="TLS, logins and access rights; keys and passwords are made for it"
+        "--secure", action="store_true", help="use TLS, logins and ACLs; creates the keys and passwords"
     )
     parser.add_argument("--no-console", action="store_true", help="without the web console")
     parser.add_argument(
@@ -172,7 +185,7 @@ def add_registry(parser: argparse.ArgumentParser) -> None:
 
 
 def broker_settings(options: argparse.Namespace) -> dict[str, str]:
-    """What the broker runs with; what a person overrides wins."""
+    """The settings of the broker; the user's overrides win."""
     settings = {
         "node.id": "1",
         "listeners": f"{listener_name(options)}://{HOST}:{options.port}",
@@ -195,31 +208,25 @@ def listener_name(options: argparse.Namespace) -> str:
 
 
 def metrics_settings() -> dict[str, str]:
-    """The metrics endpoint on its usual port, unless somebody else has that port: it is no reason not to start."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, METRICS_PORT))
-        except OSError:
-            return {}
-    return {"ottla.metrics.port": str(METRICS_PORT)}
+    """The metrics endpoint on its default port; none if the port is in use."""
+    return {"ottla.metrics.port": str(METRICS_PORT)} if is_free(METRICS_PORT) else {}
 
 
 def metrics_address(settings: Mapping[str, str]) -> str | None:
-    """What to open in a browser; None without an endpoint, or if only the broker knows its port."""
+    """The metrics URL; None without an endpoint, or if only the broker knows its port."""
     port = settings.get("ottla.metrics.port", "-1")
     scheme = "https" if "ottla.metrics.ssl.keystore.location" in settings else "http"
     return f"{scheme}://{settings.get('ottla.metrics.host', HOST)}:{port}/metrics" if port not in ("-1", "0") else None
 
 
 def prepare_folder(data: Path) -> None:
-    """Make the data folder, or refuse one that belongs to something else."""
+    """Create the data folder, or reject one with other content."""
     if data.exists() and not data.is_dir():
         raise ToolError(f"{data} is not a folder: choose another with --data DIR")
     try:
         found = sorted(path.name for path in data.iterdir()) if data.exists() else []
         if found and BROKER_FOLDER not in found:
-            raise ToolError(_foreign(data, found))
+            raise ToolError(_foreign_folder_message(data, found))
         (data / BROKER_FOLDER).mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as problem:
         cause = (problem.strerror or str(problem)).lower()
@@ -227,31 +234,29 @@ def prepare_folder(data: Path) -> None:
 
 
 def check_port(port: int) -> None:
-    """Say at once, and with the cure, that somebody else has the port."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError as problem:
-            if problem.errno == errno.EADDRINUSE:
-                raise ToolError(
-                    f"port {port} on {HOST} is in use: a broker may be running already. "
-                    f"Stop it, or choose another port: ottla up --port {port + 100 if port < 65_000 else PORT}"
-                ) from None
-            cause = (problem.strerror or str(problem)).lower()
-            raise ToolError(f"cannot listen on {HOST}:{port}: {cause}. Choose another port with --port") from None
+    """Check that the port is free, and name the remedy if not."""
+    problem = bind_error(port)
+    if problem is None:
+        return
+    if problem.errno == errno.EADDRINUSE:
+        raise ToolError(
+            f"port {port} on {HOST} is in use: a broker may be running already. "
+            f"Stop it, or choose another port: ottla up --port {port + 100 if port < 65_000 else PORT}"
+        )
+    cause = (problem.strerror or str(problem)).lower()
+    raise ToolError(f"cannot listen on {HOST}:{port}: {cause}. Choose another port with --port")
 
 
 class Screen:
-    """What a person sees: the banner once the broker is ready, and the broker's own lines."""
+    """The terminal output: the banner once the broker is ready, and the broker's own lines."""
 
     def __init__(
         self,
         data: Path,
         metrics: str | None = None,
-        security: SecureFolder | None = None,
-        console: ConsoleBeside | None = None,
-        registry: RegistryBeside | None = None,
+        security: SecurityDir | None = None,
+        console: ConsoleSidecar | None = None,
+        registry: RegistrySidecar | None = None,
     ) -> None:
         self.data = data
         self.metrics = metrics
@@ -259,23 +264,23 @@ class Screen:
         self.console = console
         self.registry = registry
         self.on_ready: Callable[[str], None] | None = None
-        self.is_greeted = False
+        self.has_printed_banner = False
 
     def on_line(self, child: Child, line: str) -> bool:
         if child.name in (CONSOLE, REGISTRY):
-            return guest_said(line)
+            return print_sidecar_line(line)
         ready = READY.fullmatch(line.strip())
-        if ready is None or not is_terminal(sys.stdout) or self.is_greeted:
+        if ready is None or not is_terminal(sys.stdout) or self.has_printed_banner:
             print(line, flush=True)
-        if ready is not None and not self.is_greeted:
-            self.is_greeted = True
+        if ready is not None and not self.has_printed_banner:
+            self.has_printed_banner = True
             is_coloured = is_terminal(sys.stdout)
             text = banner(
                 ready.group(2),
                 self.data,
                 self.metrics,
                 self.security,
-                self.console.address if self.console is not None else None,
+                self.console.link if self.console is not None else None,
                 self.registry.address if self.registry is not None else None,
                 is_coloured=is_coloured,
             )
@@ -285,12 +290,12 @@ class Screen:
         return ready is not None
 
     def __repr__(self) -> str:
-        return f"<Screen {self.data} is_greeted={self.is_greeted}>"
+        return f"<Screen {self.data} is_greeted={self.has_printed_banner}>"
 
 
-def guest_said(line: str) -> bool:
-    """The banner has told a person where the console and the registry are; programs wait for their own lines."""
-    is_ready = GUEST_READY.fullmatch(line.strip()) is not None
+def print_sidecar_line(line: str) -> bool:
+    """Print a sidecar's line. On a terminal the banner already names its address; programs read its ready line."""
+    is_ready = SIDECAR_READY.fullmatch(line.strip()) is not None
     if not is_ready or not is_terminal(sys.stdout):
         print(line, flush=True)
     return is_ready
@@ -300,7 +305,7 @@ def banner(
     address: str,
     data: Path,
     metrics: str | None = None,
-    security: SecureFolder | None = None,
+    security: SecurityDir | None = None,
     console: str | None = None,
     registry: str | None = None,
     *,
@@ -332,14 +337,14 @@ def banner(
         "",
     ]
     if security is not None:
-        lines += [*client_lines(security, address), ""]
+        lines += [*client_settings_lines(security, address), ""]
     return "\n".join(lines)
 
 
-def _foreign(data: Path, found: list[str]) -> str:
+def _foreign_folder_message(data: Path, found: list[str]) -> str:
     if "meta.properties" in found:
         return (
-            f"{data} is the log folder of a broker itself: start it with "
+            f"{data} is the log directory of a broker: start it with "
             f"ottla broker --override log.dirs={data}, or choose another folder with --data DIR"
         )
     named = ", ".join(found[:FILES_NAMED_MAX]) + (", ..." if len(found) > FILES_NAMED_MAX else "")
@@ -352,5 +357,5 @@ def port_number(text: str) -> int:
     return int(text)
 
 
-def _say(line: str) -> None:
+def _print_stderr(line: str) -> None:
     print(line, file=sys.stderr, flush=True)

@@ -1,6 +1,6 @@
-"""`ottla users`: who can log in with a password (SCRAM). The password itself never leaves this process.
+"""`ottla users`: manages users with SCRAM passwords. The password itself never leaves this process.
 
-What a user may do is another matter: `ottla acls`.
+The rights of users are managed by `ottla acls`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from pathlib import Path
 from ottla.cli.arguments import Parser, add_connection
 from ottla.cli.client_settings import command_properties, run_action
 from ottla.cli.tables import print_table
-from ottla.cli.terminal import ToolError, confirm, say
+from ottla.cli.terminal import ToolError, confirm, print_line
 from ottla.client.client import Client
-from ottla.client.errors import RefusedError
-from ottla.client.quotas import Upsertion, alter_scram, describe_scram
-from ottla.security.certificate_authority import write_secret
+from ottla.client.errors import BrokerError
+from ottla.client.quotas import ScramUpsertion, alter_scram, describe_scram
 from ottla.security.jaas import escaped
-from ottla.security.scram import ITERATIONS_MAX, ITERATIONS_MIN
-from ottla.security.secure_folder import PASSWORD_BYTES, SCRAM_MODULE
+from ottla.security.scram_credentials import ITERATIONS_MAX, ITERATIONS_MIN
+from ottla.security.secure_folder import PASSWORD_BYTES, SCRAM_MODULE, write_secret
 
 MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 DEFAULT_MECHANISM = "SCRAM-SHA-512"
@@ -47,15 +46,15 @@ def run(arguments: Sequence[str]) -> int:
 def _parser() -> Parser:
     parser = Parser(
         prog="ottla users",
-        description="Who can log in with a password. What they may do then: ottla acls.",
+        description="Manage users with SCRAM passwords. For their rights: ottla acls.",
         examples=EXAMPLES,
     )
     add_connection(parser)
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
-    listing = commands.add_parser("list", help="all users and how they log in")
+    listing = commands.add_parser("list", help="list users and their mechanisms")
     listing.add_argument("--json", action="store_true", help="for programs")
     listing.set_defaults(action=_list)
-    adding = commands.add_parser("add", help="give somebody a password, or another one")
+    adding = commands.add_parser("add", help="add a user, or change the password")
     adding.add_argument("user")
     adding.add_argument("--mechanism", choices=MECHANISMS, default=DEFAULT_MECHANISM)
     adding.add_argument(
@@ -64,13 +63,13 @@ def _parser() -> Parser:
     adding.add_argument(
         "--password-file",
         metavar="FILE",
-        help=f"its first line (default: {PASSWORD_VARIABLE}, else asked for in a terminal, else a random one)",
+        help=f"its first line (default: {PASSWORD_VARIABLE}, else a prompt on a terminal, else a random one)",
     )
     adding.add_argument("--write", metavar="FILE", help="a file of client settings for this user, with the password")
     adding.set_defaults(action=_add)
-    removing = commands.add_parser("remove", help="take all passwords of somebody away")
+    removing = commands.add_parser("remove", help="remove all passwords of a user")
     removing.add_argument("user")
-    removing.add_argument("--yes", "-y", action="store_true", help="do not ask")
+    removing.add_argument("--yes", "-y", action="store_true", help="skip the confirmation")
     removing.set_defaults(action=_remove)
     for command in (listing, adding, removing):
         add_connection(command)
@@ -79,7 +78,7 @@ def _parser() -> Parser:
 
 def iterations_of(text: str) -> int:
     if not text.isdecimal() or not ITERATIONS_MIN <= int(text) <= ITERATIONS_MAX:
-        raise argparse.ArgumentTypeError(f"iterations {text!r}: it is {ITERATIONS_MIN} to {ITERATIONS_MAX}")
+        raise argparse.ArgumentTypeError(f"iterations {text!r}: the range is {ITERATIONS_MIN} to {ITERATIONS_MAX}")
     return int(text)
 
 
@@ -88,7 +87,7 @@ def _list(client: Client, options: argparse.Namespace) -> int:
     rows = [
         (user, mechanism, iterations)
         for user, known in sorted(found.items())
-        if not isinstance(known, RefusedError)
+        if not isinstance(known, BrokerError)
         for mechanism, iterations in known
     ]
     if options.json:
@@ -100,30 +99,30 @@ def _list(client: Client, options: argparse.Namespace) -> int:
 
 def _add(client: Client, options: argparse.Namespace) -> int:
     password = given_password(options.password_file, options.user, is_random=options.write is not None)
-    alter_scram(client, options.user, [Upsertion(options.mechanism, options.iterations, password.encode())], ())
-    say(f"{options.user} can log in with {options.mechanism}.")
+    alter_scram(client, options.user, [ScramUpsertion(options.mechanism, options.iterations, password.encode())], ())
+    print_line(f"{options.user} can log in with {options.mechanism}.")
     if options.write is not None:
         properties = command_properties(getattr(options, "command_config", None))
         write_secret(Path(options.write), login_file(options.user, options.mechanism, password, properties).encode())
-        say(f"How: {options.write} (for --command-config and Kafka's own tools)")
+        print_line(f"How: {options.write} (for --command-config and Kafka's own tools)")
     return 0
 
 
 def _remove(client: Client, options: argparse.Namespace) -> int:
     known = describe_scram(client, (options.user,)).get(options.user)
-    if isinstance(known, RefusedError):
+    if isinstance(known, BrokerError):
         raise known
     if not known:
         raise ToolError(f"there is no user {options.user} with a password: ottla users list")
-    if not options.yes and not confirm(f"Take the passwords of {options.user} away?"):
+    if not options.yes and not confirm(f"Remove the passwords of {options.user}?"):
         return 1
     alter_scram(client, options.user, (), [mechanism for mechanism, _ in known])
-    say(f"{options.user} cannot log in with a password any more.")
+    print_line(f"{options.user} can no longer log in with a password.")
     return 0
 
 
 def given_password(path: str | None, user: str, *, is_random: bool) -> str:
-    """From a file, the environment or a person; else a random one, if it will be written down for somebody."""
+    """The password from a file, the environment or a prompt; else a random one, if it will be written to a file."""
     if path is not None:
         try:
             password = Path(path).read_text(encoding="utf-8").partition("\n")[0].rstrip("\r")
@@ -143,13 +142,13 @@ def given_password(path: str | None, user: str, *, is_random: bool) -> str:
 
 
 def login_file(user: str, mechanism: str, password: str, ours: dict[str, str], *, is_token: bool = False) -> str:
-    """Settings of a client that logs in as this user, or with this token, and otherwise connects as we do."""
+    """Client settings that log in as this user, or with this token, and connect like this command."""
     kind = ' tokenauth="true"' if is_token else ""
     login = f'{SCRAM_MODULE} required username="{escaped(user)}" password="{escaped(password)}"{kind};'
     settings = {
         "security.protocol": ours.get("security.protocol", "SASL_PLAINTEXT"),
         "sasl.mechanism": mechanism,
-        "sasl.jaas.config": login.replace("\\", "\\\\"),  # which a file of properties reads as one
+        "sasl.jaas.config": login.replace("\\", "\\\\"),  # a properties file reads it as one backslash
         **{key: ours[key] for key in TRUST_KEYS if key in ours},
     }
     return "".join(f"{key}={value}\n" for key, value in settings.items())

@@ -1,8 +1,8 @@
-"""`ottla zookeeper`: a real Apache ZooKeeper in the foreground.
+"""`ottla zookeeper`: runs Apache ZooKeeper in the foreground.
 
-This process becomes the server: the interpreter is replaced by Java, so signals to its process id reach ZooKeeper
-itself. A small helper that stays behind says when it serves, and ends. The locks of the data folders are inherited by
-Java: they last exactly as long as the server does.
+This process becomes the server: Java replaces the interpreter, so signals to the process id reach ZooKeeper. A helper
+process prints the ready line and ends. Java inherits the locks of the data folders, which last exactly as long as the
+server.
 """
 
 from __future__ import annotations
@@ -12,24 +12,36 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from ottla.base import java
+from ottla.base.broker_keys.security import TlsKeys
 from ottla.base.properties import PropertiesError, read_properties
 from ottla.cli.arguments import Parser, positive
+from ottla.cli.ports import bind_error
 from ottla.cli.terminal import ToolError, UsageError, warn
-from ottla.cli.zookeeper.config import HOST, PORT, Config, ConfigError, Wish, jvm_options, make_config, to_text
 from ottla.cli.zookeeper.jars import JAVA_VERSION_MIN, MAIN_CLASS, find_jars
-from ottla.cli.zookeeper.lock import lock_folder
-from ottla.cli.zookeeper.server_security import check_users, probe_context
+from ottla.cli.zookeeper.server import (
+    HOST,
+    PORT,
+    Config,
+    ConfigError,
+    ServerOptions,
+    jvm_options,
+    lock_folder,
+    make_config,
+    to_text,
+)
+from ottla.security.jaas import JaasError, read_sections
+from ottla.security.tls import TlsError, client_context
 
 EFFECTIVE_FILE: Final = "ottla.zookeeper.properties"
 LOGGING_FILE: Final = "ottla.zookeeper.log4j2.properties"
 ID_FILE: Final = "myid"
 READY_SECONDS_MAX: Final = 600.0
-LOOK_SECONDS: Final = 0.05
+POLL_SECONDS: Final = 0.05
 ANSWER_SECONDS_MAX: Final = 2.0
 LOG_LEVELS: Final = ("ERROR", "WARN", "INFO", "DEBUG")
 LOGGING: Final = """\
@@ -61,11 +73,11 @@ ottla zookeeper --host 0.0.0.0 --data /data/zoo --server-id 1 \\
 
 def run(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
-    wish = Wish(options.port, options.host, options.data, options.server_id, options.ensemble)
-    wish = wish._replace(secure_port=options.secure_port, jaas=options.jaas)
+    requested = ServerOptions(options.port, options.host, options.data, options.server_id, options.ensemble)
+    requested = requested._replace(secure_port=options.secure_port, jaas=options.jaas)
     if options.config is None and options.data is None:
         raise UsageError("name the folder for the data: --data DIR (or a file: --config zookeeper.properties)")
-    return start(wish, options.config, options.log_level)
+    return start(requested, options.config, options.log_level)
 
 
 def _parser() -> Parser:
@@ -85,29 +97,29 @@ def _parser() -> Parser:
     parser.add_argument(
         "--secure-port", type=positive, metavar="N", help="for clients over TLS (ssl.keyStore.* in FILE)"
     )
-    parser.add_argument("--jaas", metavar="FILE", help="who may log in: a JAAS file with a section Server")
+    parser.add_argument("--jaas", metavar="FILE", help="JAAS file with a section Server, which defines the users")
     parser.add_argument("--log-level", choices=LOG_LEVELS, default="WARN", help="of the log on stderr (default: WARN)")
     return parser
 
 
-def start(wish: Wish, file: str | None, log_level: str = "WARN") -> int:
-    """Become the server; returns only if that fails, by an exception."""
+def start(wish: ServerOptions, file: str | None, log_level: str = "WARN") -> int:
+    """Become the server; returns only by an exception."""
     try:
         config = make_config(wish, read_file(file))
     except ConfigError as problem:
         raise UsageError(str(problem)) from None
     if wish.jaas is not None:
-        check_users(wish.jaas)
+        check_jaas_file(wish.jaas)
     context = probe_context(config.properties) if config.is_tls else None
     check_port(config)
     folder, locks = prepare_folder(config)
     try:
-        runtime = java.choose(java.candidates(), "ZooKeeper", JAVA_VERSION_MIN)
+        runtime = java.choose_java(java.candidates(), "ZooKeeper", JAVA_VERSION_MIN)
     except java.NoJavaError as problem:
         raise ToolError(str(problem)) from None
     jars = find_jars(warn)
-    if config.is_open and not config.asks_who:
-        warn(f"ottla zookeeper: port {config.port} is open to the network, and ZooKeeper asks nobody for a password")
+    if config.is_open and not config.requires_login:
+        warn(f"ottla zookeeper: port {config.port} is open to the network, and ZooKeeper requires no password")
     command = [
         str(runtime.program),
         *jvm_options(os.environ),
@@ -120,9 +132,9 @@ def start(wish: Wish, file: str | None, log_level: str = "WARN") -> int:
         str(folder / EFFECTIVE_FILE),
     ]
     (folder / LOGGING_FILE).write_text(LOGGING.format(level=log_level), encoding="utf-8")
-    announce(config.host, config.port, locks, context)
+    fork_ready_reporter(config.host, config.port, locks, context)
     sys.stdout.flush()
-    os.execv(command[0], command)  # noqa: S606 (a java program that the user has installed)
+    os.execv(command[0], command)  # noqa: S606 (the user's Java)
 
 
 def read_file(file: str | None) -> dict[str, str] | None:
@@ -131,7 +143,7 @@ def read_file(file: str | None) -> dict[str, str] | None:
     try:
         return read_properties(Path(file).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UsageError(f"there is no file {file}") from None
+        raise UsageError(f"{file} does not exist") from None
     except PropertiesError as problem:
         raise UsageError(f"{file}:{problem.line}: {problem.cause}") from None
     except (OSError, UnicodeDecodeError) as problem:
@@ -139,25 +151,22 @@ def read_file(file: str | None) -> dict[str, str] | None:
 
 
 def check_port(config: Config) -> None:
-    """ZooKeeper says so in a traceback; here it is one line."""
+    """Check that the ports are free, because ZooKeeper would report it in a traceback."""
     for key, option in (("clientPort", "--port"), ("secureClientPort", "--secure-port")):
         if key not in config.properties:
             continue
         address = config.properties.get(f"{key}Address") or "0.0.0.0"  # noqa: S104 (as ZooKeeper does)
         port = int(config.properties[key])
-        with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((address, port))
-            except OSError as problem:
-                cause = (problem.strerror or str(problem)).lower()
-                raise ToolError(f"cannot listen on {address}:{port}: {cause}. Choose another with {option}") from None
+        problem = bind_error(port, address)
+        if problem is not None:
+            cause = (problem.strerror or str(problem)).lower()
+            raise ToolError(f"cannot listen on {address}:{port}: {cause}. Choose another with {option}")
 
 
 def prepare_folder(config: Config) -> tuple[Path, list[int]]:
-    """The data folder with the configuration in it, and the number of the server in an ensemble; and its locks.
+    """Lock the data folders and write the configuration and the server's number; returns the folder and the locks.
 
-    Nothing in it is written before it is ours alone: another server may run on it.
+    Nothing is written before the locks are held: another server may use the folder.
     """
     folder = Path(config.data)
     folders = dict.fromkeys(Path(each).resolve() for each in (config.data, config.properties.get("dataLogDir")) if each)
@@ -166,10 +175,10 @@ def prepare_folder(config: Config) -> tuple[Path, list[int]]:
         if config.server_id is not None:
             number = folder / ID_FILE
             if number.exists() and number.read_text(encoding="utf-8").strip() != str(config.server_id):
-                raise UsageError(f"{number} says another number than --server-id {config.server_id}")
+                raise UsageError(f"{number} has another number than --server-id {config.server_id}")
             number.write_text(f"{config.server_id}\n", encoding="utf-8")
         effective = folder / EFFECTIVE_FILE
-        effective.touch(0o600)  # it may have passwords of key stores in it
+        effective.touch(0o600)  # may contain passwords of key stores
         effective.chmod(0o600)
         effective.write_text(to_text(config.properties), encoding="utf-8")
     except OSError as problem:
@@ -178,15 +187,15 @@ def prepare_folder(config: Config) -> tuple[Path, list[int]]:
     return folder.resolve(), locks
 
 
-def announce(host: str, port: int, locks: Sequence[int] = (), context: ssl.SSLContext | None = None) -> None:
-    """Leave a process behind that prints the ready line. Forked twice, so that Java has no child to care for."""
+def fork_ready_reporter(host: str, port: int, locks: Sequence[int] = (), context: ssl.SSLContext | None = None) -> None:
+    """Leave a process behind that prints the ready line. A double fork, so that Java has no child to reap."""
     server = os.getpid()
     child = os.fork()
     if child:
         os.waitpid(child, 0)
         return
     for lock in locks:
-        os.close(lock)  # it must not outlive the server here
+        os.close(lock)  # released only by the server
     if os.fork() == 0 and wait_until_serving(server, host, port, context):
         shown = f"[{host}]" if ":" in host else host
         os.write(sys.stdout.fileno(), f"ottla zookeeper ready on {shown}:{port}\n".encode())
@@ -194,7 +203,7 @@ def announce(host: str, port: int, locks: Sequence[int] = (), context: ssl.SSLCo
 
 
 def wait_until_serving(server: int, host: str, port: int, context: ssl.SSLContext | None = None) -> bool:
-    """A member of an ensemble serves when there is a majority; False if the server is gone before that."""
+    """Wait until the server answers, in an ensemble until there is a majority; False if it ends before."""
     deadline = time.monotonic() + READY_SECONDS_MAX
     while time.monotonic() < deadline:
         try:
@@ -202,17 +211,17 @@ def wait_until_serving(server: int, host: str, port: int, context: ssl.SSLContex
         except OSError:
             return False
         try:
-            if b"Mode: " in ask(host, port, b"srvr", context):
+            if b"Mode: " in send_four_letter_word(host, port, b"srvr", context):
                 return True
         except ssl.SSLError as problem:
-            if "ALERT" in (problem.reason or ""):  # it serves, but not whoever shows its own certificate
+            if "ALERT" in (problem.reason or ""):  # it serves, but rejects its own certificate as a client's
                 return True
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
     return False
 
 
-def ask(host: str, port: int, command: bytes, context: ssl.SSLContext | None = None) -> bytes:
-    """One of ZooKeeper's four-letter commands; empty when nobody answers. SSLError if TLS goes wrong."""
+def send_four_letter_word(host: str, port: int, command: bytes, context: ssl.SSLContext | None = None) -> bytes:
+    """Send one of ZooKeeper's four-letter commands; empty without an answer. Raises SSLError if TLS fails."""
     try:
         with socket.create_connection((host, port), ANSWER_SECONDS_MAX) as plain:
             connection = plain if context is None else context.wrap_socket(plain)
@@ -226,3 +235,37 @@ def ask(host: str, port: int, command: bytes, context: ssl.SSLContext | None = N
         raise
     except OSError:
         return b""
+
+
+# ---- checks before the start of Java, which would report problems in tracebacks
+SECTION: Final = "Server"
+
+
+def check_jaas_file(path: str) -> None:
+    """Raises UsageError unless the JAAS file defines users."""
+    try:
+        sections = read_sections(path)
+    except JaasError as problem:
+        raise UsageError(f"--jaas: {problem}") from None
+    if SECTION not in sections:
+        raise UsageError(
+            f"--jaas: {path} has no section {SECTION}: Server {{ org.apache.zookeeper.server.auth.DigestLoginModule "
+            'required user_kafka="PASSWORD"; };'
+        )
+
+
+def probe_context(properties: Mapping[str, str]) -> ssl.SSLContext:
+    """A TLS context to probe the server with its own certificate. Raises UsageError for an invalid key."""
+    path = properties.get("ssl.keyStore.location")
+    if not path:
+        raise UsageError("a port for TLS needs a key: set ssl.keyStore.location in the file (--config FILE)")
+    password = properties.get("ssl.keyStore.password", "")
+    texts = {"ssl.keystore.location": path, "ssl.endpoint.identification.algorithm": ""}
+    if password:
+        texts |= {"ssl.keystore.password": password, "ssl.key.password": password}
+    try:
+        context = client_context(TlsKeys(texts)).context
+    except TlsError as problem:
+        raise UsageError(f"ssl.keyStore.location: {problem}") from None
+    context.verify_mode = ssl.CERT_NONE  # a local readiness probe that sends no data
+    return context

@@ -1,6 +1,6 @@
-"""SCRAM passwords written straight into ZooKeeper: the first user of a cluster whose brokers have to log in themselves.
+"""Writes SCRAM credentials directly to ZooKeeper, for the first user of a cluster whose brokers log in with SCRAM.
 
-Written as Kafka 3.9 does, with a notification: brokers that run already hear of it, ours and Kafka's.
+The format is that of Kafka 3.9, with a change notification: running brokers of ottla and Kafka pick it up.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.base.zookeeper_connect import ZooKeeperAddress, parse_connect
-from ottla.cli.configs.quotas import parse_credential
+from ottla.cli.configs.quota_entities import parse_credential
 from ottla.cli.java.options import OptionError
 from ottla.cli.terminal import ToolError
-from ottla.cli.zookeeper.brokers import OPEN_MS_MAX, answers
+from ottla.cli.zookeeper.znodes import OPEN_MS_MAX, is_reachable
 from ottla.controller import tree
 from ottla.controller.stores.store import CreateNode, SetNode, StoreError, StoreOperation
-from ottla.security.scram import NUMBERS, make_credential
+from ottla.security.scram_credentials import NUMBERS, make_credential
 
 if TYPE_CHECKING:
     from ottla.controller.stores.zookeeper.store import ZooKeeperStore
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 PARENTS = (tree.CONFIG, tree.CONFIG_CHANGES, f"{tree.CONFIG}/{tree.USER_CONFIG}")
 
 
-def zookeeper_of(text: str) -> ZooKeeperAddress | None:
-    """The ZooKeeper at this address; None if none answers there."""
+def reachable_zookeeper(text: str) -> ZooKeeperAddress | None:
+    """The address, or None if no ZooKeeper accepts connections there."""
     try:
         address = parse_connect(text)
     except ValueError as problem:
         raise ToolError(f"--zookeeper {text}: {problem}") from None
-    return address if any(answers(host, port) for host, port in address.servers) else None
+    return address if any(is_reachable(host, port) for host, port in address.servers) else None
 
 
 def alter_users(address: ZooKeeperAddress, user: str, added: Mapping[str, str], deleted: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""How Java's clients name what a broker refuses: Kafka's tools print it, and scripts look for it.
+"""The exceptions of Java's clients for broker errors: Kafka's tools print them, and scripts look for them.
 
 `org.apache.kafka.common.errors.OffsetOutOfRangeException: The requested offset is ...`
 """
@@ -11,13 +11,13 @@ from contextlib import contextmanager
 
 from ottla.base.errors import Error
 from ottla.cli.terminal import EXIT_FAILED, ToolError, warn
-from ottla.client.errors import ClientError, RefusedError
+from ottla.client.errors import BrokerError, ClientError
 from ottla.operations.errors import OperationError
 
 PACKAGE = "org.apache.kafka.common.errors."
 WRAPPER = "java.util.concurrent.ExecutionException: "
 
-# Where the class is not called as the code is.
+# Error codes whose exception class has another name.
 _CLASSES = {
     Error.UNKNOWN_SERVER_ERROR: "UnknownServerException",
     Error.CORRUPT_MESSAGE: "CorruptRecordException",
@@ -46,7 +46,7 @@ _CLASSES = {
     Error.DELEGATION_TOKEN_AUTHORIZATION_FAILED: "DelegationTokenAuthorizationException",
 }
 
-# What Java says where the broker sends only the code.
+# Java's default messages, for responses that contain only an error code.
 _SENTENCES = {
     Error.UNKNOWN_SERVER_ERROR: "The server experienced an unexpected error when processing the request.",
     Error.OFFSET_OUT_OF_RANGE: "The requested offset is not within the range of offsets maintained by the server.",
@@ -83,36 +83,36 @@ _SENTENCES = {
 
 
 def java_class(error: Error) -> str:
-    """The exception that a Java client throws for this code."""
+    """The exception class that a Java client throws for this code."""
     words = error.name.split("_")
     return PACKAGE + (_CLASSES.get(error) or "".join(word.capitalize() for word in words) + "Exception")
 
 
 def java_sentence(problem: ClientError) -> str:
-    """What the exception says: the broker's words, else Java's own; ours for what happened on this side."""
-    if not isinstance(problem, RefusedError):
+    """The message of the exception: the broker's, else Java's default; ottla's own for client-side errors."""
+    if not isinstance(problem, BrokerError):
         return str(problem)
-    return problem.said if problem.said is not None else _SENTENCES.get(problem.error, str(problem))
+    return problem.broker_message if problem.broker_message is not None else _SENTENCES.get(problem.error, str(problem))
 
 
 def java_text(problem: ClientError) -> str:
     """The exception as Java prints it."""
-    if not isinstance(problem, RefusedError):
+    if not isinstance(problem, BrokerError):
         return str(problem)
     return f"{java_class(problem.error)}: {java_sentence(problem)}"
 
 
 @contextmanager
-def wrapped_refusals() -> Iterator[None]:
-    """What a broker refuses here reaches the user as Java wraps it where it waits for an answer."""
+def wrap_refusals() -> Iterator[None]:
+    """Report refusals as Java does while it waits for a future: wrapped in an ExecutionException."""
     try:
         yield
-    except RefusedError as problem:
+    except BrokerError as problem:
         raise ToolError(WRAPPER + java_text(problem)) from None
 
 
-def complaining(body: Callable[[], int], before: str = "") -> int:
-    """Run a tool; what goes wrong is its last line on stderr, as Java words it, behind what the tool says before."""
+def run_reporting_errors(body: Callable[[], int], prefix: str = "") -> int:
+    """Run a tool; an error becomes its last line on stderr in Java's wording, after the prefix `prefix`."""
     try:
         return body()
     except ClientError as problem:
@@ -120,5 +120,5 @@ def complaining(body: Callable[[], int], before: str = "") -> int:
     except OperationError as problem:
         text = str(problem)
     sys.stdout.flush()
-    warn(f"{before}{text}")
+    warn(f"{prefix}{text}")
     return EXIT_FAILED

@@ -1,8 +1,8 @@
-"""Command lines of Kafka's own tools, read the way that Kafka reads them (its parser is jopt-simple).
+"""Parses the command lines of Kafka's tools like Kafka's parser, jopt-simple.
 
-What scripts rely on: `--name value`, `--name=value` and `-name value` mean the same; names are never abbreviated;
-a value may start with a dash; words that belong to no option are ignored; complaints have Kafka's wording and the
-exit code is 1. `--help` is the exception: it goes to stdout and is no failure.
+Scripts rely on these rules: `--name value`, `--name=value` and `-name value` are equal; names are never abbreviated; a
+value may start with a dash; words without an option are ignored; errors have Kafka's wording and exit code 1. `--help`
+differs from Kafka: it goes to stdout and ends with exit code 0.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from ottla import __version__
 from ottla.base.bootstrap import BOOTSTRAP_VARIABLE
+from ottla.base.regular_expressions import PatternError, compile_java_pattern
 from ottla.cli.terminal import EXIT_FAILED, ToolError, warn
 
-KAFKA_VERSION = "4.3.1"  # the one whose tools these are modelled on
+KAFKA_VERSION = "4.3.1"  # the version that these tools emulate
 NAME_COLUMN_WIDTH = 44
 BROKER_PORT = 9092
 INTEGER_MAX = 2**31 - 1
@@ -24,17 +25,17 @@ LONG_MAX = 2**63 - 1
 
 
 class Option(NamedTuple):
-    """One option; `value` is what the help calls its value, "" if it takes none."""
+    """One option; `value` names its value in the help, "" if it takes none."""
 
     name: str
-    note: str
+    description: str
     value: str = ""
-    many: bool = False  # may be given several times
-    alone: str | None = None  # what it means when the value is left out, if that is allowed
+    is_repeatable: bool = False  # may be repeated
+    bare_value: str | None = None  # the value if it is omitted; None: the value is required
 
 
 class OptionError(ToolError):
-    """A value that cannot be used, in Kafka's words; Kafka notices it only while it works, so no usage follows."""
+    """An invalid value. Kafka detects it during the run, so no usage is printed."""
 
 
 class KafkaOptions:
@@ -46,17 +47,17 @@ class KafkaOptions:
         summary: str,
         table: Sequence[Option],
         arguments: Sequence[str],
-        unreadable: str = "",  # what this tool writes before a complaint about words that make no options
+        unreadable: str = "",  # the tool's prefix of parse errors
         example: str = "",
     ) -> None:
         self.tool = tool
-        self.unreadable = unreadable
+        self.parse_error_prefix = unreadable
         self.example = example
         self.summary = summary
         self.table = table
         self.values: dict[str, list[str]] = {}
-        self.words: list[str] = []  # what belongs to no option
-        self.order: list[str] = []  # the names of the options as they were given
+        self.words: list[str] = []  # words without an option
+        self.order: list[str] = []  # option names in the given order
         self._parse(list(arguments), {option.name: option for option in table})
         self._help_or_version()
 
@@ -83,19 +84,19 @@ class KafkaOptions:
     def texts(self, name: str) -> list[str]:
         return self.values.get(name, [])
 
-    def require(self, *names: str) -> None:
+    def check_required_args(self, *names: str) -> None:
         for name in names:
             if not self.has(name):
-                self.refuse(f'Missing required argument "[{name}]"')
+                self.print_usage_and_exit(f'Missing required argument "[{name}]"')
 
-    def refuse_with(self, name: str, *others: str) -> None:
-        """Option `name` cannot be combined with any of the others."""
+    def check_invalid_args(self, name: str, *others: str) -> None:
+        """Reject option `name` together with any of the others."""
         for other in others:
             if self.has(name) and self.has(other):
-                self.refuse(f'Option "[{name}]" can\'t be used with option "[{other}]"')
+                self.print_usage_and_exit(f'Option "[{name}]" can\'t be used with option "[{other}]"')
 
-    def refuse(self, message: str) -> NoReturn:
-        """Say what is wrong with the command line and where to read more, and end."""
+    def print_usage_and_exit(self, message: str) -> NoReturn:
+        """Print the error and the usage, and exit."""
         warn(message)
         warn(f"Usage: {self.tool} [options]. All options: {self.tool} --help")
         raise SystemExit(EXIT_FAILED)
@@ -108,7 +109,7 @@ class KafkaOptions:
             if len(name) >= NAME_COLUMN_WIDTH:
                 lines.append(name)
                 name = ""
-            lines.append(f"{name:{NAME_COLUMN_WIDTH}}{option.note}")
+            lines.append(f"{name:{NAME_COLUMN_WIDTH}}{option.description}")
         return "\n".join(lines)
 
     def _parse(self, left: list[str], known: dict[str, Option]) -> None:
@@ -124,18 +125,18 @@ class KafkaOptions:
             name, is_joined, value = word.lstrip("-").partition("=")
             if name not in known:
                 self._unknown(name, known)
-            self._take(known[name], value if is_joined else None, left)
+            self._read_value(known[name], value if is_joined else None, left)
 
-    def _take(self, option: Option, value: str | None, left: list[str]) -> None:
+    def _read_value(self, option: Option, value: str | None, left: list[str]) -> None:
         values = self.values.setdefault(option.name, [])
         self.order.append(option.name)
         if not option.value:
             return
-        if value is None and option.alone is not None and (not left or left[0].startswith("-")):
-            value = option.alone
+        if value is None and option.bare_value is not None and (not left or left[0].startswith("-")):
+            value = option.bare_value
         if value is None:
             if not left:
-                self.refuse(f"{self.unreadable}Option {option.name} requires an argument")
+                self.print_usage_and_exit(f"{self.parse_error_prefix}Option {option.name} requires an argument")
             value = left.pop(0)
         values.append(value)
 
@@ -144,7 +145,7 @@ class KafkaOptions:
 
         close = get_close_matches(name, known, n=1)
         hint = f" (did you mean --{close[0]}?)" if close else ""
-        self.refuse(f"{self.unreadable}{name} is not a recognized option{hint}")
+        self.print_usage_and_exit(f"{self.parse_error_prefix}{name} is not a recognized option{hint}")
 
     def _help_or_version(self) -> None:
         if self.has("help"):
@@ -169,27 +170,35 @@ COMMAND_CONFIG = Option("command-config", "File with properties of the client.",
 
 
 def bootstrap_of(options: KafkaOptions) -> str | None:
-    """The bootstrap servers under today's or yesterday's name."""
+    """The bootstrap servers from the current option or its deprecated names."""
     if options.has("zookeeper") and not options.has("bootstrap-server"):
         return bootstrap_of_zookeeper(options.text("zookeeper") or "")
     return options.text("bootstrap-server") or options.text("broker-list")
 
 
 def bootstrap_of_zookeeper(text: str) -> str:
-    """Where the brokers are of whom an old script only knows the ZooKeeper: `host:2181,host2:2181/chroot`.
+    """The brokers of a script that names only ZooKeeper: `host:2181,host2:2181/chroot`.
 
-    The environment names a broker, else ZooKeeper knows those that are alive. Where no ZooKeeper runs, because the
-    broker keeps its own metadata, it is looked for on the same hosts.
+    The environment variable wins, else the brokers registered in ZooKeeper are used. Without ZooKeeper, because the
+    broker keeps its own metadata, the same hosts are assumed.
     """
-    from ottla.cli.zookeeper.brokers import brokers_behind  # noqa: PLC0415 (only old scripts need it)
+    from ottla.cli.zookeeper.znodes import registered_brokers  # noqa: PLC0415 (only old scripts need it)
 
-    given = os.environ.get(BOOTSTRAP_VARIABLE) or ",".join(brokers_behind(text))
+    given = os.environ.get(BOOTSTRAP_VARIABLE) or ",".join(registered_brokers(text))
     hosts = [part.strip().rpartition(":")[0] or part.strip() for part in text.partition("/")[0].split(",")]
     servers = given or ",".join(f"{host}:{BROKER_PORT}" for host in hosts if host)
-    warn(f"--zookeeper is an old option: asking the broker at {servers} (another one: --bootstrap-server)")
+    warn(f"--zookeeper is deprecated: using the broker at {servers} (to change it: --bootstrap-server)")
     return servers
 
 
-def is_of_old(options: KafkaOptions) -> bool:
-    """Whether a script from the days of ZooKeeper asks, who expects the words of those days."""
+def is_legacy_zookeeper(options: KafkaOptions) -> bool:
+    """Whether a script uses --zookeeper and therefore expects the output of that time."""
     return options.has("zookeeper") and not options.has("bootstrap-server")
+
+
+def topic_pattern(text: str) -> Any:
+    """Compile a topic pattern of Kafka's tools: a comma means "or"; surrounding quotes and spaces are dropped."""
+    try:
+        return compile_java_pattern(text.strip().replace(",", "|").replace(" ", "").strip("\"'"))
+    except PatternError:
+        raise OptionError(f"{text} is an invalid regex.") from None

@@ -1,8 +1,84 @@
-"""Times and spans as Java reads them: `2026-11-15T08:00:00.000+01:00` and `P1DT2H`."""
+"""Dates, times and durations in Java's formats.
+
+Parsed: `2026-11-15T08:00:00.000+01:00` and `P1DT2H`. Written: patterns of SimpleDateFormat such as `yyyy-MM-dd
+HH:mm:ss:SSS`.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+_TOKEN = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|.", re.DOTALL)
+MONTHS_SHORT = 3
+
+
+class DatePatternError(Exception):
+    """A pattern that Java rejects, or an unsupported letter."""
+
+
+def format_java_date(pattern: str, time_ms: int) -> str:
+    """The time in the local zone."""
+    seconds, milliseconds = divmod(time_ms, 1000)
+    moment = datetime.fromtimestamp(seconds, UTC).astimezone()
+    return "".join(_token(match, moment, milliseconds) for match in _TOKEN.finditer(pattern))
+
+
+def _token(match: re.Match[str], moment: datetime, milliseconds: int) -> str:
+    text = match.group()
+    if match.group(1) is not None:
+        return match.group(1).replace("''", "'") or "'"
+    symbol = match.group(2)
+    if symbol is None:
+        if text == "'":
+            raise DatePatternError("Unterminated quote")
+        return text
+    write = _LETTERS.get(symbol)
+    if write is None:
+        raise DatePatternError(f"Illegal pattern character '{symbol}'")
+    return write(moment, milliseconds, len(text))
+
+
+def _padded_number(value: Callable[[datetime], int]) -> Callable[[datetime, int, int], str]:
+    return lambda moment, _, width: f"{value(moment):0{width}d}"
+
+
+def _year(moment: datetime, _: int, width: int) -> str:
+    return f"{moment.year % 100:02d}" if width == 2 else f"{moment.year:0{width}d}"
+
+
+def _month(moment: datetime, _: int, width: int) -> str:
+    if width >= MONTHS_SHORT:
+        return moment.strftime("%b" if width == MONTHS_SHORT else "%B")
+    return f"{moment.month:0{width}d}"
+
+
+def _zone(moment: datetime, _: int, width: int) -> str:
+    offset = moment.strftime("%z")
+    return {1: offset[:3], 2: offset}.get(width, f"{offset[:3]}:{offset[3:]}")
+
+
+_LETTERS: dict[str, Callable[[datetime, int, int], str]] = {
+    "y": _year,
+    "Y": _year,
+    "M": _month,
+    "d": _padded_number(lambda moment: moment.day),
+    "D": _padded_number(lambda moment: moment.timetuple().tm_yday),
+    "H": _padded_number(lambda moment: moment.hour),
+    "k": _padded_number(lambda moment: moment.hour or 24),
+    "K": _padded_number(lambda moment: moment.hour % 12),
+    "h": _padded_number(lambda moment: moment.hour % 12 or 12),
+    "m": _padded_number(lambda moment: moment.minute),
+    "s": _padded_number(lambda moment: moment.second),
+    "S": lambda _, milliseconds, width: f"{milliseconds:0{width}d}",
+    "a": lambda moment, _, __: moment.strftime("%p"),
+    "E": lambda moment, _, width: moment.strftime("%a" if width < 4 else "%A"),
+    "z": lambda moment, _, __: moment.strftime("%Z"),
+    "Z": lambda moment, _, __: moment.strftime("%z"),
+    "X": _zone,
+}
+
 
 _DATE = re.compile(r"(\d+)-(\d+)-(\d+)T(\d+):(\d+):(\d+)\.(\d+)(?:(Z)|([+-])(\d{1,2})(?::(\d{2}))?)")
 _DURATION = re.compile(
@@ -10,12 +86,12 @@ _DURATION = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 DAY_MS = 86_400_000
-DIGITS_MAX = 15  # enough for any time that fits into 64 bits of milliseconds
+DIGITS_MAX = 15  # enough for every time in 64-bit milliseconds
 _DAYS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
 class TimeTextError(ValueError):
-    """A text that is no time; says so in Java's words."""
+    """An invalid time; the message is Java's."""
 
 
 def parse_date_time(text: str) -> int:
@@ -35,7 +111,7 @@ def parse_date_time(text: str) -> int:
 
 
 def parse_duration(text: str) -> int:
-    """A span in milliseconds, rounded down; it may be negative."""
+    """A duration in milliseconds, rounded down; it may be negative."""
     match = _DURATION.fullmatch(text)
     if match is None or text[-1] in "PpTt" or any(len(part or "") > DIGITS_MAX for part in match.groups()):
         raise TimeTextError("Text cannot be parsed to a Duration")
@@ -47,7 +123,7 @@ def parse_duration(text: str) -> int:
 
 
 def _milliseconds(match: re.Match[str]) -> int | None:
-    """The time, None where a part of it is out of its range."""
+    """The time in milliseconds; None if a field is out of range."""
     if any(len(part or "") > DIGITS_MAX for part in match.groups()):
         return None
     year, month, day, hour, minute, second, milliseconds = map(int, match.groups()[:7])
@@ -71,8 +147,8 @@ def _days_in(year: int, month: int) -> int:
 
 
 def _day_number(year: int, month: int, day: int) -> int:
-    """Days since 1970, for any year: datetime ends with 9999."""
+    """Days since 1970 for any year; datetime ends with the year 9999."""
     years = year - (month <= 2)
-    shifted = (month + 9) % 12  # March is the first month: the leap day comes last
+    shifted = (month + 9) % 12  # March is the first month, so the leap day comes last
     leaps = years // 4 - years // 100 + years // 400
     return 365 * years + leaps + (153 * shifted + 2) // 5 + day - 1 - 719_468

@@ -1,6 +1,6 @@
-"""`kafka-acls.sh`: list, add and remove access rules.
+"""`kafka-acls.sh`: list, add and remove ACLs.
 
-Java prints its sets in an order that differs from run to run; here rules are sorted.
+Java's set order differs from run to run; ottla sorts the ACLs.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from ottla.base.security import OPERATIONS_OF, Operation, PatternType, Permission
+from ottla.base.security import SUPPORTED_OPERATIONS, Operation, PatternType, Permission
+from ottla.base.text import escape_cell
 from ottla.cli.client_settings import client_of_file
 from ottla.cli.java.errors import WRAPPER, java_text
 from ottla.cli.java.options import (
@@ -19,21 +20,21 @@ from ottla.cli.java.options import (
     OptionError,
     bootstrap_of_zookeeper,
 )
-from ottla.cli.terminal import EXIT_FAILED, say, stdin_bytes
+from ottla.cli.terminal import EXIT_FAILED, print_line, stdin_bytes
 from ottla.client.acls import create_acls, delete_acls, describe_acls
 from ottla.client.client import Client
 from ottla.client.errors import ClientError
-from ottla.operations.acls.wishes import (
+from ottla.operations.acls.acl_entries import (
     CLUSTER,
-    CONSUMER,
-    IDEMPOTENT,
-    PRODUCER,
+    CONSUMER_OPERATIONS,
+    IDEMPOTENT_OPERATIONS,
+    PRODUCER_OPERATIONS,
     RESOURCES,
-    Wishes,
-    entries_of,
-    filter_of,
-    for_role,
+    AclsByResource,
+    acl_entries,
+    acl_filter,
     is_specific,
+    operations_for_role,
     parse_operation,
     parse_principal,
 )
@@ -45,29 +46,31 @@ EXAMPLE: Final = "--add --allow-principal User:alice --consumer --topic orders -
 OPTIONS: Final = (
     BOOTSTRAP,
     Option("bootstrap-controller", "Controllers to connect to instead of brokers.", "servers"),
-    Option("authorizer-properties", "Old way to reach a cluster: zookeeper.connect=host:2181.", "pairs", many=True),
+    Option("authorizer-properties", "Deprecated: zookeeper.connect=host:2181.", "pairs", is_repeatable=True),
     Option("authorizer", "Old option, without effect.", "class"),
-    COMMAND_CONFIG._replace(alone=""),
+    COMMAND_CONFIG._replace(bare_value=""),
     Option("add", "Add rules."),
     Option("remove", "Remove rules."),
     Option("list", "List rules."),
-    Option("topic", "A topic; * means all of them.", "name", many=True),
-    Option("group", "A group; * means all of them.", "name", many=True),
+    Option("topic", "A topic; * means all of them.", "name", is_repeatable=True),
+    Option("group", "A group; * means all of them.", "name", is_repeatable=True),
     Option("cluster", "The cluster."),
-    Option("transactional-id", "A transactional id; * means all of them.", "id", many=True),
-    Option("delegation-token", "A delegation token; * means all of them.", "id", many=True),
-    Option("user-principal", "A user as a resource.", "principal", many=True),
+    Option("transactional-id", "A transactional id; * means all of them.", "id", is_repeatable=True),
+    Option("delegation-token", "A delegation token; * means all of them.", "id", is_repeatable=True),
+    Option("user-principal", "A user as a resource.", "principal", is_repeatable=True),
     Option("resource-pattern-type", "literal or prefixed; to list and remove also any and match.", "type"),
-    Option("operation", "What is allowed or denied: Read, Write, Create ... By default All.", "name", many=True),
-    Option("allow-principal", "Who is allowed something: User:name.", "principal", many=True),
-    Option("deny-principal", "Who is denied something. This counts more than what is allowed.", "principal", many=True),
-    Option("allow-host", "Address from which it is allowed; by default any.", "host", many=True),
-    Option("deny-host", "Address from which it is denied; by default any.", "host", many=True),
-    Option("principal", "With --list: only rules of this principal.", "principal", many=True, alone=""),
-    Option("producer", "What a producer needs: Write, Describe and Create on the topic."),
-    Option("consumer", "What a consumer needs: Read and Describe on the topic, Read on the group."),
+    Option(
+        "operation", "Allowed or denied operation: Read, Write, Create ... By default All.", "name", is_repeatable=True
+    ),
+    Option("allow-principal", "Principal to allow: User:name.", "principal", is_repeatable=True),
+    Option("deny-principal", "Principal to deny. Deny overrides allow.", "principal", is_repeatable=True),
+    Option("allow-host", "Host to allow; by default any.", "host", is_repeatable=True),
+    Option("deny-host", "Host to deny; by default any.", "host", is_repeatable=True),
+    Option("principal", "With --list: only rules of this principal.", "principal", is_repeatable=True, bare_value=""),
+    Option("producer", "The operations of a producer: Write, Describe and Create on the topic."),
+    Option("consumer", "The operations of a consumer: Read and Describe on the topic, Read on the group."),
     Option("idempotent", "With --producer: also IdempotentWrite on the cluster."),
-    Option("force", "Do not ask before something is removed."),
+    Option("force", "Remove without confirmation."),
 )
 
 
@@ -85,35 +88,36 @@ def run(arguments: Sequence[str]) -> int:
                 _list(client, options)
     except (ClientError, OptionError) as problem:
         text = java_text(problem) if isinstance(problem, ClientError) else str(problem)
-        print(f"Error while executing ACL command: {text}")
+        print_line(f"Error while executing ACL command: {text}")
         if isinstance(problem, ClientError):
-            print(f"{WRAPPER}{text}\n")
+            print_line(f"{WRAPPER}{text}")
+            print()
         return EXIT_FAILED
     return 0
 
 
 def check(options: KafkaOptions) -> None:
-    """The order of the checks is Kafka's."""
+    """Check the options in Kafka's order."""
     if options.has("bootstrap-server") and options.has("bootstrap-controller"):
-        options.refuse("Only one of --bootstrap-server or --bootstrap-controller must be specified")
+        options.print_usage_and_exit("Only one of --bootstrap-server or --bootstrap-controller must be specified")
     if not any(map(options.has, ("bootstrap-server", "bootstrap-controller", "authorizer-properties"))):
-        options.refuse("One of --bootstrap-server or --bootstrap-controller must be specified")
+        options.print_usage_and_exit("One of --bootstrap-server or --bootstrap-controller must be specified")
     if sum(map(options.has, ("add", "remove", "list"))) != 1:
-        options.refuse("Command must include exactly one action: --list, --add, --remove. ")
+        options.print_usage_and_exit("Command must include exactly one action: --list, --add, --remove. ")
     for name in ("producer", "consumer", "allow-host", "allow-principal", "deny-host", "deny-principal"):
-        options.refuse_with("list", name)
+        options.check_invalid_args("list", name)
     for role in ("producer", "consumer"):
-        options.refuse_with(role, "operation", "deny-principal", "deny-host")
+        options.check_invalid_args(role, "operation", "deny-principal", "deny-host")
     if options.has("principal") and not options.has("list"):
-        options.refuse("The --principal option is only available if --list is set")
+        options.print_usage_and_exit("The --principal option is only available if --list is set")
     if options.has("producer") and not options.has("topic"):
-        options.refuse("With --producer you must specify a --topic")
+        options.print_usage_and_exit("With --producer you must specify a --topic")
     if options.has("idempotent") and not options.has("producer"):
-        options.refuse("The --idempotent option is only available if --producer is set")
+        options.print_usage_and_exit("The --idempotent option is only available if --producer is set")
     is_lonely = not options.has("topic") or not options.has("group")
     has_others = not options.has("producer") and (options.has("cluster") or options.has("transactional-id"))
     if options.has("consumer") and (is_lonely or has_others):
-        options.refuse(
+        options.print_usage_and_exit(
             "With --consumer you must specify a --topic and a --group and no --cluster or --transactional-id option "
             "should be specified."
         )
@@ -124,10 +128,10 @@ def _of_zookeeper(options: KafkaOptions) -> str:
         name, _, value = pair.partition("=")
         if name.strip() == "zookeeper.connect":
             return bootstrap_of_zookeeper(value.strip())
-    return options.refuse("One of --bootstrap-server or --bootstrap-controller must be specified")
+    return options.print_usage_and_exit("One of --bootstrap-server or --bootstrap-controller must be specified")
 
 
-# ---- what is asked for
+# ---- requested entries
 
 
 def pattern_type_of(options: KafkaOptions) -> PatternType:
@@ -138,7 +142,7 @@ def pattern_type_of(options: KafkaOptions) -> PatternType:
     return found
 
 
-def patterns_of(options: KafkaOptions, *, is_needed: bool) -> list[ResourcePattern]:
+def resource_patterns(options: KafkaOptions, *, is_needed: bool) -> list[ResourcePattern]:
     pattern_type = pattern_type_of(options)
     found = [
         ResourcePattern(kind, name.strip(), pattern_type)
@@ -148,29 +152,29 @@ def patterns_of(options: KafkaOptions, *, is_needed: bool) -> list[ResourcePatte
     if pattern_type is PatternType.LITERAL and (options.has("cluster") or options.has("idempotent")):
         found.append(CLUSTER)
     if not found and is_needed:
-        options.refuse(
+        options.print_usage_and_exit(
             "You must provide at least one resource: --topic <topic> or --cluster or --group <group> or "
             "--delegation-token <Delegation Token ID>"
         )
     return list(dict.fromkeys(found))
 
 
-def wishes_of(options: KafkaOptions) -> Wishes:
-    patterns = patterns_of(options, is_needed=True)
-    wishes: Wishes = {}
+def requested_entries(options: KafkaOptions) -> AclsByResource:
+    patterns = resource_patterns(options, is_needed=True)
+    requested: AclsByResource = {}
     if not options.has("producer") and not options.has("consumer"):
         operations = [_operation(text) for text in options.texts("operation")] or [Operation.ALL]
-        wishes = {pattern: entries(options, operations) for pattern in patterns}
+        requested = {pattern: entries(options, operations) for pattern in patterns}
     if options.has("producer"):
-        for pattern, needed in for_role(patterns, PRODUCER).items():
-            wishes[pattern] = entries(options, needed)
+        for pattern, needed in operations_for_role(patterns, PRODUCER_OPERATIONS).items():
+            requested[pattern] = entries(options, needed)
         if options.has("idempotent"):
-            wishes[CLUSTER] = entries(options, IDEMPOTENT)
+            requested[CLUSTER] = entries(options, IDEMPOTENT_OPERATIONS)
     if options.has("consumer"):
-        for pattern, needed in for_role(patterns, CONSUMER).items():
-            wishes.setdefault(pattern, set()).update(entries(options, needed))
-    _check_operations(options, wishes)
-    return wishes
+        for pattern, needed in operations_for_role(patterns, CONSUMER_OPERATIONS).items():
+            requested.setdefault(pattern, set()).update(entries(options, needed))
+    _check_operations(options, requested)
+    return requested
 
 
 def entries(options: KafkaOptions, operations: Iterable[Operation]) -> set[AccessControlEntry]:
@@ -179,7 +183,7 @@ def entries(options: KafkaOptions, operations: Iterable[Operation]) -> set[Acces
     for word, permission in (("allow", Permission.ALLOW), ("deny", Permission.DENY)):
         principals = [_principal(text) for text in options.texts(f"{word}-principal")]
         hosts = [text.strip() for text in options.texts(f"{word}-host")]
-        found |= entries_of(principals, hosts, operations, permission)
+        found |= acl_entries(principals, hosts, operations, permission)
     return found
 
 
@@ -187,7 +191,7 @@ def _operation(text: str) -> Operation:
     try:
         return parse_operation(text)
     except ValueError:
-        return Operation.UNKNOWN  # refused as one that the resource does not have
+        return Operation.UNKNOWN  # rejected later: the resource does not support it
 
 
 def _principal(text: str) -> str:
@@ -197,46 +201,54 @@ def _principal(text: str) -> str:
         raise OptionError(str(problem)) from None
 
 
-def _check_operations(options: KafkaOptions, wishes: Wishes) -> None:
+def _check_operations(options: KafkaOptions, wishes: AclsByResource) -> None:
     for pattern, wanted in wishes.items():
-        valid = {*OPERATIONS_OF[pattern.resource_type], Operation.ALL}
+        valid = {*SUPPORTED_OPERATIONS[pattern.resource_type], Operation.ALL}
         if any(entry.operation not in valid for entry in wanted):
             names = ", ".join(each.name for each in sorted(valid))
-            options.refuse(f"ResourceType {pattern.resource_type.name} only supports operations [{names}]")
+            options.print_usage_and_exit(
+                f"ResourceType {pattern.resource_type.name} only supports operations [{names}]"
+            )
 
 
-# ---- what is done
+# ---- actions
 
 
 def _add(client: Client, options: KafkaOptions) -> None:
     pattern_type = pattern_type_of(options)
     if not is_specific(pattern_type):
-        options.refuse(f"A '--resource-pattern-type' value of '{pattern_type.name}' is not valid when adding acls.")
-    wishes = wishes_of(options)
-    if not all(wishes.values()):
-        options.refuse("You must specify one of: --allow-principal, --deny-principal when trying to add ACLs.")
-    for pattern, wanted in wishes.items():
-        existing = set(describe_acls(client, filter_of(pattern)))
+        options.print_usage_and_exit(
+            f"A '--resource-pattern-type' value of '{pattern_type.name}' is not valid when adding acls."
+        )
+    requested = requested_entries(options)
+    if not all(requested.values()):
+        options.print_usage_and_exit(
+            "You must specify one of: --allow-principal, --deny-principal when trying to add ACLs."
+        )
+    for pattern, wanted in requested.items():
+        existing = set(describe_acls(client, acl_filter(pattern)))
         bindings = [AclBinding(pattern, entry) for entry in sorted(wanted)]
         for binding in bindings:
             if binding in existing:
-                say(f"Acl {binding} already exists.")
+                print_line(f"Acl {binding} already exists.")
         new = [binding for binding in bindings if binding not in existing]
         if new:
-            print(f"Adding ACLs for resource `{pattern}`: \n {lines_of(each.entry for each in new)}\n")
+            print_line(f"Adding ACLs for resource `{pattern}`: ")
+            print(f" {entry_lines(each.entry for each in new)}\n")
             create_acls(client, new)
 
 
 def _remove(client: Client, options: KafkaOptions) -> None:
-    for pattern, wanted in wishes_of(options).items():
+    for pattern, wanted in requested_entries(options).items():
         if not wanted:
             question = f"Are you sure you want to delete all ACLs for resource filter `{pattern}`? (y/n)"
         else:
             question = (
-                f"Are you sure you want to remove ACLs: \n {lines_of(wanted)}\n from resource filter `{pattern}`? (y/n)"
+                f"Are you sure you want to remove ACLs: \n {entry_lines(wanted)}\n from resource filter "
+                f"`{pattern}`? (y/n)"
             )
         if _is_sure(options, question):
-            delete_acls(client, [filter_of(pattern, entry) for entry in sorted(wanted)] or [filter_of(pattern)])
+            delete_acls(client, [acl_filter(pattern, entry) for entry in sorted(wanted)] or [acl_filter(pattern)])
 
 
 def _is_sure(options: KafkaOptions, question: str) -> bool:
@@ -247,8 +259,8 @@ def _is_sure(options: KafkaOptions, question: str) -> bool:
 
 
 def _list(client: Client, options: KafkaOptions) -> None:
-    filters = [filter_of(pattern) for pattern in patterns_of(options, is_needed=False)] or [AclFilter()]
-    found: Wishes = {}
+    filters = [acl_filter(pattern) for pattern in resource_patterns(options, is_needed=False)] or [AclFilter()]
+    found: AclsByResource = {}
     for wanted in filters:
         for pattern, entry in describe_acls(client, wanted):
             found.setdefault(pattern, set()).add(entry)
@@ -256,15 +268,16 @@ def _list(client: Client, options: KafkaOptions) -> None:
     if not principals:
         _print(found)
     for principal in principals:
-        print(f"ACLs for principal `{principal}`")
+        print_line(f"ACLs for principal `{principal}`")
         mine = {pattern: {each for each in found[pattern] if each.principal == principal} for pattern in found}
         _print({pattern: wanted for pattern, wanted in mine.items() if wanted})
 
 
-def _print(found: Wishes) -> None:
+def _print(found: AclsByResource) -> None:
     for pattern in sorted(found):
-        print(f"Current ACLs for resource `{pattern}`:\n{lines_of(found[pattern])}\n")
+        print_line(f"Current ACLs for resource `{pattern}`:")
+        print(f"{entry_lines(found[pattern])}\n")
 
 
-def lines_of(wanted: Iterable[AccessControlEntry]) -> str:
-    return "\n".join(f"\t{entry}" for entry in sorted(wanted))
+def entry_lines(wanted: Iterable[AccessControlEntry]) -> str:
+    return "\n".join(f"\t{escape_cell(str(entry))}" for entry in sorted(wanted))

@@ -1,4 +1,4 @@
-"""`kafka-cluster.sh`: the cluster's id, its endpoints, and brokers that will not come back."""
+"""`kafka-cluster.sh`: print the cluster id and the endpoints, unregister brokers."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import argparse
 from collections.abc import Iterator, Sequence
 
 from ottla.base.errors import Error
-from ottla.cli.java.errors import complaining
+from ottla.cli.java.errors import run_reporting_errors
 from ottla.cli.java.options import OptionError
-from ottla.cli.kafka.commands import KafkaParser, add_servers, asked_endpoints, client_of_servers
-from ottla.cli.terminal import say
+from ottla.cli.kafka.commands import KafkaParser, add_servers, client_of_servers, endpoint_type
+from ottla.cli.terminal import print_line
 from ottla.client.client import Client
 from ottla.client.cluster import describe_cluster, unregister_broker
 from ottla.client.errors import ClientError
@@ -32,15 +32,19 @@ def run(arguments: Sequence[str]) -> int:
             code: int = options.action(client, options)
             return code
 
-    return complaining(body)
+    return run_reporting_errors(body)
 
 
 def _parser() -> KafkaParser:
-    parser = KafkaParser(prog="kafka-cluster.sh", description="Look at the cluster as a whole.", examples=EXAMPLES)
+    parser = KafkaParser(
+        prog="kafka-cluster.sh",
+        description="Show the cluster id and endpoints, and unregister brokers.",
+        examples=EXAMPLES,
+    )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=KafkaParser)
     cluster_id = commands.add_parser("cluster-id", help="print the cluster's id")
     cluster_id.set_defaults(action=_cluster_id)
-    unregister = commands.add_parser("unregister", help="forget a broker that will not come back")
+    unregister = commands.add_parser("unregister", help="unregister a broker that was removed")
     unregister.add_argument("--id", "-i", type=int, required=True, metavar="N", help="the broker's id")
     unregister.set_defaults(action=_unregister)
     endpoints = commands.add_parser("list-endpoints", help="list brokers or controllers")
@@ -54,7 +58,7 @@ def _parser() -> KafkaParser:
 
 
 def _cluster_id(client: Client, options: argparse.Namespace) -> int:
-    say(f"Cluster ID: {describe_cluster(client, endpoint_type=asked_endpoints(options)).cluster_id}")
+    print_line(f"Cluster ID: {describe_cluster(client, endpoint_type=endpoint_type(options)).cluster_id}")
     return 0
 
 
@@ -74,15 +78,15 @@ def _list_endpoints(client: Client, options: argparse.Namespace) -> int:
     is_controllers = options.bootstrap_controller is not None
     if is_controllers and options.include_fenced_brokers:
         raise OptionError("The option --include-fenced-brokers is only supported with --bootstrap-server option")
-    kind = asked_endpoints(options)
+    kind = endpoint_type(options)
     brokers = describe_cluster(client, endpoint_type=kind, with_fenced=options.include_fenced_brokers).brokers
     for line in endpoint_lines(sorted(brokers, key=lambda broker: broker.broker_id), is_controllers):
-        say(line)
+        print_line(line)
     return 0
 
 
 def endpoint_lines(brokers: Sequence[DescribeClusterBroker], is_controllers: bool) -> Iterator[str]:
-    """Kafka's table; controllers have no state to show."""
+    """The table of Kafka's tool; controllers have no STATE column."""
     host_width = max((len(broker.host) for broker in brokers), default=100)
     rack_width = max((len(broker.rack) for broker in brokers if broker.rack), default=10)
     titles = [title for title in COLUMNS if title != "STATE" or not is_controllers]

@@ -1,6 +1,6 @@
-"""Kafka's tools that have sub-commands (`kafka-cluster.sh cluster-id ...`): argparse with Kafka's manners.
+"""The argparse parser of Kafka's tools with sub-commands, such as `kafka-cluster.sh cluster-id`.
 
-They differ from ours in the exit code of a wrong command line, which is 1, and in their complaint.
+Unlike ottla's own parser it ends with exit code 1 after a wrong command line and uses Kafka's error format.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ottla.client.cluster import BROKERS, CONTROLLERS
 
 
 class KafkaParser(Parser):
-    """A parser that complains as Kafka's tools do."""
+    """A parser with the error format of Kafka's tools."""
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
@@ -26,7 +26,7 @@ class KafkaParser(Parser):
 
 
 def add_servers(parser: argparse.ArgumentParser, *short: str, is_required: bool = True) -> None:
-    """Whom to ask: brokers, or the controllers of a KRaft cluster. `short` are one-letter names, as in -b and -C."""
+    """Add the options for brokers or KRaft controllers; `short` are one-letter names such as -b and -C."""
     group = parser.add_mutually_exclusive_group(required=is_required)
     group.add_argument("--bootstrap-server", *short[:1], metavar="SERVERS", help="brokers to connect to: host:port")
     group.add_argument(
@@ -41,6 +41,6 @@ def client_of_servers(options: argparse.Namespace, client_id: str = "adminclient
     return client_of_file(bootstrap, options.command_config, client_id)
 
 
-def asked_endpoints(options: argparse.Namespace) -> int:
-    """What DescribeCluster has to be asked for: a controller tells only about controllers."""
+def endpoint_type(options: argparse.Namespace) -> int:
+    """The endpoint type of DescribeCluster requests: controllers only know controllers."""
     return CONTROLLERS if options.bootstrap_controller is not None else BROKERS

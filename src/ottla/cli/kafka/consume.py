@@ -1,9 +1,10 @@
-"""`kafka-console-consumer.sh`: records of a topic become lines of standard output."""
+"""`kafka-console-consumer.sh`: print records on standard output."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 from ottla.cli.arguments import parse_pairs
 from ottla.cli.client_settings import command_properties, load_properties
@@ -17,10 +18,10 @@ from ottla.cli.java.options import (
     Option,
     OptionError,
     bootstrap_of,
+    topic_pattern,
 )
-from ottla.cli.kafka.produce import renamed
-from ottla.cli.patterns import topic_pattern
-from ottla.cli.records.consuming import EARLIEST, LATEST, Plan, Printer, consumer_settings, read_and_print
+from ottla.cli.kafka.produce import check_deprecated_option
+from ottla.cli.records.console_consumer import EARLIEST, LATEST, ConsumePlan, Printer, consumer_settings, read_and_print
 from ottla.cli.records.formatters import FORMATTER_NAMES, Clean, Formatter, make_formatter
 from ottla.cli.terminal import ToolError, escape_bytes, is_terminal, warn
 from ottla.client.errors import ClientError
@@ -31,7 +32,7 @@ SUMMARY = "Print the records of a topic."
 ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 DEFAULT_FORMATTER = "org.apache.kafka.tools.consumer.DefaultMessageFormatter"
 UNLIMITED = -1
-# Confluent's tools, and the class with which they print records.
+# Confluent's tools and their formatter classes.
 SCHEMA_FORMATTERS = {
     "avro": "io.confluent.kafka.formatter.AvroMessageFormatter",
     "json-schema": "io.confluent.kafka.formatter.json.JsonSchemaMessageFormatter",
@@ -50,23 +51,28 @@ OPTIONS = (
     Option("offset", "With --partition: a number, earliest or latest (default).", "offset"),
     Option("from-beginning", "Start with the oldest record instead of the next new one."),
     Option("group", "Consumer group to read as; without it all partitions are read.", "id"),
-    Option("max-messages", "Stop after so many records.", "number"),
-    Option("timeout-ms", "Stop when no record came for so long.", "ms"),
+    Option("max-messages", "Stop after this number of records.", "number"),
+    Option("timeout-ms", "Stop after this time without a record.", "ms"),
     Option("isolation-level", "read_committed or read_uncommitted (default).", "level"),
     Option("skip-message-on-error", "Leave out records that cannot be printed instead of stopping."),
     Option("formatter", "DefaultMessageFormatter, OffsetsMessageFormatter and so on.", "class"),
-    Option("formatter-property", "What is printed: print.key=true, key.separator=: and so on.", "key=value", many=True),
-    Option("property", "Old name of --formatter-property.", "key=value", many=True),
+    Option(
+        "formatter-property",
+        "What to print: print.key=true, key.separator=: and so on.",
+        "key=value",
+        is_repeatable=True,
+    ),
+    Option("property", "Old name of --formatter-property.", "key=value", is_repeatable=True),
     Option("formatter-config", "File with properties of the formatter.", "file"),
     Option("key-deserializer", "Kafka's class that reads keys, such as IntegerDeserializer.", "class"),
     Option("value-deserializer", "Kafka's class that reads values.", "class"),
-    Option("command-property", "A property of the consumer.", "key=value", many=True),
-    Option("consumer-property", "Old name of --command-property.", "key=value", many=True),
+    Option("command-property", "A property of the consumer.", "key=value", is_repeatable=True),
+    Option("consumer-property", "Old name of --command-property.", "key=value", is_repeatable=True),
     Option("consumer.config", "Old name of --command-config.", "file"),
     Option("enable-systest-events", "Print shutdown_complete at the end."),
     Option("new-consumer", "Old option without effect."),
 )
-RENAMED = {
+DEPRECATED_OPTIONS = {
     "consumer-property": "command-property",
     "consumer.config": "command-config",
     "property": "formatter-property",
@@ -74,15 +80,16 @@ RENAMED = {
 
 
 def run(arguments: Sequence[str], tool: str = TOOL, formatter: str | None = None) -> int:
-    """`formatter` is the class that prints records unless told otherwise."""
+    """Run the tool; `formatter` is the default formatter class."""
     options = KafkaOptions(tool, SUMMARY, OPTIONS, arguments, example="--topic orders --from-beginning")
     if not options.values:
-        options.refuse(SUMMARY)
+        options.print_usage_and_exit(SUMMARY)
     bootstrap = bootstrap_of(options)
     check_options(options, bootstrap is not None)
     assert bootstrap is not None
-    for old, new in RENAMED.items() if formatter is None else ():  # Confluent's tools still have the old names
-        renamed(options, old, new, (old, new), "Option")
+    # Confluent's tools still use the old names
+    for old, new in DEPRECATED_OPTIONS.items() if formatter is None else ():
+        check_deprecated_option(options, old, new, (old, new), "Option")
     sys.stdout.flush()
     properties = client_properties(options)
     plan = make_plan(options, properties)
@@ -91,42 +98,48 @@ def run(arguments: Sequence[str], tool: str = TOOL, formatter: str | None = None
     )
     single = {"client.id": "console-consumer", "isolation.level": _isolation_level(options)}
     settings = consumer_settings(bootstrap, plan, single, properties)
-    is_told = True
+    prints_total = True
     try:
         read_and_print(settings, properties, plan, printer)
-        _events(options)
+        _print_systest_events(options)
     except (BrokenPipeError, ClientError):
-        is_told = False  # nobody reads it any more, or there was no broker: that deserves no total
+        prints_total = False  # stdout is closed, or no broker was reached: print no total
         raise
     finally:
-        if is_told:
+        if prints_total:
             warn(f"Processed a total of {printer.count} messages")
     return 0
 
 
+# Confluent's tools.
+run_avro = partial(run, tool="kafka-avro-console-consumer", formatter=SCHEMA_FORMATTERS["avro"])
+run_json_schema = partial(run, tool="kafka-json-schema-console-consumer", formatter=SCHEMA_FORMATTERS["json-schema"])
+run_protobuf = partial(run, tool="kafka-protobuf-console-consumer", formatter=SCHEMA_FORMATTERS["protobuf"])
+
+
 def check_options(options: KafkaOptions, has_bootstrap: bool) -> None:
-    """Refuse what Kafka refuses."""
+    """Reject what Kafka rejects."""
     if options.has("topic") == (options.has("include") or options.has("whitelist")):
-        options.refuse("Exactly one of the following arguments is required: [topic], [include]")
+        options.print_usage_and_exit("Exactly one of the following arguments is required: [topic], [include]")
     if not has_bootstrap:
-        options.refuse('Missing required argument "[bootstrap-server]"')
+        options.print_usage_and_exit('Missing required argument "[bootstrap-server]"')
     if options.has("partition") and not options.has("topic"):
-        options.refuse("The topic is required when partition is specified.")
+        options.print_usage_and_exit("The topic is required when partition is specified.")
     if options.has("offset") and not options.has("partition"):
-        options.refuse("The partition is required when offset is specified.")
+        options.print_usage_and_exit("The partition is required when offset is specified.")
     if options.has("from-beginning") and options.has("offset"):
-        options.refuse("Options from-beginning and offset cannot be specified together.")
+        options.print_usage_and_exit("Options from-beginning and offset cannot be specified together.")
     if options.has("group") and options.has("partition"):
-        options.refuse("Options group and partition cannot be specified together.")
+        options.print_usage_and_exit("Options group and partition cannot be specified together.")
 
 
-def make_plan(options: KafkaOptions, properties: dict[str, str]) -> Plan:
-    """What the options and the consumer's properties say about what to read."""
+def make_plan(options: KafkaOptions, properties: dict[str, str]) -> ConsumePlan:
+    """The records to read, from the options and the consumer's properties."""
     include = options.text("include") or options.text("whitelist")
     group = _group(options, properties)
     max_messages = options.number("max-messages")
     timeout_ms = options.number("timeout-ms", LONG_MAX)
-    return Plan(
+    return ConsumePlan(
         topic=options.text("topic"),
         include=topic_pattern(include) if include is not None else None,
         partition=options.number("partition"),
@@ -144,7 +157,7 @@ def client_properties(options: KafkaOptions) -> dict[str, str]:
     return properties | parse_pairs(options.texts("consumer-property") + options.texts("command-property"))
 
 
-def choose_formatter(options: KafkaOptions, usual: str = DEFAULT_FORMATTER) -> Formatter:
+def choose_formatter(options: KafkaOptions, default_formatter: str = DEFAULT_FORMATTER) -> Formatter:
     config = options.text("formatter-config")
     properties = load_properties(config) if config is not None else {}
     properties |= parse_pairs(options.texts("property") + options.texts("formatter-property"))
@@ -155,22 +168,19 @@ def choose_formatter(options: KafkaOptions, usual: str = DEFAULT_FORMATTER) -> F
     for name in ("key", "value", "headers"):
         given = properties.get(f"{name}.deserializer")
         if given is not None and deserializer(given) is None:
-            warn(f"warning: the deserializer {given} is not known: bytes are printed as they are")
-    clean = escape_bytes if is_terminal(sys.stdout) else _as_it_is
-    name = options.text("formatter") or usual
+            warn(f"warning: unknown deserializer {given}: bytes are printed unchanged")
+    clean = escape_bytes if is_terminal(sys.stdout) else _identity
+    name = options.text("formatter") or default_formatter
     if name in SCHEMA_FORMATTERS.values():
         return _schema_formatter(properties, clean)
     formatter = make_formatter(name, properties, clean)
     if formatter is None:
-        raise ToolError(
-            f"the formatter {name} is not known: org.apache.kafka.tools.consumer has {', '.join(FORMATTER_NAMES)}"
-        )
+        raise ToolError(f"unknown formatter {name}: org.apache.kafka.tools.consumer has {', '.join(FORMATTER_NAMES)}")
     return formatter
 
 
 def _schema_formatter(properties: dict[str, str], clean: Clean) -> Formatter:
-    from ottla.cli.records.schema_choice import registry_address  # noqa: PLC0415 (few need it)
-    from ottla.cli.records.schema_records import confluent_formatter  # noqa: PLC0415
+    from ottla.cli.records.schema_records import confluent_formatter, registry_address  # noqa: PLC0415 (rarely needed)
 
     return confluent_formatter(properties, registry_address(properties), clean)
 
@@ -179,7 +189,7 @@ def _group(options: KafkaOptions, properties: dict[str, str]) -> str | None:
     groups = {group for group in (options.text("group"), properties.get("group.id")) if group}
     if len(groups) > 1:
         listed = ", ".join(f"'{group}'" for group in sorted(groups))
-        options.refuse(
+        options.print_usage_and_exit(
             "The group ids provided in different places (directly using '--group', via '--consumer-property', "
             f"or via '--consumer.config') do not match. Detected group ids: {listed}"
         )
@@ -190,7 +200,7 @@ def _offset(options: KafkaOptions, properties: dict[str, str]) -> int:
     reset = properties.get("auto.offset.reset")
     if options.has("from-beginning"):
         if reset not in (None, "earliest"):
-            options.refuse(
+            options.print_usage_and_exit(
                 f"Can't simultaneously specify --from-beginning and 'auto.offset.reset={reset}', "
                 "please remove one option"
             )
@@ -201,7 +211,7 @@ def _offset(options: KafkaOptions, properties: dict[str, str]) -> int:
     if text.lower() in ("earliest", "latest"):
         return EARLIEST if text.lower() == "earliest" else LATEST
     if not (text.isascii() and text.isdecimal()) or int(text) > LONG_MAX:
-        options.refuse(
+        options.print_usage_and_exit(
             f"The provided offset value '{text}' is incorrect. "
             "Valid values are 'earliest', 'latest', or a non-negative long."
         )
@@ -218,10 +228,10 @@ def _isolation_level(options: KafkaOptions) -> str:
     return level
 
 
-def _events(options: KafkaOptions) -> None:
+def _print_systest_events(options: KafkaOptions) -> None:
     if options.has("enable-systest-events"):
         print("shutdown_complete", flush=True)
 
 
-def _as_it_is(data: bytes) -> bytes:
+def _identity(data: bytes) -> bytes:
     return data

@@ -1,4 +1,4 @@
-"""`kafka-delegation-tokens.sh`: make, renew, expire and describe delegation tokens (KIP-48)."""
+"""`kafka-delegation-tokens.sh`: create, renew, expire and describe delegation tokens (KIP-48)."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import binascii
 from collections.abc import Iterable, Sequence
 
 from ottla.cli.client_settings import client_of_file
-from ottla.cli.java.dates import format_java_date
-from ottla.cli.java.errors import complaining
+from ottla.cli.java.errors import run_reporting_errors
 from ottla.cli.java.options import BOOTSTRAP, COMMAND_CONFIG, LONG_MAX, KafkaOptions, Option, OptionError
-from ottla.cli.terminal import shown
+from ottla.cli.java.times import format_java_date
+from ottla.cli.terminal import print_line, printable
 from ottla.client.client import Client
-from ottla.client.tokens import KnownToken, create_token, describe_tokens, expire_token, renew_token
-from ottla.operations.acls.wishes import parse_principal
+from ottla.client.tokens import TokenWithHmac, create_token, describe_tokens, expire_token, renew_token
+from ottla.operations.acls.acl_entries import parse_principal
 
 TOOL = "kafka-delegation-tokens.sh"
 SUMMARY = "This tool helps to create, renew, expire, or describe delegation tokens."
@@ -36,14 +36,20 @@ REFUSED = {
 OPTIONS = (
     BOOTSTRAP,
     COMMAND_CONFIG,
-    Option("create", "Make a token."),
-    Option("renew", "Let a token be good for longer."),
-    Option("expire", "Let a token be good for a shorter time, or remove it."),
+    Option("create", "Create a token."),
+    Option("renew", "Extend the lifetime of a token."),
+    Option("expire", "Shorten the lifetime of a token, or remove it."),
     Option("describe", "Show tokens: of one owner, or all that you may see."),
-    Option("owner-principal", "Whose token: User:name.", "principal", many=True, alone=""),
-    Option("renewer-principal", "With --create: who may renew and expire it, too.", "principal", many=True, alone=""),
-    Option("max-life-time-period", "With --create: milliseconds; -1: what the brokers allow at most.", "ms"),
-    Option("renew-time-period", "With --renew: milliseconds from now on; -1: what the brokers are set to.", "ms"),
+    Option("owner-principal", "Owner of the token: User:name.", "principal", is_repeatable=True, bare_value=""),
+    Option(
+        "renewer-principal",
+        "With --create: other principals that may renew and expire it.",
+        "principal",
+        is_repeatable=True,
+        bare_value="",
+    ),
+    Option("max-life-time-period", "With --create: milliseconds; -1: the brokers' maximum.", "ms"),
+    Option("renew-time-period", "With --renew: milliseconds from now on; -1: the brokers' default.", "ms"),
     Option("expiry-time-period", "With --expire: milliseconds from now on; -1: at once.", "ms"),
     Option("hmac", "With --renew and --expire: the token's HMAC, as --create has shown it.", "hmac"),
 )
@@ -58,18 +64,20 @@ def run(arguments: Sequence[str]) -> int:
             _run_action(client, options)
         return 0
 
-    return complaining(body)
+    return run_reporting_errors(body)
 
 
 def _check(options: KafkaOptions) -> None:
     if sum(map(options.has, ACTIONS)) != 1:
-        options.refuse("Command must include exactly one action: --create, --renew, --expire or --describe")
-    options.require("bootstrap-server", "command-config")
+        options.print_usage_and_exit(
+            "Command must include exactly one action: --create, --renew, --expire or --describe"
+        )
+    options.check_required_args("bootstrap-server", "command-config")
     for action, names in REQUIRED.items():
         if options.has(action):
-            options.require(*names)
+            options.check_required_args(*names)
     for action, names in REFUSED.items():
-        options.refuse_with(action, *names)
+        options.check_invalid_args(action, *names)
 
 
 def _run_action(client: Client, options: KafkaOptions) -> None:
@@ -77,11 +85,11 @@ def _run_action(client: Client, options: KafkaOptions) -> None:
         _create(client, options)
     elif options.has("renew"):
         hmac, period_ms = _hmac(options), _period(options, "renew-time-period")
-        print(shown(f"Calling renew token operation with hmac :{hmac} , renew-time-period :{period_ms}"))
+        print_line(f"Calling renew token operation with hmac :{hmac} , renew-time-period :{period_ms}")
         _completed("renew", renew_token(client, _decoded(hmac), period_ms))
     elif options.has("expire"):
         hmac, period_ms = _hmac(options), _period(options, "expiry-time-period")
-        print(shown(f"Calling expire token operation with hmac :{hmac} , expire-time-period :{period_ms}"))
+        print_line(f"Calling expire token operation with hmac :{hmac} , expire-time-period :{period_ms}")
         _completed("expire", expire_token(client, _decoded(hmac), period_ms))
     else:
         _describe(client, options)
@@ -90,7 +98,7 @@ def _run_action(client: Client, options: KafkaOptions) -> None:
 def _create(client: Client, options: KafkaOptions) -> None:
     renewers, period_ms = _principals(options, "renewer-principal"), _period(options, "max-life-time-period")
     print(
-        shown(
+        printable(
             f"Calling create token operation with renewers :[{', '.join(renewers)}] , max-life-time-period :{period_ms}"
         )
     )
@@ -103,23 +111,26 @@ def _create(client: Client, options: KafkaOptions) -> None:
 def _describe(client: Client, options: KafkaOptions) -> None:
     owners = _principals(options, "owner-principal")
     if owners:
-        print(shown(f"Calling describe token operation for owners: [{', '.join(owners)}]"))
+        print_line(f"Calling describe token operation for owners: [{', '.join(owners)}]")
     else:
         print("Calling describe token operation for current user.")
-    tokens = describe_tokens(client, owners or None)  # without one Kafka's tool asks for nobody's, against its own help
+    tokens = describe_tokens(
+        client, owners or None
+    )  # None: all visible tokens; Kafka's tool shows none, contrary to its help
     print(f"Total number of tokens : {len(tokens)}", end="")
     _print_tokens(tokens)
 
 
-def _print_tokens(tokens: Iterable[KnownToken]) -> None:
+def _print_tokens(tokens: Iterable[TokenWithHmac]) -> None:
     print(f"\n{_row(COLUMNS)}")
     for known in tokens:
         token = known.token
         cells = (
-            *(token.token_id, known.password, token.owner, token.requester, f"[{', '.join(token.renewers)}]"),
+            *(token.token_id, known.password, token.owner, token.token_requester, f"[{', '.join(token.renewers)}]"),
             *(_date(time_ms) for time_ms in (token.issue_ms, token.expiry_ms, token.max_ms)),
         )
-        print(shown(f"\n{_row(cells)}"))
+        print()
+        print_line(_row(cells))
 
 
 def _row(cells: Sequence[str]) -> str:
@@ -156,4 +167,4 @@ def _decoded(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise OptionError("--hmac is not base64: it is what --create has shown under HMAC") from None
+        raise OptionError("--hmac is not base64: use the value that --create printed under HMAC") from None

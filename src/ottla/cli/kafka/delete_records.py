@@ -1,4 +1,4 @@
-"""`kafka-delete-records.sh`: forget the records of partitions below an offset, as a JSON file says."""
+"""`kafka-delete-records.sh`: delete the records of partitions before the offsets in a JSON file."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from functools import partial
 
 from ottla.cli.client_settings import client_of_file
-from ottla.cli.java.errors import complaining, java_text
+from ottla.cli.java.errors import java_text, run_reporting_errors
 from ottla.cli.java.options import BOOTSTRAP, COMMAND_CONFIG, KafkaOptions, Option
 from ottla.cli.records.offset_file import read_offsets
-from ottla.cli.terminal import say
+from ottla.cli.terminal import print_line
 from ottla.client.offsets import delete_records
 
 TOOL = "kafka-delete-records.sh"
@@ -28,8 +28,8 @@ OPTIONS = (
 
 def run(arguments: Sequence[str]) -> int:
     options = KafkaOptions(TOOL, SUMMARY, OPTIONS, arguments, example=EXAMPLE)
-    options.require("bootstrap-server", "offset-json-file")
-    return complaining(partial(_run, options))
+    options.check_required_args("bootstrap-server", "offset-json-file")
+    return run_reporting_errors(partial(_run, options))
 
 
 def _run(options: KafkaOptions) -> int:
@@ -41,7 +41,7 @@ def _run(options: KafkaOptions) -> int:
     print("Records delete operation completed:")
     for partition in offsets:
         if partition in low_watermarks:
-            say(f"partition: {partition}\tlow_watermark: {low_watermarks[partition]}")
+            print_line(f"partition: {partition}\tlow_watermark: {low_watermarks[partition]}")
         else:
-            say(f"partition: {partition}\terror: {java_text(failures[partition])}")
+            print_line(f"partition: {partition}\terror: {java_text(failures[partition])}")
     return 0

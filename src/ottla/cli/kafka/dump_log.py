@@ -1,4 +1,4 @@
-"""`kafka-dump-log.sh`: what stands in the files of a partition."""
+"""`kafka-dump-log.sh`: print the files of a partition."""
 
 from __future__ import annotations
 
@@ -8,50 +8,55 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ottla.cli.dump.indexes import (
+from ottla.cli.java.options import INTEGER_MAX, KafkaOptions, Option
+from ottla.cli.log_dump import (
     MESSAGE_BYTES_MAX,
+    SUFFIXES,
     Findings,
+    SegmentWalk,
     base_offset_of,
+    batch_line,
     check_offset_index,
     check_time_index,
     read_offset_index,
+    record_line,
     snapshot_lines,
     transaction_lines,
     walk_offset_index,
     walk_time_index,
 )
-from ottla.cli.dump.segment import SUFFIXES, SegmentWalk, batch_line, record_line
-from ottla.cli.java.options import INTEGER_MAX, KafkaOptions, Option
-from ottla.cli.terminal import ToolError, shown, warn
-from ottla.operations.records.decoders import Decoder, by_class, decode_offsets, decode_transactions
-from ottla.storage.snapshots import SnapshotError
+from ottla.cli.terminal import ToolError, printable, warn
+from ottla.operations.records.decoders import Decoder, class_decoder, decode_offsets, decode_transactions
+from ottla.storage.producer_state import SnapshotError
 
 TOOL = "kafka-dump-log.sh"
 SUMMARY = (
-    "Show what stands in the files of a partition.\n\n"
+    "Print the files of a partition.\n\n"
     "  kafka-dump-log.sh --files data/orders-0/00000000000000000000.log --print-data-log"
 )
 STRING_DECODER = "org.apache.kafka.tools.api.StringDecoder"
 
 OPTIONS = (
-    Option("files", "The files, with commas between them. Required.", "file,..."),
-    Option("print-data-log", "Print keys and values of records, too."),
+    Option("files", "The files, separated by commas. Required.", "file,..."),
+    Option("print-data-log", "Also print keys and values of records."),
     Option("deep-iteration", "Print the records of each batch."),
     Option("verify-index-only", "Check indexes against the log without printing their entries."),
     Option("index-sanity-check", "Check only whether indexes would be accepted at a start."),
     Option("max-message-size", "Bytes of the largest batch that an index points to (default 5242880).", "bytes"),
     Option("max-bytes", "Bytes of a log to read at most.", "bytes"),
-    Option("key-decoder-class", "How keys are read: String-, Integer- or LongDecoder.", "class", alone=STRING_DECODER),
-    Option("value-decoder-class", "How values are read.", "class", alone=STRING_DECODER),
+    Option(
+        "key-decoder-class", "How keys are read: String-, Integer- or LongDecoder.", "class", bare_value=STRING_DECODER
+    ),
+    Option("value-decoder-class", "How values are read.", "class", bare_value=STRING_DECODER),
     Option("offsets-decoder", "The log is one of __consumer_offsets."),
     Option("transaction-log-decoder", "The log is one of __transaction_state."),
     Option("skip-record-metadata", "Print only keys and values of records."),
 )
-# Formats of topics that exist only inside a KRaft cluster or with share groups and remote storage.
-FOREIGN = ("cluster-metadata-decoder", "remote-log-metadata-decoder", "share-group-state-decoder")
+# Formats of topics that ottla does not have: KRaft metadata, share groups, remote storage.
+UNSUPPORTED_DECODERS = ("cluster-metadata-decoder", "remote-log-metadata-decoder", "share-group-state-decoder")
 
 
-class Wanted(NamedTuple):
+class DumpOptions(NamedTuple):
     """What to print of a log."""
 
     decoder: Decoder | None
@@ -61,12 +66,12 @@ class Wanted(NamedTuple):
 
 
 def run(arguments: Sequence[str]) -> int:
-    for name in FOREIGN:
+    for name in UNSUPPORTED_DECODERS:
         if f"--{name}" in arguments:
             raise ToolError(f"--{name} reads a topic that ottla does not have: use Apache Kafka's own tool for it")
     options = KafkaOptions(TOOL, SUMMARY, OPTIONS, arguments)
-    options.require("files")
-    wanted = make_wanted(options)
+    options.check_required_args("files")
+    wanted = parse_dump_options(options)
     findings = Findings()
     for name in (options.text("files") or "").split(","):
         dump_file(re.sub("/+", "/", name), options, wanted, findings)
@@ -76,7 +81,7 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def dump_file(name: str, options: KafkaOptions, wanted: Wanted, findings: Findings) -> None:
+def dump_file(name: str, options: KafkaOptions, wanted: DumpOptions, findings: Findings) -> None:
     print(f"Dumping {name}")
     path = Path(name)
     if path.suffix in SUFFIXES and not path.exists():
@@ -101,10 +106,10 @@ def dump_file(name: str, options: KafkaOptions, wanted: Wanted, findings: Findin
         warn(str(problem))
 
 
-def make_wanted(options: KafkaOptions) -> Wanted:
+def parse_dump_options(options: KafkaOptions) -> DumpOptions:
     decoder = choose_decoder(options)
     bytes_max = options.number("max-bytes")
-    return Wanted(
+    return DumpOptions(
         decoder=decoder,
         is_deep=options.has("deep-iteration") or decoder is not None,
         has_metadata=not options.has("skip-record-metadata"),
@@ -120,11 +125,11 @@ def choose_decoder(options: KafkaOptions) -> Decoder | None:
     if not any(options.has(name) for name in ("print-data-log", "key-decoder-class", "value-decoder-class")):
         return None
     classes = [options.text(f"{name}-decoder-class") or STRING_DECODER for name in ("key", "value")]
-    return by_class(*classes)
+    return class_decoder(*classes)
 
 
-def dump_log(path: Path, wanted: Wanted, findings: Findings) -> Iterable[str]:
-    """The batches, on request their records, and what is left over at the end."""
+def dump_log(path: Path, wanted: DumpOptions, findings: Findings) -> Iterable[str]:
+    """Lines for the batches, optionally their records, and invalid bytes at the end."""
     last_offset = -1
     with open(path, "rb") as file:
         walk = SegmentWalk(file, str(path), 0, wanted.bytes_max)
@@ -136,7 +141,7 @@ def dump_log(path: Path, wanted: Wanted, findings: Findings) -> Iterable[str]:
                 if record.offset != last_offset + 1:
                     findings.gaps.setdefault(str(path.absolute()), {})[last_offset] = record.offset
                 last_offset = record.offset
-                yield record_line(batch, record, wanted.decoder, wanted.has_metadata, shown)
+                yield record_line(batch, record, wanted.decoder, wanted.has_metadata, printable)
         left = walk.end - walk.position
         if left > 0 and wanted.bytes_max is None:
             yield f"Found {left} invalid bytes at the end of {path.name}"

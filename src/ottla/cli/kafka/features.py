@@ -5,7 +5,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 
-from ottla.cli.cluster.feature_levels import (
+from ottla.cli.java.errors import java_sentence, run_reporting_errors
+from ottla.cli.java.hash_order import hash_map_order
+from ottla.cli.java.options import OptionError
+from ottla.cli.kafka.commands import KafkaParser, add_servers, client_of_servers
+from ottla.cli.reports.feature_levels import (
     METADATA,
     default_levels,
     dependency_lines,
@@ -14,14 +18,10 @@ from ottla.cli.cluster.feature_levels import (
     metadata_level,
     parse_level,
 )
-from ottla.cli.java.errors import complaining, java_sentence
-from ottla.cli.java.options import OptionError
-from ottla.cli.java.order import hash_map_order
-from ottla.cli.kafka.commands import KafkaParser, add_servers, client_of_servers
-from ottla.cli.terminal import say
+from ottla.cli.terminal import print_line
 from ottla.client.client import Client
 from ottla.client.cluster import Features, UpgradeType, describe_features, update_features
-from ottla.client.errors import RefusedError
+from ottla.client.errors import BrokerError
 
 EXAMPLES = """
 kafka-features.sh --bootstrap-server 127.0.0.1:9092 describe
@@ -37,7 +37,7 @@ def run(arguments: Sequence[str]) -> int:
         code: int = options.action(options)
         return code
 
-    return complaining(body)
+    return run_reporting_errors(body)
 
 
 def _parser() -> KafkaParser:
@@ -46,13 +46,17 @@ def _parser() -> KafkaParser:
     parser.add_argument("--command-config", metavar="FILE", help="file with properties of the client")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=KafkaParser)
     describe = commands.add_parser("describe", help="show the features and their levels")
-    describe.add_argument("--node-id", type=int, metavar="N", help="the node to ask; any if not given")
+    describe.add_argument("--node-id", type=int, metavar="N", help="the node to query; any if not given")
     describe.set_defaults(action=_describe)
     for name in ("upgrade", "downgrade", "disable"):
         command = commands.add_parser(name, help=f"{name} features")
         if name != "disable":
-            command.add_argument("--metadata", metavar="VERSION", help="old way to name the level of metadata.version")
-            command.add_argument("--release-version", metavar="VERSION", help="all features as this release has them")
+            command.add_argument(
+                "--metadata", metavar="VERSION", help="deprecated name of --release-version, for metadata.version only"
+            )
+            command.add_argument(
+                "--release-version", metavar="VERSION", help="all features at the levels of this release"
+            )
         command.add_argument("--feature", action="append", default=[], metavar="NAME=LEVEL", help="one feature")
         if name != "upgrade":
             command.add_argument("--unsafe", action="store_true", help="even if metadata may be lost")
@@ -61,7 +65,7 @@ def _parser() -> KafkaParser:
     mapping = commands.add_parser("version-mapping", help="the levels of all features in a release")
     mapping.add_argument("--release-version", metavar="VERSION", help="default: the latest")
     mapping.set_defaults(action=_mapping)
-    dependencies = commands.add_parser("feature-dependencies", help="what a level of a feature requires")
+    dependencies = commands.add_parser("feature-dependencies", help="the requirements of a feature level")
     dependencies.add_argument("--feature", action="append", required=True, metavar="NAME=LEVEL")
     dependencies.set_defaults(action=_dependencies)
     return parser
@@ -79,7 +83,7 @@ def _client(options: argparse.Namespace) -> Client:
 def _describe(options: argparse.Namespace) -> int:
     with _client(options) as client:
         for line in feature_lines(describe_features(client, options.node_id)):
-            say(line)
+            print_line(line)
     return 0
 
 
@@ -87,8 +91,8 @@ def feature_lines(found: Features) -> list[str]:
     """One line for each feature, in columns."""
     epoch = "-" if found.epoch is None else found.epoch
     return [
-        f"Feature: {item.name:<40}  SupportedMinVersion: {level_text(item.name, item.least):<15}  "
-        f"SupportedMaxVersion: {level_text(item.name, item.most):<15}  "
+        f"Feature: {item.name:<40}  SupportedMinVersion: {level_text(item.name, item.min_version):<15}  "
+        f"SupportedMaxVersion: {level_text(item.name, item.max_version):<15}  "
         f"FinalizedVersionLevel: {level_text(item.name, item.level):<15}  Epoch: {epoch}"
         for item in found.features
     ]
@@ -110,11 +114,13 @@ def _update(options: argparse.Namespace) -> int:
         levels = _levels(options)
         if not levels:
             raise OptionError(f"You must specify at least one feature to {options.operation}")
-        levels = {name: levels[name] for name in hash_map_order(levels)}  # the first that is refused is the one named
+        levels = {
+            name: levels[name] for name in hash_map_order(levels)
+        }  # Kafka names the first rejected feature in this order
         results = update_features(client, levels, _upgrade_type(options), options.dry_run)
     failed = [name for name, refused in results.items() if refused is not None]
     for line in result_lines(options.operation, levels, results, options.dry_run):
-        say(line)
+        print_line(line)
     if failed:
         raise OptionError(f"{len(failed)} out of {len(levels)} operation(s) failed.")
     return 0
@@ -127,7 +133,7 @@ def _upgrade_type(options: argparse.Namespace) -> UpgradeType:
 
 
 def _levels(options: argparse.Namespace) -> dict[str, int]:
-    """The level that each feature shall have."""
+    """The requested level of each feature."""
     if options.operation == "disable":
         return _without_doubles([(name, 0) for name in options.feature])
     if options.release_version is not None:
@@ -153,7 +159,7 @@ def _without_doubles(pairs: Sequence[tuple[str, int]]) -> dict[str, int]:
 
 
 def result_lines(
-    operation: str, levels: Mapping[str, int], results: Mapping[str, RefusedError | None], is_dry: bool
+    operation: str, levels: Mapping[str, int], results: Mapping[str, BrokerError | None], is_dry: bool
 ) -> list[str]:
     lines = []
     for name in sorted(results):

@@ -1,4 +1,4 @@
-"""`kafka-leader-election.sh`: have partitions led by their preferred replicas, or by any that is alive."""
+"""`kafka-leader-election.sh`: elect the preferred replicas, or any live replica, as leaders."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from functools import partial
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
 from ottla.cli.client_settings import client_of_file
-from ottla.cli.java.errors import complaining, java_text
+from ottla.cli.java.errors import java_text, run_reporting_errors
+from ottla.cli.java.hash_order import partition_order
 from ottla.cli.java.options import BOOTSTRAP, COMMAND_CONFIG, KafkaOptions, Option, OptionError
-from ottla.cli.java.order import partition_order
-from ottla.cli.terminal import EXIT_FAILED, ToolError, say, warn
-from ottla.client.elections import Election, elect_leaders
-from ottla.client.errors import RefusedError
-from ottla.operations.reassignment.elections import parse_partitions
+from ottla.cli.terminal import EXIT_FAILED, ToolError, print_line, warn
+from ottla.client.errors import BrokerError
+from ottla.client.reassignments import Election, elect_leaders
+from ottla.operations.reassignment.plan import parse_partitions
 
 TOOL = "kafka-leader-election.sh"
 SUMMARY = (
@@ -31,7 +31,7 @@ OPTIONS = (
     Option("election-type", "preferred, or unclean for partitions without a leader. Required.", "type"),
     Option("topic", "Elect in one partition of this topic.", "name"),
     Option("partition", "With --topic: which partition.", "number"),
-    Option("all-topic-partitions", "Elect wherever it is needed."),
+    Option("all-topic-partitions", "Elect leaders wherever it is needed."),
     Option("path-to-json-file", 'Elect in {"partitions":[{"topic":"t","partition":0}]}.', "file"),
 )
 
@@ -39,8 +39,8 @@ OPTIONS = (
 def run(arguments: Sequence[str]) -> int:
     options = KafkaOptions(TOOL, SUMMARY, OPTIONS, arguments, example=EXAMPLE)
     if not arguments:
-        options.refuse(SUMMARY)
-    return complaining(partial(_run, options))
+        options.print_usage_and_exit(SUMMARY)
+    return run_reporting_errors(partial(_run, options))
 
 
 def _run(options: KafkaOptions) -> int:
@@ -58,11 +58,11 @@ def _run(options: KafkaOptions) -> int:
         config = config or options.text(OLD_CONFIG)
     with client_of_file(options.text("bootstrap-server") or "", config) as client:
         results = elect_leaders(client, kind, partitions)
-    return report(kind, results)
+    return print_results(kind, results)
 
 
 def check_options(options: KafkaOptions) -> Election:
-    """Refuse what Kafka refuses, in the same order."""
+    """Reject what Kafka rejects, in the same order."""
     missing = [name for name in ("bootstrap-server", "election-type") if not options.has(name)]
     if missing:
         raise OptionError(f"Missing required option(s): {', '.join(missing)}")
@@ -80,32 +80,32 @@ def check_options(options: KafkaOptions) -> Election:
 
 
 def wanted_partitions(options: KafkaOptions) -> list[TopicPartition] | None:
-    """None: all of them."""
+    """The partitions of the options; None: all of them."""
     if options.has("topic"):
         return [TopicPartition(options.text("topic") or "", options.number("partition") or 0)]
     if options.has("all-topic-partitions"):
         return None
     with open(options.text("path-to-json-file") or "", encoding="utf-8") as file:
-        return partition_order(parse_partitions(file.read()))  # Java asks for them as a set lists them
+        return partition_order(parse_partitions(file.read()))  # in the order of a Java set
 
 
-def report(kind: Election, results: dict[TopicPartition, RefusedError | None]) -> int:
-    """Partitions stand in the order of Java's maps, as with Kafka."""
+def print_results(kind: Election, results: dict[TopicPartition, BrokerError | None]) -> int:
+    """Print the results in the order of Java's maps, as Kafka does."""
     failed = {partition: problem for partition, problem in results.items() if problem is not None}
     elected = partition_order([partition for partition in results if partition not in failed])
     unneeded = partition_order(
         [partition for partition, problem in failed.items() if problem.error is Error.ELECTION_NOT_NEEDED]
     )
     if elected:
-        say(f"Successfully completed leader election ({kind.name}) for partitions {_names(elected)}")
+        print_line(f"Successfully completed leader election ({kind.name}) for partitions {_names(elected)}")
     if unneeded:
-        say(f"Valid replica already elected for partitions {_names(unneeded)}")
+        print_line(f"Valid replica already elected for partitions {_names(unneeded)}")
     real = {
         partition: failed[partition]
         for partition in partition_order([partition for partition in failed if partition not in unneeded])
     }
     for partition, problem in real.items():
-        say(f"Error completing leader election ({kind.name}) for partition: {partition}: {java_text(problem)}")
+        print_line(f"Error completing leader election ({kind.name}) for partition: {partition}: {java_text(problem)}")
     if real:
         warn(f"{len(real)} replica(s) could not be elected")
         return EXIT_FAILED

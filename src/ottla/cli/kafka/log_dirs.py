@@ -1,4 +1,4 @@
-"""`kafka-log-dirs.sh`: what lies in the log folders of brokers, as JSON."""
+"""`kafka-log-dirs.sh`: describe the log directories of brokers as JSON."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from collections.abc import Collection, Mapping, Sequence
 
 from ottla.base.errors import Error
 from ottla.cli.client_settings import client_of_file
-from ottla.cli.java.errors import complaining, java_class
+from ottla.cli.java.errors import java_class, run_reporting_errors
+from ottla.cli.java.hash_order import hash_map_order, partition_order
 from ottla.cli.java.options import BOOTSTRAP, COMMAND_CONFIG, KafkaOptions, Option, OptionError
-from ottla.cli.java.order import hash_map_order, partition_order
-from ottla.cli.terminal import say
+from ottla.cli.terminal import print_line
 from ottla.client.admin import Admin
 from ottla.client.client import Client
-from ottla.client.log_dirs import Folder, Replica, describe_log_dirs
+from ottla.client.log_dirs import LogDir, Replica, describe_log_dirs
 
 TOOL = "kafka-log-dirs.sh"
-SUMMARY = "Show what lies in the log folders of brokers."
+SUMMARY = "Describe the log directories of brokers."
 EXAMPLE = "--describe"
 OPTIONS = (
     BOOTSTRAP,
     COMMAND_CONFIG,
     Option("describe", "Describe the log folders. Required."),
-    Option("topic-list", "Only these topics, commas between several.", "topics"),
+    Option("topic-list", "Only these topics, separated by commas.", "topics"),
     Option("broker-list", "Only these brokers, such as 0,1,2.", "brokers"),
 )
 
 
 def run(arguments: Sequence[str]) -> int:
     options = KafkaOptions(TOOL, SUMMARY, OPTIONS, arguments, example=EXAMPLE)
-    options.require("bootstrap-server", "describe")
+    options.check_required_args("bootstrap-server", "describe")
 
     def body() -> int:
         wanted = parse_brokers(options.text("broker-list") or "")
@@ -39,20 +39,20 @@ def run(arguments: Sequence[str]) -> int:
             _describe(client, wanted, topics)
         return 0
 
-    return complaining(body)
+    return run_reporting_errors(body)
 
 
 def _describe(client: Client, wanted: Sequence[int], topics: Collection[str]) -> None:
-    living = sorted(Admin(client).live_brokers())
-    brokers = existing_brokers(wanted, living)
+    live = sorted(Admin(client).live_brokers())
+    brokers = existing_brokers(wanted, live)
     print("Querying brokers for log directories information")
     folders = describe_log_dirs(client, brokers)
     print(f"Received log directory information from brokers {','.join(map(str, brokers))}")
-    say(as_json(folders, topics))
+    print_line(as_json(folders, topics))
 
 
 def existing_brokers(wanted: Sequence[int], living: Sequence[int]) -> list[int]:
-    """The brokers to ask: those named, or all; naming one that does not live is an error."""
+    """The brokers to query: the named ones or all. Naming an offline broker is an error."""
     missing = sorted(set(wanted) - set(living))
     if missing:
         raise OptionError(
@@ -62,8 +62,8 @@ def existing_brokers(wanted: Sequence[int], living: Sequence[int]) -> list[int]:
     return sorted(set(wanted)) or list(living)
 
 
-def as_json(folders: Mapping[int, Sequence[Folder]], topics: Collection[str]) -> str:
-    """One line, the keys in the order that Java's maps give them."""
+def as_json(folders: Mapping[int, Sequence[LogDir]], topics: Collection[str]) -> str:
+    """The JSON text on one line, with keys in the order of Java's maps."""
     brokers = [{"broker": broker, "logDirs": _folders(found, topics)} for broker, found in folders.items()]
     return json.dumps({"brokers": brokers, "version": 1}, separators=(",", ":"), ensure_ascii=False)
 
@@ -78,7 +78,7 @@ def parse_brokers(text: str) -> list[int]:
     return found
 
 
-def _folders(folders: Sequence[Folder], topics: Collection[str]) -> list[dict[str, object]]:
+def _folders(folders: Sequence[LogDir], topics: Collection[str]) -> list[dict[str, object]]:
     by_path = {folder.path: folder for folder in folders}
     return [
         {

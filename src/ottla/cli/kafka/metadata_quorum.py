@@ -1,4 +1,4 @@
-"""`kafka-metadata-quorum.sh`: the state of the nodes that keep the cluster's metadata."""
+"""`kafka-metadata-quorum.sh`: describe the metadata quorum."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import argparse
 import time
 from collections.abc import Sequence
 
-from ottla.base.topic_ids import id_text
-from ottla.cli.cluster.quorum import COLUMNS, UNKNOWN_TIME, leader_of, replication_rows
-from ottla.cli.java.errors import complaining
+from ottla.base.names import id_text
+from ottla.cli.java.errors import run_reporting_errors
 from ottla.cli.java.options import OptionError
-from ottla.cli.kafka.commands import KafkaParser, add_servers, asked_endpoints, client_of_servers
+from ottla.cli.kafka.commands import KafkaParser, add_servers, client_of_servers, endpoint_type
+from ottla.cli.reports.quorum_report import COLUMNS, UNKNOWN_TIME, leader_of, replication_rows
 from ottla.client.addresses import Address
 from ottla.client.client import Client
 from ottla.client.cluster import Quorum, describe_cluster, describe_quorum
@@ -30,7 +30,7 @@ def run(arguments: Sequence[str]) -> int:
         with client_of_servers(options) as client:
             return _describe(client, options)
 
-    return complaining(body)
+    return run_reporting_errors(body)
 
 
 def _parser() -> KafkaParser:
@@ -43,7 +43,9 @@ def _parser() -> KafkaParser:
     describe = commands.add_parser("describe", help="show the quorum")
     describe.add_argument("--status", action="store_true", help="a short summary")
     describe.add_argument("--replication", action="store_true", help="how far each node is")
-    describe.add_argument("--human-readable", action="store_true", help="with --replication: times as they passed")
+    describe.add_argument(
+        "--human-readable", action="store_true", help="with --replication: durations instead of timestamps"
+    )
     return parser
 
 
@@ -56,7 +58,7 @@ def _describe(client: Client, options: argparse.Namespace) -> int:
     elif options.status:
         if options.human_readable:
             raise OptionError("The option --human-readable is only supported along with --replication")
-        cluster_id = describe_cluster(client, endpoint_type=asked_endpoints(options)).cluster_id
+        cluster_id = describe_cluster(client, endpoint_type=endpoint_type(options)).cluster_id
         print("\n".join(status_lines(cluster_id, describe_quorum(client))))
     else:
         raise OptionError("One of --status or --replication must be specified with describe sub-command")
@@ -87,9 +89,9 @@ def status_lines(cluster_id: str, quorum: Quorum) -> list[str]:
 
 
 def replication_lines(quorum: Quorum, now_ms: int, is_human: bool) -> list[str]:
-    """A table with tabs between its columns and behind the last, as Kafka prints it."""
+    """A table with a tab after each column, as Kafka prints it."""
     rows = [COLUMNS, *replication_rows(quorum, now_ms, is_human)]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(COLUMNS))]
+    widths = [max(len(row[index]) for row in rows) for index in range(len(COLUMNS))]
     return ["".join(f"{cell:<{width}}\t" for cell, width in zip(row, widths, strict=True)) for row in rows]
 
 

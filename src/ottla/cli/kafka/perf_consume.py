@@ -1,4 +1,4 @@
-"""`kafka-consumer-perf-test.sh`: how many records a second can be read."""
+"""`kafka-consumer-perf-test.sh`: measure the throughput of a consumer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 from ottla.cli.arguments import parse_pairs
 from ottla.cli.client_settings import command_properties, make_client
-from ottla.cli.java.dates import DatePatternError, format_java_date
 from ottla.cli.java.options import (
     BOOTSTRAP,
     BROKER_LIST,
@@ -20,14 +19,15 @@ from ottla.cli.java.options import (
     Option,
     OptionError,
     bootstrap_of,
+    topic_pattern,
 )
-from ottla.cli.patterns import topic_pattern
+from ottla.cli.java.times import DatePatternError, format_java_date
 from ottla.cli.perf.library_metrics import LibraryMetrics
-from ottla.cli.perf.load_reader import Figures, LoadReader, Reading
-from ottla.cli.records.consuming import DEFAULTS
+from ottla.cli.perf.load_reader import LoadReader, ReadFigures, ReadPlan
+from ottla.cli.records.console_consumer import DEFAULTS
 from ottla.cli.terminal import ToolError
 from ottla.client.admin import Admin
-from ottla.client.java_properties import translate
+from ottla.client.librdkafka_properties import translate
 
 TOOL = "kafka-consumer-perf-test.sh"
 SUMMARY = "Measure how fast records can be read."
@@ -56,13 +56,13 @@ OPTIONS = (
     Option("fetch-size", "Bytes of a partition in one answer (default 1048576).", "bytes"),
     Option("from-latest", "Start with new records instead of the oldest one."),
     Option("socket-buffer-size", "Bytes of the socket's receive buffer (default 2097152).", "bytes"),
-    Option("timeout", "Stop when nothing came for so long (default 10000).", "ms", alone=str(TIMEOUT_MS)),
+    Option("timeout", "Stop after this time without a record (default 10000).", "ms", bare_value=str(TIMEOUT_MS)),
     Option("reporting-interval", "Time between two lines of --show-detailed-stats (default 5000).", "ms"),
     Option("show-detailed-stats", "A line for every interval instead of one at the end."),
     Option("hide-header", "Leave out the line with the names of the columns."),
     Option("date-format", f"How times are written (default {DATE_FORMAT}).", "pattern"),
-    Option("print-metrics", "Print the client's own numbers at the end."),
-    Option("command-property", "A property of the consumer.", "key=value", many=True),
+    Option("print-metrics", "Print the client's metrics at the end."),
+    Option("command-property", "A property of the consumer.", "key=value", is_repeatable=True),
     Option("consumer.config", "Old name of --command-config.", "file"),
     Option("new-consumer", "Old option without effect."),
     Option("threads", "Old option without effect.", "count"),
@@ -80,16 +80,16 @@ def run(arguments: Sequence[str]) -> int:
 
 def _run(options: KafkaOptions) -> int:
     if not options.values:
-        options.refuse(SUMMARY)
+        options.print_usage_and_exit(SUMMARY)
     bootstrap = bootstrap_of(options)
     check_options(options, bootstrap is not None)
     assert bootstrap is not None
     properties = client_properties(options)
     write_date = partial(format_java_date, options.text("date-format") or DATE_FORMAT)
-    write_date(0)  # a bad pattern: say so before anything is read
+    write_date(0)  # reject an invalid pattern before anything is read
     with make_client(bootstrap, dict(properties)) as client:
         reading = make_reading(options)
-        client.cluster()  # no broker: say so at once
+        client.cluster()  # fail now if no broker is reachable
         if not options.has("hide-header"):
             print(header(options.has("show-detailed-stats")), flush=True)
         metrics = LibraryMetrics("consumer", properties.get("client.id", CLIENT_ID))
@@ -101,10 +101,10 @@ def _run(options: KafkaOptions) -> int:
 def measure(
     options: KafkaOptions, reader: LoadReader, metrics: LibraryMetrics, write_date: Callable[[int], str]
 ) -> int:
-    """Read, and print what Kafka prints."""
+    """Read the records and print Kafka's lines."""
     is_detailed = options.has("show-detailed-stats")
 
-    def on_window(window: Figures) -> None:
+    def on_window(window: ReadFigures) -> None:
         if is_detailed:
             print(window_line(window, reader.records, reader.bytes, write_date), flush=True)
 
@@ -123,29 +123,31 @@ def measure(
 
 
 def check_options(options: KafkaOptions, has_bootstrap: bool) -> None:
-    """Refuse what Kafka refuses."""
+    """Reject what Kafka rejects."""
     if options.has("topic") == options.has("include"):
-        options.refuse("Exactly one of the following arguments is required: [topic], [include]")
+        options.print_usage_and_exit("Exactly one of the following arguments is required: [topic], [include]")
     if options.has("messages") == options.has("num-records"):
-        options.refuse("Exactly one of the following arguments is required: [messages], [num-records]")
+        options.print_usage_and_exit("Exactly one of the following arguments is required: [messages], [num-records]")
     if not has_bootstrap:
-        options.refuse('Missing required argument "[bootstrap-server]"')
+        options.print_usage_and_exit('Missing required argument "[bootstrap-server]"')
     if options.has("consumer.config") and options.has("command-config"):
-        options.refuse("Exactly one of the following arguments is required: [consumer.config], [command-config]")
+        options.print_usage_and_exit(
+            "Exactly one of the following arguments is required: [consumer.config], [command-config]"
+        )
     if options.has("messages"):
         print("Warning: --messages is deprecated. Use --num-records instead.")
     if options.has("consumer.config"):
         print("Warning: --consumer.config is deprecated. Use --command-config instead.")
 
 
-def make_reading(options: KafkaOptions) -> Reading:
+def make_reading(options: KafkaOptions) -> ReadPlan:
     include = options.text("include")
     records = options.number("num-records", LONG_MAX)
     timeout_ms = options.number("timeout", LONG_MAX)
     interval_ms = options.number("reporting-interval", LONG_MAX)
     if interval_ms is not None and interval_ms <= 0:
         raise OptionError("Reporting interval must be greater than 0.")
-    return Reading(
+    return ReadPlan(
         topic=options.text("topic"),
         include=topic_pattern(include) if include is not None else None,
         records=records if records is not None else options.number("messages", LONG_MAX) or 0,
@@ -163,7 +165,7 @@ def client_properties(options: KafkaOptions) -> dict[str, str]:
 
 
 def consumer_settings(bootstrap: str, options: KafkaOptions, properties: dict[str, str]) -> dict[str, Any]:
-    """Properties as given; the options win over them, as in Kafka."""
+    """The consumer's properties; the options override them, as in Kafka."""
     settings = dict(DEFAULTS) | translate({"client.id": CLIENT_ID} | properties)
     fetch_bytes = options.number("fetch-size") or FETCH_BYTES
     settings["bootstrap.servers"] = bootstrap
@@ -181,7 +183,7 @@ def header(is_detailed: bool) -> str:
     return ("time, threadId, " if is_detailed else "start.time, end.time, ") + FIGURES
 
 
-def total_line(figures: Figures, write_date: Callable[[int], str]) -> str:
+def total_line(figures: ReadFigures, write_date: Callable[[int], str]) -> str:
     seconds = max(figures.end_ms - figures.start_ms, 1) / 1000
     fetch_seconds = max(figures.fetch_ms, 1) / 1000
     return (
@@ -192,7 +194,7 @@ def total_line(figures: Figures, write_date: Callable[[int], str]) -> str:
     )
 
 
-def window_line(window: Figures, records: int, size_bytes: int, write_date: Callable[[int], str]) -> str:
+def window_line(window: ReadFigures, records: int, size_bytes: int, write_date: Callable[[int], str]) -> str:
     """One interval: totals so far, rates of the interval."""
     seconds = max(window.end_ms - window.start_ms, 1) / 1000
     fetch_seconds = window.fetch_ms / 1000

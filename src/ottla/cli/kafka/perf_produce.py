@@ -1,4 +1,4 @@
-"""`kafka-producer-perf-test.sh`: how many records a second can be written, and how late they are acknowledged."""
+"""`kafka-producer-perf-test.sh`: measure the throughput and the latency of a producer."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ottla.cli.arguments import Parser
 from ottla.cli.client_settings import command_properties
 from ottla.cli.perf.library_metrics import LibraryMetrics
 from ottla.cli.perf.load_generator import (
-    Generator,
     Load,
+    LoadGenerator,
     Payload,
     chosen_payload,
     counted_payload,
     random_payload,
     read_payloads,
 )
-from ottla.cli.records.producing import MAX_BLOCK_MS, producer_settings, wait_for_topic
+from ottla.cli.records.console_producer import MAX_BLOCK_MS, producer_settings, wait_for_topic
 from ottla.cli.terminal import EXIT_FAILED, ToolError
 
 TOOL = "kafka-producer-perf-test"
@@ -38,7 +38,7 @@ DEPRECATED = {
 
 
 class PerfParser(Parser):
-    """Kafka's script ends with 1 where ottla's own tools end with 2."""
+    """A parser with the exit code and the error format of Kafka's script."""
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
@@ -81,15 +81,15 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def generate(bootstrap: str, properties: dict[str, str], load: Load, *, has_metrics: bool) -> int:
-    """Run the load and print what Kafka prints at its end."""
+    """Run the load and print Kafka's summary."""
     metrics = LibraryMetrics("producer", properties["client.id"])
     settings = producer_settings(bootstrap, properties) | (metrics.settings() if has_metrics else {})
-    generator = Generator(f"{TOOL}.sh", settings, load, say=_say)
+    generator = LoadGenerator(f"{TOOL}.sh", settings, load, say=_say)
     code = generator.run()
     now_ms = generator.last_ms
     print(generator.statistics.total_line(now_ms))
-    if generator.steady is not None:
-        print(generator.steady.total_line(now_ms))
+    if generator.steady_state is not None:
+        print(generator.steady_state.total_line(now_ms))
     if has_metrics:
         metrics.wait(generator.producer.poll)
         print("\n".join(metrics.lines()))
@@ -112,22 +112,28 @@ def make_parser() -> PerfParser:
     payload.add_argument("--record-size", type=_number("Integer", 2**31), metavar="BYTES", help="random letters")
     payload.add_argument("--payload-file", metavar="FILE", help="choose payloads of this file by chance")
     payload.add_argument("--payload-monotonic", action="store_true", help="the numbers 0, 1, 2 and so on")
-    add("--payload-delimiter", default="\\n", metavar="TEXT", help="what stands between payloads of the file")
+    add("--payload-delimiter", default="\\n", metavar="TEXT", help="separator of payloads in the file")
     pairs = {"nargs": "+", "metavar": "KEY=VALUE"}
-    add("--command-property", **pairs, help="properties of the producer; they win over a file")  # type: ignore[arg-type]
+    add("--command-property", **pairs, help="properties of the producer; they override a file")  # type: ignore[arg-type]
     add("--producer-props", **pairs, help="old name of --command-property")  # type: ignore[arg-type]
     add("--command-config", metavar="FILE", help="file with properties of the producer")
     add("--producer.config", dest="producer_config", metavar="FILE", help="old name of --command-config")
-    add("--print-metrics", action="store_true", help="print the client's own numbers at the end")
+    add("--print-metrics", action="store_true", help="print the client's metrics at the end")
     add("--transactional-id", metavar="ID", help="write in transactions under this id")
     add("--transaction-duration-ms", type=_number("Long", 2**63), metavar="MS", help="length of a transaction (3000)")
-    add("--warmup-records", type=_number("Long", 2**63), default=0, metavar="N", help="count these on their own")
+    add(
+        "--warmup-records",
+        type=_number("Long", 2**63),
+        default=0,
+        metavar="N",
+        help="exclude these from the steady state",
+    )
     add("--reporting-interval", type=_number("Long", 2**63), default=5000, metavar="MS", help="between lines (5000)")
     return parser
 
 
 def check(parser: PerfParser, options: argparse.Namespace) -> None:
-    """Refuse what Kafka refuses, in its order and words."""
+    """Reject what Kafka rejects, in its order and wording."""
     if options.num_records <= 0:
         parser.error("--num-records should be greater than zero.")
     if options.warmup_records >= options.num_records:
@@ -174,13 +180,13 @@ def client_properties(parser: PerfParser, options: argparse.Namespace) -> dict[s
     if options.bootstrap_server is not None:
         properties["bootstrap.servers"] = options.bootstrap_server
     if "bootstrap.servers" not in properties:
-        parser.error("no broker is named: give --bootstrap-server HOST:PORT or the property bootstrap.servers")
+        parser.error("no broker is given: use --bootstrap-server HOST:PORT or the property bootstrap.servers")
     properties.setdefault("client.id", CLIENT_ID)
     return properties
 
 
 def transactions(options: argparse.Namespace, properties: dict[str, str]) -> int | None:
-    """The length of a transaction, if there shall be any; their id becomes a property."""
+    """The duration of a transaction, or None; sets the property transactional.id."""
     duration: int | None = options.transaction_duration_ms
     if duration is None and options.transactional_id is None and "transactional.id" not in properties:
         return None

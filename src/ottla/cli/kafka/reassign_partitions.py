@@ -1,4 +1,4 @@
-"""`kafka-reassign-partitions.sh`: make plans to move replicas, carry them out, watch them, end them."""
+"""`kafka-reassign-partitions.sh`: generate, execute, verify and cancel partition reassignments."""
 
 from __future__ import annotations
 
@@ -10,14 +10,26 @@ from ottla.base.names import TopicPartition
 from ottla.cli.client_settings import client_of_file
 from ottla.cli.java.errors import java_sentence, java_text
 from ottla.cli.java.options import BOOTSTRAP, COMMAND_CONFIG, LONG_MAX, KafkaOptions, Option
-from ottla.cli.terminal import EXIT_FAILED, ToolError, say, shown
+from ottla.cli.terminal import EXIT_FAILED, ToolError, print_line, print_text
 from ottla.client.admin import Admin
 from ottla.client.client import Client
 from ottla.client.cluster import describe_cluster
-from ottla.client.errors import ClientError, RefusedError
-from ottla.client.log_dirs import PlacedReplica
+from ottla.client.errors import BrokerError, ClientError
+from ottla.client.log_dirs import TopicPartitionReplica
 from ottla.client.reassignments import Reassignment, alter_reassignments, list_reassignments
 from ottla.operations.errors import OperationError
+from ottla.operations.reassignment.moves import (
+    LogDirState,
+    ReassignmentState,
+    check_brokers,
+    current_log_dirs,
+    current_rows,
+    find_topics,
+    log_dir_states,
+    move_log_dirs,
+    progress,
+    replicas_of,
+)
 from ottla.operations.reassignment.plan import (
     Plan,
     check_plan,
@@ -27,25 +39,13 @@ from ottla.operations.reassignment.plan import (
     parse_topics,
     plan_text,
 )
-from ottla.operations.reassignment.steps import (
-    FolderState,
-    Progress,
-    check_brokers,
-    current_rows,
-    find_topics,
-    folder_states,
-    folders_of,
-    move_folders,
-    progress,
-    replicas_of,
-)
 from ottla.operations.reassignment.throttles import (
     clear_broker_throttles,
     clear_topic_throttles,
-    set_folder_throttle,
+    set_log_dir_throttle,
     set_throttles,
+    throttle_settings,
     throttled_brokers,
-    throttles,
 )
 
 TOOL = "kafka-reassign-partitions.sh"
@@ -66,23 +66,23 @@ OPTIONS = (
     BOOTSTRAP,
     COMMAND_CONFIG,
     Option(CONTROLLER, "Controllers to connect to, instead of brokers; for --list and --cancel.", "servers"),
-    Option("generate", "Make a plan for the topics in a file; it is only shown."),
+    Option("generate", "Print a plan for the topics in a file."),
     Option("execute", "Carry out a plan."),
-    Option("verify", "Show how far a plan is; when all of it is done, take the throttles away."),
-    Option("cancel", "End the moves of a plan that are under way."),
-    Option("list", "List all moves that are under way."),
+    Option("verify", "Show the progress of a plan; remove the throttles when it is complete."),
+    Option("cancel", "Cancel the active moves of a plan."),
+    Option("list", "List all active moves."),
     Option(PLAN, 'The plan: {"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,2]}]}.', "file"),
     Option(TOPICS, 'With --generate: {"version":1,"topics":[{"topic":"orders"}]}.', "file"),
-    Option(BROKERS, "With --generate: the brokers that shall hold the topics, such as 1,2,3.", "brokers"),
-    Option("disable-rack-aware", "With --generate: do not look at the racks of brokers."),
+    Option(BROKERS, "With --generate: the brokers for the topics, such as 1,2,3.", "brokers"),
+    Option("disable-rack-aware", "With --generate: ignore the racks of brokers."),
     Option("throttle", "With --execute: most bytes a second that each broker copies for moves.", "number"),
     Option("replica-alter-log-dirs-throttle", "With --execute: the same for moves between folders.", "number"),
-    Option("timeout", "With --execute: milliseconds to wait for moves between folders to begin (10000).", "number"),
-    Option("additional", "With --execute: although other moves are under way; also to change the throttle."),
-    Option("preserve-throttles", "With --verify and --cancel: leave the throttles as they are."),
-    Option("disallow-replication-factor-change", "With --execute: refuse plans with more or fewer replicas."),
+    Option("timeout", "With --execute: milliseconds to wait until moves between directories start (10000).", "number"),
+    Option("additional", "With --execute: allow it during other moves; also changes the throttle."),
+    Option("preserve-throttles", "With --verify and --cancel: keep the throttles."),
+    Option("disallow-replication-factor-change", "With --execute: reject plans that change the number of replicas."),
 )
-# Action -> what it needs, and what else it may have.
+# Action -> required options; below, optional ones.
 NEEDED = {"generate": (TOPICS, BROKERS), "execute": (PLAN,), "verify": (PLAN,), "cancel": (PLAN,), "list": ()}
 ALLOWED = {
     "generate": ("disable-rack-aware",),
@@ -94,7 +94,7 @@ ALLOWED = {
     "cancel": ("preserve-throttles", "timeout"),
     "list": (),
 }
-EXISTING = (
+EXISTING_REASSIGNMENT = (
     "Cannot execute because there is an existing partition assignment.  Use --additional to override this and create a "
     "new partition assignment in addition to the existing one. The --additional flag can also be used to change the "
     "throttle by resubmitting the current reassignment."
@@ -105,7 +105,7 @@ VERIFY_LATER = (
 
 
 class TerseError(ToolError):
-    """A failure that Kafka tells without the word Error in front."""
+    """A failure that Kafka prints without the prefix Error (TerseException)."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -131,33 +131,33 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def check_options(options: KafkaOptions, is_any: bool) -> str:
-    """Refuse what Kafka refuses, in the same order; returns the action."""
+    """Reject what Kafka rejects, in the same order; returns the action."""
     if not is_any:
-        options.refuse(SUMMARY)
+        options.print_usage_and_exit(SUMMARY)
     chosen = [action for action in ACTIONS if options.has(action)]
     if len(chosen) != 1:
         actions = ", ".join(f"--{action}" for action in ACTIONS)
-        options.refuse(f"Command must include exactly one action: {actions}")
+        options.print_usage_and_exit(f"Command must include exactly one action: {actions}")
     if options.has(SERVER) and options.has(CONTROLLER):
-        options.refuse("Please don't specify both --bootstrap-server and --bootstrap-controller")
+        options.print_usage_and_exit("Please don't specify both --bootstrap-server and --bootstrap-controller")
     if not options.has(SERVER) and not options.has(CONTROLLER):
-        options.refuse("Please specify either --bootstrap-server or --bootstrap-controller")
+        options.print_usage_and_exit("Please specify either --bootstrap-server or --bootstrap-controller")
     (action,) = chosen
-    options.require(*NEEDED[action])
+    options.check_required_args(*NEEDED[action])
     servers = (SERVER, CONTROLLER) if action in ("list", "cancel") else (SERVER,)
     fitting = {action, CONFIG, *servers, *NEEDED[action], *ALLOWED[action]}
     for name in options.order:
         if name not in fitting:
-            options.refuse(f'Option "[{name}]" can\'t be used with action "[{action}]"')
+            options.print_usage_and_exit(f'Option "[{name}]" can\'t be used with action "[{action}]"')
     return action
 
 
 def _failed(text: str) -> int:
-    print(shown(text))
+    print_text(text)
     return EXIT_FAILED
 
 
-# ---- the actions
+# ---- actions
 
 
 def _generate(client: Client, options: KafkaOptions) -> None:
@@ -170,9 +170,9 @@ def _generate(client: Client, options: KafkaOptions) -> None:
     rows = replicas_of(topics)
     proposed = make_plan(topics, [broker for broker in brokers if broker in racks], racks, SystemRandom())
     print("Current partition replica assignment")
-    say(plan_text(rows, folders_of(client, rows)))
+    print_line(plan_text(rows, current_log_dirs(client, rows)))
     print("\nProposed partition reassignment configuration")
-    say(plan_text(proposed, {}))
+    print_line(plan_text(proposed, {}))
 
 
 def _execute(client: Client, options: KafkaOptions) -> None:
@@ -182,25 +182,27 @@ def _execute(client: Client, options: KafkaOptions) -> None:
     folder_rate = _number(options, "replica-alter-log-dirs-throttle", NO_THROTTLE)
     under_way = list_reassignments(client)
     if under_way and not options.has("additional"):
-        raise TerseError(EXISTING)
+        raise TerseError(EXISTING_REASSIGNMENT)
     admin = Admin(client)
     check_brokers(admin, plan.brokers)
     now = current_rows(admin, plan)
-    say(f"Current partition replica assignment\n\n{plan_text(now, folders_of(client, now))}\n")
+    print("Current partition replica assignment\n")
+    print_line(plan_text(now, current_log_dirs(client, now)))
+    print()
     print("Save this to use as the --reassignment-json-file option during rollback")
     if rate >= 0 or folder_rate >= 0:
         print(VERIFY_LATER)
     if rate >= 0:
-        set_throttles(client, throttles(under_way, plan.replicas, now), rate)
+        set_throttles(client, throttle_settings(under_way, plan.replicas, now), rate)
         print(f"The inter-broker throttle limit was set to {rate} B/s")
     if folder_rate >= 0:
-        set_folder_throttle(client, {replica.broker for replica in plan.folders}, folder_rate)
+        set_log_dir_throttle(client, {replica.broker for replica in plan.folders}, folder_rate)
         print(f"The replica-alter-dir throttle limit was set to {folder_rate} B/s")
     may_change_factor = not options.has("disallow-replication-factor-change")
     refused = alter_reassignments(client, plan.replicas, may_change_factor=may_change_factor)
     if refused:
         raise TerseError("Error reassigning partition(s):\n" + _complaints(refused))
-    say(f"Successfully started partition reassignment{_s(plan.replicas)} for {_names(plan.replicas)}")
+    print_line(f"Successfully started partition reassignment{_plural_s(plan.replicas)} for {_names(plan.replicas)}")
     if plan.folders:
         _move_folders(client, plan.folders, _number(options, "timeout", TIMEOUT_MS))
 
@@ -212,13 +214,15 @@ def _verify(client: Client, options: KafkaOptions) -> None:
     states = progress(plan, list_reassignments(client), now)
     print("Status of partition reassignment:")
     for partition, state in states.items():
-        say(partition_line(partition, state, now.get(partition, ()), plan.replicas[partition]))
-    folders = folder_states(client, plan.folders)
+        print_line(partition_line(partition, state, now.get(partition, ()), plan.replicas[partition]))
+    folders = log_dir_states(client, plan.folders)
     for replica, folder in folders.items():
-        say(folder_line(replica, folder, plan.folders[replica]))
+        print_line(folder_line(replica, folder, plan.folders[replica]))
     if not folders:
         print()
-    is_over = Progress.UNDER_WAY not in states.values() and not any(is_moving(state) for state in folders.values())
+    is_over = ReassignmentState.UNDER_WAY not in states.values() and not any(
+        is_moving(state) for state in folders.values()
+    )
     if is_over and not options.has("preserve-throttles"):
         _clear_throttles(client, plan)
 
@@ -229,11 +233,13 @@ def _cancel(client: Client, options: KafkaOptions) -> None:
     if under_way:
         refused = alter_reassignments(client, dict.fromkeys(under_way))
         if refused:
-            raise TerseError(f"Error cancelling partition reassignment{_s(refused)} for:\n{_complaints(refused)}")
-        say(f"Successfully cancelled partition reassignment{_s(under_way)} for: {_names(under_way)}")
+            raise TerseError(
+                f"Error cancelling partition reassignment{_plural_s(refused)} for:\n{_complaints(refused)}"
+            )
+        print_line(f"Successfully cancelled partition reassignment{_plural_s(under_way)} for: {_names(under_way)}")
     else:
         print("None of the specified partition reassignments are active.")
-    states = folder_states(client, plan.folders)
+    states = log_dir_states(client, plan.folders)
     back = {
         replica: state.current
         for replica, state in states.items()
@@ -254,7 +260,7 @@ def _list(client: Client, _options: KafkaOptions) -> None:
         return
     print("Current partition reassignments:")
     for partition, move in sorted(under_way.items()):
-        say(move_line(partition, move))
+        print_line(move_line(partition, move))
 
 
 _ACTIONS = {"generate": _generate, "execute": _execute, "verify": _verify, "cancel": _cancel, "list": _list}
@@ -263,10 +269,12 @@ _ACTIONS = {"generate": _generate, "execute": _execute, "verify": _verify, "canc
 # ---- lines
 
 
-def partition_line(partition: TopicPartition, state: Progress, now: Sequence[int], wanted: Sequence[int]) -> str:
-    if state is Progress.UNDER_WAY:
+def partition_line(
+    partition: TopicPartition, state: ReassignmentState, now: Sequence[int], wanted: Sequence[int]
+) -> str:
+    if state is ReassignmentState.UNDER_WAY:
         return f"Reassignment of partition {partition} is still in progress."
-    if state is Progress.DONE:
+    if state is ReassignmentState.DONE:
         return f"Reassignment of partition {partition} is completed."
     return (
         f"There is no active reassignment of partition {partition}, but replica set is {_ids(now)} rather than "
@@ -274,8 +282,8 @@ def partition_line(partition: TopicPartition, state: Progress, now: Sequence[int
     )
 
 
-def folder_line(replica: PlacedReplica, state: FolderState, wanted: str) -> str:
-    place = f"Partition {replica.partition} on broker {replica.broker}"
+def folder_line(replica: TopicPartitionReplica, state: LogDirState, wanted: str) -> str:
+    replica_text = f"Partition {replica.partition} on broker {replica.broker}"
     if state.current is None and state.future is None:
         return (
             f"Partition {replica.partition} is not found in any live log dir on broker {replica.broker}. There is "
@@ -284,13 +292,13 @@ def folder_line(replica: PlacedReplica, state: FolderState, wanted: str) -> str:
     if state.future is None:
         if state.current == wanted:
             return f"Reassignment of replica {replica} completed successfully."
-        return f"{place} is not being moved from log dir {state.current} to {wanted}."
+        return f"{replica_text} is not being moved from log dir {state.current} to {wanted}."
     if state.future == wanted:
         return f"Reassignment of replica {replica} is still in progress."
-    return f"{place} is being moved to log dir {state.future} instead of {wanted}."
+    return f"{replica_text} is being moved to log dir {state.future} instead of {wanted}."
 
 
-def is_moving(state: FolderState) -> bool:
+def is_moving(state: LogDirState) -> bool:
     return state.future is not None or state.current is None
 
 
@@ -302,24 +310,24 @@ def move_line(partition: TopicPartition, move: Reassignment) -> str:
 
 def _clear_throttles(client: Client, plan: Plan) -> None:
     brokers = throttled_brokers(Admin(client), plan)
-    print(f"Clearing broker-level throttles on broker{_s(brokers)} {_ids(brokers)}")
+    print(f"Clearing broker-level throttles on broker{_plural_s(brokers)} {_ids(brokers)}")
     clear_broker_throttles(client, brokers)
-    say(f"Clearing topic-level throttles on topic{_s(plan.topics)} {','.join(plan.topics)}")
+    print_line(f"Clearing topic-level throttles on topic{_plural_s(plan.topics)} {','.join(plan.topics)}")
     clear_topic_throttles(client, plan.topics)
 
 
-def _move_folders(client: Client, wanted: Mapping[PlacedReplica, str], timeout_ms: int) -> None:
-    def tell(replica: PlacedReplica) -> None:
-        place = f"for replica {replica.partition} with broker {replica.broker} "
-        say(f"Successfully started moving log directory to {wanted[replica]} {place}")
+def _move_folders(client: Client, wanted: Mapping[TopicPartitionReplica, str], timeout_ms: int) -> None:
+    def tell(replica: TopicPartitionReplica) -> None:
+        replica_text = f"for replica {replica.partition} with broker {replica.broker} "
+        print_line(f"Successfully started moving log directory to {wanted[replica]} {replica_text}")
 
-    late = move_folders(client, wanted, timeout_ms, tell)
+    late = move_log_dirs(client, wanted, timeout_ms, tell)
     if late:
         names = ",".join(map(str, late))
-        raise TerseError(f"Timed out before log directory move{_s(late)} could be started for: {names}")
+        raise TerseError(f"Timed out before log directory move{_plural_s(late)} could be started for: {names}")
 
 
-def _complaints(refused: Mapping[TopicPartition, RefusedError]) -> str:
+def _complaints(refused: Mapping[TopicPartition, BrokerError]) -> str:
     return "\n".join(f"{partition}: {java_sentence(problem)}" for partition, problem in sorted(refused.items()))
 
 
@@ -341,5 +349,5 @@ def _names(partitions: Mapping[TopicPartition, object]) -> str:
     return ",".join(map(str, sorted(partitions)))
 
 
-def _s(items: Mapping[TopicPartition, object] | Sequence[object]) -> str:
+def _plural_s(items: Mapping[TopicPartition, object] | Sequence[object]) -> str:
     return "" if len(items) == 1 else "s"

@@ -1,4 +1,4 @@
-"""`kafka-run-class.sh CLASS ...`: old scripts start the tools by the names of their Java classes.
+"""`kafka-run-class.sh CLASS ...`: runs a tool by the name of its Java class, as old scripts do.
 
 `kafka-run-class.sh kafka.tools.GetOffsetShell --broker-list localhost:9092 --topic test --time -1`
 """
@@ -12,7 +12,7 @@ from ottla.cli.terminal import EXIT_FAILED, warn
 
 TOOL = "kafka-run-class.sh"
 USAGE = f"USAGE: {TOOL} [-daemon] [-name servicename] [-loggc] classname [opts]"
-# Simple name of the class -> our module; the package moved from kafka.admin and kafka.tools to org.apache.kafka.tools.
+# Simple class name -> module. The classes moved from kafka.admin and kafka.tools to org.apache.kafka.tools.
 MODULES = {
     "TopicCommand": "ottla.cli.kafka.topics",
     "ConfigCommand": "ottla.cli.kafka.configs",
@@ -35,7 +35,7 @@ MODULES = {
     "ProducerPerformance": "ottla.cli.kafka.perf_produce",
     "ConsumerPerformance": "ottla.cli.kafka.perf_consume",
     "DumpLogSegments": "ottla.cli.kafka.dump_log",
-    "Kafka": "ottla.cli.kafka.server_start",
+    "Kafka": "ottla.cli.kafka.server_scripts",
 }
 PACKAGES = (
     "kafka",
@@ -60,6 +60,7 @@ def run(arguments: Sequence[str]) -> int:
     if name not in MODULES or package not in PACKAGES:
         warn(f"Error: Could not find or load main class {words[0]}")
         return EXIT_FAILED
-    # Only a broker can stay behind in the background: the tools end soon.
-    code: int = import_module(MODULES[name]).run([*flags, *words[1:]] if name == "Kafka" else words[1:])
+    module = import_module(MODULES[name])
+    # Only a broker accepts -daemon and -name; the other tools run in the foreground.
+    code: int = module.start_broker([*flags, *words[1:]]) if name == "Kafka" else module.run(words[1:])
     return code

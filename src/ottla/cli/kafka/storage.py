@@ -1,10 +1,10 @@
-"""`kafka-storage.sh`: prepare the log folders of a broker before its first start, and look at what they say."""
+"""`kafka-storage.sh`: format the log directories of a broker and print their metadata."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ottla.cli.java.errors import complaining
+from ottla.cli.java.errors import run_reporting_errors
 from ottla.cli.kafka.commands import KafkaParser
 from ottla.cli.metadata.storage import EXAMPLES, SUMMARY, fill_parser
 
@@ -18,4 +18,4 @@ def run(arguments: Sequence[str]) -> int:
         code: int = options.action(options)
         return code
 
-    return complaining(body)
+    return run_reporting_errors(body)

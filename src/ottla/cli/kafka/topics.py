@@ -1,12 +1,11 @@
-"""`kafka-topics.sh`: Kafka's topic tool with Kafka's options, words and exit codes."""
+"""`kafka-topics.sh` with Kafka's options, wording and exit codes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from ottla.base.errors import Error
-from ottla.base.names import INTERNAL_TOPICS
-from ottla.base.topic_ids import parse_id
+from ottla.base.names import INTERNAL_TOPICS, parse_id
 from ottla.cli.client_settings import command_properties, make_client
 from ottla.cli.java.errors import java_sentence
 from ottla.cli.java.options import (
@@ -18,14 +17,14 @@ from ottla.cli.java.options import (
     Option,
     OptionError,
     bootstrap_of,
-    is_of_old,
+    is_legacy_zookeeper,
+    topic_pattern,
 )
-from ottla.cli.patterns import topic_pattern
-from ottla.cli.terminal import EXIT_FAILED, ToolError, fail, shown, warn
-from ottla.cli.topics.report import Filter, describe_lines, kafka_order, old_line
+from ottla.cli.reports.topic_report import DescribeFilter, describe_lines, kafka_order, legacy_line
+from ottla.cli.terminal import EXIT_FAILED, ToolError, fail, print_line, print_text, warn
 from ottla.client.admin import CLUSTER_DEFAULT, PARTITIONS_PER_ANSWER, Admin, Topic
 from ottla.client.errors import ClientError
-from ottla.client.reassignments import moves_of
+from ottla.client.reassignments import reassignments_of
 
 TOOL = "kafka-topics.sh"
 SUMMARY = "Create, list, describe, grow and delete topics."
@@ -51,20 +50,20 @@ OPTIONS = (
     Option("create", "Create the topic."),
     Option("list", "List topics."),
     Option("describe", "Show topics with their partitions."),
-    Option("alter", "Give topics more partitions."),
+    Option("alter", "Add partitions to topics."),
     Option("delete", "Delete topics."),
     Option("topic", "Name of the topic; for all but --create also a regular expression.", "name"),
     Option("topic-id", "With --describe: id of the topic.", "id"),
     Option("partitions", "Number of partitions; the cluster's default if not given.", "number"),
     Option("replication-factor", "Copies of each partition; the cluster's default if not given.", "number"),
     Option("replica-assignment", "Brokers of each partition, such as 1:2,2:3 for two partitions.", "brokers"),
-    Option("config", "A setting of the new topic; can be given several times.", "name=value", many=True),
-    Option("delete-config", "No longer supported: use the configs tool.", "name", many=True),
+    Option("config", "A setting of the new topic; may be repeated.", "name=value", is_repeatable=True),
+    Option("delete-config", "No longer supported: use the configs tool.", "name", is_repeatable=True),
     Option("if-exists", "With --alter, --delete and --describe: no error if the topic is missing."),
-    Option("if-not-exists", "With --create: no error if the topic is there already."),
+    Option("if-not-exists", "With --create: no error if the topic exists."),
     Option("exclude-internal", "Leave out the cluster's own topics."),
     Option("under-replicated-partitions", "With --describe: only partitions with replicas that are not in sync."),
-    Option("unavailable-partitions", "With --describe: only partitions without a living leader."),
+    Option("unavailable-partitions", "With --describe: only partitions without a live leader."),
     Option("under-min-isr-partitions", "With --describe: only partitions below min.insync.replicas."),
     Option("at-min-isr-partitions", "With --describe: only partitions exactly at min.insync.replicas."),
     Option("topics-with-overrides", "With --describe: only topics with settings of their own."),
@@ -73,7 +72,7 @@ OPTIONS = (
 
 
 def run(arguments: Sequence[str]) -> int:
-    """The whole tool."""
+    """Run the tool."""
     options = KafkaOptions(TOOL, SUMMARY, OPTIONS, arguments, example=EXAMPLE)
     try:
         bootstrap = check_options(options, bool(arguments))
@@ -91,14 +90,16 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def check_options(options: KafkaOptions, is_any: bool) -> str:
-    """Refuse what Kafka refuses, in the same order; returns the bootstrap servers."""
+    """Reject what Kafka rejects, in the same order; returns the bootstrap servers."""
     if not is_any:
-        options.refuse(SUMMARY)
+        options.print_usage_and_exit(SUMMARY)
     if sum(options.has(action) for action in ACTIONS) != 1:
-        options.refuse("Command must include exactly one action: --list, --describe, --create, --alter or --delete")
+        options.print_usage_and_exit(
+            "Command must include exactly one action: --list, --describe, --create, --alter or --delete"
+        )
     bootstrap = bootstrap_of(options)
     if bootstrap is None:
-        options.refuse("--bootstrap-server must be specified")
+        options.print_usage_and_exit("--bootstrap-server must be specified")
     _check_required(options)
     _check_combinations(options)
     if options.has("delete-config"):
@@ -111,19 +112,19 @@ def check_options(options: KafkaOptions, is_any: bool) -> str:
 
 def _check_required(options: KafkaOptions) -> None:
     if options.has("describe") and options.has("if-exists") and not (options.has("topic") or options.has("topic-id")):
-        options.refuse("--topic or --topic-id is required to describe a topic")
+        options.print_usage_and_exit("--topic or --topic-id is required to describe a topic")
     if options.has("create") or options.has("delete"):
-        options.require("topic")
+        options.check_required_args("topic")
     if options.has("alter"):
         if options.has("config"):
-            options.refuse(
+            options.print_usage_and_exit(
                 'Option combination "[[config], [bootstrap-server]]" can\'t be used with option "[alter]"'
                 + ALTER_CONFIG_HINT
             )
-        options.require("topic", "partitions")
+        options.check_required_args("topic", "partitions")
 
 
-# Option -> the actions that it goes with, in the order in which Kafka checks them.
+# Option -> the actions that accept it, in the order of Kafka's checks.
 _GOES_WITH = {
     "config": ("alter", "create"),
     "partitions": ("alter", "create"),
@@ -138,11 +139,11 @@ _GOES_WITH = {
 
 def _check_combinations(options: KafkaOptions) -> None:
     for name, fitting in _GOES_WITH.items():
-        options.refuse_with(name, *(action for action in ACTIONS if action not in fitting))
+        options.check_invalid_args(name, *(action for action in ACTIONS if action not in fitting))
         if name == "replica-assignment" and options.has("create"):
-            options.refuse_with(name, "partitions", "replication-factor")
+            options.check_invalid_args(name, "partitions", "replication-factor")
         if name in REPORTS:
-            options.refuse_with(name, "topics-with-overrides")
+            options.check_invalid_args(name, "topics-with-overrides")
 
 
 def _create(admin: Admin, options: KafkaOptions) -> int:
@@ -171,7 +172,7 @@ def _create(admin: Admin, options: KafkaOptions) -> int:
         if problem.error is not Error.TOPIC_ALREADY_EXISTS or not options.has("if-not-exists"):
             raise
         return 0
-    print(f'Created topic "{name}".' if is_of_old(options) else f"Created topic {name}.")
+    print(f'Created topic "{name}".' if is_legacy_zookeeper(options) else f"Created topic {name}.")
     return 0
 
 
@@ -183,10 +184,10 @@ def _list(admin: Admin, options: KafkaOptions) -> int:
 
 
 def _marked(options: KafkaOptions) -> frozenset[str]:
-    """Topics that wait in ZooKeeper for their deletion: whoever names a ZooKeeper is told of them."""
-    if not is_of_old(options):
+    """Topics marked for deletion in ZooKeeper, for scripts that use --zookeeper."""
+    if not is_legacy_zookeeper(options):
         return frozenset()
-    from ottla.cli.zookeeper.marks import marked_topics  # noqa: PLC0415 (only old scripts need it)
+    from ottla.cli.zookeeper.znodes import marked_topics  # noqa: PLC0415 (only old scripts need it)
 
     return marked_topics(options.text("zookeeper") or "")
 
@@ -197,12 +198,12 @@ def _alter(admin: Admin, options: KafkaOptions) -> int:
     assignment = parse_assignment(options.text("replica-assignment"))
     for topic in topics:
         new = None
-        if assignment is not None:  # names all partitions of the grown topic: those that exist are left alone
+        if assignment is not None:  # lists all partitions of the grown topic: existing ones stay
             new = [brokers for number, brokers in assignment.items() if number >= len(topic.partitions)]
-        if is_of_old(options):
+        if is_legacy_zookeeper(options):
             print(OLD_ALTER_WARNING)
         admin.create_partitions(topic.name, count, new)
-        if is_of_old(options):
+        if is_legacy_zookeeper(options):
             print("Adding partitions succeeded!")
     return 0
 
@@ -214,7 +215,7 @@ def _describe(admin: Admin, options: KafkaOptions) -> int:
         limit = options.number("partition-size-limit-per-response") or PARTITIONS_PER_ANSWER
         names = [topic.name for topic in _existing(admin, options)]
         topics = admin.describe(names, limit) if names else []
-    wanted = Filter(
+    wanted = DescribeFilter(
         under_replicated=options.has("under-replicated-partitions"),
         unavailable=options.has("unavailable-partitions"),
         under_min_isr=options.has("under-min-isr-partitions"),
@@ -222,16 +223,16 @@ def _describe(admin: Admin, options: KafkaOptions) -> int:
         only_overrides=options.has("topics-with-overrides"),
     )
     configs = admin.topic_configs(topic.name for topic in topics)
-    moves = moves_of(admin.client, topics)
+    moves = reassignments_of(admin.client, topics)
     marked = _marked(options)
     for line in describe_lines(kafka_order(topics), configs, admin.live_brokers(), wanted, moves):
-        print(old_line(line, marked, wanted) if is_of_old(options) else line)
+        print_line(legacy_line(line, marked, wanted) if is_legacy_zookeeper(options) else line)
     return 0
 
 
 def _delete(admin: Admin, options: KafkaOptions) -> int:
     topics = _existing(admin, options)
-    if topics and is_of_old(options):
+    if topics and is_legacy_zookeeper(options):
         return _mark(admin, options.text("zookeeper") or "", topics)
     if topics:
         admin.delete_topics([topic.name for topic in topics])
@@ -239,11 +240,12 @@ def _delete(admin: Admin, options: KafkaOptions) -> int:
 
 
 def _mark(admin: Admin, zookeeper: str, topics: Sequence[Topic]) -> int:
-    """Delete as in the days of ZooKeeper: what a cluster does not delete gets a mark there, and that is no error.
+    """Delete topics with the output of a script that uses --zookeeper.
 
-    Without a ZooKeeper nothing could be marked, so the cluster's refusal is told.
+    If the cluster does not delete topics, they are marked in ZooKeeper, which is not an error. Without ZooKeeper the
+    cluster's refusal is reported.
     """
-    from ottla.cli.zookeeper.marks import is_zookeeper_there, mark_topic  # noqa: PLC0415 (only old scripts need it)
+    from ottla.cli.zookeeper.znodes import is_zookeeper_reachable, mark_topic_for_deletion  # noqa: PLC0415 (only old scripts need it)
 
     for name in [topic.name for topic in topics]:
         if name in INTERNAL_TOPICS:
@@ -251,9 +253,9 @@ def _mark(admin: Admin, zookeeper: str, topics: Sequence[Topic]) -> int:
         try:
             admin.delete_topics([name])
         except ClientError as problem:
-            if problem.error is not Error.TOPIC_DELETION_DISABLED or not is_zookeeper_there(zookeeper):
+            if problem.error is not Error.TOPIC_DELETION_DISABLED or not is_zookeeper_reachable(zookeeper):
                 raise
-            if not mark_topic(zookeeper, name):
+            if not mark_topic_for_deletion(zookeeper, name):
                 print(f"Topic {name} is already marked for deletion.")
                 continue
         print(f"Topic {name} is marked for deletion.")
@@ -265,7 +267,7 @@ _ACTIONS = {"create": _create, "list": _list, "alter": _alter, "describe": _desc
 
 
 def _existing(admin: Admin, options: KafkaOptions) -> list[Topic]:
-    """The topics that --topic names; naming none is an error unless --if-exists is given."""
+    """The topics that match --topic; no match is an error unless --if-exists is given."""
     topics = _matching(admin, options)
     name = options.text("topic")
     if not topics and name is not None and not options.has("if-exists"):
@@ -334,5 +336,5 @@ def parse_configs(pairs: Sequence[str]) -> dict[str, str]:
 
 def _failed(problem: Exception) -> int:
     text = java_sentence(problem) if isinstance(problem, ClientError) else problem
-    print(shown(f"Error while executing topic command : {text}"))
+    print_text(f"Error while executing topic command : {text}")
     return EXIT_FAILED

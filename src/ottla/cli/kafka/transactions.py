@@ -1,4 +1,4 @@
-"""`kafka-transactions.sh`: look at transactions, find those that hang, and end them."""
+"""`kafka-transactions.sh`: list and describe transactions, find and abort hanging ones."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from ottla.cli.client_settings import client_of_file
 from ottla.cli.java.errors import java_sentence
 from ottla.cli.java.options import INTEGER_MAX, KAFKA_VERSION, LONG_MAX
 from ottla.cli.kafka.commands import KafkaParser
-from ottla.cli.terminal import EXIT_FAILED, ToolError, say, warn
-from ottla.cli.transactions.report import (
+from ottla.cli.reports.transaction_report import (
     DESCRIBE_COLUMNS,
     HANGING_COLUMNS,
     LIST_COLUMNS,
@@ -26,8 +25,9 @@ from ottla.cli.transactions.report import (
     list_rows,
     producer_row,
 )
+from ottla.cli.terminal import EXIT_FAILED, ToolError, print_line, warn
 from ottla.client.client import Client
-from ottla.client.errors import ClientError, RefusedError
+from ottla.client.errors import BrokerError, ClientError
 from ottla.client.transactions import (
     ANY_DURATION,
     ListRefusedError,
@@ -55,7 +55,7 @@ NOT_NAMED = (
 
 
 class FailedError(ToolError):
-    """Something that Kafka's tool tells in one line before it ends."""
+    """A failure that Kafka's tool reports in one line."""
 
     def __init__(self, what: str, problem: ClientError | None = None, cause: str = "") -> None:
         cause = cause or ("" if problem is None else java_sentence(problem))
@@ -77,7 +77,7 @@ def run(arguments: Sequence[str]) -> int:
 def _parser() -> KafkaParser:
     parser = KafkaParser(
         prog="kafka-transactions.sh",
-        description="Look at transactions, find those that hang, and end them.",
+        description="List and describe transactions, find and abort hanging ones.",
         examples=EXAMPLES,
     )
     parser.add_argument("--bootstrap-server", required=True, metavar="host:port", help="brokers to connect to")
@@ -92,9 +92,9 @@ def _parser() -> KafkaParser:
     describe.add_argument("--transactional-id", required=True, metavar="ID")
     describe.set_defaults(action=_describe)
     producers = commands.add_parser("describe-producers", help="show the producers of a partition")
-    producers.add_argument("--broker-id", type=_integer, metavar="N", help="a replica to ask instead of the leader")
+    producers.add_argument("--broker-id", type=_integer, metavar="N", help="query this replica instead of the leader")
     producers.set_defaults(action=_describe_producers)
-    abort = commands.add_parser("abort", help="end a transaction that hangs, in one partition")
+    abort = commands.add_parser("abort", help="abort a hanging transaction in one partition")
     abort.add_argument("--start-offset", type=_long, metavar="N", help="where the transaction starts")
     abort.add_argument("--producer-id", type=_long, metavar="N", help="for brokers older than 3.0")
     abort.add_argument("--producer-epoch", type=_short, metavar="N", help="for brokers older than 3.0")
@@ -103,11 +103,11 @@ def _parser() -> KafkaParser:
     for command in (producers, abort):
         command.add_argument("--topic", required=True, metavar="TOPIC")
         command.add_argument("--partition", required=True, type=_integer, metavar="N")
-    hanging = commands.add_parser("find-hanging", help="find transactions that nobody will end")
-    hanging.add_argument("--broker-id", type=_integer, metavar="N", help="look at the partitions of this broker")
+    hanging = commands.add_parser("find-hanging", help="find transactions that will never complete")
+    hanging.add_argument("--broker-id", type=_integer, metavar="N", help="search the partitions of this broker")
     hanging.add_argument("--max-transaction-timeout", type=_integer, default=15, metavar="MINUTES")
-    hanging.add_argument("--topic", metavar="TOPIC", help="look at this topic")
-    hanging.add_argument("--partition", type=_integer, metavar="N", help="look at this partition of the topic")
+    hanging.add_argument("--topic", metavar="TOPIC", help="search this topic")
+    hanging.add_argument("--partition", type=_integer, metavar="N", help="search this partition of the topic")
     hanging.set_defaults(action=_find_hanging)
     terminate = commands.add_parser("forceTerminateTransaction", help="abort the open transaction of an id")
     terminate.add_argument("--transactionalId", required=True, metavar="ID")
@@ -127,7 +127,7 @@ def _list(client: Client, options: argparse.Namespace) -> None:
 def _describe(client: Client, options: argparse.Namespace) -> None:
     name = options.transactional_id
     answer = describe_transactions(client, [name])[name]
-    if isinstance(answer, RefusedError):
+    if isinstance(answer, BrokerError):
         why = {
             Error.TRANSACTIONAL_ID_NOT_FOUND: "failed because the ID could not be found",
             Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "failed due to authorization failure",
@@ -138,10 +138,10 @@ def _describe(client: Client, options: argparse.Namespace) -> None:
 
 
 def _describe_producers(client: Client, options: argparse.Namespace) -> None:
-    place = TopicPartition(options.topic, options.partition)
-    whom = "leader" if options.broker_id is None else f"broker {options.broker_id}"
-    failure = f"Failed to describe producers for partition {place} on {whom}"
-    states = producers_of(client, place, options.broker_id, failure)
+    partition = TopicPartition(options.topic, options.partition)
+    queried = "leader" if options.broker_id is None else f"broker {options.broker_id}"
+    failure = f"Failed to describe producers for partition {partition} on {queried}"
+    states = producers_of(client, partition, options.broker_id, failure)
     print_columns(PRODUCER_COLUMNS, [producer_row(state) for state in states])
 
 
@@ -164,16 +164,16 @@ def _abort(client: Client, options: argparse.Namespace) -> None:
 
 
 def marker_of(client: Client, options: argparse.Namespace) -> Marker:
-    place = TopicPartition(options.topic, options.partition)
+    partition = TopicPartition(options.topic, options.partition)
     if options.start_offset is not None:
-        return open_marker(client, place, options.start_offset)
+        return open_marker(client, partition, options.start_offset)
     if options.producer_id is None:
         raise FailedError(NOT_NAMED)
     for name in ("producer_epoch", "coordinator_epoch"):
         if getattr(options, name) is None:
             raise FailedError(f"Missing required argument --{name.replace('_', '-')}")
-    # -1 is what a partition shows before the first marker of a producer; no coordinator is older than 0.
-    return Marker(place, options.producer_id, options.producer_epoch, max(options.coordinator_epoch, 0))
+    # A partition reports -1 before a producer's first marker; coordinator epochs start at 0.
+    return Marker(partition, options.producer_id, options.producer_epoch, max(options.coordinator_epoch, 0))
 
 
 def open_marker(client: Client, place: TopicPartition, start_offset: int) -> Marker:
@@ -208,7 +208,7 @@ def _find_hanging(client: Client, options: argparse.Namespace) -> None:
             now_ms - 60_000 * options.max_transaction_timeout,
         )
     except SearchError as problem:
-        raise FailedError(problem.what, problem.problem) from None
+        raise FailedError(problem.step, problem.problem) from None
     print_columns(HANGING_COLUMNS, [hanging_row(item, now_ms) for item in found])
 
 
@@ -216,14 +216,14 @@ def _terminate(client: Client, options: argparse.Namespace) -> None:
     name = options.transactionalId
     try:
         fence_producer(client, name)
-    except RefusedError:
+    except BrokerError:
         cause = f"InitProducerId request for transactionalId `{name}` failed due to unexpected error"
         raise FailedError(f"Failed to force terminate transactionalId `{name}`", cause=cause) from None
 
 
 def print_columns(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for line in column_lines(columns, rows):
-        say(line)
+        print_line(line)
 
 
 def _integer(text: str) -> int:

@@ -1,10 +1,10 @@
-"""`zookeeper-security-migration.sh --zookeeper.acl=secure|unsecure`: give all nodes of a cluster Kafka's rights.
+"""`zookeeper-security-migration.sh --zookeeper.acl=secure|unsecure`: set the ACLs of all znodes of a cluster.
 
-The steps of a move, without a stop: brokers log in at ZooKeeper (JAAS, or a certificate), then all are restarted with
-zookeeper.set.acl=true, then this tool makes secure what was there before.
+The migration needs no downtime: brokers log in to ZooKeeper (JAAS or a certificate), then all restart with
+zookeeper.set.acl=true, then this tool secures the existing znodes.
 
-Unlike Kafka's it makes no missing node whose data count (/feature, /controller_epoch and the like): an empty one would
-mean something else than none.
+Unlike Kafka's tool it does not create missing znodes whose data matters (/feature, /controller_epoch and others): an
+empty znode has another meaning than a missing one.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from ottla.cli.java.options import KafkaOptions, Option
 from ottla.cli.terminal import EXIT_FAILED, ToolError, warn
 from ottla.controller.stores.store import CreateNode, StoreError, TransactionRefusedError
-from ottla.security.jaas import FILE_PROPERTY, named_file
-from ottla.security.zookeeper import ZooKeeperSecurity, ZooKeeperSecurityError, tool_security
+from ottla.security.jaas import FILE_PROPERTY, configured_file
+from ottla.security.zookeeper import ZooKeeperClientSecurity, ZooKeeperSecurityError, tool_security
 
 if TYPE_CHECKING:
     from ottla.controller.stores.zookeeper.store import ZooKeeperStore
@@ -29,16 +29,18 @@ SUMMARY = (
     "ZooKeeper Migration Tool Help. This tool updates the ACLs of znodes as part of the process of setting up "
     "ZooKeeper authentication."
 )
-WORDS = {"secure": True, "unsecure": False}
+ACL_MODES = {"secure": True, "unsecure": False}
 CONNECT = "localhost:2181"
 TIMEOUT_MS = 30_000
 TLS_FILE = "zk-tls-config-file"
 OPTIONS = (
-    Option("zookeeper.acl", "secure: nodes belong to who made them. unsecure: everybody may do everything.", "word"),
+    Option(
+        "zookeeper.acl", "secure: only the creator may write nodes. unsecure: all clients may do everything.", "word"
+    ),
     Option("zookeeper.connect", f"ZooKeeper: host:port, commas between several, /chroot ({CONNECT}).", "address"),
     Option("zookeeper.session.timeout", f"Session time-out in ms ({TIMEOUT_MS}).", "ms"),
     Option("zookeeper.connection.timeout", f"How long to try to connect, in ms ({TIMEOUT_MS}).", "ms"),
-    Option("enable.path.check", "End without a change unless all nodes of a cluster are there."),
+    Option("enable.path.check", "Exit without a change if a root node is missing."),
     Option(TLS_FILE, "File with zookeeper.ssl.* for a ZooKeeper behind TLS.", "file"),
 )
 WITH_DATA = ("/controller", "/controller_epoch", "/feature", "/latest_producer_id_block", "/migration")
@@ -50,12 +52,12 @@ def run(arguments: Sequence[str]) -> int:
         security = tool_security(os.environ, options.text(TLS_FILE))
     except ZooKeeperSecurityError as problem:
         raise ToolError(str(problem)) from None
-    if not security.is_identified:
-        return refuse_stranger()
-    is_secure = WORDS.get(options.text("zookeeper.acl") or "")
+    if not security.can_authenticate:
+        return report_no_login()
+    is_secure = ACL_MODES.get(options.text("zookeeper.acl") or "")
     if is_secure is None:
-        options.refuse(SUMMARY)
-    security.sets_rights = is_secure
+        options.print_usage_and_exit(SUMMARY)
+    security.sets_acls = is_secure
     store = open_store(options, security)
     try:
         changed = asyncio.run(migrate(store, is_secure=is_secure, checks_paths=options.has("enable.path.check")))
@@ -63,13 +65,13 @@ def run(arguments: Sequence[str]) -> int:
         raise ToolError(str(problem)) from None
     if changed is None:
         return EXIT_FAILED
-    warn(f"{TOOL}: {changed} nodes of {store.address} are {'secure' if is_secure else 'open to everybody'} now")
+    warn(f"{TOOL}: {changed} nodes of {store.address} are {'secure' if is_secure else 'open to all clients'} now")
     return 0
 
 
-def refuse_stranger() -> int:
-    """Who has not logged in could only lock itself out."""
-    path = named_file()
+def report_no_login() -> int:
+    """Report a missing login: without one the tool would lock itself out."""
+    path = configured_file()
     if path is not None:
         print(f"ERROR: Security isn't enabled, most likely the file isn't set properly: {path}")
         return EXIT_FAILED
@@ -82,7 +84,7 @@ def refuse_stranger() -> int:
     return EXIT_FAILED
 
 
-def open_store(options: KafkaOptions, security: ZooKeeperSecurity) -> ZooKeeperStore:
+def open_store(options: KafkaOptions, security: ZooKeeperClientSecurity) -> ZooKeeperStore:
     from ottla.controller.stores.zookeeper.store import ZooKeeperStore  # noqa: PLC0415 (kazoo is slow to load)
 
     try:
@@ -98,13 +100,13 @@ def open_store(options: KafkaOptions, security: ZooKeeperSecurity) -> ZooKeeperS
 
 
 async def migrate(store: ZooKeeperStore, *, is_secure: bool, checks_paths: bool) -> int | None:
-    """How many nodes have other rights now; None if it was ended before any had."""
+    """The number of nodes with changed ACLs; None if nothing was changed."""
     from ottla.controller.stores.zookeeper.access_rights import SECURE_ROOTS  # noqa: PLC0415
 
     await store.open()
     try:
-        there = await store.get_many(SECURE_ROOTS)
-        missing = [path for path in SECURE_ROOTS if path not in there]
+        existing = await store.get_many(SECURE_ROOTS)
+        missing = [path for path in SECURE_ROOTS if path not in existing]
         if missing:
             print(f"Warning: The following secure root paths do not exist in ZooKeeper: {','.join(missing)}")
             print("That might be due to an incorrect chroot is specified when executing the command.")
@@ -114,7 +116,7 @@ async def migrate(store: ZooKeeperStore, *, is_secure: bool, checks_paths: bool)
             sys.stdout.flush()
         for path in missing:
             if path not in WITH_DATA:
-                await make(store, path)
+                await create_node(store, path)
         trees = await asyncio.gather(*map(store.subtree, SECURE_ROOTS))
         paths = ["/", *{path: None for tree in trees for path in tree}]
         return sum(await asyncio.gather(*(store.set_rights(path, is_secure=is_secure) for path in paths)))
@@ -122,9 +124,9 @@ async def migrate(store: ZooKeeperStore, *, is_secure: bool, checks_paths: bool)
         await store.close()
 
 
-async def make(store: ZooKeeperStore, path: str) -> None:
+async def create_node(store: ZooKeeperStore, path: str) -> None:
     try:
         await store.multi([CreateNode(path)])
     except TransactionRefusedError:
-        if await store.get(path) is None:  # else a broker was faster
+        if await store.get(path) is None:  # created by a broker in the meantime
             raise

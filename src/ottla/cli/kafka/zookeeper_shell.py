@@ -1,5 +1,6 @@
-"""`zookeeper-shell.sh HOST:PORT[/chroot] [-zk-tls-config-file FILE] [COMMAND ...]`: ZooKeeper's own shell, under the
-name of Kafka's script. Logins and TLS are those of every tool: KAFKA_OPTS, and a file with `zookeeper.ssl.*`.
+"""`zookeeper-shell.sh HOST:PORT[/chroot] [-zk-tls-config-file FILE] [COMMAND ...]`: runs ZooKeeper's own shell.
+
+Logins and TLS are configured as for every tool: KAFKA_OPTS, and a file with `zookeeper.ssl.*`.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from typing import NoReturn
 from ottla.base import java
 from ottla.base.zookeeper_connect import parse_connect
 from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, warn
-from ottla.cli.zookeeper.config import to_text
 from ottla.cli.zookeeper.jars import JAVA_VERSION_MIN, find_jars
-from ottla.security.jaas import named_file
+from ottla.cli.zookeeper.server import to_text
+from ottla.security.jaas import configured_file
 from ottla.security.zookeeper import ZooKeeperSecurityError, java_client_properties
 
 TOOL = "zookeeper-shell.sh"
@@ -33,7 +34,7 @@ def run(arguments: Sequence[str]) -> int:
 def become_shell(arguments: Sequence[str]) -> NoReturn:
     try:
         address = parse_connect(arguments[0])
-        runtime = java.choose(java.candidates(), "ZooKeeper", JAVA_VERSION_MIN)
+        runtime = java.choose_java(java.candidates(), "ZooKeeper", JAVA_VERSION_MIN)
     except ValueError as problem:
         raise UsageError(str(problem)) from None
     except java.NoJavaError as problem:
@@ -41,8 +42,8 @@ def become_shell(arguments: Sequence[str]) -> NoReturn:
     jars = find_jars(warn)
     options = ["-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dlog4j2.level=ERROR"]
     options += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
-    if named_file() is not None:
-        options.append("-Dzookeeper.fips-mode=false")  # else it knows no DIGEST-MD5
+    if configured_file() is not None:
+        options.append("-Dzookeeper.fips-mode=false")  # required for DIGEST-MD5
     options += os.environ.get("KAFKA_OPTS", "").split()
     commands = list(arguments[1:])
     words = ["-cp", jars.class_path, MAIN_CLASS, "-server", str(address)]
@@ -55,7 +56,7 @@ def become_shell(arguments: Sequence[str]) -> NoReturn:
 
 
 def tls_configuration(file: str) -> str:
-    """Kafka's file in the words of ZooKeeper's client, in memory only: it may hold passwords."""
+    """Translate Kafka's TLS file for ZooKeeper's client, in memory only because it may hold passwords."""
     try:
         properties = java_client_properties(file)
     except ZooKeeperSecurityError as problem:

@@ -1,4 +1,4 @@
-"""Users with SCRAM passwords in a store that no broker has opened yet (`kafka-storage.sh format --add-scram`)."""
+"""Stores SCRAM users before the first start of a broker (`kafka-storage.sh format --add-scram`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ from ottla.controller import tree
 from ottla.controller.stores.embedded import FILE_NAME
 from ottla.controller.stores.sqlite_tree import SqliteTree
 from ottla.controller.stores.store import CreateNode, StoreError, StoreOperation
-from ottla.security.scram import HASHES, ITERATIONS_MAX, ITERATIONS_MIN, ScramCredential, make_credential, of_salted
+from ottla.security.scram_credentials import (
+    HASHES,
+    ITERATIONS_MAX,
+    ITERATIONS_MIN,
+    ScramCredential,
+    credential_from_salted,
+    make_credential,
+)
 
 ARGUMENTS = ("name", "password", "iterations", "salt", "saltedpassword")
 _CREDENTIAL = re.compile(r"([^=]+)=\[(.*)\]", re.DOTALL)
@@ -21,7 +28,7 @@ _ARGUMENT = re.compile(r'\s*([^=,]+)=(?:"([^"]*)"|([^,]*))\s*(?:,|$)')
 
 
 def parse_users(texts: Sequence[str]) -> dict[str, dict[str, str]]:
-    """`SCRAM-SHA-256=[name=alice,password=secret]`: settings of each user. No complaint shows a password."""
+    """Parse `SCRAM-SHA-256=[name=alice,password=secret]` into settings per user. Error messages contain no password."""
     users: dict[str, dict[str, str]] = {}
     for text in texts:
         match = _CREDENTIAL.fullmatch(text.strip())
@@ -36,7 +43,7 @@ def parse_users(texts: Sequence[str]) -> dict[str, dict[str, str]]:
             raise OptionError("You must supply 'name' to add-scram")
         config = users.setdefault(name, {})
         if mechanism in config:
-            raise OptionError(f"add-scram gives {name} two passwords for {mechanism}")
+            raise OptionError(f"add-scram has two passwords of {name} for {mechanism}")
         config[mechanism] = _credential(mechanism, arguments).to_text()
     return users
 
@@ -47,7 +54,7 @@ def _arguments(text: str) -> dict[str, str]:
     while position < len(text):
         match = _ARGUMENT.match(text, position)
         if match is None or match[1].strip() not in ARGUMENTS or match[1].strip() in found:
-            raise OptionError(f"add-scram takes {', '.join(ARGUMENTS)}, each once, with commas between them")
+            raise OptionError(f"add-scram accepts {', '.join(ARGUMENTS)}, each once, separated by commas")
         found[match[1].strip()] = match[2] if match[2] is not None else match[3]
         position = match.end()
     return found
@@ -66,7 +73,7 @@ def _credential(mechanism: str, arguments: Mapping[str, str]) -> ScramCredential
             raise OptionError("You must supply 'salt' with 'saltedpassword' to add-scram")
         if "password" in arguments:
             raise OptionError("You must only supply one of 'password' or 'saltedpassword' to add-scram")
-        return of_salted(mechanism, salted, salt, int(iterations))
+        return credential_from_salted(mechanism, salted, salt, int(iterations))
     if not arguments.get("password"):
         raise OptionError("You must supply one of 'password' or 'saltedpassword' to add-scram")
     return make_credential(mechanism, arguments["password"].encode(), salt, int(iterations))
@@ -80,7 +87,7 @@ def _decoded(arguments: Mapping[str, str], name: str) -> bytes | None:
 
 
 def write_users(folder: str, users: Mapping[str, Mapping[str, str]]) -> None:
-    """Into the metadata store in this folder, which is made if need be; what else it holds is left alone."""
+    """Write users to the metadata store in a folder; creates the store if it is missing and keeps other data."""
     try:
         os.makedirs(folder, exist_ok=True)
         store = SqliteTree(os.path.join(folder, FILE_NAME))

@@ -1,5 +1,4 @@
-"""Prepare the log folders of a broker before its first start, and look at what they say: `kafka-storage.sh` and
-`ottla storage`."""
+"""The sub-commands of `kafka-storage.sh` and `ottla storage`: format log directories and print their metadata."""
 
 from __future__ import annotations
 
@@ -8,9 +7,11 @@ import os
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
-from ottla.base.topic_ids import id_text, parse_id
+from ottla.base.names import id_text, parse_id
 from ottla.cli.arguments import Parser
-from ottla.cli.cluster.feature_levels import (
+from ottla.cli.java.hash_order import hash_map_order
+from ottla.cli.java.options import OptionError
+from ottla.cli.reports.feature_levels import (
     LATEST_LEVEL,
     METADATA,
     METADATA_VERSIONS,
@@ -20,8 +21,6 @@ from ottla.cli.cluster.feature_levels import (
     metadata_level,
     parse_level,
 )
-from ottla.cli.java.options import OptionError
-from ottla.cli.java.order import hash_map_order
 
 if TYPE_CHECKING:
     from ottla.base.broker_settings import BrokerSettings
@@ -31,34 +30,36 @@ kafka-storage.sh random-uuid
 kafka-storage.sh format --config server.properties --cluster-id "$(kafka-storage.sh random-uuid)" --standalone
 kafka-storage.sh info --config server.properties
 """
-SUMMARY = "Prepare the log folders of a broker and look at what they say."
+SUMMARY = "Format the log directories of a broker and print their metadata."
 RESERVED_IDS = (UUID(int=0), UUID(int=1))
 
 
 def fill_parser(parser: Parser) -> Parser:
-    """The sub-commands, for this tool and for `ottla storage`."""
+    """Add the sub-commands, shared with `ottla storage`."""
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=type(parser))
-    info = commands.add_parser("info", help="show what the log folders say")
+    info = commands.add_parser("info", help="print the metadata of the log directories")
     info.set_defaults(action=_info)
     format_ = commands.add_parser("format", help="prepare the log folders")
     format_.set_defaults(action=_format)
     for command in (info, format_):
         command.add_argument("--config", "-c", required=True, metavar="FILE", help="the broker's server.properties")
     format_.add_argument("--cluster-id", "-t", required=True, metavar="ID", help="see random-uuid")
-    format_.add_argument("--ignore-formatted", "-g", action="store_true", help="skip folders that are prepared already")
-    format_.add_argument("--release-version", "-r", metavar="VERSION", help="release whose features the cluster has")
+    format_.add_argument("--ignore-formatted", "-g", action="store_true", help="skip formatted directories")
+    format_.add_argument("--release-version", "-r", metavar="VERSION", help="release that defines the feature levels")
     format_.add_argument("--feature", "-f", action="append", default=[], metavar="NAME=LEVEL", help="one feature")
     format_.add_argument(
         "--add-scram", "-S", action="append", default=[], metavar="USER", help="SCRAM-SHA-256=[name=N,password=P]"
     )
     kinds = format_.add_mutually_exclusive_group()
     kinds.add_argument("--standalone", "-s", action="store_true", help="this node alone keeps the metadata")
-    kinds.add_argument("--no-initial-controllers", "-N", action="store_true", help="another node keeps the metadata")
+    kinds.add_argument(
+        "--no-initial-controllers", "-N", action="store_true", help="the metadata quorum has other initial controllers"
+    )
     kinds.add_argument("--initial-controllers", "-I", metavar="NODES", help="id@host:port:directory of each controller")
     mapping = commands.add_parser("version-mapping", help="the levels of all features in a release")
     mapping.add_argument("--release-version", "-r", metavar="VERSION", help="default: the latest")
     mapping.set_defaults(action=_mapping)
-    dependencies = commands.add_parser("feature-dependencies", help="what a level of a feature requires")
+    dependencies = commands.add_parser("feature-dependencies", help="the requirements of a feature level")
     dependencies.add_argument("--feature", "-f", action="append", required=True, metavar="NAME=LEVEL")
     dependencies.set_defaults(action=_dependencies)
     random = commands.add_parser("random-uuid", help="print an id for a new cluster")
@@ -72,7 +73,7 @@ def _random_uuid(_options: argparse.Namespace) -> int:
 
 
 def random_id() -> str:
-    """An id as Kafka makes them: never one that a command line would take for an option."""
+    """A random id in Kafka's form; it never begins with a dash, which a command line would read as an option."""
     while True:
         made = uuid4()
         if made not in RESERVED_IDS and not id_text(made).startswith("-"):
@@ -126,7 +127,7 @@ def _users(options: argparse.Namespace, settings: BrokerSettings) -> dict[str, d
 
     if options.add_scram and settings.zookeeper_connect:
         raise OptionError(
-            f"--add-scram: the users of this cluster stand in ZooKeeper: kafka-configs.sh --zookeeper "
+            f"--add-scram: this cluster keeps its users in ZooKeeper: kafka-configs.sh --zookeeper "
             f"{settings.zookeeper_connect} --alter --entity-type users --entity-name NAME "
             "--add-config 'SCRAM-SHA-512=[password=...]'"
         )
@@ -144,7 +145,7 @@ def _settings(path: str) -> BrokerSettings:
 
 
 def _check_quorum(options: argparse.Namespace, settings: BrokerSettings) -> None:
-    """Which of the ways to name the first controllers goes with which settings."""
+    """Check that the options for the initial controllers fit the settings."""
     if "controller" not in settings.process_roles:
         return
     is_named = options.standalone or options.initial_controllers is not None
@@ -165,7 +166,7 @@ def _check_quorum(options: argparse.Namespace, settings: BrokerSettings) -> None
 
 
 def _check_controllers(text: str, node_id: int) -> None:
-    """`id@host:port:directory`, commas between several: a cluster of one node can only name itself."""
+    """Check `id@host:port:directory`, separated by commas: a single-node quorum can name only itself."""
     for part in text.split(","):
         node, _, rest = part.partition("@")
         try:
@@ -173,11 +174,11 @@ def _check_controllers(text: str, node_id: int) -> None:
         except ValueError as problem:
             raise OptionError(f"Failed to parse voter in {part}: {problem}") from None
         if node != str(node_id):
-            raise OptionError(f"{part} is another controller than node {node_id}: clusters have one so far")
+            raise OptionError(f"{part} is not node {node_id}: quorums of several controllers are not supported")
 
 
 def _check_features(options: argparse.Namespace) -> None:
-    """A broker runs at the levels of one release; asking for others must not look as if it worked."""
+    """Reject levels other than this broker's: they would be ignored silently."""
     if options.release_version is not None:
         level = metadata_level(options.release_version, is_production=True)
         if level != LATEST_LEVEL:
@@ -190,4 +191,4 @@ def _check_features(options: argparse.Namespace) -> None:
         if name not in known:
             raise OptionError(f"Unsupported feature: {name}. Supported features are: {', '.join(sorted(known))}")
         if level != known[name]:
-            raise OptionError(f"{name}={level} is another level than this broker runs at, which is {known[name]}")
+            raise OptionError(f"{name}={level} is not supported: this broker runs at level {known[name]}")

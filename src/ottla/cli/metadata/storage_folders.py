@@ -1,4 +1,4 @@
-"""Log folders before their first use: is one prepared, for whom, and how to prepare it."""
+"""Formats log directories and reads their meta.properties."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from uuid import uuid4
 
-from ottla.base.topic_ids import id_text
+from ottla.base.names import id_text
 from ottla.cli.java.options import OptionError
 from ottla.storage.errors import LogDirError
 from ottla.storage.meta_properties import FILE_NAME, read_meta_properties, write_meta_properties
@@ -15,7 +15,7 @@ JAVA = "java.lang.RuntimeException"
 
 
 def unformatted(paths: Sequence[str], node_id: int, cluster_id: str, ignore_formatted: bool) -> list[str]:
-    """The folders that are still to be prepared; one that belongs to somebody else is an error."""
+    """The directories that are not formatted; one of another broker or cluster is an error."""
     todo = []
     for path in paths:
         values = _read(path)
@@ -32,7 +32,7 @@ def unformatted(paths: Sequence[str], node_id: int, cluster_id: str, ignore_form
 
 
 def format_folder(path: str, node_id: int, cluster_id: str, is_kraft: bool) -> None:
-    """Make a folder and claim it for a broker; `is_kraft` writes the form of Kafka 4, else that of Kafka 3.9."""
+    """Create a directory with meta.properties; `is_kraft` selects the format of Kafka 4, else that of Kafka 3.9."""
     try:
         os.makedirs(path, exist_ok=True)
         write_meta_properties(path, node_id, cluster_id, id_text(uuid4()) if is_kraft else None)
@@ -41,7 +41,7 @@ def format_folder(path: str, node_id: int, cluster_id: str, is_kraft: bool) -> N
 
 
 def info_lines(paths: Sequence[str]) -> tuple[list[str], int]:
-    """What `info` prints about the folders, and its exit code."""
+    """The lines of `info`, and its exit code."""
     problems, found, first = [], [], None
     for path in paths:
         if not os.path.isdir(path):
@@ -86,11 +86,11 @@ def _owner(values: dict[str, str]) -> tuple[str | None, str | None]:
 
 def _check_owner(path: str, values: dict[str, str], node_id: int, cluster_id: str) -> None:
     stored_node, stored_cluster = _owner(values)
-    place = f"{path}/{FILE_NAME}"
+    file = f"{path}/{FILE_NAME}"
     if stored_cluster != cluster_id:
-        raise OptionError(f"{JAVA}: Invalid cluster.id in: {place}. Expected {cluster_id}, but read {stored_cluster}")
+        raise OptionError(f"{JAVA}: Invalid cluster.id in: {file}. Expected {cluster_id}, but read {stored_cluster}")
     if stored_node != str(node_id):
-        raise OptionError(f"{JAVA}: Stored node id {stored_node} doesn't match previous node id {node_id} in {place}")
+        raise OptionError(f"{JAVA}: Stored node id {stored_node} doesn't match previous node id {node_id} in {file}")
 
 
 def _shown(values: dict[str, str]) -> str:

@@ -1,8 +1,9 @@
-"""Reading a metadata store from outside, a broker's own file or a cluster's ZooKeeper: how it is opened and drawn."""
+"""Read-only access to a metadata store, in a broker's file or in ZooKeeper, and its presentation as a tree."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,12 +19,12 @@ if TYPE_CHECKING:
     from ottla.controller.stores.zookeeper.store import ZooKeeperStore
 
 _SECRET = re.compile(rb"\b(salt|stored_key|server_key)=[A-Za-z0-9+/=]+")
-PLACES = ("", "broker")  # a log folder itself, or the folder of `ottla up` that holds it
-DATA_LENGTH_MAX = 120  # of what a line of the tree shows
+STORE_SUBFOLDERS = ("", "broker")  # a log directory, or the folder of `ottla up` that contains it
+DATA_LENGTH_MAX = 120  # shown in a line of the tree
 
 
 class Tree(Protocol):
-    """What both stores let us look at."""
+    """The read methods of both stores."""
 
     def get(self, path: str) -> Node | None: ...
 
@@ -33,7 +34,7 @@ class Tree(Protocol):
 
 
 class ZooKeeperTree:
-    """A cluster's tree, for a tool that does one thing after the other."""
+    """Synchronous access to a cluster's ZooKeeper."""
 
     def __init__(self, store: ZooKeeperStore, runner: asyncio.Runner) -> None:
         self._store = store
@@ -51,7 +52,7 @@ class ZooKeeperTree:
 
 @contextmanager
 def open_zookeeper(connect: str) -> Iterator[ZooKeeperTree]:
-    """The tree below the chroot of a connect string, for reading only."""
+    """Open the tree below the chroot of a connect string, read-only."""
     from ottla.controller.stores.zookeeper.store import ZooKeeperStore  # noqa: PLC0415 (kazoo is slow to load)
 
     with asyncio.Runner() as runner:
@@ -65,10 +66,17 @@ def open_zookeeper(connect: str) -> Iterator[ZooKeeperTree]:
 
 @contextmanager
 def open_tree(folder: Path) -> Iterator[SqliteTree]:
-    """The store in a folder, for reading only."""
-    file = next((folder / place / FILE_NAME for place in PLACES if (folder / place / FILE_NAME).is_file()), None)
+    """Open the store in a folder, read-only."""
+    file = next(
+        (
+            folder / subfolder / FILE_NAME
+            for subfolder in STORE_SUBFOLDERS
+            if (folder / subfolder / FILE_NAME).is_file()
+        ),
+        None,
+    )
     if file is None:
-        raise ToolError(f"there is no {FILE_NAME} in {folder}: name the broker's log folder with --data DIR")
+        raise ToolError(f"{folder} has no {FILE_NAME}: name the broker's log directory with --data DIR")
     tree = SqliteTree(str(file))
     tree.open_to_read()
     try:
@@ -78,12 +86,24 @@ def open_tree(folder: Path) -> Iterator[SqliteTree]:
 
 
 def without_secrets(data: bytes) -> bytes:
-    """What a node holds, but not what guesses at passwords could be compared with."""
-    return _SECRET.sub(rb"\1=[hidden]", data)
+    """The data of a node without sensitive settings and without password hashes, which allow offline guessing."""
+    from ottla.base.broker_settings import find_key  # noqa: PLC0415 (only nodes of settings need it)
+
+    data = _SECRET.sub(rb"\1=[hidden]", data)
+    try:
+        node = json.loads(data) if b'"config"' in data else None
+    except (ValueError, RecursionError):
+        return data
+    config = node.get("config") if isinstance(node, dict) else None
+    if not isinstance(node, dict) or not isinstance(config, dict):
+        return data
+    keys = {name: find_key(name) for name in config}
+    hidden = {name: "[hidden]" for name, key in keys.items() if key is not None and key.is_sensitive}
+    return json.dumps({**node, "config": {**config, **hidden}}, ensure_ascii=False).encode() if hidden else data
 
 
 def tree_lines(path: str, nodes: Mapping[str, Node]) -> Iterator[str]:
-    """Each node under its parent, with the beginning of its data."""
+    """Each node indented below its parent, with the beginning of its data."""
     base = path.rstrip("/")
     yield path + _data(nodes.get(path))
     for place in sorted((place for place in nodes if place != path), key=lambda place: place.split("/")):

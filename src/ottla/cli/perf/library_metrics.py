@@ -1,6 +1,6 @@
-"""What the client library counts about itself, under the names of the Java client's metrics.
+"""The statistics of librdkafka under the metric names of the Java client, for `--print-metrics`.
 
-librdkafka tells its numbers as JSON every now and then; `--print-metrics` shows those that Java's client has, too.
+librdkafka reports its statistics as JSON at an interval.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ WAIT_SECONDS = 0.05
 
 
 class LibraryMetrics:
-    """Keeps the newest numbers of one client; its settings go into the client's."""
+    """The latest statistics of one client; `settings` enable them in the client's configuration."""
 
     def __init__(self, group: str, client_id: str) -> None:
         self.group = group  # producer or consumer
@@ -27,7 +27,7 @@ class LibraryMetrics:
         return {"statistics.interval.ms": INTERVAL_MS, "stats_cb": self._take}
 
     def wait(self, poll: Callable[[float], object]) -> None:
-        """Poll the client until numbers have come that were taken after now."""
+        """Poll the client until statistics from after this call arrive."""
         self.newest = {}
         deadline = time.monotonic() + SECONDS_MAX
         while not self.newest and time.monotonic() < deadline:
@@ -44,7 +44,7 @@ class LibraryMetrics:
 
 
 def named_values(numbers: Mapping[str, Any], group: str, client_id: str) -> dict[str, float]:
-    """Java's metric names with the values of the library."""
+    """Java's metric names with the values of librdkafka."""
     brokers = [broker for broker in numbers.get("brokers", {}).values() if broker.get("source") != "internal"]
     values = {
         "connection-count": float(sum(broker.get("state") == "UP" for broker in brokers)),
@@ -79,7 +79,7 @@ def _records(numbers: Mapping[str, Any], group: str, tags: str) -> dict[str, flo
 
 
 def table(values: Mapping[str, float]) -> list[str]:
-    """A blank line, a head and one line a metric, in Kafka's form."""
+    """A blank line, a heading and one line per metric, in Kafka's format."""
     width = max(map(len, values), default=0)
     head = f"{'Metric Name':{width}}   Value"
     return ["", head, *(f"{name:{width}} : {value:.3f}" for name, value in sorted(values.items()))]

@@ -1,44 +1,150 @@
-"""Sends records as fast as asked and measures how long each one takes: the engine of the producer perf tests.
+"""The engine of the producer perf tests: sends records at a given rate and measures their latency.
 
-The loop below runs once per record, so it holds nothing but a call of the library; deliveries come in lots.
+The send loop runs once per record and contains only a library call. Deliveries are processed in batches, so the
+statistics cost one `append` per record. Statistics are pure: the time is an argument.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping
+from array import array
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ottla.cli.librdkafka import hurry_metadata, library, make_producer
-from ottla.cli.perf.statistics import Statistics
-from ottla.cli.records.producing import FAILURES_SHOWN_MAX, FLUSH_SECONDS_ON_STOP, POLL_SECONDS, sentence
-from ottla.cli.terminal import ToolError, end_on_sigterm, warn
+from ottla.cli.librdkafka import library, make_producer, prefetch_metadata
+from ottla.cli.records.console_producer import FAILURES_SHOWN_MAX, FLUSH_SECONDS_ON_STOP, POLL_SECONDS, error_text
+from ottla.cli.terminal import ToolError, exit_on_sigterm, warn
 
-LOT = 64  # records between two looks at the clock and at deliveries
+SAMPLES_MAX = 500_000
+PERCENTILES = (0.5, 0.95, 0.99, 0.999)
+MEBIBYTE = 1024 * 1024
+
+
+class Window:
+    """The deliveries of one interval."""
+
+    def __init__(self, start_ms: int) -> None:
+        self.start_ms = start_ms
+        self.count = 0
+        self.bytes = 0
+        self.latency_sum_ms = 0.0
+        self.latency_max_ms = 0
+
+    def add(self, latencies_ms: Sequence[float], size_bytes: int) -> None:
+        self.count += len(latencies_ms)
+        self.bytes += size_bytes
+        self.latency_sum_ms += sum(latencies_ms)
+        self.latency_max_ms = max(self.latency_max_ms, int(max(latencies_ms)))
+
+    def rates(self, now_ms: int) -> tuple[float, float]:
+        """Records and MiB per second."""
+        seconds = max(now_ms - self.start_ms, 1) / 1000
+        return self.count / seconds, self.bytes / seconds / MEBIBYTE
+
+    @property
+    def latency_ms(self) -> float:
+        return self.latency_sum_ms / self.count if self.count else 0.0
+
+    def __repr__(self) -> str:
+        return f"<Window {self.count} records, {self.bytes} bytes since {self.start_ms}>"
+
+
+class Summary(NamedTuple):
+    """The result of a whole run."""
+
+    records: int
+    records_per_second: float
+    mebibytes_per_second: float
+    latency_ms: float
+    latency_max_ms: int
+    percentiles_ms: tuple[int, ...]  # as PERCENTILES
+
+
+class Statistics:
+    """The statistics of one run, with a sample of the latencies for the percentiles."""
+
+    def __init__(self, records: int, start_ms: int, interval_ms: int, *, is_steady_state: bool = False) -> None:
+        self.total = Window(start_ms)
+        self.window = Window(start_ms)
+        self.interval_ms = interval_ms
+        self.is_steady_state = is_steady_state
+        self.is_silent = False  # the steady state prints the windows instead
+        self.sampling = max(1, records // SAMPLES_MAX)
+        self.samples = array("l")
+
+    def add(self, latencies_ms: Sequence[float], size_bytes: int, now_ms: int) -> list[str]:
+        """Add a batch of delivered records; returns the lines that are due."""
+        if not latencies_ms:
+            return []
+        skipped = -self.total.count % self.sampling
+        self.samples.extend(map(int, latencies_ms[skipped :: self.sampling]))
+        self.total.add(latencies_ms, size_bytes)
+        self.window.add(latencies_ms, size_bytes)
+        if now_ms - self.window.start_ms < self.interval_ms:
+            return []
+        lines = ["In steady state."] if self.is_steady_state and self.total.count == self.window.count else []
+        if not self.is_silent:
+            lines.append(self._window_line(now_ms))
+        self.window = Window(now_ms)
+        return lines
+
+    def summary(self, now_ms: int) -> Summary:
+        ordered = sorted(self.samples)
+        last = max(len(ordered) - 1, 0)
+        found = tuple(ordered[min(int(part * len(ordered)), last)] if ordered else 0 for part in PERCENTILES)
+        total = self.total
+        return Summary(total.count, *total.rates(now_ms), total.latency_ms, total.latency_max_ms, found)
+
+    def total_line(self, now_ms: int) -> str:
+        summary = self.summary(now_ms)
+        state = " steady state" if self.is_steady_state else ""
+        p50, p95, p99, p999 = summary.percentiles_ms
+        return (
+            f"{summary.records}{state} records sent, {summary.records_per_second:f} records/sec "
+            f"({summary.mebibytes_per_second:.2f} MB/sec), {summary.latency_ms:.2f} ms avg latency, "
+            f"{summary.latency_max_ms:.2f} ms max latency, "
+            f"{p50} ms 50th, {p95} ms 95th, {p99} ms 99th, {p999} ms 99.9th."
+        )
+
+    def _window_line(self, now_ms: int) -> str:
+        window = self.window
+        records, mebibytes = window.rates(now_ms)
+        return (
+            f"{window.count} records sent, {records:.1f} records/sec ({mebibytes:.2f} MB/sec), "
+            f"{window.latency_ms:.1f} ms avg latency, {window.latency_max_ms:.1f} ms max latency."
+        )
+
+    def __repr__(self) -> str:
+        return f"<Statistics {self.total!r} samples={len(self.samples)}>"
+
+
+BATCH_RECORDS = 64  # records between two checks of the clock and of deliveries
 LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-LETTERS_BYTES = 1 << 16  # random letters beyond one record, so that no two neighbours are alike
+LETTERS_BYTES = 1 << 16  # random letters beyond one record, so that adjacent records differ
 PAYLOAD_FILE_BYTES_MAX = 1 << 30
 TRANSACTION_SECONDS = 60.0
-SETTLE_SECONDS = 0.55  # the library asks for its producer id half a second after its start: not part of the load
+PRODUCER_ID_SECONDS = (
+    0.55  # librdkafka requests its producer id half a second after its start; exclude that from the load
+)
 
 Payload = Callable[[int], bytes]
 
 
 class Load(NamedTuple):
-    """How much to send, how fast."""
+    """The number of records and their rate."""
 
     topic: str
     records: int
-    records_per_second: float  # below 1: as fast as possible
+    records_per_second: float  # below 1: unlimited
     payload: Payload
     warmup_records: int = 0
     interval_ms: int = 5000
     transaction_ms: int | None = None
 
 
-class Generator:
+class LoadGenerator:
     """One run of a load."""
 
     def __init__(self, name: str, settings: Mapping[str, Any], load: Load, say: Callable[[str], None]) -> None:
@@ -46,22 +152,22 @@ class Generator:
         self.load = load
         self.say = say
         self.library = library()
-        self.producer = make_producer({**settings, "on_delivery": self._delivered}, is_measured=True)
-        hurry_metadata(self.producer, load.topic)
-        time.sleep(SETTLE_SECONDS)
-        self.latencies: list[float] = []  # of deliveries that the statistics have not seen yet
+        self.producer = make_producer({**settings, "on_delivery": self._delivered}, requires_librdkafka=True)
+        prefetch_metadata(self.producer, load.topic)
+        time.sleep(PRODUCER_ID_SECONDS)
+        self.latencies: list[float] = []  # of deliveries not yet in the statistics
         self.bytes = 0
         self.failed = 0
         self.delivered = 0
-        self.last_ms = _now_ms()  # when everything had arrived
+        self.last_ms = _now_ms()  # time of the last delivery
         self.transaction_start = 0.0
         self.is_in_transaction = False
         self.statistics = Statistics(load.records, _now_ms(), load.interval_ms)
-        self.steady: Statistics | None = None
+        self.steady_state: Statistics | None = None
 
     def run(self, on_progress: Callable[[int], None] | None = None) -> int:
-        """Send everything; the exit code. A signal stops the sending and lets what was sent arrive."""
-        end_on_sigterm()
+        """Send all records; returns the exit code. A signal stops sending and waits for deliveries."""
+        exit_on_sigterm()
         is_whole = False
         try:
             if self.load.transaction_ms is not None:
@@ -70,9 +176,9 @@ class Generator:
             self._finish(on_progress)
             is_whole = True
         except self.library.KafkaException as problem:
-            raise ToolError(sentence(problem.args[0])) from None
+            raise ToolError(error_text(problem.args[0])) from None
         except SystemError as problem:
-            # The library's word for an exception of a signal that came inside one of its calls.
+            # librdkafka raises SystemError for a signal exception inside one of its calls.
             raise (problem.__context__ or KeyboardInterrupt()) from None
         finally:
             if not is_whole:
@@ -87,26 +193,26 @@ class Generator:
         sent = 0
         while sent < load.records:
             self._begin()
-            until = min(sent + self._lot(sent, start), load.records)
+            until = min(sent + self._next_batch_size(sent, start), load.records)
             while sent < until:
                 try:
                     produce(topic, payload(sent))
                     sent += 1
                 except BufferError:
-                    self._take(POLL_SECONDS)
-            self._take(0)
+                    self._poll_deliveries(POLL_SECONDS)
+            self._poll_deliveries(0)
             self._commit(is_last=False)
             if on_progress is not None:
                 on_progress(self.delivered)
 
-    def _lot(self, sent: int, start: float) -> int:
-        """How many records may go now; sleeps, hearing deliveries, while the load is ahead of its rate."""
+    def _next_batch_size(self, sent: int, start: float) -> int:
+        """The number of records to send now; sleeps and polls while the load is ahead of its rate."""
         rate = self.load.records_per_second
         if rate < 1:
-            return LOT
+            return BATCH_RECORDS
         while (ahead := sent / rate - (time.monotonic() - start)) > 0:
-            self._take(min(ahead, POLL_SECONDS))
-        return max(1, min(LOT, int((time.monotonic() - start) * rate) - sent))
+            self._poll_deliveries(min(ahead, POLL_SECONDS))
+        return max(1, min(BATCH_RECORDS, int((time.monotonic() - start) * rate) - sent))
 
     def _begin(self) -> None:
         if self.load.transaction_ms is not None and not self.is_in_transaction:
@@ -125,14 +231,14 @@ class Generator:
     def _finish(self, on_progress: Callable[[int], None] | None) -> None:
         self._commit(is_last=True)
         while self.producer.flush(POLL_SECONDS):
-            self._take(0)
+            self._poll_deliveries(0)
             if on_progress is not None:
                 on_progress(self.delivered)
-        self._take(0)
+        self._poll_deliveries(0)
         self.last_ms = _now_ms()
 
-    def _take(self, seconds: float) -> None:
-        """Hear about deliveries and hand them to the statistics."""
+    def _poll_deliveries(self, seconds: float) -> None:
+        """Poll deliveries and add them to the statistics."""
         self.producer.poll(seconds)
         if not self.latencies:
             return
@@ -143,17 +249,17 @@ class Generator:
         before = self.delivered
         self.delivered += len(latencies)
         if warm and self.delivered > warm:
-            self._take_steady(latencies[max(0, warm - before) :], size, len(latencies), now)
+            self._add_steady_state(latencies[max(0, warm - before) :], size, len(latencies), now)
         for line in self.statistics.add(latencies, size, now):
             self.say(line)
 
-    def _take_steady(self, latencies: list[float], size: int, count: int, now: int) -> None:
-        """What comes after the warm-up is counted on its own as well."""
-        if self.steady is None:
+    def _add_steady_state(self, latencies: list[float], size: int, count: int, now: int) -> None:
+        """Add records after the warm-up to their own statistics."""
+        if self.steady_state is None:
             left = self.load.records - self.load.warmup_records
-            self.steady = Statistics(left, now, self.load.interval_ms, is_steady_state=True)
+            self.steady_state = Statistics(left, now, self.load.interval_ms, is_steady_state=True)
             self.statistics.is_silent = True
-        for line in self.steady.add(latencies, size * len(latencies) // count, now):
+        for line in self.steady_state.add(latencies, size * len(latencies) // count, now):
             self.say(line)
 
     def _delivered(self, error: Any, message: Any) -> None:
@@ -163,14 +269,14 @@ class Generator:
             return
         self.failed += 1
         if self.failed <= FAILURES_SHOWN_MAX:
-            warn(f"{self.name}: a record was not stored in {self.load.topic}: {sentence(error)}")
+            warn(f"{self.name}: a record was not stored in {self.load.topic}: {error_text(error)}")
 
     def __repr__(self) -> str:
-        return f"<Generator {self.load.topic} delivered={self.delivered} failed={self.failed}>"
+        return f"<LoadGenerator {self.load.topic} delivered={self.delivered} failed={self.failed}>"
 
 
 def random_payload(size: int) -> Payload:
-    """Records of random capital letters: each begins at another place of one long text."""
+    """Records of random capital letters, cut from one long text at different positions."""
     text = bytes(random.Random(0).choices(LETTERS, k=size + LETTERS_BYTES))  # noqa: S311 (no secret)
 
     def payload(number: int) -> bytes:
@@ -181,18 +287,18 @@ def random_payload(size: int) -> Payload:
 
 
 def chosen_payload(payloads: list[bytes]) -> Payload:
-    """One of the given ones, by chance, the same ones on every run."""
+    """A random choice of the given payloads, the same on every run."""
     choose = random.Random(0).choice  # noqa: S311 (no secret)
     return lambda _: choose(payloads)
 
 
 def counted_payload(number: int) -> bytes:
-    """The number of the record."""
+    """The number of the record as text."""
     return b"%d" % number
 
 
 def read_payloads(path: str, delimiter: bytes) -> list[bytes]:
-    """The payloads in a file; an empty last one is only the end of the file."""
+    """The payloads in a file; an empty last one is ignored."""
     file = Path(path)
     if not file.exists() or file.stat().st_size == 0:
         raise ToolError("File does not exist or empty file provided.")

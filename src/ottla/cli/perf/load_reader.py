@@ -1,7 +1,7 @@
-"""Reads records as fast as they come and counts them: the engine of the consumer perf tests.
+"""The engine of the consumer perf tests: reads records at full speed and counts them.
 
-Where the broker has consumer groups the reader joins one, as Kafka's perf test does, and measures how long that took;
-elsewhere it takes all partitions itself, which takes no time.
+With a group it joins the group, as Kafka's perf test does, and measures the join time; without one it assigns all
+partitions itself.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ottla.base.errors import Error
-from ottla.cli.librdkafka import hurry_metadata, library, make_consumer
-from ottla.cli.records.consuming import EARLIEST, LATEST
-from ottla.cli.terminal import ToolError, end_on_sigterm
+from ottla.cli.librdkafka import library, make_consumer, prefetch_metadata
+from ottla.cli.records.console_consumer import EARLIEST, LATEST
+from ottla.cli.terminal import ToolError, exit_on_sigterm
 from ottla.client.admin import Admin
 from ottla.client.errors import ClientError
 
 POLL_SECONDS = 0.1
-BATCH_MAX = 500  # as Java's max.poll.records: Kafka's own test overshoots by up to one batch, too
+BATCH_MAX = 500  # as Java's max.poll.records; Kafka's test also overshoots by up to one batch
 MEBIBYTE = 1024 * 1024
 
 
-class Reading(NamedTuple):
-    """What to read, and when to stop."""
+class ReadPlan(NamedTuple):
+    """The records to read and the conditions to stop."""
 
     topic: str | None
     include: re.Pattern[str] | None
@@ -32,12 +32,12 @@ class Reading(NamedTuple):
     timeout_ms: int
     interval_ms: int
     from_latest: bool
-    has_group: bool  # else it takes all partitions itself
-    until_end: bool = False  # stop at the ends of the partitions; only without a group
+    has_group: bool  # without a group it assigns all partitions itself
+    until_end: bool = False  # stop at the ends of the partitions; requires no group
 
 
-class Figures(NamedTuple):
-    """A span of reading: from when to when, what was read, and how much of the time went into joining a group."""
+class ReadFigures(NamedTuple):
+    """The figures of an interval: start, end, records, bytes, and the time spent joining a group."""
 
     start_ms: int
     end_ms: int
@@ -58,7 +58,7 @@ class Figures(NamedTuple):
 class LoadReader:
     """One run of a consumer."""
 
-    def __init__(self, admin: Admin, settings: Mapping[str, Any], reading: Reading) -> None:
+    def __init__(self, admin: Admin, settings: Mapping[str, Any], reading: ReadPlan) -> None:
         self.admin = admin
         self.reading = reading
         self.library = library()
@@ -69,18 +69,18 @@ class LoadReader:
         self.join_start_ms = now_ms()
         self.last_record_ms = self.join_start_ms
         self.assigned = 0
-        self.places: set[tuple[str, int]] = set()
+        self.partitions_read: set[tuple[str, int]] = set()
         self.at_end: set[tuple[str, int]] = set()
-        self.consumer = make_consumer(settings, is_measured=True)
+        self.consumer = make_consumer(settings, requires_librdkafka=True)
 
     def run(
         self,
-        on_window: Callable[[Figures], None],
+        on_window: Callable[[ReadFigures], None],
         on_progress: Callable[[int], None] | None = None,
         before_close: Callable[[], None] | None = None,
-    ) -> Figures:
-        """Read until there was enough or nothing came for too long."""
-        end_on_sigterm()
+    ) -> ReadFigures:
+        """Read until the requested number of records is reached or no record arrives within the timeout."""
+        exit_on_sigterm()
         start_ms = now_ms()
         try:
             self._start()
@@ -90,14 +90,14 @@ class LoadReader:
                 before_close()
         finally:
             self.consumer.close()
-        return Figures(start_ms, end_ms, self.records, self.bytes, self.join_ms, self.last_record_ms)
+        return ReadFigures(start_ms, end_ms, self.records, self.bytes, self.join_ms, self.last_record_ms)
 
     @property
     def is_done(self) -> bool:
-        """Whether all was read that was there."""
-        return self.reading.until_end and self.at_end >= self.places
+        """Whether all existing records were read."""
+        return self.reading.until_end and self.at_end >= self.partitions_read
 
-    def _read(self, on_window: Callable[[Figures], None], on_progress: Callable[[int], None] | None) -> None:
+    def _read(self, on_window: Callable[[ReadFigures], None], on_progress: Callable[[int], None] | None) -> None:
         reading = self.reading
         now = last_window = self.last_record_ms = now_ms()
         seen = (0, 0)  # records and bytes at the last window
@@ -114,7 +114,7 @@ class LoadReader:
                 self.last_record_ms = now
                 if now - last_window >= reading.interval_ms:
                     figures = (self.records - seen[0], self.bytes - seen[1], self.window_join_ms)
-                    on_window(Figures(last_window, now, *figures))
+                    on_window(ReadFigures(last_window, now, *figures))
                     seen = (self.records, self.bytes)
                     self.window_join_ms = 0
                     last_window = now
@@ -143,9 +143,11 @@ class LoadReader:
             self.consumer.subscribe([wanted], on_assign=self._assigned, on_revoke=self._revoked)
             return
         offset = LATEST if reading.from_latest else EARLIEST
-        hurry_metadata(self.consumer, reading.topic)
-        self.places = set(self.partitions())
-        self.consumer.assign([self.library.TopicPartition(*place, offset) for place in sorted(self.places)])
+        prefetch_metadata(self.consumer, reading.topic)
+        self.partitions_read = set(self.partitions())
+        self.consumer.assign(
+            [self.library.TopicPartition(*partition, offset) for partition in sorted(self.partitions_read)]
+        )
 
     def partitions(self) -> list[tuple[str, int]]:
         reading = self.reading

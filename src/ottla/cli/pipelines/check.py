@@ -1,8 +1,8 @@
-"""`ottla pipeline check`: what is wrong with a pipeline, as far as it can be known without running it.
+"""`ottla pipeline check`: finds mistakes in a pipeline without running it.
 
-Three looks, each only if the one before found nothing: the file itself and the columns that it declares, the topics (a
-broker is asked), and with --spark all columns and conditions (Spark plans the queries, but runs nothing). What was
-checked, and what was not, is said at the end.
+Three stages, each only if the previous one found nothing: the file with the columns that it declares, the topics
+(queries a broker), and with --spark all columns and conditions (Spark plans the queries). The last line names what was
+and what was not checked.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.cli.pipelines.files import load, tell
-from ottla.cli.terminal import EXIT_FAILED, fail, say
+from ottla.cli.terminal import EXIT_FAILED, fail, print_line
 from ottla.client.errors import ClientError
-from ottla.pipelines.model.problems import Path, PipelineError, Problem, place_name
-from ottla.pipelines.model.sinks import is_repeated
+from ottla.pipelines.model.problems import Path, PipelineError, Problem, path_text
+from ottla.pipelines.model.sink_specs import is_at_least_once
 from ottla.pipelines.running.column_flow import check_columns
 from ottla.pipelines.running.sink_factory import check_places
 from ottla.pipelines.running.topic_check import check_topics
-from ottla.pipelines.source.losses import SourceError
+from ottla.pipelines.source.data_loss import SourceError
 
 if TYPE_CHECKING:
     from ottla.pipelines.running.loading import Loaded
@@ -43,26 +43,26 @@ def run_check(options: argparse.Namespace) -> int:
     except (ClientError, SourceError) as problem:
         return fail("ottla pipeline check", f"{problem} (--offline checks without brokers)", EXIT_FAILED)
     left = _not_checked(options, unknown)
-    say(f"{options.file}: {loaded.pipeline.name} is right. Checked: {', '.join(checked)}.{left}")
+    print_line(f"{options.file}: {loaded.pipeline.name} is valid. Checked: {', '.join(checked)}.{left}")
     for line in repeated_lines(loaded):
-        say(line)
+        print_line(line)
     return 0
 
 
 def repeated_lines(loaded: Loaded) -> list[str]:
-    """What is not exactly once, and what that means: whoever reads such a place must know it."""
-    cause = "at least once: rows of a batch that is done again after a crash come there again"
+    """Notes about sinks that are not exactly-once; their readers must expect duplicates."""
+    cause = "at least once: rows of a batch that is repeated after a crash appear again"
     found = [
         Problem((*stream.path, "to", number), cause)
         for stream in loaded.pipeline.queries()
         for number, sink in enumerate(stream.sinks)
-        if is_repeated(sink)
+        if is_at_least_once(sink)
     ]
     return [problem.text(loaded.file, loaded.lines) for problem in found]
 
 
 def _check_plans(options: argparse.Namespace, loaded: Loaded) -> list[str]:
-    """Raises PipelineError."""
+    """Load and check the pipeline. Raises PipelineError."""
     from ottla.cli.pipelines.run import choices_of, start_spark  # noqa: PLC0415 (a second)
     from ottla.cli.pipelines.screen import PlainDisplay  # noqa: PLC0415
     from ottla.pipelines.running.builder import Builder  # noqa: PLC0415
@@ -81,9 +81,9 @@ def _check_plans(options: argparse.Namespace, loaded: Loaded) -> list[str]:
 
 
 def _not_checked(options: argparse.Namespace, unknown: Sequence[Path]) -> str:
-    """Steps behind which the columns are not declared are named: there a mistake may wait."""
+    """Name the steps after which columns are not declared: mistakes there may remain undetected."""
     left = ["topics"] if options.offline else []
     if not options.spark:
-        behind = [f"columns behind {place_name(path)}" for path in unknown]
+        behind = [f"columns after {path_text(path)}" for path in unknown]
         left.append(f"{', '.join([*behind, 'what only Spark knows'])} (--spark)")
     return f" Not checked: {', '.join(left)}." if left else ""

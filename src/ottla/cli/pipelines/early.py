@@ -1,8 +1,7 @@
-"""Java, started before a pipeline's file is read and all is imported: both take a second, and can go side by side.
+"""Starts Java before a pipeline's file is read and modules are imported: both take a second and can overlap.
 
-It is a guess, made from a look at the text: an ordinary pipeline on this machine, or SQL that asks for rows. What is
-found out later decides: if the session needs other settings, it gets another Java, and if there is no session at all,
-this one ends at once.
+The settings are a guess from the text: an ordinary pipeline on this machine, or SQL that returns rows. If the session
+needs other settings it starts another Java; if there is no session, this one is stopped.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from ottla.pipelines.trials import settings as trials
 
 NAME = re.compile(r"^name:[ \t]*([\w.-]+)[ \t]*$", re.MULTILINE)
 OTHER = re.compile(r"\bspark\b|\bjvm\b|\bdelta\b|\brealtime\b|s3a:")  # other settings, or more jars
-CODE = re.compile(r"\b(python|stateful|classifier|foreach_batch)\b")  # what it needs of Spark, nobody knows
+CODE = re.compile(r"\b(python|stateful|classifier|foreach_batch)\b")  # with unknown requirements of Spark
 ASKS = re.compile(r"\bselect\b", re.IGNORECASE)
 FILE_BYTES_MAX = 1 << 20
 SQL_NAME = "ottla-sql"
 
 
 class Guess(NamedTuple):
-    """A session that will be asked for."""
+    """The session that will probably be requested."""
 
     name: str
     master: str | None
@@ -49,24 +48,24 @@ def early_java(guess: Guess | None) -> Iterator[None]:
 
 
 def likely_session(options: argparse.Namespace) -> Guess | None:
-    """That to which the options of `pipeline` lead."""
+    """The session for the options of `pipeline`."""
     text = likely_text(options)
     name = NAME.search(text)
     if name is None:
         return None
     is_lean = not CODE.search(text)
     if options.command == "test":
-        return Guess(trials.NAME, None, trials.WHOLE, is_lean, "trials")
+        return Guess(trials.NAME, None, trials.ALL_SETTINGS, is_lean, "trials")
     return Guess(name[1], options.master, {}, is_lean, "streams" if options.command == "run" else "queries")
 
 
 def sql_session(master: str | None, script: str | None) -> Guess | None:
-    """A person at a prompt gets Spark in any case, a script only for rows."""
+    """The session of `sql`: always for a prompt, for a script only if it returns rows."""
     return Guess(SQL_NAME, master, {}, is_lean=True) if script is None or ASKS.search(script) else None
 
 
 def likely_text(options: argparse.Namespace) -> str:
-    """The file of the pipeline, if it is an ordinary one."""
+    """The file of the pipeline if it is an ordinary one."""
     given = vars(options)
     files = given.get("files") or [options.file]
     file = Path(files[0])

@@ -1,11 +1,11 @@
-"""What the sub-commands of `ottla pipeline` that read a file have in common: loading it, and telling what is wrong."""
+"""Loads pipeline files for the sub-commands of `ottla pipeline` and prints their problems."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from ottla.cli.arguments import closest
+from ottla.cli.arguments import closest_match
 from ottla.cli.terminal import EXIT_USAGE, ToolError, UsageError, warn
 from ottla.operations.pipeline_runs.statuses import Status, list_runs, read_status, state_folder
 from ottla.pipelines.model.problems import PipelineError
@@ -15,7 +15,7 @@ FILES = (".yaml", ".yml", ".py")
 
 
 def load(options: argparse.Namespace) -> Loaded:
-    """Raises PipelineError, UsageError."""
+    """Load a pipeline. Raises PipelineError, UsageError."""
     try:
         changes = dict(parse_change(text) for text in options.set)
     except ValueError as wrong:
@@ -23,11 +23,11 @@ def load(options: argparse.Namespace) -> Loaded:
     if options.bootstrap_server:
         changes["bootstrap_servers"] = options.bootstrap_server
     loaded = load_pipeline(Path(options.file), changes, options.env)
-    return loaded._replace(pipeline=loaded.pipeline._replace(roots=tuple(options.root)))
+    return loaded._replace(pipeline=loaded.pipeline._replace(roots=(*loaded.pipeline.roots, *options.root)))
 
 
 def tell(wrong: PipelineError) -> int:
-    """Every problem on a line of its own, as compilers do; the exit code of a wrong pipeline."""
+    """Print one line per problem, as compilers do; returns the exit code of an invalid pipeline."""
     for line in wrong.texts():
         warn(line)
     return EXIT_USAGE
@@ -38,7 +38,7 @@ def state_of(options: argparse.Namespace) -> Path:
 
 
 def file_of(options: argparse.Namespace) -> str:
-    """A file, or that of the last run of this name."""
+    """A file, or the file of the last run with this name."""
     given = Path(options.name)
     return options.name if given.suffix in FILES or given.is_file() else known_run(options).file
 
@@ -48,7 +48,7 @@ def known_run(options: argparse.Namespace) -> Status:
     found = read_status(folder, options.name)
     if found is None:
         names = [run.name for run in list_runs(folder)]
-        guess = closest(options.name, names)
+        guess = closest_match(options.name, names)
         hint = f"; did you mean {guess}?" if guess else f"; known: {', '.join(names) or 'none'}"
-        raise ToolError(f"no run of {options.name!r} is known in {folder}{hint}")
+        raise ToolError(f"there is no run of {options.name!r} in {folder}{hint}")
     return found

@@ -1,7 +1,7 @@
-"""Tables that fit the terminal: the first of several layouts that is narrow enough, and no number is ever cut.
+"""Tables that fit the terminal: the first layout that is narrow enough; numbers are never truncated.
 
-What is given up, in this order: pictures, the long form of numbers, the ends of names. Pure but for `FittingTable`,
-which asks rich how wide the terminal is.
+Given up in this order: sparklines, the long form of numbers, the ends of names. Pure except for `FittingTable`, which
+reads the terminal's width from rich.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Cell = tuple[str, str]  # text and style
 
 
 class Layout(NamedTuple):
-    """Columns whose names are in `words` stand to the left, and may be cut."""
+    """One layout. Columns in `words` are left-aligned and may be truncated."""
 
     columns: tuple[str, ...]
     rows: list[list[Cell]]
@@ -40,7 +40,7 @@ class Layout(NamedTuple):
         return self._replace(columns=(*self.columns[:column], *self.columns[column + 1 :]), rows=rows)
 
     def cut(self, width: int) -> Layout:
-        """The longest names are cut until it fits."""
+        """Truncate the longest names until the table fits."""
         layout = self
         while layout.width > width:
             widths = layout.widths
@@ -63,7 +63,7 @@ class Layout(NamedTuple):
 
 
 class FittingTable:
-    """What rich draws: the choice is made when the width is known."""
+    """A rich renderable that chooses the layout when the width is known."""
 
     def __init__(self, layouts: Sequence[Layout]) -> None:
         self.layouts = layouts
@@ -76,7 +76,7 @@ class FittingTable:
 
 
 def chosen(layouts: Sequence[Layout], width: int) -> Layout:
-    """The first that fits, else the last one with its names cut."""
+    """The first layout that fits, else the last one with truncated names."""
     return next((layout for layout in layouts if layout.width <= width), layouts[-1].cut(width))
 
 
@@ -93,7 +93,7 @@ def drawn(layout: Layout) -> Table:
 
 
 def _cut(text: str, width: int) -> str:
-    """In the middle: names of one pipeline often begin alike."""
+    """Truncate in the middle, because names of one pipeline often have a common prefix."""
     if len(text) <= width:
         return text
     end = width // 2

@@ -1,4 +1,4 @@
-"""`ottla pipeline steps` and `init`: what a pipeline can do, told by the classes that do it; a file to start from."""
+"""`ottla pipeline steps` and `init`: documentation from the step classes, and an example file."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from ottla.cli.arguments import closest
-from ottla.cli.terminal import ToolError, UsageError, say
-from ottla.pipelines.model.fields import Duration, Share
-from ottla.pipelines.model.pipeline import Head, TopicSource
-from ottla.pipelines.model.sinks import SINKS
+from ottla.cli.arguments import closest_match
+from ottla.cli.terminal import ToolError, UsageError, print_line
+from ottla.pipelines.model.pipeline import PipelineFields, TopicSource
+from ottla.pipelines.model.sink_specs import SINKS
+from ottla.pipelines.model.specs import Duration, Share
 
 WORDS = {
     str: "text",
@@ -28,24 +28,24 @@ WORDS = {
 }
 
 YAML_EXAMPLE = """\
-# A pipeline: where records come from, what happens to them, where the results go.
-#   ottla pipeline check {file}           is it right?
+# A pipeline: the source of records, the steps that process them, the sinks of the results.
+#   ottla pipeline check {file}           check it
 #   ottla pipeline run {file}             run it, and watch
-#   ottla pipeline steps                  all steps, sources and sinks
+#   ottla pipeline steps                  list steps, sources and sinks
 name: {name}
-# bootstrap.servers: HOST:PORT   (unless said: $OTTLA_BOOTSTRAP_SERVER, else 127.0.0.1:9092)
+# bootstrap.servers: HOST:PORT   (default: $OTTLA_BOOTSTRAP_SERVER, else 127.0.0.1:9092)
 
 from:
-  topic: site-events           # made with: ottla topics create site-events
-  starting: earliest           # where the first run begins; later ones go on where the last one ended
+  topic: site-events           # created with: ottla topics create site-events
+  starting: earliest           # where the first run starts; later runs resume
 
 steps:
-  # Records that are no such JSON go to the topic {name}-dead-letters, with the reason.
+  # Records that do not match the schema go to the topic {name}-dead-letters, with the reason.
   - parse: {{format: json, schema: {{user: string, page: string, at: timestamp}}}}
   - filter: {{where: "page IS NOT NULL"}}
 
 to:
-  - console                    # for trying; other places below
+  - console                    # for experiments; other sinks below
   # - {{topic: pages, key: page}}
   # - {{sqlite: pages.db, table: pages}}
   # - {{parquet: pages}}
@@ -70,20 +70,20 @@ def run_steps(options: argparse.Namespace) -> int:
     sections = _sections()
     if options.name is None:
         for title, specs in sections.items():
-            say(f"{title}:")
+            print_line(f"{title}:")
             for name, spec in specs.items():
-                say(f"  {name:16}{summary(spec)}")
-            say("")
-        say("All fields of one: ottla pipeline steps NAME")
+                print_line(f"  {name:16}{summary(spec)}")
+            print_line("")
+        print_line("All fields of one: ottla pipeline steps NAME")
         return 0
     known = [name for specs in sections.values() for name in specs]
     found = [(title, specs[options.name]) for title, specs in sections.items() if options.name in specs]
     if not found:
-        guess = closest(options.name, known)
-        raise ToolError(f"there is no {options.name!r}{f': did you mean {guess}?' if guess else ''}", 2)
+        guess = closest_match(options.name, known)
+        raise ToolError(f"unknown step {options.name!r}{f': did you mean {guess}?' if guess else ''}", 2)
     for title, spec in found:
         for line in spec_lines(title, options.name, spec):
-            say(line)
+            print_line(line)
     return 0
 
 
@@ -93,12 +93,12 @@ def run_init(options: argparse.Namespace) -> int:
         raise UsageError(f"{file} exists: --force replaces it")
     example = PYTHON_EXAMPLE if file.suffix == ".py" else YAML_EXAMPLE
     file.write_text(example.format(file=file.name, name=_name_of(file)), encoding="utf-8")
-    say(f"{file} is written. Next: ottla pipeline check {file}")
+    print_line(f"{file} is written. Next: ottla pipeline check {file}")
     return 0
 
 
 def spec_lines(title: str, name: str, spec: type) -> Iterator[str]:
-    """The description, then the fields: name, what it may be, what it is without a word, what it means."""
+    """The description, then the fields with name, type, default and meaning."""
     yield f"{name} ({title})"
     yield from (f"  {line}" for line in inspect.cleandoc(spec.__doc__ or "").splitlines())
     rows = [field_words(spec, field) for field in dataclasses.fields(spec)]
@@ -123,7 +123,7 @@ def field_words(spec: type, field: dataclasses.Field[Any]) -> tuple[str, str, st
 
 
 def type_words(wanted: Any) -> str:
-    """An annotation as people say it: `list[str] | None` is "list of text"."""
+    """A type annotation in words: `list[str] | None` is "list of text"."""
     origin, arguments = get_origin(wanted), get_args(wanted)
     if origin in (Union, types.UnionType):
         return " or ".join(dict.fromkeys(type_words(choice) for choice in arguments if choice is not type(None)))
@@ -143,9 +143,9 @@ def summary(spec: type) -> str:
 
 
 def _sections() -> Mapping[str, Mapping[str, type]]:
-    from ottla.pipelines.steps.table import STEPS  # noqa: PLC0415 (imports pyspark)
+    from ottla.pipelines.steps.step_table import STEPS  # noqa: PLC0415 (imports pyspark)
 
-    return {"steps": STEPS, "to": SINKS, "from": {"from": TopicSource}, "top of the file": {"pipeline": Head}}
+    return {"steps": STEPS, "to": SINKS, "from": {"from": TopicSource}, "top of the file": {"pipeline": PipelineFields}}
 
 
 def _name_of(file: Path) -> str:

@@ -1,6 +1,6 @@
-"""One pipeline in this process: started, followed, saved between two batches, started again after a failure, ended.
+"""The lifecycle of one pipeline in this process: start, run, savepoint, restart after a failure, end.
 
-It is polled by the loop of `ottla pipeline run`, which may have several. A failure of one is its own: the others go on.
+`ottla pipeline run` polls it, possibly together with others. A failure does not affect other pipelines.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ottla.cli.pipelines.screen import Display
 from ottla.cli.terminal import EXIT_FAILED, EXIT_USAGE, ToolError, UsageError
 from ottla.client.errors import ClientError
 from ottla.operations.pipeline_runs import requests
-from ottla.operations.pipeline_runs.progress_text import letters
+from ottla.operations.pipeline_runs.progress_text import dead_letters_text
 from ottla.operations.pipeline_runs.requests import Answer, Request
 from ottla.operations.pipeline_runs.snapshots import Snapshot
 from ottla.operations.pipeline_runs.statuses import State, Status
@@ -33,38 +33,38 @@ from ottla.pipelines.running.runner import Runner, RunOptions
 from ottla.pipelines.running.savepoint import take_savepoint
 from ottla.pipelines.running.status import RunFolder
 from ottla.pipelines.sinks.batch import SinkError
-from ottla.pipelines.source.losses import SourceError
+from ottla.pipelines.source.data_loss import SourceError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 GRACE_SECONDS = 60.0
 SPARK_GONE = (Py4JError, PySparkException, ConnectionError)
-PASSING = (SourceError, SinkError, ToolError, ClientError, OSError)  # another time it may go well
+PASSING = (SourceError, SinkError, ToolError, ClientError, OSError)  # a transient failure
 
 
 class Ending(NamedTuple):
-    """How it ended. `lines` are what a compiler would say about the file."""
+    """The end of a pipeline; `lines` are problems of its file."""
 
     state: State
     reason: str
     code: int = 0
     lines: Sequence[str] = ()
-    error: Exception | None = None  # as it came
+    error: Exception | None = None  # the original text
 
 
 class SparkOwner(Protocol):
-    """Who has the session that all pipelines of the process share."""
+    """Owns the Spark session that all pipelines of the process share."""
 
     def session(self) -> SparkSession:
-        """The one that runs, or a new one. Raises ToolError."""
+        """The running session, or a new one. Raises ToolError."""
 
     def drop_dead(self) -> None:
-        """If its Java has ended, the next question starts a new one."""
+        """Discard a session whose Java has ended; the next request starts a new one."""
 
 
 class Life:
-    """`poll` it until it has an `ending`."""
+    """One pipeline; call `poll` until it has an `ending`."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Life:
         self._has_run = False
         self._is_asked_to_stop = False
         self._is_stopping = False
-        self._request: Request | None = None  # a savepoint, once the queries have stopped
+        self._request: Request | None = None  # a savepoint, after the queries have stopped
         self._due_s = 0.0
         self._begun_s = 0.0
         self._told = 0
@@ -105,7 +105,7 @@ class Life:
 
     @property
     def is_due(self) -> bool:
-        """It is to be started now."""
+        """Whether it should be started now."""
         return self.ending is None and self._runner is None and self.seconds() >= self._due_s
 
     def begin(self) -> None:
@@ -114,19 +114,19 @@ class Life:
         try:
             runner = Runner(self.pipeline, self.spark.session(), self.options)
             names = [stream.name for stream in self.pipeline.queries()]
-            limit = DeadLimit(self.pipeline.head.max_dead, self.pipeline.dead_letter_topic)
+            limit = DeadLimit(self.pipeline.fields.max_dead, self.pipeline.dead_letter_topic)
             self._following = Following(runner, names, self.folder, limit, self.snapshots)
             self._told = 0
             runner.start()
         except PipelineError as wrong:
             placed = self.loaded.placed(wrong).texts()
             self._end(Ending("failed", placed[0], EXIT_USAGE, placed))
-        except CheckpointError as problem:  # what does not fit now will not fit later
+        except CheckpointError as problem:  # a permanent failure
             self._end(Ending("failed", str(problem), EXIT_FAILED, error=ToolError(str(problem))))
         except (SourceError, SinkError) as problem:
             self._fail(str(problem))
         except SPARK_GONE as problem:
-            self._fail(f"Spark is gone: {why_gone(problem)}")
+            self._fail(f"Spark has ended: {why_gone(problem)}")
         except UsageError as wrong:
             self._end(Ending("failed", str(wrong), EXIT_USAGE, error=wrong))
         except PASSING as problem:
@@ -149,22 +149,22 @@ class Life:
             self._follow(self._runner)
         except SPARK_GONE as problem:
             if self._is_asked_to_stop:
-                self.display.warning("the signal has ended Spark, too: the next run does the current batch again")
+                self.display.warning("the signal also stopped Spark: the next run repeats the current batch")
                 self._end_followed()
             else:
-                self._fail(f"Spark is gone: {why_gone(problem)}")
+                self._fail(f"Spark has ended: {why_gone(problem)}")
 
     def interrupt(self, reason: str) -> None:
-        """The process ends at once."""
+        """End immediately, because the process ends."""
         if self.ending is None:
             self.ending = Ending("stopped", reason)
             with suppress(OSError):
                 self.folder.change("stopped", reason, self.snapshots)
 
     def _wait(self) -> None:
-        """Between a failure and the next start."""
+        """Whether it waits between a failure and the next start."""
         if self._is_asked_to_stop:
-            self._end(Ending("stopped", "asked to stop"))
+            self._end(Ending("stopped", "stop requested"))
         elif self._request is not None:
             self._save(self._request)
 
@@ -183,19 +183,19 @@ class Life:
             self._is_stopping = True
             if self._is_asked_to_stop or following.failures:
                 self.folder.change("stopping", queries=self.snapshots)
-                self.display.step("stopping: the current batch may end (Ctrl-C again does not wait)")
+                self.display.step("stopping after the current batch (Ctrl-C again stops immediately)")
             runner.stop(GRACE_SECONDS)
 
     def _end_followed(self) -> None:
-        """No query is active any more: why, and what follows?"""
+        """Handle the end of all queries."""
         following = self._following
         assert following is not None
         is_over = not following.errors and self._request is None
         dead = following.limit.problem(self.snapshots, is_over)
-        if self._is_asked_to_stop and not dead:  # what fails now was cut off, and is done again by the next run
+        if self._is_asked_to_stop and not dead:  # failures now are caused by the stop; the next run repeats the batch
             unsent = sum(snapshot.unsent for snapshot in self.snapshots)
-            late = f"; {letters(unsent)} not sent, the next run sends them" if unsent else ""
-            self._end(Ending("stopped", f"asked to stop{late}"))
+            late = f"; {dead_letters_text(unsent)} not sent, the next run sends them" if unsent else ""
+            self._end(Ending("stopped", f"stop requested{late}"))
         elif dead:
             self._end(Ending("failed", "; ".join([*following.errors, dead]), EXIT_FAILED))
         elif following.errors:
@@ -207,7 +207,7 @@ class Life:
             self._end(Ending("stopped", "all was done"))
 
     def _fail(self, reason: str, error: Exception | None = None) -> None:
-        """Something that may pass: try again, if that is wanted."""
+        """Handle a transient failure: restart if that is configured."""
         runner, self._runner = self._runner, None
         if runner is not None:
             with suppress(*SPARK_GONE):
@@ -228,24 +228,24 @@ class Life:
         self.ending = ending
         if self._request is not None:
             self._answer(self._request, problem=f"{self.pipeline.name} is {ending.state}: {ending.reason}")
-        with suppress(OSError):  # a full disk must not hide how it ended
+        with suppress(OSError):  # a full disk must not hide the reason of the end
             self.folder.look()
             self.folder.change(ending.state, ending.reason, self.snapshots)
         if self._has_run:
             self.display.end(self.snapshots)
 
     def _take_request(self) -> None:
-        found = requests.take(self.folder.folder)
+        found = requests.take_request(self.folder.folder)
         if found is not None and found.what == "stop":
             self._is_asked_to_stop = True
         elif found is not None:
             self._request = found
 
     def _save(self, request: Request) -> None:
-        """No query is at work: the copy is of one moment. Then it goes on."""
+        """Save all queries while none is running, then continue."""
         self._request = None
         if self.options.is_batch:
-            self._answer(request, problem="a run over the whole history has no checkpoint: there is nothing to save")
+            self._answer(request, problem="a run over the whole history has no checkpoint, so there is nothing to save")
             return
         self.display.step("taking a savepoint")
         try:
@@ -257,10 +257,10 @@ class Life:
 
     def _answer(self, request: Request, text: str = "", problem: str = "") -> None:
         with suppress(OSError):
-            requests.give(self.folder.folder, Answer(request.number, text, problem))
+            requests.write_answer(self.folder.folder, Answer(request.number, text, problem))
 
 
 def why_gone(problem: Exception) -> str:
     if isinstance(problem, PySparkException | Py4JJavaError):
         return first_cause(str(problem))
-    return "its Java process has ended (killed, or out of memory?); the next run goes on after the last whole batch"
+    return "its Java process has ended (killed, or out of memory?); the next run resumes after the last whole batch"

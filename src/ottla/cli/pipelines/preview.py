@@ -1,4 +1,4 @@
-"""`ottla pipeline preview`: what each step makes of the records that are there, and nothing else happens."""
+"""`ottla pipeline preview`: shows the result of each step for existing records; writes nothing."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ottla.cli.pipelines.files import load, tell
 from ottla.cli.pipelines.run import check_starting, choices_of, start_spark
 from ottla.cli.pipelines.screen import PlainDisplay
 from ottla.cli.tables import padded
-from ottla.cli.terminal import ToolError, say
+from ottla.cli.terminal import ToolError, print_line
 from ottla.pipelines.model.problems import PipelineError
 from ottla.pipelines.running.failures import first_cause
 from ottla.pipelines.running.loading import Loaded
 from ottla.pipelines.running.preview import Look, preview
 from ottla.pipelines.running.topic_check import check_topics
 from ottla.pipelines.sinks.console import cell_text
-from ottla.pipelines.source.losses import SourceError
+from ottla.pipelines.source.data_loss import SourceError
 from ottla.pipelines.spark.session import is_running
 
 
@@ -55,10 +55,10 @@ def _preview(options: argparse.Namespace, loaded: Loaded) -> int:
 def _tell(look: Look) -> None:
     gone = [f"{look.filtered} filtered"] if look.filtered else []
     gone += [f"{look.dead} dead ({look.reason})"] if look.dead else []
-    say(f"── {look.title}: {', '.join([f'{look.living} row' + ('' if look.living == 1 else 's'), *gone])}")
+    print_line(f"── {look.title}: {', '.join([f'{look.living} row' + ('' if look.living == 1 else 's'), *gone])}")
     if look.rows:
         for line in padded(look.columns, [[cell_text(value) for value in row] for row in look.rows]):
-            say(line)
+            print_line(line)
     if look.living > len(look.rows):
-        say("…")
-    say("")
+        print_line("…")
+    print_line("")

@@ -1,8 +1,8 @@
-"""`ottla pipeline reset`: forget what earlier runs have done, so that the next one begins anew.
+"""`ottla pipeline reset`: discards the state of earlier runs, so that the next one starts again.
 
-Checkpoint, notes and pinned rows of all streams are put aside together: what is left of one would stop the next run.
-With --sinks what the pipeline has written goes, too, as far as it is the pipeline's alone (sinks/forgetting.py). All is
-said before anything is done, and if one thing must not be done, nothing is.
+Checkpoint, notes and pinned rows of all streams are moved away together: a remaining one would stop the next run. With
+--sinks the pipeline's output is deleted, too, as far as it belongs to the pipeline alone (sinks/forgetting.py). All
+actions are printed first; if one of them is not allowed, none is executed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import argparse
 import sys
 
 from ottla.cli.pipelines.files import file_of, load, state_of, tell
-from ottla.cli.terminal import ToolError, confirm, is_terminal, say
+from ottla.cli.terminal import ToolError, confirm, is_terminal, print_line
 from ottla.pipelines.model.pipeline import Pipeline
 from ottla.pipelines.model.problems import PipelineError
 from ottla.pipelines.running.beginning import name_of
@@ -21,7 +21,7 @@ from ottla.pipelines.running.delivery import make_delivery
 from ottla.pipelines.running.loading import Loaded
 from ottla.pipelines.running.status import AlreadyRunningError, RunFolder, new_status
 from ottla.pipelines.sinks.batch import SinkError
-from ottla.pipelines.sinks.forgetting import Removal, plan_removal
+from ottla.pipelines.sinks.removal import Removal, plan_removal
 
 
 def run_reset(options: argparse.Namespace) -> int:
@@ -29,7 +29,7 @@ def run_reset(options: argparse.Namespace) -> int:
     try:
         options.file = file_of(options)
         loaded = load(options)
-        lock = RunFolder(state_of(options), new_status(loaded.pipeline.name, options.file, ""))
+        lock = RunFolder(state_of(options), new_status(loaded.pipeline.name, options.file, ""), options.checkpoint)
         lock.lock()
         try:
             return _reset(options, loaded.pipeline)
@@ -42,7 +42,7 @@ def run_reset(options: argparse.Namespace) -> int:
 
 
 def plan_removals(pipeline: Pipeline) -> list[Removal]:
-    """What the pipeline has written, sink by sink. Raises PipelineError, SinkError."""
+    """The output of the pipeline, by sink. Raises PipelineError, SinkError."""
     names = [name_of(pipeline, stream) for stream in pipeline.queries()]
 
     def is_own(query: str) -> bool:
@@ -56,26 +56,30 @@ def _reset(options: argparse.Namespace, pipeline: Pipeline) -> int:
     checkpoints = options.checkpoint or str(state_of(options).resolve())
     moves = planned_moves(checkpoints, pipeline)
     removals = plan_removals(pipeline) if options.sinks else []
-    refused = [removal for removal in removals if removal.is_refused]
+    refused = [removal for removal in removals if removal.is_rejected]
     if refused:
         raise ToolError(f"{refused[0].place}: {refused[0].text}. Nothing was done")
     for path, old in moves:
-        say(f"{path.name}: put checkpoint, notes and staged rows aside: {old}")
+        print_line(f"{path.name}: put checkpoint, notes and staged rows aside: {old}")
     if not moves:
-        say(f"{checkpoints} has no checkpoint of {pipeline.name}")
+        print_line(f"{checkpoints} has no checkpoint of {pipeline.name}")
     for removal in removals:
-        say(f"{removal.place}: {removal.text}")
+        print_line(f"{removal.place}: {removal.text}")
     if options.dry_run:
-        say("Nothing was done (--dry-run).")
+        print_line("Nothing was done (--dry-run).")
         return 0
     if not _is_sure(options, f"Reset {pipeline.name}?"):
-        say("Nothing was done.")
+        print_line("Nothing was done.")
         return 1
     for removal in removals:
         removal.remove()
     put_aside(checkpoints, pipeline)
-    kept = "" if options.sinks else " Sinks keep their rows: where they know them, run wants --fresh, or reset --sinks."
-    say(f"{pipeline.name} is reset: the next run begins anew.{kept}")
+    kept = (
+        ""
+        if options.sinks
+        else " Sinks keep their rows: sinks that remember batches need run --fresh, or reset --sinks."
+    )
+    print_line(f"{pipeline.name} is reset: the next run starts again.{kept}")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""`ottla pipeline run --from-savepoint`: what was saved is put where checkpoints are, if that repeats nothing."""
+"""`ottla pipeline run --from-savepoint`: restores checkpoints from a savepoint, unless rows would be repeated."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ottla.pipelines.running.savepoint import SavepointError, open_savepoint, pu
 
 
 def restore(options: argparse.Namespace, pipeline: Pipeline, checkpoints: str) -> None:
-    """Raises UsageError for a savepoint that cannot be used, CheckpointError, SinkError for sinks that are ahead."""
+    """Restore a savepoint. Raises UsageError if it is unusable, CheckpointError, SinkError for sinks that are ahead."""
     if "://" in checkpoints:
         raise UsageError(f"--from-savepoint: {checkpoints} is not on a path: copy the savepoint there yourself")
     try:
@@ -24,4 +24,4 @@ def restore(options: argparse.Namespace, pipeline: Pipeline, checkpoints: str) -
     cut_back(batches)
     standing = ", ".join(f"{name} after batch {each.standing.committed}" for name, each in savepoint.streams.items())
     removed = f"; {len(batches)} later batches were removed" if batches else ""
-    warn(f"{pipeline.name}: goes on from {savepoint.folder}: {standing}{removed}")
+    warn(f"{pipeline.name}: resumes from {savepoint.folder}: {standing}{removed}")

@@ -1,7 +1,7 @@
-"""`ottla pipeline run`: start Spark, run pipelines, show how they do, stop in order.
+"""`ottla pipeline run`: starts Spark, runs pipelines, shows their progress, stops them in order.
 
-Ctrl-C and SIGTERM let the current batch end; a second one does not wait. Either way nothing is lost: the next run goes
-on where the last committed batch ended. Several files run in one Spark: each has its own files, and its own end.
+Ctrl-C and SIGTERM stop after the current batch; a second signal stops immediately. Nothing is lost: the next run
+resumes after the last committed batch. Several files share one Spark session; each has its own state and its own end.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from ottla.cli.pipelines.life import SPARK_GONE, Life
 from ottla.cli.pipelines.restoring import restore
 from ottla.cli.pipelines.screen import Display, JsonDisplay, LiveDisplay, PlainDisplay
 from ottla.cli.pipelines.signals import StopAsked
-from ottla.cli.terminal import ToolError, UsageError, end_on_sigterm, is_terminal, warn
+from ottla.cli.terminal import ToolError, UsageError, exit_on_sigterm, is_terminal, warn
 from ottla.client.errors import ClientError
 from ottla.pipelines.model.pipeline import Pipeline, TopicSource
 from ottla.pipelines.model.problems import PipelineError
-from ottla.pipelines.model.sinks import FOLDERS, DeltaSink
+from ottla.pipelines.model.sink_specs import FILE_SINKS, DeltaSink
 from ottla.pipelines.running.builder import Choices
 from ottla.pipelines.running.checkpoints import begun, check_names, put_aside
 from ottla.pipelines.running.loading import Loaded
@@ -39,7 +39,7 @@ from ottla.pipelines.running.source_options import starting_options
 from ottla.pipelines.running.status import AlreadyRunningError, RunFolder, new_status, places_of
 from ottla.pipelines.running.topic_check import check_topics
 from ottla.pipelines.sinks.batch import SinkError
-from ottla.pipelines.source.losses import SourceError
+from ottla.pipelines.source.data_loss import SourceError
 from ottla.pipelines.spark.class_archive import Work
 from ottla.pipelines.spark.launch import abandon_java
 from ottla.pipelines.spark.places import SparkStartError
@@ -67,11 +67,11 @@ def run_run(options: argparse.Namespace) -> int:
             status = status._replace(
                 metrics_port=options.metrics_port, is_shared=len(named) > 1, places=places_of(loaded.pipeline)
             )
-            folders.append(RunFolder(state_of(options), status))
+            folders.append(RunFolder(state_of(options), status, None if _is_batch(options) else _checkpoints(options)))
             held.callback(folders[-1].close)
         try:
             for folder, loaded in zip(folders, loads, strict=True):
-                folder.lock()  # before anything is put aside: it may be in use
+                folder.lock()  # before anything is moved: it may be in use
                 _check_start(options, loaded.pipeline)
                 _check_topics(options, loaded.pipeline)
         except PipelineError as wrong:
@@ -84,7 +84,7 @@ def run_run(options: argparse.Namespace) -> int:
 
 
 class SharedSpark:
-    """Started when the first pipeline wants it, and again if its Java has ended."""
+    """The shared session: started for the first pipeline, and again if its Java has ended."""
 
     def __init__(self, options: argparse.Namespace, pipelines: Sequence[Pipeline], display: Display) -> None:
         self.options = options
@@ -113,14 +113,14 @@ class SharedSpark:
 def start_spark(
     options: argparse.Namespace, display: Display, *pipelines: Pipeline, work: Work = "queries"
 ) -> SparkSession:
-    """One session for all. Raises ToolError."""
+    """Create the session for all pipelines. Raises ToolError."""
     streams = [stream for pipeline in pipelines for stream in pipeline.streams.values()]
     sources = [stream.origin for stream in streams if isinstance(stream.origin, TopicSource)]
     is_jvm = "jvm" in [options.connector or source.connector for source in sources]
-    is_jvm = is_jvm or "realtime" in [pipeline.head.latency for pipeline in pipelines]
+    is_jvm = is_jvm or "realtime" in [pipeline.fields.latency for pipeline in pipelines]
     sinks = [sink for pipeline in pipelines for stream in pipeline.queries() for sink in stream.sinks]
     has_delta = any(isinstance(sink, DeltaSink) for sink in sinks)
-    places = [str(getattr(sink, kind, "")) for sink in sinks for kind in FOLDERS]
+    places = [str(getattr(sink, kind, "")) for sink in sinks for kind in FILE_SINKS]
     has_s3 = any(place.startswith("s3a://") for place in [*places, getattr(options, "checkpoint", None) or ""])
     silence_pyspark()
     try:
@@ -147,18 +147,19 @@ def is_dead(spark: SparkSession) -> bool:
 
 
 def silence_pyspark() -> None:
-    """It would print every mistake in a condition with a page of Java, and the end of Java with several of Python,
-    before we tell it in a line."""
+    """Silence Spark's loggers: each mistake in a condition would print a page of Java, and the end of Java several of
+    Python, before the error in one line.
+    """
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True
-    if not logging.getLogger().handlers:  # Py4J logs there, and would else make one that writes to the terminal
+    if not logging.getLogger().handlers:  # otherwise Py4J creates a logger that writes to the terminal
         logging.getLogger().addHandler(logging.NullHandler())
     for server in (accumulators.AccumulatorTCPServer, accumulators.AccumulatorUnixServer):
         server.handle_error = _be_quiet  # type: ignore[assignment, method-assign]
 
 
 def _be_quiet(_server: object, _request: object, _client: object) -> None:
-    """Whoever waits for the answer hears of it."""
+    """Report the failure to the requester of the savepoint."""
 
 
 def choices_of(options: argparse.Namespace) -> Choices:
@@ -166,8 +167,8 @@ def choices_of(options: argparse.Namespace) -> Choices:
 
 
 def _run(options: argparse.Namespace, loads: Sequence[Loaded], folders: Sequence[RunFolder]) -> int:
-    """Whatever happens, the files say how it ended."""
-    end_on_sigterm()
+    """Record the end of each run in its files, in every case."""
+    exit_on_sigterm()
     lives: list[Life] = []
     try:
         with ExitStack() as ending:
@@ -190,7 +191,7 @@ def _run(options: argparse.Namespace, loads: Sequence[Loaded], folders: Sequence
 
 
 def _follow(lives: Sequence[Life]) -> None:
-    """Until all have ended."""
+    """Poll until all have ended."""
     with StopAsked() as stop:
         while any(life.ending is None for life in lives):
             for life in lives:
@@ -204,7 +205,7 @@ def _follow(lives: Sequence[Life]) -> None:
 
 
 def _told(lives: Sequence[Life]) -> int:
-    """The exit code; why they failed is said."""
+    """Print the reasons of failures; returns the exit code."""
     failed = [(life, life.ending) for life in lives if life.ending is not None and life.ending.code]
     if not failed:
         return 0
@@ -219,7 +220,7 @@ def _told(lives: Sequence[Life]) -> int:
 
 
 def _stop_spark(spark: SparkSession) -> None:
-    with suppress(*SPARK_GONE):  # it may be gone before
+    with suppress(*SPARK_GONE):  # it may have ended already
         spark.stop()
 
 
@@ -236,12 +237,12 @@ def _checkpoints(options: argparse.Namespace) -> str:
 
 
 def _policy(options: argparse.Namespace, pipeline: Pipeline) -> Policy:
-    chosen: Policy = options.restart or pipeline.head.restart
+    chosen: Policy = options.restart or pipeline.fields.restart
     return chosen
 
 
 def _check_start(options: argparse.Namespace, pipeline: Pipeline) -> None:
-    """A checkpoint goes before --from: whoever wants to begin elsewhere must say what becomes of it."""
+    """Reject --from if a checkpoint exists, which would take precedence."""
     check_places(pipeline)
     if options.fresh:
         put_aside(_checkpoints(options), pipeline)
@@ -255,13 +256,13 @@ def _check_start(options: argparse.Namespace, pipeline: Pipeline) -> None:
     known = [] if options.once else begun(_checkpoints(options), pipeline)
     if known and not options.once:
         raise UsageError(
-            f"--from: {', '.join(known)} would go on from the checkpoint of earlier runs; "
-            "--fresh puts that aside, --checkpoint PLACE uses another"
+            f"--from: {', '.join(known)} would resume from the checkpoint of earlier runs; "
+            "--fresh discards it, --checkpoint PLACE uses another"
         )
 
 
 def _check_topics(options: argparse.Namespace, pipeline: Pipeline) -> None:
-    """Raises PipelineError, SourceError, ClientError; a broker that may come later is waited for, if that is wanted."""
+    """Check a pipeline; waits for a broker with restarts. Raises PipelineError, SourceError, ClientError."""
     try:
         check_topics(pipeline)
     except (SourceError, ClientError):
@@ -274,9 +275,9 @@ def _check_together(options: argparse.Namespace) -> None:
     if not options.from_savepoint and (options.truncate_sinks or options.repeat):
         raise UsageError("--truncate-sinks and --repeat are for --from-savepoint")
     if options.from_savepoint and (options.fresh or options.starting is not None):
-        raise UsageError("--from-savepoint says where to begin: leave out --fresh and --from")
+        raise UsageError("--from-savepoint defines where to start: omit --fresh and --from")
     if options.from_savepoint and len(options.files) > 1:
-        raise UsageError("--from-savepoint is for one pipeline: give one file")
+        raise UsageError("--from-savepoint needs exactly one file")
 
 
 def _check_names_differ(loads: Sequence[Loaded]) -> None:
@@ -288,13 +289,13 @@ def _check_names_differ(loads: Sequence[Loaded]) -> None:
 
 
 def _joined_settings(pipelines: Sequence[Pipeline]) -> dict[str, str]:
-    """Of the one session. Raises UsageError if two want different things."""
+    """Merge the Spark settings for the shared session. Raises UsageError if two differ."""
     found: dict[str, str] = {}
     for pipeline in pipelines:
-        for key, value in pipeline.head.spark.items():
+        for key, value in pipeline.fields.spark.items():
             if found.setdefault(key, value) != value:
                 raise UsageError(
-                    f"{pipeline.name} wants {key}={value}, another pipeline {found[key]}: run it in a Spark of its own"
+                    f"{pipeline.name} has {key}={value}, another pipeline {found[key]}: run it in its own process"
                 )
     return found
 

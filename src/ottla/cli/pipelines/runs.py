@@ -1,4 +1,4 @@
-"""`ottla pipeline list`, `status`, `stop`, `report`: runs of pipelines, seen from another terminal or afterwards."""
+"""`ottla pipeline list`, `status`, `stop`, `report`: runs of pipelines, from another terminal or afterwards."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ottla.cli.pipelines.files import known_run, state_of
+from ottla.cli.reports.broker_screen import duration_text
 from ottla.cli.tables import print_table
-from ottla.cli.terminal import ToolError, UsageError, say
-from ottla.cli.top.screen import duration
+from ottla.cli.terminal import ToolError, UsageError, print_line
 from ottla.operations.pipeline_runs.progress_text import (
     batch_line,
     cost_line,
@@ -19,11 +19,11 @@ from ottla.operations.pipeline_runs.progress_text import (
     end_line,
     growth_line,
     step_table,
-    waiting_words,
+    waiting_text,
 )
+from ottla.operations.pipeline_runs.requests import kill_run, request_stop
 from ottla.operations.pipeline_runs.snapshots import total_rows
 from ottla.operations.pipeline_runs.statuses import Status, list_runs, now_ms, read_points
-from ottla.operations.pipeline_runs.stopping import ask_to_stop, kill
 
 COLUMNS = ("PIPELINE", "STATE", "PID", "SINCE", "ROWS", "LAG", "REASON")
 NUMBERS = ("PID", "ROWS", "LAG")
@@ -47,26 +47,26 @@ def run_status(options: argparse.Namespace) -> int:
         print(json.dumps(run.as_json()))
     else:
         for line in status_lines(run):
-            say(line)
+            print_line(line)
     return 1 if run.state in ("failed", "killed") else 0
 
 
 def run_stop(options: argparse.Namespace) -> int:
     run = known_run(options)
     if not run.is_live:
-        say(f"{run.name} does not run: {run.state}, {run.reason}")
+        print_line(f"{run.name} does not run: {run.state}, {run.reason}")
         return 0
-    ask_to_stop(run, state_of(options))
+    request_stop(run, state_of(options))
     if wait_for(lambda: not known_run(options).is_live, options.timeout):
         ended = known_run(options)
-        say(f"{run.name} is {ended.state}: {end_line(ended.queries)}")
+        print_line(f"{run.name} is {ended.state}: {end_line(ended.queries)}")
         return 0
     if not options.kill:
-        raise ToolError(f"{run.name} is still at work after {options.timeout} s: wait, or end it with --kill")
-    kill(run)
+        raise ToolError(f"{run.name} is still running after {options.timeout} s: wait, or kill it with --kill")
+    kill_run(run)
     if not wait_for(lambda: not known_run(options).is_live, options.timeout):
         raise ToolError(f"process {run.pid} does not end")
-    say(f"{run.name} was ended by force; the next run goes on after its last whole batch")
+    print_line(f"{run.name} was killed; the next run resumes after its last whole batch")
     return 0
 
 
@@ -77,18 +77,18 @@ def run_report(options: argparse.Namespace) -> int:
         raise UsageError(f"{output}: the name must end in one of {', '.join(PICTURES)}")
     points = read_points(state_of(options), run.name)
     if not points:
-        raise ToolError(f"{run.name} has not done a batch: there is nothing to draw")
+        raise ToolError(f"{run.name} has completed no batch: there is nothing to draw")
     try:
-        from ottla.operations.pipeline_runs.report import write_report  # noqa: PLC0415 (half a second)
+        from ottla.operations.pipeline_runs.run_report import write_report  # noqa: PLC0415 (half a second)
     except ModuleNotFoundError:
         raise ToolError("a report needs matplotlib: pip install 'ottla[pipelines]'") from None
     write_report(run, points, output)
-    say(f"{output}: {len(points)} batches of {run.name}")
+    print_line(f"{output}: {len(points)} batches of {run.name}")
     return 0
 
 
 def status_lines(run: Status) -> list[str]:
-    """How it is, each query's last batch, and the table of its steps."""
+    """The state of a run, each query's last batch, and the table of its steps."""
     lines = [f"{run.name}: {run.state} for {_since(run)}{', ' if run.reason else ''}{run.reason}"]
     lines += [f"  {'process':9}{run.pid} on {run.host}, master {run.master}", f"  {'file':9}{run.file}"]
     if run.metrics_port and run.is_live:
@@ -102,7 +102,7 @@ def status_lines(run: Status) -> list[str]:
         lines += [f"  {query.query}: {query.error}"] if query.error else []
         grown = growth_line(query)
         lines += [f"  {query.query}: {grown}"] if grown else []
-        waits = waiting_words(query)
+        waits = waiting_text(query)
         lines += [f"  {query.query}: {waits}"] if waits and run.is_live else []
     return [*lines, "", *(f"  {line}" for line in step_table(run.queries))] if step_table(run.queries) else lines
 
@@ -115,8 +115,8 @@ def _row(run: Status) -> tuple[str, ...]:
 
 
 def _since(run: Status) -> str:
-    """A live run since its start, another since its end."""
-    return duration((now_ms() - (run.started_ms if run.is_live else run.updated_ms)) / 1000)
+    """The duration of a run, until now or until its end."""
+    return duration_text((now_ms() - (run.started_ms if run.is_live else run.updated_ms)) / 1000)
 
 
 def wait_for(is_done: Callable[[], bool], seconds: int) -> bool:

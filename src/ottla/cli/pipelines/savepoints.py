@@ -1,7 +1,7 @@
-"""`ottla pipeline savepoint` and `savepoints`: keep all that a pipeline remembers, and see what was kept.
+"""`ottla pipeline savepoint` and `savepoints`: saves the state of a pipeline, and lists savepoints.
 
-Of a pipeline that does not run the copy is made here, while nobody else can start it. One that runs is asked: it lets
-the current batch end, makes the copy between two batches, and goes on.
+For a stopped pipeline this process makes the copy while it holds the pipeline's lock. A running one is asked to make it
+between two batches, and continues.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from ottla.cli.pipelines.files import file_of, known_run, load, state_of, tell
 from ottla.cli.pipelines.runs import run_stop, wait_for
 from ottla.cli.tables import print_table
-from ottla.cli.terminal import ToolError, say
+from ottla.cli.terminal import ToolError, print_line
 from ottla.operations.pipeline_runs import requests
 from ottla.operations.pipeline_runs.progress_text import size
 from ottla.operations.pipeline_runs.statuses import Status, list_runs, read_status, run_folder
@@ -24,7 +24,7 @@ from ottla.pipelines.running.loading import Loaded
 from ottla.pipelines.running.savepoint import Savepoint, default_target, list_savepoints, take_savepoint
 from ottla.pipelines.running.status import AlreadyRunningError, RunFolder, new_status
 from ottla.pipelines.sinks.batch import SinkError
-from ottla.pipelines.source.losses import SourceError
+from ottla.pipelines.source.data_loss import SourceError
 
 COLUMNS = ("PIPELINE", "MADE", "SIZE", "AFTER BATCH", "SAVEPOINT")
 NUMBERS = ("SIZE",)
@@ -46,7 +46,7 @@ def run_savepoint(options: argparse.Namespace) -> int:
         return tell(loaded.placed(wrong) if loaded else wrong)
     except (AlreadyRunningError, SinkError, SourceError) as problem:
         raise ToolError(str(problem)) from None
-    say(text)
+    print_line(text)
     return 0
 
 
@@ -61,8 +61,8 @@ def run_savepoints(options: argparse.Namespace) -> int:
 
 
 def _taken(options: argparse.Namespace, loaded: Loaded, place: Path) -> str:
-    """By this process, with the lock of the pipeline."""
-    lock = RunFolder(state_of(options), new_status(loaded.pipeline.name, options.file, ""))
+    """Make the savepoint in this process, with the lock of the pipeline."""
+    lock = RunFolder(state_of(options), new_status(loaded.pipeline.name, options.file, ""), options.checkpoint)
     lock.lock()
     try:
         made = take_savepoint(_checkpoints(options), loaded.pipeline, place)
@@ -72,19 +72,21 @@ def _taken(options: argparse.Namespace, loaded: Loaded, place: Path) -> str:
 
 
 def _asked(options: argparse.Namespace, run: Status, place: Path) -> str:
-    """By the process that runs it."""
+    """Request the savepoint from the running process."""
     if not run.is_here:
-        raise ToolError(f"{run.name} runs on {run.host}: take the savepoint there")
+        raise ToolError(f"{run.name} runs on {run.host}: make the savepoint there")
     folder = run_folder(state_of(options), run.name)
-    number = requests.ask(folder, "savepoint", str(place))
+    number = requests.write_request(folder, "savepoint", str(place))
     if not wait_for(
-        lambda: requests.answer_to(folder, number) is not None or not known_run(options).is_live, options.timeout
+        lambda: requests.read_answer(folder, number) is not None or not known_run(options).is_live, options.timeout
     ):
-        raise ToolError(f"{run.name} has made no savepoint in {options.timeout} s: its batch takes longer (--timeout)")
-    answer = requests.answer_to(folder, number)
+        raise ToolError(f"{run.name} made no savepoint within {options.timeout} s: its batch takes longer (--timeout)")
+    answer = requests.read_answer(folder, number)
     if answer is None or answer.problem:
-        raise ToolError(answer.problem if answer else f"{run.name} has ended: {known_run(options).reason}; ask again")
-    return f"{answer.text}: made between two batches; {run.name} goes on"
+        raise ToolError(
+            answer.problem if answer else f"{run.name} has ended: {known_run(options).reason}; repeat the command"
+        )
+    return f"{answer.text}: made between two batches; {run.name} continues"
 
 
 def _target(options: argparse.Namespace, loaded: Loaded) -> Path:

@@ -1,4 +1,4 @@
-"""How a running pipeline is shown: a live picture in a terminal, a line a batch in a pipe, or JSON."""
+"""The output of a running pipeline: a live picture on a terminal, one line per batch in a pipe, or JSON."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, Self
 
+from ottla.base.text import escape, escape_cell
 from ottla.cli.pipelines.fitting import Cell, FittingTable, Layout
-from ottla.cli.terminal import escape, say, warn
-from ottla.cli.top.history import History
-from ottla.cli.top.screen import duration, short
+from ottla.cli.reports.broker_screen import Sparkline, duration_text, short_number
+from ottla.cli.terminal import print_line, warn
 from ottla.operations.pipeline_runs.progress_text import (
     age,
     batch_line,
@@ -22,7 +22,7 @@ from ottla.operations.pipeline_runs.progress_text import (
     step_columns,
     step_rows,
     step_table,
-    waiting_words,
+    waiting_text,
 )
 from ottla.operations.pipeline_runs.snapshots import Snapshot
 from ottla.operations.pipeline_runs.statuses import now_ms
@@ -40,7 +40,7 @@ Source = Callable[[], Sequence[Snapshot]]
 
 
 class Display(Protocol):
-    """Opened before Spark starts, told everything, closed at the end."""
+    """Opened before Spark starts, receives all events, closed at the end."""
 
     source: Source
 
@@ -48,7 +48,7 @@ class Display(Protocol):
     def __exit__(self, *_: object) -> None: ...
 
     def step(self, line: str) -> None:
-        """Something is going on that takes time."""
+        """Announce an activity that takes time."""
 
     def warning(self, line: str) -> None: ...
     def batch(self, snapshot: Snapshot) -> None: ...
@@ -56,7 +56,7 @@ class Display(Protocol):
 
 
 class PlainDisplay:
-    """Lines: what is going on to stderr, batches and the final table to stdout. `lead` tells pipelines apart."""
+    """Prints activities on stderr, batches and the final table on stdout; `lead` identifies the pipeline."""
 
     def __init__(self, name: str, lead: str = "") -> None:
         self.name = name
@@ -76,16 +76,16 @@ class PlainDisplay:
         warn(f"{self.name}: {line}")
 
     def batch(self, snapshot: Snapshot) -> None:
-        say(f"{self.lead}{batch_line(snapshot)}")
+        print_line(f"{self.lead}{batch_line(snapshot)}")
         sys.stdout.flush()
 
     def end(self, snapshots: Sequence[Snapshot]) -> None:
         for line in ("", *step_table(snapshots), "", f"{self.name}: {end_line(snapshots)}"):
-            say(line)
+            print_line(line)
 
 
 class JsonDisplay(PlainDisplay):
-    """One object a line, its kind under "event"; for other programs."""
+    """Prints one JSON object per line, with its kind under "event"."""
 
     def step(self, line: str) -> None:
         self._print({"event": "step", "text": line})
@@ -104,7 +104,7 @@ class JsonDisplay(PlainDisplay):
 
 
 class LiveDisplay(PlainDisplay):
-    """A picture that is drawn anew several times a second; what queries print passes above it."""
+    """Draws a picture several times a second; the output of queries scrolls above it."""
 
     def __init__(self, name: str, master: str) -> None:
         from rich.live import Live  # noqa: PLC0415 (50 ms, and only for a terminal)
@@ -137,15 +137,15 @@ class LiveDisplay(PlainDisplay):
         super().end(snapshots)
 
     def picture(self) -> RenderableType:
-        head = f"{self.name} on {self.master}, {duration(time.monotonic() - self.started_s)}: {self.doing}"
+        head = f"{self.name} on {self.master}, {duration_text(time.monotonic() - self.started_s)}: {self.doing}"
         return rich_picture(head, self.source(), self.trends)
 
 
 class Trend:
-    """The recent course of one query."""
+    """The recent rates of one query."""
 
     def __init__(self) -> None:
-        self.rows_in, self.lag, self.batch_time = History(), History(), History()
+        self.rows_in, self.lag, self.batch_time = Sparkline(), Sparkline(), Sparkline()
 
     def add(self, snapshot: Snapshot) -> None:
         self.rows_in.add(snapshot.rows_in_per_s or 0.0)
@@ -154,13 +154,13 @@ class Trend:
 
 
 def rich_picture(head: str, snapshots: Sequence[Snapshot], trends: dict[str, Trend]) -> RenderableType:
-    """A line of figures for each query, what it waits for, and what became of the rows at each step."""
+    """A line of figures for each query, its wait reason, and the row counts of each step."""
     from rich.console import Group  # noqa: PLC0415 (50 ms, and only for a terminal)
     from rich.text import Text  # noqa: PLC0415
 
     parts: list[RenderableType] = [Text(escape(head), "bold"), Text("")]
     if snapshots:
-        waits = [f"{each.query}: {words}" for each in snapshots if (words := waiting_words(each))]
+        waits = [f"{each.query}: {words}" for each in snapshots if (words := waiting_text(each))]
         parts += [query_table(snapshots, trends), *(Text(escape(line), "yellow") for line in waits), Text("")]
     if any(each.steps for each in snapshots):
         parts += [FittingTable(step_layouts(snapshots)), Text("")]
@@ -172,7 +172,7 @@ def query_table(snapshots: Sequence[Snapshot], trends: dict[str, Trend]) -> Rend
     at_ms = now_ms()
     rows = [query_cells(each, trends.get(each.query), at_ms) for each in snapshots]
     layouts = [Layout(QUERY_COLUMNS, rows, ("query",))]
-    while "" in layouts[-1].columns:  # the rightmost sparkline goes first
+    while "" in layouts[-1].columns:  # the rightmost sparkline is dropped first
         last = len(layouts[-1].columns) - 1 - layouts[-1].columns[::-1].index("")
         layouts.append(layouts[-1].without(last))
     narrow = [query_cells(each, None, at_ms, is_narrow=True) for each in snapshots]
@@ -182,11 +182,11 @@ def query_table(snapshots: Sequence[Snapshot], trends: dict[str, Trend]) -> Rend
 
 
 def step_layouts(snapshots: Sequence[Snapshot]) -> list[Layout]:
-    """With whole numbers, and with short ones."""
+    """The table with whole numbers, and with short ones."""
     columns = step_columns(snapshots)
     styles = [STEP_STYLES.get(name, "") for name in columns]
     rows = [
-        [(escape(text), style if text != "0" else "dim") for text, style in zip(row, styles, strict=True)]
+        [(escape_cell(text), style if text != "0" else "dim") for text, style in zip(row, styles, strict=True)]
         for row in step_rows(snapshots)
     ]
     narrow = [[(_shortened(text), style) for text, style in row] for row in rows]
@@ -194,16 +194,16 @@ def step_layouts(snapshots: Sequence[Snapshot]) -> list[Layout]:
 
 
 def query_cells(now: Snapshot, trend: Trend | None, at_ms: int, is_narrow: bool = False) -> list[Cell]:
-    """Text and style of each cell; rates of an idle query are zero, whatever its last batch was like."""
-    whole = short if is_narrow else "{:,}".format
+    """Text and style of each cell; the rates of an idle query are zero, not those of its last batch."""
+    whole = short_number if is_narrow else "{:,}".format
     is_idle = now.is_idle(at_ms)
-    lines = (trend.rows_in, trend.lag, trend.batch_time) if trend else (History(), History(), History())
+    lines = (trend.rows_in, trend.lag, trend.batch_time) if trend else (Sparkline(), Sparkline(), Sparkline())
     rows_in, lag, batch_time = (line.line(SPARK_WIDTH) for line in lines)
     watermark = "" if now.watermark_ms is None else f"{age(at_ms - now.watermark_ms)}{'' if is_narrow else ' ago'}"
     state = f"{whole(now.state_rows)} {'' if is_narrow else 'rows '}{size(now.state_bytes)}" if now.state_rows else ""
     behind = count(now.lag) if now.lag is None else whole(now.lag)
     return [
-        (escape(now.query), "bold red" if now.error else "bold"),
+        (escape_cell(now.query), "bold red" if now.error else "bold"),
         (str(now.batch) if now.batches else "-", ""),
         (whole(now.rows), ""),
         ("idle" if is_idle else _rate(now.rows_in_per_s), "dim" if is_idle else "bold"),
@@ -220,8 +220,8 @@ def query_cells(now: Snapshot, trend: Trend | None, at_ms: int, is_narrow: bool 
 
 def _shortened(text: str) -> str:
     digits = text.replace(",", "")
-    return short(int(digits)) if digits.isdigit() else text
+    return short_number(int(digits)) if digits.isdigit() else text
 
 
 def _rate(per_s: float | None) -> str:
-    return "" if per_s is None else short(per_s)
+    return "" if per_s is None else short_number(per_s)

@@ -1,7 +1,7 @@
-"""Being asked to stop: the first signal is noted, the second ends everything at once.
+"""Stop signals: the first one requests a stop, the second one stops immediately.
 
-PySpark puts a handler of its own in place whenever a Spark is started, so ours is set again after each start. While one
-is started a signal ends everything at once: nothing is at work then.
+PySpark installs its own handler whenever it starts Spark, so ottla's is installed again after each start. During a
+start a signal stops immediately, because no query is running.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NUMBERS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopAsked:
-    """A context: at its end the handlers are those of before."""
+    """A context manager that restores the previous handlers at its end."""
 
     def __init__(self) -> None:
         self.event = threading.Event()
@@ -34,7 +34,7 @@ class StopAsked:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """In here a signal is an exception."""
+        """Inside this context a signal raises an exception."""
         self._restore()
         try:
             yield

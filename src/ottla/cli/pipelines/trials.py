@@ -1,7 +1,7 @@
-"""`ottla pipeline test`: the cases beside a pipeline, tried on one Spark, without a broker.
+"""`ottla pipeline test`: runs the test cases of a pipeline on Spark, without a broker.
 
-A line for each case, and below a failed one how what came differs from what was expected. Exit code 1 if a case
-fails, 2 if the pipeline or the file with the cases is wrong: then nothing was tried.
+Prints one line per case, and the differences of failed ones. Exit code 1 if a case fails, 2 if the pipeline or the file
+with the cases is invalid; then no case is run.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ottla.cli.arguments import closest
+from ottla.cli.arguments import closest_match
 from ottla.cli.pipelines.files import load, tell
-from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, say
+from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, print_line
 from ottla.pipelines.model.problems import PipelineError
 from ottla.pipelines.trials.cases import (
     Case,
@@ -59,8 +59,9 @@ def run_test(options: argparse.Namespace) -> int:
 
 
 def case_files(options: argparse.Namespace) -> list[CaseFile]:
-    """The files that were named, else the one beside the pipeline. FILE itself may be one: it names the pipeline.
-    Raises PipelineError, UsageError."""
+    """The named files, else the one next to the pipeline. FILE itself may be one, because it names the pipeline. Raises
+    PipelineError, UsageError.
+    """
     file = Path(options.file)
     if is_case_file(file):
         found = read_case_file(file)
@@ -91,7 +92,7 @@ def trial_session(loaded: Loaded) -> Iterator[SparkSession]:
 
     silence_pyspark()
     try:
-        with trial_spark(loaded.pipeline.head.spark, not has_own_code(loaded.pipeline)) as spark:
+        with trial_spark(loaded.pipeline.fields.spark, not has_own_code(loaded.pipeline)) as spark:
             yield session_of(spark, loaded.pipeline)
     except SparkStartError as problem:
         raise ToolError(str(problem)) from None
@@ -101,10 +102,9 @@ def _check_names(options: argparse.Namespace, files: Sequence[CaseFile]) -> None
     known = [name for file in files for name in file.names]
     for word in options.cases:
         if not is_case_file(Path(word)) and word not in known:
-            guess = closest(word, known)
+            guess = closest_match(word, known)
             raise UsageError(
-                f"there is no case {word!r}"
-                + (f"; did you mean {guess!r}?" if guess else f"; known: {', '.join(known)}")
+                f"unknown case {word!r}" + (f"; did you mean {guess!r}?" if guess else f"; known: {', '.join(known)}")
             )
 
 
@@ -119,9 +119,9 @@ def _tell(options: argparse.Namespace, outcome: Outcome) -> None:
         }
         print(json.dumps(values, ensure_ascii=False), flush=True)
         return
-    say(f"{'ok  ' if outcome.is_passed else 'FAIL'}  {outcome.case.name}  {outcome.seconds:.1f} s")
+    print_line(f"{'ok  ' if outcome.is_passed else 'FAIL'}  {outcome.case.name}  {outcome.seconds:.1f} s")
     for line in lines:
-        say(f"      {line}")
+        print_line(f"      {line}")
 
 
 def _tell_sum(options: argparse.Namespace, passed: int, failed: int, seconds: float) -> None:
@@ -129,4 +129,4 @@ def _tell_sum(options: argparse.Namespace, passed: int, failed: int, seconds: fl
         print(json.dumps({"passed": passed, "failed": failed, "seconds": round(seconds, 3)}), flush=True)
     else:
         parts = [f"{passed} passed"] if passed or not failed else []
-        say(f"{', '.join([*([f'{failed} failed'] if failed else []), *parts])} in {seconds:.1f} s")
+        print_line(f"{', '.join([*([f'{failed} failed'] if failed else []), *parts])} in {seconds:.1f} s")

@@ -1,7 +1,7 @@
-"""Records as bytes to print: Kafka's message formatters.
+"""Kafka's message formatters: records as bytes to print. Pure.
 
-Pure: a record comes in as a Message, bytes go out. `clean` is applied to everything that others wrote (keys, values,
-headers); on a terminal it escapes control characters, in a pipe it does nothing.
+`clean` is applied to untrusted data (keys, values, headers): it escapes control characters on a terminal and does
+nothing in a pipe.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, Protocol
 
+from ottla.cli.records.line_reader import is_enabled, property_bytes
 from ottla.operations.records.coordinator_records import (
     TRANSACTION_RECORDS,
     Kinds,
@@ -18,11 +19,11 @@ from ottla.operations.records.coordinator_records import (
 )
 from ottla.operations.records.deserializers import DeserializationError, Deserializer, deserializer
 from ottla.protocol.codec import ProtocolError
-from ottla.protocol.messages.group_records import GROUP_RECORDS
+from ottla.protocol.messages.coordinator_records import GROUP_RECORDS
 
 Clean = Callable[[bytes], bytes]
 
-# The logging one prints the same; what it also logs is below the level at which Kafka's tools log.
+# LoggingMessageFormatter prints the same; its log level is below that of Kafka's tools.
 DEFAULT_FORMATTERS = ("DefaultMessageFormatter", "LoggingMessageFormatter")
 
 PLAIN = b"\x1b[0m"
@@ -34,7 +35,7 @@ COLOURS = {
     "print.key": b"\x1b[36m",
 }
 
-# Formatter -> the kinds of records of its topic, and which of them it prints.
+# Formatter -> the record types of its topic, and the ones that it prints.
 COORDINATOR_FORMATTERS: dict[str, tuple[Kinds, Collection[int]]] = {
     "OffsetsMessageFormatter": (GROUP_RECORDS, (0, 1)),
     "GroupMetadataMessageFormatter": (GROUP_RECORDS, (2,)),
@@ -44,7 +45,7 @@ FORMATTER_NAMES = (*DEFAULT_FORMATTERS, "NoOpMessageFormatter", *COORDINATOR_FOR
 
 
 class Message(NamedTuple):
-    """One record as it was read."""
+    """One consumed record."""
 
     topic: str
     partition: int
@@ -57,25 +58,25 @@ class Message(NamedTuple):
 
 
 class Formatter(Protocol):
-    """What turns a message into bytes for stdout."""
+    """Converts a message into bytes for stdout."""
 
     def format(self, message: Message) -> bytes: ...
 
 
 class DefaultFormatter:
-    """The columns that were asked for, with separators between and a line end after them."""
+    """Prints the selected columns with separators and a line end."""
 
     def __init__(self, properties: Mapping[str, str], clean: Clean, colours: Mapping[str, bytes] | None = None) -> None:
         self.clean = clean
         self.columns = [
-            painted(make, colours.get(name)) if colours else make
+            coloured(make, colours.get(name)) if colours else make
             for name, default, make in self._known()
-            if _flag(properties, name, default)
+            if is_enabled(properties, name, default)
         ]
-        self.separator = _bytes(properties, "key.separator", "\t")
-        self.line_end = _bytes(properties, "line.separator", "\n")
-        self.headers_separator = _bytes(properties, "headers.separator", ",")
-        self.null = _bytes(properties, "null.literal", "null")
+        self.separator = property_bytes(properties, "key.separator", "\t")
+        self.line_end = property_bytes(properties, "line.separator", "\n")
+        self.headers_separator = property_bytes(properties, "headers.separator", ",")
+        self.null = property_bytes(properties, "null.literal", "null")
         self.key = _deserializer(properties, "key.deserializer")
         self.value = _deserializer(properties, "value.deserializer")
         self.header = _deserializer(properties, "headers.deserializer")
@@ -90,16 +91,16 @@ class DefaultFormatter:
     def _value_only(self, message: Message) -> bytes:
         return self._field(self.value, message.value) + self.line_end
 
-    def _known(self) -> list[tuple[str, bool, Callable[[Message], bytes]]]:
+    def _known(self) -> list[tuple[str, str, Callable[[Message], bytes]]]:
         return [
-            ("print.timestamp", False, _timestamp),
-            ("print.partition", False, lambda message: b"Partition:%d" % message.partition),
-            ("print.offset", False, lambda message: b"Offset:%d" % message.offset),
-            ("print.delivery", False, lambda _: b"Delivery:NOT_PRESENT"),  # only share groups have a count
-            ("print.epoch", False, lambda _: b"Epoch:NOT_PRESENT"),  # Kafka's tool drops the epoch, too
-            ("print.headers", False, self._headers_column),
-            ("print.key", False, lambda message: self._field(self.key, message.key)),
-            ("print.value", True, self._value_column),
+            ("print.timestamp", "false", _timestamp),
+            ("print.partition", "false", lambda message: b"Partition:%d" % message.partition),
+            ("print.offset", "false", lambda message: b"Offset:%d" % message.offset),
+            ("print.delivery", "false", lambda _: b"Delivery:NOT_PRESENT"),  # only share groups have a delivery count
+            ("print.epoch", "false", lambda _: b"Epoch:NOT_PRESENT"),  # Kafka's tool does not print it either
+            ("print.headers", "false", self._headers_column),
+            ("print.key", "false", lambda message: self._field(self.key, message.key)),
+            ("print.value", "true", self._value_column),
         ]
 
     def _value_column(self, message: Message) -> bytes:
@@ -126,11 +127,11 @@ class NoOpFormatter:
 
 
 class CoordinatorFormatter:
-    """Records of a coordinator's topic as JSON, one after the other without line ends, as Kafka prints them."""
+    """Prints records of a coordinator's topic as JSON without line ends, as Kafka does."""
 
     def __init__(self, kinds: Kinds, wanted: Collection[int], clean: Clean) -> None:
         self.kinds = kinds
-        self.wanted = wanted  # other kinds of records print nothing
+        self.wanted = wanted  # other record types print nothing
         self.clean = clean
 
     def format(self, message: Message) -> bytes:
@@ -149,15 +150,15 @@ class CoordinatorFormatter:
         return self.clean(text.encode())
 
 
-def painted(make: Callable[[Message], bytes], colour: bytes | None) -> Callable[[Message], bytes]:
-    """The same column between a colour and its end."""
+def coloured(make: Callable[[Message], bytes], colour: bytes | None) -> Callable[[Message], bytes]:
+    """The column with ANSI codes for a colour."""
     if colour is None:
         return make
     return lambda message: colour + make(message) + PLAIN
 
 
 def make_formatter(name: str, properties: Mapping[str, str], clean: Clean) -> Formatter | None:
-    """By Kafka's class name, of today or of old; None if there is none."""
+    """Create a formatter by Kafka's current or former class name; None if it is unknown."""
     simple = name.replace("$", ".").rpartition(".")[2]
     if simple in DEFAULT_FORMATTERS:
         return DefaultFormatter(properties, clean)
@@ -170,15 +171,6 @@ def _timestamp(message: Message) -> bytes:
     if not message.timestamp_type:
         return b"NO_TIMESTAMP"
     return f"{message.timestamp_type}:{message.timestamp}".encode()
-
-
-def _flag(properties: Mapping[str, str], name: str, default: bool) -> bool:
-    text = properties.get(name)
-    return default if text is None else text.strip().lower() == "true"
-
-
-def _bytes(properties: Mapping[str, str], name: str, default: str) -> bytes:
-    return properties.get(name, default).encode("utf-8", "surrogateescape")
 
 
 def _deserializer(properties: Mapping[str, str], name: str) -> Deserializer | None:

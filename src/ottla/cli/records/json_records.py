@@ -1,7 +1,7 @@
-"""Records as JSON, one object a line: what `ottla consume --json` writes and `ottla produce --format json` reads.
+"""Records as JSON, one object per line: written by `ottla consume --json`, read by `ottla produce --format json`.
 
     {"key": "k", "value": {"any": "JSON"}, "headers": [["name", "value"]], "partition": 0, "timestamp": 1700000000000}
-Every field may be missing; `topic` and `offset` are written and, when read, ignored: the broker decides about them.
+Every field is optional. `topic` and `offset` are written, and ignored when read: the broker determines them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from ottla.cli.records.formatters import Message
 from ottla.cli.records.line_reader import Headers, Line, LineError, LineReader
 from ottla.operations.records.deserializers import DeserializationError
-from ottla.operations.records.field_formats import FieldError, FieldFormat, make_format, text_bytes, text_value
+from ottla.operations.records.formats import FieldError, FieldFormat, make_format, text_bytes, text_value
 
 FIELDS = frozenset({"topic", "partition", "offset", "timestamp", "key", "value", "headers"})
 TIMESTAMP_MAX = 2**63
@@ -21,7 +21,7 @@ QUOTED_MAX = 80
 
 
 class JsonFormatter:
-    """One JSON object a line."""
+    """Formats records as one JSON object per line."""
 
     def __init__(self, key: FieldFormat | None = None, value: FieldFormat | None = None) -> None:
         self.key = key or make_format("string")
@@ -41,14 +41,14 @@ class JsonFormatter:
 
 
 class JsonReader:
-    """Reads such lines; the same interface as a LineReader."""
+    """Parses JSON lines; same interface as LineReader."""
 
     def __init__(self, key: FieldFormat, value: FieldFormat) -> None:
         self.key = key
         self.value = value
 
     def parse(self, line: bytes, number: int) -> Line:
-        """The record that line `number` stands for."""
+        """The record in line `number`."""
         try:
             fields = json.loads(line)
         except (ValueError, RecursionError):
@@ -58,7 +58,7 @@ class JsonReader:
         unknown = sorted(set(fields) - FIELDS)
         if unknown:
             raise LineError(
-                f"line {number} has the unknown field {unknown[0]!r}: there are {', '.join(sorted(FIELDS))}"
+                f"line {number} has the unknown field {unknown[0]!r}; known fields: {', '.join(sorted(FIELDS))}"
             )
         try:
             return self._line(fields)
@@ -77,7 +77,7 @@ class JsonReader:
 
 
 class TypedReader:
-    """Lines of text whose keys and values are numbers, hex and so on."""
+    """Parses lines of text with typed keys and values (numbers, hex and so on)."""
 
     def __init__(self, reader: LineReader, key: FieldFormat, value: FieldFormat) -> None:
         self.reader = reader
@@ -97,7 +97,7 @@ def _typed(format_: FieldFormat, data: bytes | None) -> bytes | None:
 
 
 def _headers(value: Any) -> Headers:
-    """A list of pairs, or an object where no name comes twice."""
+    """Headers from a list of pairs, or from an object if no name repeats."""
     pairs = list(value.items()) if isinstance(value, dict) else value or []
     headers: Headers = []
     for pair in pairs if isinstance(pairs, list) else [pairs]:

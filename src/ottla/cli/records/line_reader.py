@@ -1,6 +1,6 @@
-"""Lines of text as records: `headers TAB key TAB value`, as Kafka's console producer reads them.
+"""Parses lines of text into records: `headers TAB key TAB value`, as Kafka's console producer does. Pure.
 
-Everything is bytes: what is not UTF-8 goes through unharmed. Pure: lines in, records out.
+All data is bytes, so invalid UTF-8 is preserved.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Headers = list[tuple[str, bytes | None]]
 
 
 class Line(NamedTuple):
-    """What one line says."""
+    """The record in one line."""
 
     key: bytes | None
     value: bytes | None
@@ -25,32 +25,32 @@ class Line(NamedTuple):
 
 
 class LineError(Exception):
-    """A line or a reader's property that makes no sense, in Kafka's words."""
+    """An invalid line or reader property, in Kafka's words."""
 
 
 class RecordReader(Protocol):
-    """What turns lines into records; raises LineError."""
+    """Parses lines into records; raises LineError."""
 
     def parse(self, line: bytes, number: int) -> Line: ...
 
 
 class LineReader:
-    """Reads lines under the properties of Kafka's LineMessageReader."""
+    """Parses lines with the properties of Kafka's LineMessageReader."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
-        self.parse_key = _is_true(properties, "parse.key")
-        self.parse_headers = _is_true(properties, "parse.headers")
-        self.ignore_error = _is_true(properties, "ignore.error")
-        self.key_separator = _bytes(properties, "key.separator", "\t")
-        self.headers_delimiter = _bytes(properties, "headers.delimiter", "\t")
-        self.headers_separator = _bytes(properties, "headers.separator", ",")
-        self.headers_key_separator = _bytes(properties, "headers.key.separator", ":")
+        self.parse_key = is_enabled(properties, "parse.key")
+        self.parse_headers = is_enabled(properties, "parse.headers")
+        self.ignore_error = is_enabled(properties, "ignore.error")
+        self.key_separator = property_bytes(properties, "key.separator", "\t")
+        self.headers_delimiter = property_bytes(properties, "headers.delimiter", "\t")
+        self.headers_separator = property_bytes(properties, "headers.separator", ",")
+        self.headers_key_separator = property_bytes(properties, "headers.key.separator", ":")
         marker = properties.get("null.marker")
         self.null_marker = None if marker is None else marker.encode("utf-8", "surrogateescape")
         self._check()
 
     def parse(self, line: bytes, number: int) -> Line:
-        """The record that line `number` stands for."""
+        """The record in line `number`."""
         position = 0
         raw_headers = key = None
         if self.parse_headers:
@@ -64,7 +64,9 @@ class LineReader:
         return Line(self._or_null(key), self._or_null(value), headers)
 
     def _split(self, line: bytes, number: int, start: int, separator: bytes, name: str) -> tuple[bytes | None, int]:
-        """The part before the separator and the place after it; without one the part is missing, if that is allowed."""
+        """The part before a separator and the position after it. A missing separator is an error unless errors are
+        ignored.
+        """
         end = line.find(separator, start)
         if end >= 0:
             return line[start:end], end + len(separator)
@@ -112,11 +114,11 @@ def read_lines(stream: BinaryIO) -> Iterator[bytes]:
         yield line.removesuffix(b"\n").removesuffix(b"\r")
 
 
-def _is_true(properties: Mapping[str, str], name: str) -> bool:
-    return properties.get(name, "").strip().lower() == "true"
+def is_enabled(properties: Mapping[str, str], name: str, default: str = "false") -> bool:
+    return properties.get(name, default).strip().lower() == "true"
 
 
-def _bytes(properties: Mapping[str, str], name: str, default: str) -> bytes:
+def property_bytes(properties: Mapping[str, str], name: str, default: str) -> bytes:
     return properties.get(name, default).encode("utf-8", "surrogateescape")
 
 

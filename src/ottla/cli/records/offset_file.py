@@ -1,4 +1,4 @@
-"""The JSON file that names partitions and offsets; complaints about it are in Kafka's words."""
+"""The JSON file of kafka-delete-records.sh with partitions and offsets; errors have Kafka's wording."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Where the rows of `ottla sql` go: tables on a terminal, tab-separated lines in a pipe, or a JSON object a line.
+"""Prints the rows of `ottla sql`: tables on a terminal, tab-separated lines in a pipe, or JSON objects.
 
-On a terminal the rows of a stream follow one another under one heading, and a table that changes is painted anew in its
-place.
+On a terminal the rows of a stream follow one heading, and a changing table is redrawn in place.
 """
 
 from __future__ import annotations
@@ -12,11 +11,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from ottla.base.counting import counted
-from ottla.base.text_width import column_widths, row_text, shortened
+from ottla.base.text import column_widths, escape, escape_cell, format_count, row_text, truncate
 from ottla.cli.sql.values import cell, json_line, line
 from ottla.cli.tables import print_table
-from ottla.cli.terminal import escape, is_terminal, warn
+from ottla.cli.terminal import is_terminal, warn
 from ottla.pipelines.sql.execution import Batch
 
 CELL_WIDTH_MAX = 60
@@ -27,24 +25,24 @@ Rows = Sequence[Sequence[str]]
 
 
 class Output(Protocol):
-    """For one statement at a time."""
+    """The output of one statement."""
 
-    is_whole: bool  # a table that changes is wanted as a whole, not row by row
+    is_whole: bool  # a changing table is delivered as a whole, not row by row
 
     def batch(self, batch: Batch) -> None: ...
 
     def remark(self, words: str) -> None:
-        """Beside the rows."""
+        """Messages between the rows."""
 
     def end(self, batch_rows: int) -> None:
-        """After the last batch."""
+        """Called after the last batch."""
 
     def listing(self, columns: Sequence[str], rows: Rows, /) -> None:
-        """What SHOW and DESCRIBE tell."""
+        """The output of SHOW and DESCRIBE."""
 
 
 class PipeOutput:
-    """What goes to a program, row by row."""
+    """Row by row, for programs."""
 
     is_whole = False
 
@@ -72,13 +70,13 @@ class LineOutput(PipeOutput):
 
 
 class TerminalOutput:
-    """The widths of the first rows hold for those that follow: nobody knows them yet when the heading is written."""
+    """The widths of the first rows apply to later ones, because the heading is written before those are known."""
 
     is_whole = True
 
     def __init__(self) -> None:
         self.widths: list[int] = []
-        self.painted = 0  # lines of the table that is painted in its place
+        self.painted = 0  # lines of the table that is redrawn in place
         self.is_table = False
 
     def batch(self, batch: Batch) -> None:
@@ -88,17 +86,17 @@ class TerminalOutput:
             self._append(batch)
 
     def remark(self, words: str) -> None:
-        """A table that is painted after it begins below."""
+        """A table that starts below the redrawn one."""
         warn(words)
         self.painted = 0
 
     def end(self, batch_rows: int) -> None:
         if not self.is_table:
-            print(f"({counted(batch_rows, 'row')})", flush=True)
+            print(f"({format_count(batch_rows, 'row')})", flush=True)
         self.widths, self.painted, self.is_table = [], 0, False
 
     def listing(self, columns: Sequence[str], rows: Rows) -> None:
-        if len(columns) == 1:  # a plan: its lines are long, and stand as they are
+        if len(columns) == 1:  # a plan: long lines are kept as they are
             _write([escape(row[0]) for row in rows])
             return
         print_table(columns, rows)
@@ -112,16 +110,16 @@ class TerminalOutput:
         _write([*lines, *(row_text(row, self.widths) for row in rows)])
 
     def _paint(self, batch: Batch) -> None:
-        """Up over the table before, and down again: no other screen, so that it stays when the query ends."""
+        """Redraw a table over the previous one, on the main screen, so that it stays visible when the query ends."""
         screen = shutil.get_terminal_size()
         shown = [_cells(row) for row in batch.rows[: max(screen.lines - LINES_AROUND, 1)]]
         left = len(batch.rows) - len(shown)
         wide = widths(batch.columns, shown)
-        count = f"{'more than ' if batch.is_cut else ''}{counted(len(batch.rows), 'row')}"
+        count = f"{'more than ' if batch.is_cut else ''}{format_count(len(batch.rows), 'row')}"
         below = f"({count}{f', {left} not shown' if left else ''})"
         lines = [*heading(batch.columns, wide), *(row_text(row, wide) for row in shown), below]
         up = f"\x1b[{self.painted}F\x1b[J" if self.painted else ""
-        print(up + "\n".join(shortened(text, screen.columns - 1) for text in lines), flush=True)
+        print(up + "\n".join(truncate(text, screen.columns - 1) for text in lines), flush=True)
         self.painted, self.is_table = len(lines), True
 
 
@@ -132,17 +130,17 @@ def choose_output(is_json: bool) -> Output:
 
 
 def widths(columns: Sequence[str], rows: Rows) -> list[int]:
-    return [max(WIDTH_MIN, width) for width in column_widths([[escape(name) for name in columns], *rows])]
+    return [max(WIDTH_MIN, width) for width in column_widths([[escape_cell(name) for name in columns], *rows])]
 
 
 def heading(columns: Sequence[str], wide: Sequence[int]) -> list[str]:
-    return [row_text([escape(name) for name in columns], wide), "  ".join("-" * width for width in wide)]
+    return [row_text([escape_cell(name) for name in columns], wide), "  ".join("-" * width for width in wide)]
 
 
 def _cells(row: Sequence[Any]) -> list[str]:
-    """Each on one line, harmless, and no longer than a terminal can bear."""
-    texts = (escape(cell(value)).replace("\n", "\\n").replace("\t", "\\t") for value in row)
-    return [shortened(text, CELL_WIDTH_MAX) for text in texts]
+    """Escape each cell and limit its length for the terminal."""
+    texts = (escape_cell(cell(value)) for value in row)
+    return [truncate(text, CELL_WIDTH_MAX) for text in texts]
 
 
 def _write(lines: Sequence[str]) -> None:

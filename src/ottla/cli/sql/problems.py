@@ -1,4 +1,4 @@
-"""Why a statement was not done, in words for whoever typed it."""
+"""Errors of SQL statements, in words for the user."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from ottla.pipelines.steps.sql_tokens import SqlError
 
 
 class StatementError(Exception):
-    """A sentence, the place in the statement if it is known, and how a script ends: what is wrong in the text of a
-    statement is told from what went wrong when it was done."""
+    """A message, the place in the statement if it is known, and the exit code, which distinguishes a wrong statement
+    from a failure during its execution.
+    """
 
     def __init__(self, words: str, at: int | None = None, code: int = EXIT_USAGE) -> None:
         super().__init__(words)
@@ -25,7 +26,7 @@ def exit_code_of(problem: QueryFailedError) -> int:
 
 
 def unknown_table(catalog: Catalog, name: str, problem: SqlError) -> SqlError:
-    """In words that name the nearest one."""
+    """A message that suggests the nearest name."""
     better = SqlError(f"reads {name}, but only tables and topics can be read")
     if "." not in name:
         try:

@@ -1,4 +1,4 @@
-"""How `ottla sql` goes from statement to statement: those of a script, or what a person types."""
+"""Runs the statements of a script or of an interactive session."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ottla.cli.pipelines.run import silence_pyspark
 from ottla.cli.sql.output import choose_output
 from ottla.cli.sql.problems import StatementError
 from ottla.cli.sql.session import Session
-from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, end_on_sigterm, fail, warn
+from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, exit_on_sigterm, fail, warn
 from ottla.pipelines.running.source_options import starting_options
 from ottla.pipelines.spark.masters import Kind, parse_master
 from ottla.pipelines.spark.places import SparkStartError
@@ -31,7 +31,7 @@ TOOL = "ottla sql"
 
 
 def run_script(options: argparse.Namespace, text: str, file: str) -> int:
-    """To the first statement that fails."""
+    """Run statements up to the first one that fails."""
     parts, rest = split(text)
     with _session(options) as session:
         for part in [*parts, *([rest] if rest.text.strip() else [])]:
@@ -67,8 +67,9 @@ def _session(options: argparse.Namespace) -> Iterator[Session]:
     config = getattr(options, "command_config", None)
     head = Head(bootstrap_of(options), command_properties(config))
     start = lambda: _start(options.master)  # noqa: E731
-    end_on_sigterm()
+    exit_on_sigterm()
     session = Session(head, choose_output(options.json), start, state_of(options), options.starting)
+    session.roots = tuple(options.root)
     try:
         yield session
     finally:
@@ -80,7 +81,7 @@ def _session(options: argparse.Namespace) -> Iterator[Session]:
 def _start(master: str | None) -> SparkSession:
     silence_pyspark()
     if master and parse_master(master).kind is Kind.CONNECT:
-        raise UsageError("ottla sql does not work over Spark Connect: give another --master")
+        raise UsageError("ottla sql does not support Spark Connect: use another --master")
     try:
         return start_session(SQL_NAME, master, is_lean=True)
     except SparkStartError as problem:
@@ -93,7 +94,7 @@ def stop_spark(spark: SparkSession) -> None:
 
 
 def _placed(problem: StatementError, text: str, part: Part, file: str) -> str:
-    """file:3:14: … as compilers write it, or line and column in words."""
+    """The place as file:3:14, as compilers write it, or as line and column in words."""
     lead = len(part.text) - len(part.text.lstrip())
     line, column = place_of(text, part.start + (lead if problem.at is None else problem.at))
     if file:

@@ -1,11 +1,12 @@
-"""A session of `ottla sql`: takes statement after statement and does what it says.
+"""A session of `ottla sql`, which executes one statement after another.
 
 Rules:
-1. Whatever keeps a statement from being done is a StatementError: one sentence, with line and column where they are
-   known, and with the exit code that tells what is wrong in its text from what went wrong when it was done.
-2. Spark is started when the first statement needs it, or before in the background; SHOW and DESCRIBE never wait for it.
-3. Records that could not be read are told after every result, and make the session end with exit code 1: a result that
-   lacks records must not pass for a whole one. `unreadable = 'skip'` in a table's declaration says that it may.
+1. A statement that cannot be executed raises StatementError: one sentence, with line and column if known, and an exit
+   code that distinguishes a wrong statement from a failure during its execution.
+2. Spark starts with the first statement that needs it, or earlier in the background; SHOW and DESCRIBE never wait for
+   it.
+3. Unreadable records are reported after each result and end the session with exit code 1: an incomplete result must not
+   look complete. `unreadable = 'skip'` in a table's declaration allows it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 
-from ottla.base.counting import counted
+from ottla.base.text import format_count
 from ottla.cli.sql import pipelines
 from ottla.cli.sql.output import Output
 from ottla.cli.sql.problems import StatementError, exit_code_of, unknown_table, words_of
@@ -36,7 +37,7 @@ from ottla.pipelines.running.builder import Builder
 from ottla.pipelines.running.failures import first_cause
 from ottla.pipelines.running.problem_location import plain_words, spark_places
 from ottla.pipelines.running.source_options import starting_options
-from ottla.pipelines.source.losses import SourceError
+from ottla.pipelines.source.data_loss import SourceError
 from ottla.pipelines.sql import statements as s
 from ottla.pipelines.sql.catalog import Catalog
 from ottla.pipelines.sql.changes import ChangesQuery
@@ -57,7 +58,7 @@ from ottla.pipelines.sql.stream_limits import output_mode, with_cure
 from ottla.pipelines.sql.tables import RECORD_TYPES, Table
 from ottla.pipelines.steps.sql_query import Query
 from ottla.pipelines.steps.sql_tokens import SqlError
-from ottla.pipelines.steps.table import STEPS
+from ottla.pipelines.steps.step_table import STEPS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,8 +66,8 @@ if TYPE_CHECKING:
 WARMING_TOPICS_MAX = 3
 SETTINGS = {"auto.offset.reset": "latest"}
 HELP = """\
-SELECT … FROM topic …;                  over all that the topic holds now
-SELECT … FROM topic … EMIT CHANGES;     over what comes; Ctrl-C ends it
+SELECT … FROM topic …;                  over the existing records
+SELECT … FROM topic … EMIT CHANGES;     over new records; Ctrl-C ends it
 CREATE TABLE t (id BIGINT, at TIMESTAMP) WITH (topic = 't', format = 'json', event_time = 'at');
 CREATE PIPELINE p AS SELECT … INTO TOPIC t;
 SHOW TABLES; SHOW TOPICS; SHOW PIPELINES; DESCRIBE t; EXPLAIN SELECT …; DROP TABLE t;
@@ -81,6 +82,7 @@ class Session:
         self.start = start  # () -> SparkSession; raises ToolError
         self.state = state
         self.catalog = Catalog(head)
+        self.roots: tuple[str, ...] = ()  # folders of readable files in addition to the working directory
         self.settings = dict(SETTINGS) | ({"auto.offset.reset": starting} if starting else {})
         self.has_losses = False
         self.is_ended = False
@@ -92,7 +94,7 @@ class Session:
     # Spark
 
     def begin(self, is_warming: bool = False) -> None:
-        """Start Spark in the background: its handling of signals stays out of ours, too."""
+        """Start Spark in a background thread, which also keeps its signal handlers out of this one."""
         if self._spark is None:
             self._spark = Future()
             threading.Thread(target=self._begin, args=(is_warming,), name="start of Spark", daemon=True).start()
@@ -101,18 +103,18 @@ class Session:
         assert self._spark is not None
         try:
             self._spark.set_result(self.start())
-        except BaseException as problem:  # noqa: BLE001 (whoever waits for Spark hears of it)
+        except BaseException as problem:  # noqa: BLE001 (reported to the waiting statement)
             self._spark.set_exception(problem)
             return
         if is_warming:
-            with suppress(Exception):  # it only makes the first query of the user faster
+            with suppress(Exception):  # only speeds up the user's first query
                 self._warm_up()
 
     def _warm_up(self) -> None:
-        """One row of any topic, while somebody types: Java loads thousands of classes for the first query."""
-        for topic in list(self.catalog.topics())[:WARMING_TOPICS_MAX]:  # not all can be read
+        """Read one row of any topic while the user types: Java loads thousands of classes for the first query."""
+        for topic in list(self.catalog.topics())[:WARMING_TOPICS_MAX]:  # some topics may be unreadable
             with suppress(SqlError):
-                query, tables = tables_in(f"SELECT 1 AS one FROM `{topic}`", [topic])  # noqa: S608 (it is checked)
+                query, tables = tables_in(f"SELECT 1 AS one FROM `{topic}`", [topic])  # noqa: S608 (the name is checked)
                 found = {name: Catalog(self.head).table(name) for name in tables}
                 pipeline = self._pipeline(document_of(query, found, self.head))
                 list(HistoryQuery(self.spark, pipeline, 1).batches())
@@ -120,25 +122,25 @@ class Session:
 
     @property
     def spark(self) -> SparkSession:
-        """Raises ToolError."""
+        """The Spark session. Raises ToolError."""
         self.begin()
         assert self._spark is not None
         return self._spark.result()
 
     @property
     def started(self) -> SparkSession | None:
-        """The Spark that must be stopped at the end."""
+        """The Spark session to stop at the end."""
         if self._spark is None:
             return None
         try:
             return self._spark.result()
-        except Exception:  # noqa: BLE001 (it was told before)
+        except Exception:  # noqa: BLE001 (already reported)
             return None
 
     # statements
 
     def run(self, text: str) -> None:
-        """Raises StatementError, ToolError, KeyboardInterrupt."""
+        """Execute a statement. Raises StatementError, ToolError, KeyboardInterrupt."""
         try:
             self._run(s.read_statement(text))
         except SqlError as problem:
@@ -147,7 +149,7 @@ class Session:
             raise StatementError(str(problem), code=EXIT_FAILED) from None
         except PipelineError as wrong:
             raise StatementError(words_of(wrong)) from None
-        except (PySparkException, Py4JError) as problem:  # Spark was only asked what it thinks of the text
+        except (PySparkException, Py4JError) as problem:  # Spark only parsed the text
             code = EXIT_USAGE if isinstance(problem, PySparkException | Py4JJavaError) else EXIT_FAILED
             raise StatementError(first_cause(str(problem)), code=code) from None
 
@@ -203,7 +205,7 @@ class Session:
         self._tell_losses(running, query, list(tables.values()))
 
     def _tables(self, select: s.Select) -> tuple[Query, dict[str, Table]]:
-        """Raises SqlError at its place in the statement."""
+        """Analyse a query. Raises SqlError with its place in the statement."""
         try:
             query, names = tables_in(select.text, self.catalog.names())
             tables = {name: self.catalog.table(name) for name in names}
@@ -219,13 +221,13 @@ class Session:
         return query, tables
 
     def _pipeline(self, document: dict[str, object], folder: str = ".") -> Pipeline:
-        return read_pipeline(document, STEPS, folder)
+        return read_pipeline(document, STEPS, folder)._replace(roots=self.roots)
 
     def _check_continuous(self, tables: dict[str, Table]) -> None:
         if all(table.key for table in tables.values()):
             names = ", ".join(table.name for table in tables.values())
             raise StatementError(
-                f"{names} has a primary key, so it is the newest row of each key and no stream: leave EMIT CHANGES out"
+                f"{names} has a primary key, so it is the newest row of each key and not a stream: omit EMIT CHANGES"
             )
 
     def _follow(self, running: RunningQuery, select: s.Select) -> None:
@@ -255,10 +257,10 @@ class Session:
         if losses.unreadable:
             example = f", the first: {losses.example}" if losses.example else ""
             count = losses.unreadable
-            warn(f"{counted(count, 'record')} could not be read and {_are(count)} in no row{example}")
+            warn(f"{format_count(count, 'record')} could not be read and {_are(count)} in no row{example}")
             self.has_losses = self.has_losses or not all(table.skips_unreadable for table in tables)
         if losses.empty:
-            warn(f"{counted(losses.empty, 'tombstone')} (no value) {_are(losses.empty)} in no row")
+            warn(f"{format_count(losses.empty, 'tombstone')} (no value) {_are(losses.empty)} in no row")
         if losses.late:
             warn(late_words(query, losses.late))
 
@@ -267,7 +269,7 @@ class Session:
             warn(f"{table.name}: {remark}")
 
     def _place(self, query: Query, select: s.Select, problem: BaseException | None) -> int | None:
-        """Where in the statement stands what Spark complains about."""
+        """The place of Spark's error in the statement."""
         if not isinstance(problem, PySparkException):
             return None
         for text, index in spark_places(problem):
@@ -332,7 +334,8 @@ class Session:
             raise StatementError(with_cure(words, is_pipeline=True), statement.select.start) from None
         document = document_of(query, tables, self.head, name=statement.name, sink=dict(statement.sink), output=output)
         file = pipelines.write_pipeline({**document, **options}, self.state, statement.or_replace)
-        warn(pipelines.start_pipeline(file, statement.name, self.state))
+        roots = (self.roots,) if self.roots else ()
+        warn(pipelines.start_pipeline(file, statement.name, self.state, *roots))
 
     def _set(self, statement: s.SetOption) -> None:
         if not statement.key:

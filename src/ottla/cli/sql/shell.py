@@ -1,7 +1,7 @@
 """The prompt of `ottla sql`: lines with history and completion, statements that end with a semicolon.
 
-Ctrl-C forgets what was typed, or ends the query at work, and never the shell; Ctrl-D and QUIT end it. The history is
-kept in the state folder.
+Ctrl-C discards the input or ends the running query, never the shell; Ctrl-D and QUIT end it. The history is in the
+state folder.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from ottla.cli.sql.problems import StatementError
 from ottla.cli.sql.session import Session
 from ottla.client.errors import ClientError
-from ottla.pipelines.source.losses import SourceError
+from ottla.pipelines.source.data_loss import SourceError
 from ottla.pipelines.sql.completion import candidates
 from ottla.pipelines.sql.statements import Part, split
 
@@ -24,7 +24,7 @@ MORE = "   ... "
 ENDS = ("quit", "exit", "help")  # need no semicolon
 HISTORY_LINES = 1000
 DELIMITERS = " \t\n()[]{},;=<>+*/%!|'\""
-WELCOME = "SQL over topics. Statements end with ; (HELP; tells which there are), Ctrl-D ends."
+WELCOME = "SQL over topics. Statements end with ; (HELP; lists them), Ctrl-D ends."
 
 Tell = Callable[[StatementError, str, Part], None]
 
@@ -34,7 +34,7 @@ class Shell:
         self.session = session
         self.tell = tell
         self.history = Path(session.state.parent, "sql_history")
-        self.found: list[str] = []  # candidates of the completion under way
+        self.found: list[str] = []  # candidates of the current completion
 
     def __repr__(self) -> str:
         return f"<Shell of {self.session!r}>"
@@ -57,7 +57,7 @@ class Shell:
             self._save()
 
     def _read(self) -> str:
-        """Lines up to a semicolon."""
+        """Read lines up to a semicolon."""
         text = ""
         while True:
             entered = input(MORE if text else PROMPT)
@@ -93,7 +93,7 @@ class Shell:
         readline.parse_and_bind("tab: complete")
 
     def _save(self) -> None:
-        """Only for the eyes of whoever typed it: queries may hold what is nobody else's business."""
+        """Write the history readable only by its owner: queries may contain private data."""
         with suppress(OSError):
             self.history.parent.mkdir(parents=True, exist_ok=True)
             os.close(os.open(self.history, os.O_WRONLY | os.O_CREAT, 0o600))
@@ -112,7 +112,7 @@ class Shell:
             return []
 
     def _columns(self) -> list[str]:
-        """Of the tables that are known by now: a key that is pressed must not read a topic."""
+        """Complete known table names only: pressing a key must not read a topic."""
         catalog = self.session.catalog
         known = {**catalog.declared, **catalog.sampled}
         return sorted({name for table in known.values() for name in table.columns})

@@ -1,8 +1,7 @@
-"""Values of rows as people and programs read them.
+r"""Formats row values for terminals and programs.
 
-Text in a pipe has a line for each row and a tab between columns, so both are written out in values (\\n and \\t, with
-\\\\ for a backslash); what is null is NULL. As JSON, bytes are base64, and decimals text: nothing is rounded. Times are
-UTC.
+A pipe has one line per row and a tab between columns, so both are escaped in values (\n and \t, with \\ for a
+backslash); null is NULL. In JSON, bytes are base64 and decimals are text, so nothing is rounded. Times are in UTC.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ WRITTEN_OUT = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"
 
 
 def cell(value: Any) -> str:
-    """For a table on a terminal, or a line in a pipe."""
+    """A value as a table cell or a field of a line."""
     if value is None:
         return NULL
     if isinstance(value, str):
@@ -45,7 +44,7 @@ def json_line(columns: Sequence[str], row: Sequence[Any]) -> str:
 
 
 def plain_value(value: Any) -> Any:
-    """Of what JSON knows."""
+    """A value in JSON types."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if value is None or isinstance(value, bool | int | float | str):
@@ -67,8 +66,8 @@ def plain_value(value: Any) -> Any:
 
 
 def _moment(value: datetime) -> str:
-    """Spark hands times over in the zone of this machine, without saying so."""
+    """Convert a time to UTC: Spark returns naive times in the zone of this machine."""
     try:
         return value.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
-    except (OverflowError, ValueError):  # at the ends of the calendar
+    except (OverflowError, ValueError):  # at the limits of the calendar
         return value.isoformat()

@@ -1,4 +1,4 @@
-"""Apache ZooKeeper's own jars: those of ZOOKEEPER_HOME, those inside the installed PySpark, or from Maven, once."""
+"""Finds Apache ZooKeeper's jars: in ZOOKEEPER_HOME, in the installed PySpark, or downloads them from Maven once."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ REPOSITORY_VARIABLE: Final = "OTTLA_MAVEN_REPOSITORY"
 REPOSITORY: Final = "https://repo1.maven.org/maven2"
 FETCH_SECONDS_MAX: Final = 60
 MAIN_JAR: Final = re.compile(r"zookeeper-(\d+)\.(\d+)[\w.-]*\.jar")
-VERSION_MIN: Final = (3, 6)  # several reads in one request
-# Of PySpark's several hundred jars those that ZooKeeper needs, and a logger.
+VERSION_MIN: Final = (3, 6)  # the first version with multi-reads
+# The jars of PySpark that ZooKeeper and its logger need.
 SPARK_JARS: Final = (
     "zookeeper-[0-9]*",
     "zookeeper-jute-*",
@@ -45,7 +45,7 @@ Say = Callable[[str], None]
 
 
 class Jars(NamedTuple):
-    """A class path, and a word about where it comes from."""
+    """A class path and its origin."""
 
     paths: tuple[Path, ...]
     origin: str
@@ -56,7 +56,7 @@ class Jars(NamedTuple):
 
 
 class Artifact(NamedTuple):
-    """A jar in Maven's repository; the digest is compared with what comes."""
+    """A jar in a Maven repository, with its SHA-256 digest."""
 
     group: str
     name: str
@@ -72,7 +72,7 @@ class Artifact(NamedTuple):
         return f"{self.group.replace('.', '/')}/{self.name}/{self.version}/{self.file_name}"
 
 
-# What a server needs, and its shell, as its own pom.xml says: 7 MB.
+# The dependencies of the server and its shell according to its pom.xml: 7 MB.
 ARTIFACTS: Final = (
     Artifact(
         "org.apache.zookeeper", "zookeeper", "3.9.5", "936d025db1a85f085edea25048c3f5b3de5fc29329c371a10925e3b78b0b38a0"
@@ -133,7 +133,7 @@ ARTIFACTS: Final = (
 
 
 def find_jars(say: Say = lambda _line: None) -> Jars:
-    """Raises ToolError with what to do."""
+    """Find the jars. Raises ToolError with a remedy."""
     home = os.environ.get(HOME_VARIABLE)
     if home:
         return from_home(Path(home))
@@ -151,7 +151,7 @@ def from_home(home: Path) -> Jars:
 
 
 def from_pyspark() -> Jars | None:
-    """Without importing it: that takes seconds."""
+    """Locate PySpark without importing it, which takes seconds."""
     found = importlib.util.find_spec("pyspark")
     if found is None or found.origin is None:
         return None
@@ -166,7 +166,7 @@ def has_zookeeper(jars: Sequence[Path]) -> bool:
 
 
 def from_maven(say: Say) -> Jars:
-    """Fetched once and kept; a folder under its final name is complete."""
+    """Download once and keep; a folder with its final name is complete."""
     folder = cache_folder() / "jars" / f"zookeeper-{ARTIFACTS[0].version}"
     if not folder.is_dir():
         say(f"fetching Apache ZooKeeper {ARTIFACTS[0].version} from {repository()} ({len(ARTIFACTS)} jars, once)")
@@ -174,7 +174,7 @@ def from_maven(say: Say) -> Jars:
     jars = tuple(folder / artifact.file_name for artifact in ARTIFACTS)
     damaged = [path.name for path, artifact in zip(jars, ARTIFACTS, strict=True) if digest(path) != artifact.sha256]
     if damaged:
-        raise ToolError(f"{folder} is damaged ({', '.join(damaged)}): delete it, and it is fetched again")
+        raise ToolError(f"{folder} is damaged ({', '.join(damaged)}): delete it to download it again")
     return Jars(jars, str(folder))
 
 
@@ -208,7 +208,7 @@ def _fetch_into(folder: Path, say: Say) -> None:
 def _fetch(artifact: Artifact) -> bytes:
     address = f"{repository()}/{artifact.path}"
     if not address.startswith(("https://", "http://")):
-        raise ToolError(f"{REPOSITORY_VARIABLE} is no web address: {address}")
+        raise ToolError(f"{REPOSITORY_VARIABLE} is not a URL: {address}")
     try:
         with urllib.request.urlopen(address, timeout=FETCH_SECONDS_MAX) as answer:  # noqa: S310 (checked above)
             data: bytes = answer.read()
@@ -218,5 +218,5 @@ def _fetch(artifact: Artifact) -> bytes:
             "an unpacked Apache ZooKeeper, or pip install pyspark, which has it inside"
         ) from None
     if hashlib.sha256(data).hexdigest() != artifact.sha256:
-        raise ToolError(f"{address} is not the file that is expected there: its checksum differs")
+        raise ToolError(f"{address} has an unexpected checksum")
     return data

@@ -1,9 +1,9 @@
-"""Access rules: list, add and delete them; what a change would mean; why somebody may do something, or not.
+"""Access rules (ACLs): list, add, delete, preview of changes, and explanation of decisions.
 
 Rules:
-1. Rights are the business of admins, to look at as well as to change: the list says where a cluster is open.
-2. A rule that somebody else has taken away meanwhile is not "deleted": the caller is told (409).
-3. A change that would take the console's own right to change rules away is refused unless the body says that it may.
+1. Only admins may read or change rules: the list shows where a cluster is open.
+2. Deleting a rule that no longer exists is a conflict (409).
+3. A change that would remove the console's own right to change rules is refused unless the body allows it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 from ottla.base.properties import read_properties
 from ottla.base.security import (
     CLUSTER_NAME,
-    OPERATIONS_OF,
+    SUPPORTED_OPERATIONS,
     WILDCARD,
     Operation,
     PatternType,
@@ -27,21 +27,37 @@ from ottla.client.acls import create_acls, delete_acls, describe_acls
 from ottla.client.client import Client
 from ottla.client.errors import ClientError
 from ottla.console.api.call import Call
-from ottla.console.api.errors import bad_request, conflict
-from ottla.console.api.settling import wait_until
-from ottla.console.api.unavailable import Unavailable, why_unavailable
-from ottla.operations.acls.effects import Effect, changed_acls, effects
-from ottla.operations.acls.explaining import Question, Step, command, cures
-from ottla.operations.acls.own_rights import Caller, lost_rights
-from ottla.operations.acls.reading import SUPER_USERS, authorizer_by, authorizer_of, settings_of
-from ottla.operations.acls.wishes import CONSUMER, PRODUCER, filter_of, operation_problem, parse_principal
+from ottla.console.api.errors import Unavailable, bad_request, conflict, to_unavailable
+from ottla.console.clusters.cluster import wait_until
+from ottla.operations.acls import evaluation
+from ottla.operations.acls.acl_entries import (
+    CONSUMER_OPERATIONS,
+    PRODUCER_OPERATIONS,
+    acl_filter,
+    operation_problem,
+    parse_principal,
+)
+from ottla.operations.acls.evaluation import (
+    SUPER_USERS,
+    AuthorizationRequest,
+    Caller,
+    ChangedDecision,
+    acl_command,
+    broker_settings,
+    changed_acls,
+    changed_decisions,
+    changes_to_reverse,
+    load_authorizer,
+    lost_rights,
+    make_authorizer,
+)
 from ottla.security.acls import AccessControlEntry, AclBinding, AclFilter, ResourcePattern
 from ottla.security.authorizer import Authorizer, Explanation
 
 SHOWN_MAX = 10_000
 RULES_MAX = 500  # in one change
-EFFECTS_MAX = 500  # that are told
-LENGTH_MAX = 1_000  # of a principal, a name, a host
+EFFECTS_MAX = 500  # in a response
+TEXT_LENGTH_MAX = 1_000  # of a principal, a name, a host
 ResourceWord = Literal["TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID", "DELEGATION_TOKEN", "USER"]
 OperationWord = Literal[
     "ALL", "READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE", "CLUSTER_ACTION", "DESCRIBE_CONFIGS",
@@ -50,7 +66,7 @@ OperationWord = Literal[
 
 
 class AclRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A rule, in the words of Kafka's AclBinding."""
+    """A rule, with the names of Kafka's AclBinding."""
 
     resource_type: ResourceWord
     name: str
@@ -62,7 +78,7 @@ class AclRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class AclList(msgspec.Struct, frozen=True):
-    """`operations` says what a rule about such a resource can be about, `roles` what a producer and a consumer need."""
+    """`operations`: those that each resource type supports; `roles`: those that a producer and a consumer need."""
 
     rules: list[AclRow]
     is_all: bool
@@ -76,7 +92,7 @@ class AclRules(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class AclDeletion(AclRules, forbid_unknown_fields=True):
-    """Without `may_lose_own_rights` nothing is deleted that the console itself needs to change rules."""
+    """Without `may_lose_own_rights`, rules that the console needs to change rules are not deleted."""
 
     may_lose_own_rights: bool = False
 
@@ -87,7 +103,7 @@ class AclChange(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class EffectRow(msgspec.Struct, frozen=True):
-    """Who may do what after a change (`is_allowed`), and could not before; or the other way round."""
+    """An operation that a change would allow (`is_allowed`) or deny."""
 
     principal: str
     host: str
@@ -98,7 +114,7 @@ class EffectRow(msgspec.Struct, frozen=True):
 
 
 class AclPreview(msgspec.Struct, frozen=True):
-    """`lost` are rights on the cluster that the console would not have any more."""
+    """`lost`: rights on the cluster that the console itself would lose."""
 
     effects: list[EffectRow]
     is_all: bool
@@ -106,7 +122,7 @@ class AclPreview(msgspec.Struct, frozen=True):
 
 
 class AclQuestion(msgspec.Struct, forbid_unknown_fields=True):
-    """May `principal` do this, from `host`; without one, from nowhere in particular."""
+    """May `principal` do this from `host`? An empty host stands for no particular one."""
 
     principal: str
     operation: OperationWord
@@ -116,7 +132,7 @@ class AclQuestion(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class CureRow(msgspec.Struct, frozen=True):
-    """A rule to add or remove, and the command that does it."""
+    """A rule to add or remove, and the equivalent command."""
 
     action: str
     rule: AclRow
@@ -124,9 +140,9 @@ class CureRow(msgspec.Struct, frozen=True):
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """`reason` is SUPER_USER, RULE (`rule` decides), NO_RULES (and the broker allows what has none) or NOTHING_ALLOWS.
-    `cures` turn the answer around, one after the other. Apache Kafka does not tell its super users: then NOTHING_ALLOWS
-    is true only for somebody who is none of them.
+    """`reason` is SUPER_USER, RULE (`rule` decides), NO_RULES (and the broker allows access without rules) or
+    NOTHING_ALLOWS. `cures` together reverse the answer. Apache Kafka does not report its super users: then
+    NOTHING_ALLOWS is only valid for other principals.
     """
 
     is_allowed: bool
@@ -138,9 +154,9 @@ class Answered(msgspec.Struct, frozen=True):
 
 async def list_acls(call: Call) -> AclList:
     try:
-        rows, is_all = await call.cluster.ask_seldom(all_acls)
+        rows, is_all = await call.cluster.query_cached(all_acls)
     except ClientError as problem:
-        return AclList([], True, OPERATIONS, ROLES, why_unavailable(problem))
+        return AclList([], True, OPERATIONS, ROLES, to_unavailable(problem))
     return AclList(rows, is_all, OPERATIONS, ROLES)
 
 
@@ -149,7 +165,7 @@ async def add_acls(call: Call) -> AclRules:
 
     def add(client: Client) -> list[AclBinding]:
         known = set(describe_acls(client, AclFilter()))
-        call.note(_target(wanted), _noted([each for each in wanted if each in known]), _noted(wanted))
+        call.audit(_audit_target(wanted), _audit_rows([each for each in wanted if each in known]), _audit_rows(wanted))
         create_acls(client, wanted)
         wait_until(lambda: known.union(describe_acls(client, AclFilter())).issuperset(wanted))
         return [each for each in wanted if each not in known]
@@ -163,17 +179,17 @@ async def remove_acls(call: Call) -> AclRules:
     properties = _properties(call)
 
     def remove(client: Client) -> list[AclBinding]:
-        call.note(_target(wanted), _noted(wanted))
+        call.audit(_audit_target(wanted), _audit_rows(wanted))
         known = set(describe_acls(client, AclFilter()))
         missing = sum(each not in known for each in wanted)
         if missing:
-            raise conflict("CHANGED_MEANWHILE", "{0} of these rules are gone by now: look again", missing)
-        authorizer = authorizer_of(client, known)
+            raise conflict("CHANGED_MEANWHILE", "{0} of these rules no longer exist: reload the list", missing)
+        authorizer = load_authorizer(client, known)
         lost = lost_rights(Caller(properties), authorizer, changed_acls(authorizer.acls, (), wanted))
         if lost and not body.may_lose_own_rights:
-            words = "the console could not change rules any more: {0}"
+            words = "the console could no longer change rules: {0}"
             raise conflict("OWN_RIGHTS", words, "; ".join(lost))
-        gone = delete_acls(client, [filter_of(*binding) for binding in wanted])
+        gone = delete_acls(client, [acl_filter(*binding) for binding in wanted])
         wait_until(lambda: not set(gone).intersection(describe_acls(client, AclFilter())))
         return gone
 
@@ -190,39 +206,41 @@ async def preview(call: Call) -> AclPreview:
     existing = {ResourceType.TOPIC: list(snapshot.topics), ResourceType.GROUP: list(snapshot.groups)}
 
     def work_out(client: Client) -> AclPreview:
-        before = authorizer_of(client, describe_acls(client, AclFilter()))
-        found, is_all = effects(before, added, removed, existing)
+        before = load_authorizer(client, describe_acls(client, AclFilter()))
+        found, is_all = changed_decisions(before, added, removed, existing)
         after = changed_acls(before.acls, added, removed)
-        shown = [_effect(each) for each in found[:EFFECTS_MAX]]
+        shown = [_effect_row(each) for each in found[:EFFECTS_MAX]]
         return AclPreview(shown, is_all and len(shown) == len(found), lost_rights(Caller(properties), before, after))
 
-    return await call.cluster.ask(work_out)
+    return await call.cluster.query(work_out)
 
 
 async def explain(call: Call) -> Answered:
     body: AclQuestion = call.body
     resource_type = ResourceType[body.resource_type]
-    name = CLUSTER_NAME if resource_type is ResourceType.CLUSTER else _text("name", body.name)
-    question = Question(_principal(body.principal), Operation[body.operation], resource_type, name, body.host)
+    name = CLUSTER_NAME if resource_type is ResourceType.CLUSTER else _checked_text("name", body.name)
+    question = AuthorizationRequest(
+        _principal(body.principal), Operation[body.operation], resource_type, name, body.host
+    )
     _check_operation(resource_type, question.operation)
 
     def answer(client: Client) -> Answered:
-        settings = settings_of(client)
-        authorizer = authorizer_by(settings, describe_acls(client, AclFilter()))
-        return answered(question, authorizer, SUPER_USERS in settings)
+        settings = broker_settings(client)
+        authorizer = make_authorizer(settings, describe_acls(client, AclFilter()))
+        return explain_answer(question, authorizer, SUPER_USERS in settings)
 
-    return await call.cluster.ask(answer)
+    return await call.cluster.query(answer)
 
 
-def answered(question: Question, authorizer: Authorizer, are_super_users_known: bool) -> Answered:
-    found = authorizer.explain(*question.asked)
-    steps = [_cure(step) for step in cures(question, authorizer)]
+def explain_answer(question: AuthorizationRequest, authorizer: Authorizer, are_super_users_known: bool) -> Answered:
+    found = authorizer.explain(*question.authorize_arguments)
+    steps = [_cure_row(step) for step in changes_to_reverse(question, authorizer)]
     rule = row_of(found.binding) if found.binding else None
     return Answered(found.is_allowed, _reason(found), rule, steps, are_super_users_known)
 
 
 def all_acls(client: Client) -> tuple[list[AclRow], bool]:
-    """In the thread that asks: rows of ten thousand rules are not made on the loop."""
+    """Makes the rows in the calling thread: ten thousand would block the event loop."""
     found = sorted(describe_acls(client, AclFilter()))
     return [row_of(each) for each in found[:SHOWN_MAX]], len(found) <= SHOWN_MAX
 
@@ -238,16 +256,17 @@ def row_of(binding: AclBinding) -> AclRow:
         "operation": entry.operation.name,
         "permission": entry.permission.name,
     }
-    return AclRow(**row)  # type: ignore[arg-type]  # a broker that is newer may have words that we do not know
+    return AclRow(**row)  # type: ignore[arg-type]  # a newer broker may have unknown values
 
 
 TOO_MANY = "name 1 to {0} rules"
 OPERATIONS = {
-    kind.name: [Operation.ALL.name, *(each.name for each in operations)] for kind, operations in OPERATIONS_OF.items()
+    kind.name: [Operation.ALL.name, *(each.name for each in operations)]
+    for kind, operations in SUPPORTED_OPERATIONS.items()
 }
 ROLES = {
     role: {kind.name: [each.name for each in operations] for kind, operations in needed.items()}
-    for role, needed in (("producer", PRODUCER), ("consumer", CONSUMER))
+    for role, needed in (("producer", PRODUCER_OPERATIONS), ("consumer", CONSUMER_OPERATIONS))
 }
 
 
@@ -260,30 +279,30 @@ def _bindings(rows: Sequence[AclRow]) -> list[AclBinding]:
 def _binding(row: AclRow) -> AclBinding:
     resource_type, operation = ResourceType[row.resource_type], Operation[row.operation]
     _check_operation(resource_type, operation)
-    name = _text("name", row.name)
+    name = _checked_text("name", row.name)
     if resource_type is ResourceType.CLUSTER and name != CLUSTER_NAME:
-        raise bad_request("the cluster as a resource is called {0}", CLUSTER_NAME)
+        raise bad_request("the name of the cluster resource is {0}", CLUSTER_NAME)
     entry = AccessControlEntry(
-        _principal(row.principal), _text("host", row.host), operation, Permission[row.permission]
+        _principal(row.principal), _checked_text("host", row.host), operation, Permission[row.permission]
     )
     return AclBinding(ResourcePattern(resource_type, name, PatternType[row.pattern_type]), entry)
 
 
 def _check_operation(resource_type: ResourceType, operation: Operation) -> None:
     if operation_problem(resource_type, operation) is not None:
-        raise bad_request("no rule about {0} can be about {1}", resource_type.name, operation.name)
+        raise bad_request("rules for {0} do not support {1}", resource_type.name, operation.name)
 
 
 def _principal(text: str) -> str:
     try:
-        return parse_principal(_text("principal", text))
+        return parse_principal(_checked_text("principal", text))
     except ValueError:
-        raise bad_request("write who it is with his kind, as in User:alice: {0} has none", text) from None
+        raise bad_request("a principal has a type, as in User:alice: {0} has none", text) from None
 
 
-def _text(what: str, text: str) -> str:
-    if not 0 < len(text) <= LENGTH_MAX:
-        raise bad_request("{0} has 1 to {1} characters", what, LENGTH_MAX)
+def _checked_text(what: str, text: str) -> str:
+    if not 0 < len(text) <= TEXT_LENGTH_MAX:
+        raise bad_request("{0} has 1 to {1} characters", what, TEXT_LENGTH_MAX)
     return text
 
 
@@ -291,22 +310,22 @@ def _properties(call: Call) -> Mapping[str, str]:
     return read_properties(call.cluster.address.properties)
 
 
-def _target(bindings: Sequence[AclBinding]) -> str:
-    """Whom and what it is about, for the trail."""
+def _audit_target(bindings: Sequence[AclBinding]) -> str:
+    """The principals and resources of rules, for the audit trail."""
     names = sorted({f"{pattern.resource_type.name.lower()} {pattern.name}" for pattern, _ in bindings})
     who = sorted({entry.principal for _, entry in bindings})
-    return f"rules of {_some(who)} about {_some(names)}"
+    return f"rules of {_join_some(who)} about {_join_some(names)}"
 
 
-def _some(words: Sequence[str], most: int = 3) -> str:
+def _join_some(words: Sequence[str], most: int = 3) -> str:
     return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
 
 
-def _noted(bindings: Sequence[AclBinding]) -> list[AclRow] | None:
+def _audit_rows(bindings: Sequence[AclBinding]) -> list[AclRow] | None:
     return [row_of(each) for each in bindings] or None
 
 
-def _effect(effect: Effect) -> EffectRow:
+def _effect_row(effect: ChangedDecision) -> EffectRow:
     asked = effect.question
     return EffectRow(
         asked.principal,
@@ -326,5 +345,5 @@ def _reason(found: Explanation) -> str:
     return "NO_RULES" if found.is_allowed else "NOTHING_ALLOWS"
 
 
-def _cure(step: Step) -> CureRow:
-    return CureRow(step.action, row_of(step.binding), command(*step))
+def _cure_row(step: evaluation.SuggestedAclChange) -> CureRow:
+    return CureRow(step.action, row_of(step.binding), acl_command(*step))

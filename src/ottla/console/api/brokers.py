@@ -1,4 +1,4 @@
-"""Brokers: the list, one broker with its folders and settings; and the cluster as a whole."""
+"""Brokers: list, one broker with log directories and settings, overview and topology of the cluster."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from ottla.client.client import Client
 from ottla.client.configs import Config, Resource, Source, describe_configs
 from ottla.console.api.call import Call
 from ottla.console.api.errors import bad_request, not_found
-from ottla.console.api.settling import wait_until
 from ottla.console.api.topics import SettingChanges, SettingList, alter_settings, setting
+from ottla.console.clusters.cluster import wait_until
 from ottla.console.clusters.snapshot import Snapshot
 
 POINTS_MAX = 600
 HOURS_MAX = 24
-ALL_BROKERS = ""  # the name of the resource whose settings are those of all brokers
-BROKERS_ASKED_MAX = 30  # for values of their own
+ALL_BROKERS = ""  # the resource name of the cluster-wide default (KIP-226)
+BROKERS_READ_MAX = 30  # for their own values
 
 
 class BrokerRow(msgspec.Struct, frozen=True):
-    """A broker; one that is gone but still holds replicas is there, too, and is not alive."""
+    """A broker; one that is down but holds replicas is listed with `is_alive` False."""
 
     broker: int
     is_alive: bool
@@ -32,7 +32,7 @@ class BrokerRow(msgspec.Struct, frozen=True):
     replicas: int
     leaders: int
     under_replicated: int  # replicas of this broker that are not in sync
-    rate: float  # records a second that come to its leaders
+    rate: float  # records per second produced to its leaders
     size_bytes: int | None
 
 
@@ -55,8 +55,8 @@ class BrokerAnswer(msgspec.Struct, frozen=True):
 
 
 class DefaultSetting(msgspec.Struct, frozen=True):
-    """A setting of all brokers; `is_set` False: there is none. `in_force` is what the first broker goes by, `own` are
-    brokers with a value of their own, which goes before it.
+    """A cluster-wide setting; `is_set` False: not set. `in_force` is the effective value of the first broker, `own` are
+    brokers with their own value, which takes precedence.
     """
 
     name: str
@@ -72,7 +72,7 @@ class DefaultSettingList(msgspec.Struct, frozen=True):
 
 
 class Overview(msgspec.Struct, frozen=True):
-    """The cluster at a glance; counts of partitions that need attention come first."""
+    """The state of a cluster in numbers."""
 
     cluster_id: str | None
     controller: int
@@ -93,7 +93,9 @@ class Overview(msgspec.Struct, frozen=True):
 
 
 class HistoryAnswer(msgspec.Struct, frozen=True):
-    """Columns: wall time in ms, records a second written, records a second read, records that wait."""
+    """Columns: wall time in ms, records per second produced and consumed, lag in records; null: unknown. Records of
+    internal topics are not counted.
+    """
 
     at_ms: list[float]
     produced: list[float]
@@ -106,7 +108,7 @@ def list_brokers(call: Call) -> BrokerList:
 
 
 def show_broker(call: Call) -> BrokerAnswer:
-    row = row_of(call)
+    row = find_broker_row(call)
     folders = [
         FolderRow(
             folder.path,
@@ -122,43 +124,45 @@ def show_broker(call: Call) -> BrokerAnswer:
 
 
 async def list_settings(call: Call) -> SettingList:
-    row = row_of(call)
-    return SettingList([setting(config) for config in await call.cluster.ask_seldom(broker_settings, row.broker)])
+    row = find_broker_row(call)
+    return SettingList([setting(config) for config in await call.cluster.query_cached(broker_settings, row.broker)])
 
 
 async def change_settings(call: Call) -> SettingList:
-    """Those of this one broker that can be changed while it runs; it says which."""
-    broker = str(row_of(call).broker)
-    configs = await call.cluster.ask(broker_settings, int(broker))
+    """Change dynamic settings of one broker."""
+    broker = str(find_broker_row(call).broker)
+    configs = await call.cluster.query(broker_settings, int(broker))
     await alter_settings(call, Resource.BROKER, broker, f"broker {broker}", configs)
     return await list_settings(call)
 
 
 async def list_default_settings(call: Call) -> DefaultSettingList:
-    """Those that can be changed while brokers run, as all brokers have them: cluster-wide, and who differs."""
+    """Dynamic settings: the cluster-wide values, and the brokers that differ."""
     brokers = sorted(call.snapshot.brokers)
-    return DefaultSettingList(await call.cluster.ask_seldom(default_settings, tuple(brokers[:BROKERS_ASKED_MAX])))
+    return DefaultSettingList(await call.cluster.query_cached(default_settings, tuple(brokers[:BROKERS_READ_MAX])))
 
 
 async def change_default_settings(call: Call) -> DefaultSettingList:
-    """Of all brokers at once; a broker's own value goes before it."""
-    configs = await call.cluster.ask(_cluster_wide)
+    """Change cluster-wide settings; a broker's own value takes precedence."""
+    configs = await call.cluster.query(_cluster_wide_configs)
     await alter_settings(call, Resource.BROKER, ALL_BROKERS, "all brokers", configs)
-    await call.cluster.ask(_wait_for, call.body)
+    await call.cluster.query(_wait_until_visible, call.body)
     return await list_default_settings(call)
 
 
-def _wait_for(client: Client, body: SettingChanges) -> None:
+def _wait_until_visible(client: Client, body: SettingChanges) -> None:
     def is_seen() -> bool:
-        values = {config.name: config.value for config in _cluster_wide(client)}
-        is_set = all(key in values and values[key] in (value, None) for key, value in body.set.items())  # None: secret
+        values = {config.name: config.value for config in _cluster_wide_configs(client)}
+        is_set = all(
+            key in values and values[key] in (value, None) for key, value in body.set.items()
+        )  # None: a secret
         return is_set and not values.keys() & set(body.remove)
 
     wait_until(is_seen)
 
 
 def default_settings(client: Client, brokers: tuple[int, ...]) -> list[DefaultSetting]:
-    cluster_wide = {config.name: setting(config) for config in _cluster_wide(client)}
+    cluster_wide = {config.name: setting(config) for config in _cluster_wide_configs(client)}
     changeable: dict[str, Config] = {}
     own: dict[str, list[int]] = {}
     for broker in brokers:
@@ -181,7 +185,7 @@ def default_settings(client: Client, brokers: tuple[int, ...]) -> list[DefaultSe
     return rows
 
 
-def _cluster_wide(client: Client) -> list[Config]:
+def _cluster_wide_configs(client: Client) -> list[Config]:
     found = describe_configs(client, Resource.BROKER, [ALL_BROKERS]).get(ALL_BROKERS, [])
     return [config for config in found if config.source == Source.DYNAMIC_DEFAULT_BROKER_CONFIG]
 
@@ -190,12 +194,12 @@ def overview(call: Call) -> Overview:
     snapshot = call.snapshot
     topics = [topic for topic in snapshot.topics.values() if call.sees(topic.name)]
     partitions = [partition for topic in topics for partition in topic.partitions]
+    own = {topic.name for topic in topics if not topic.is_internal}
     rates: Counter[str] = Counter()
     for place, rate in snapshot.rates.items():
-        if call.sees(place.topic):
+        if place.topic in own:  # internal topics are not written by clients
             rates[place.topic] += rate  # type: ignore[assignment]  # counters count floats as well
-    own = {topic.name for topic in topics if not topic.is_internal}
-    lags = Counter({name: _backlog(snapshot, name) for name in snapshot.commits if call.sees(name)})
+    lags = Counter({name: _total_lag(snapshot, name) for name in snapshot.commits if call.sees(name)})
     groups = [group for group in snapshot.groups.values() if call.sees(group.group_id)]
     return Overview(
         snapshot.cluster_id,
@@ -212,15 +216,16 @@ def overview(call: Call) -> Overview:
         float(sum(rates.values())),
         sum(snapshot.consume_rates.get(group.group_id, 0.0) for group in groups),
         sum(snapshot.broker_bytes.values()),
-        [(name, float(rate)) for name, rate in rates.most_common() if rate and name in own][:5],
+        [(name, float(rate)) for name, rate in rates.most_common(5) if rate],
         [(name, number) for name, number in lags.most_common(5) if number],
     )
 
 
 async def history(call: Call) -> HistoryAnswer:
-    hours = call.number("hours", 1, HOURS_MAX)
-    since_ms = call.console.clock.now_ms() - max(1, hours) * 3_600_000
-    return HistoryAnswer(*call.cluster.reader.history.since(since_ms, POINTS_MAX))
+    hours = call.int_query("hours", 1, HOURS_MAX)
+    now_ms = call.console.clock.now_ms()
+    columns = call.cluster.reader.history.since(now_ms - max(1, hours) * 3_600_000, POINTS_MAX, now_ms)
+    return HistoryAnswer(*columns)
 
 
 def broker_settings(client: Client, broker_id: int) -> list[Config]:
@@ -263,16 +268,50 @@ def broker_rows(snapshot: Snapshot) -> list[BrokerRow]:
     return rows
 
 
-def row_of(call: Call) -> BrokerRow:
+def find_broker_row(call: Call) -> BrokerRow:
     text = call.parameters["broker"]
     if not (text.isascii() and text.isdecimal()):
-        raise bad_request("{0} is not the id of a broker", text)
+        raise bad_request("{0} is not a broker id", text)
     row = next((row for row in broker_rows(call.snapshot) if str(row.broker) == text), None)
     if row is None:
         raise not_found("there is no broker {0}", text)
     return row
 
 
-def _backlog(snapshot: Snapshot, group: str) -> int:
+def _total_lag(snapshot: Snapshot, group: str) -> int:
     ends = snapshot.ends
     return sum(max(0, ends[place] - offset) for place, offset in snapshot.commits[group].items() if place in ends)
+
+
+class Link(msgspec.Struct, frozen=True):
+    """Partitions that `follower` copies from `leader`; `behind` of them are not in sync."""
+
+    leader: int
+    follower: int
+    partitions: int
+    behind: int
+
+
+class TopologyAnswer(msgspec.Struct, frozen=True):
+    brokers: list[BrokerRow]
+    links: list[Link]
+
+
+def show_topology(call: Call) -> TopologyAnswer:
+    return TopologyAnswer(broker_rows(call.snapshot), replication_links(call.snapshot))
+
+
+def replication_links(snapshot: Snapshot) -> list[Link]:
+    """Replication links from live leaders, the most used first."""
+    copied: Counter[tuple[int, int]] = Counter()
+    behind: Counter[tuple[int, int]] = Counter()
+    for topic in snapshot.topics.values():
+        for partition in topic.partitions:
+            leader = partition.leader
+            if leader not in snapshot.brokers:
+                continue
+            for follower in partition.replicas:
+                if follower != leader:
+                    copied[leader, follower] += 1
+                    behind[leader, follower] += follower not in partition.isr
+    return [Link(*pair, count, behind[pair]) for pair, count in copied.most_common()]

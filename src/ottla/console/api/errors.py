@@ -1,7 +1,7 @@
-"""What goes wrong, as HTTP tells it: a status, a code that programs know, a sentence for people.
+"""Errors of the API: an HTTP status, a code for programs, a sentence for users.
 
-A sentence that holds names or numbers is a `Sentence`: pages get its pattern and its values, too, and say it in the
-language of their reader (pages/core/refusals-zh.js). What a broker has said stays in its words, under its code.
+A sentence with names or numbers is a `Sentence`: pages get its pattern and values, and translate it
+(pages/core/server-errors-zh.js). Messages of brokers are not translated; their error code is.
 """
 
 from __future__ import annotations
@@ -9,14 +9,16 @@ from __future__ import annotations
 import re
 from typing import Self
 
-from ottla.base.errors import Error
-from ottla.client.errors import BadPropertyError, ClientError, RefusedError
+import msgspec
 
-PLACE = re.compile(r"\{(\d)\}")
+from ottla.base.errors import Error
+from ottla.client.errors import BadPropertyError, BrokerError, ClientError
+
+PLACEHOLDER = re.compile(r"\{(\d)\}")
 
 
 class Sentence(str):
-    """English words, made of a pattern such as `there is no topic {0}` and what stands in its places."""
+    """An English sentence from a pattern such as `there is no topic {0}` and values."""
 
     __slots__ = ("pattern", "values")
     pattern: str
@@ -24,7 +26,7 @@ class Sentence(str):
 
     def __new__(cls, pattern: str, *values: object) -> Self:
         texts = [str(value) for value in values]
-        made = super().__new__(cls, PLACE.sub(lambda found: texts[int(found[1])], pattern))
+        made = super().__new__(cls, PLACEHOLDER.sub(lambda found: texts[int(found[1])], pattern))
         made.pattern, made.values = pattern, texts
         return made
 
@@ -76,33 +78,33 @@ FORBIDDEN_CODE = "FORBIDDEN"
 
 
 def not_found(pattern: str, *values: object) -> ApiError:
-    return ApiError(404, "NOT_FOUND", sentence(pattern, values))
+    return ApiError(404, "NOT_FOUND", format_sentence(pattern, values))
 
 
 def bad_request(pattern: str, *values: object) -> ApiError:
-    return ApiError(400, "BAD_REQUEST", sentence(pattern, values))
+    return ApiError(400, "BAD_REQUEST", format_sentence(pattern, values))
 
 
-def bad_topic(problem: str) -> ApiError:
-    """A name that no topic can have; `problem` are Kafka's words."""
+def invalid_topic(problem: str) -> ApiError:
+    """An invalid topic name; `problem` is Kafka's message."""
     return ApiError(400, Error.INVALID_TOPIC_EXCEPTION.name, problem)
 
 
 def conflict(code: str, pattern: str, *values: object) -> ApiError:
-    return ApiError(409, code, sentence(pattern, values))
+    return ApiError(409, code, format_sentence(pattern, values))
 
 
 def forbidden(pattern: str, *values: object) -> ApiError:
-    return ApiError(403, FORBIDDEN_CODE, sentence(pattern, values))
+    return ApiError(403, FORBIDDEN_CODE, format_sentence(pattern, values))
 
 
-def sentence(pattern: str, values: tuple[object, ...]) -> str:
-    """Without values it is as it stands: words of somebody else may hold braces."""
+def format_sentence(pattern: str, values: tuple[object, ...]) -> str:
+    """Without values the text is final: foreign messages may contain braces."""
     return Sentence(pattern, *values) if values else pattern
 
 
-def of_cluster(problem: ClientError) -> ApiError:
-    """What a cluster has refused, or why it could not be asked."""
+def from_client_error(problem: ClientError) -> ApiError:
+    """The API error for an error of the Kafka client."""
     code = problem.error.name if problem.error is not None else "UNREACHABLE"
     if isinstance(problem, BadPropertyError):
         return bad_request(str(problem))
@@ -111,11 +113,39 @@ def of_cluster(problem: ClientError) -> ApiError:
     if problem.error in CONFLICT:
         return ApiError(409, code, str(problem))
     if problem.error in FORBIDDEN:
-        return ApiError(403, code, Sentence("the cluster says: {0}", problem))
-    if problem.error is Error.INVALID_REQUEST:  # also what no request can hold: a name of 40,000 letters
+        return ApiError(403, code, Sentence("the cluster refused: {0}", problem))
+    # also values that do not fit into a request, such as a name of 40,000 letters
+    if problem.error is Error.INVALID_REQUEST:
         return ApiError(400, code, str(problem))
     if problem.error is Error.REQUEST_TIMED_OUT:
         return ApiError(504, code, str(problem))
-    if isinstance(problem, RefusedError) and not problem.is_retriable:
+    if isinstance(problem, BrokerError) and not problem.is_retriable:
         return ApiError(400, code, str(problem))
     return ApiError(503, code, str(problem))
+
+
+LASTING_ERRORS = frozenset(
+    {
+        Error.SECURITY_DISABLED,
+        Error.UNSUPPORTED_VERSION,
+        Error.CLUSTER_AUTHORIZATION_FAILED,
+        Error.DELEGATION_TOKEN_AUTH_DISABLED,
+        Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
+        Error.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+    }
+)
+
+
+class Unavailable(msgspec.Struct, frozen=True):
+    """Why a cluster does not provide some data: Kafka's error code and the message. Pages disable what needs it."""
+
+    error: str
+    message: str
+
+
+def to_unavailable(problem: ClientError) -> Unavailable:
+    """Convert an error that lasts (no authorizer, too old, not authorized); re-raise all others."""
+    if problem.error not in LASTING_ERRORS:
+        raise problem
+    answer = from_client_error(problem)
+    return Unavailable(answer.code, str(problem))

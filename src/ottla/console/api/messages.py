@@ -1,4 +1,4 @@
-"""Messages of a topic: pages of them, one of them, new ones; and the rules by which fields are hidden."""
+"""Messages of a topic: pages, single messages, producing; and the rules that hide fields."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ import msgspec
 from starlette.responses import Response
 
 from ottla.base.names import topic_name_problem
-from ottla.console.api.call import Call, is_whole_number
-from ottla.console.api.errors import ApiError, Sentence, bad_request, bad_topic, forbidden, not_found
-from ottla.console.clusters.cluster import Address
+from ottla.console.api.call import Call, is_decimal
+from ottla.console.api.errors import ApiError, Sentence, bad_request, forbidden, invalid_topic, not_found
+from ottla.console.auth import rights
+from ottla.console.clusters.cluster import ClusterAddress
 from ottla.console.clusters.snapshot import Part
-from ottla.console.people import rights
 from ottla.console.store import Tables
-from ottla.operations.messages.decoding import Decoder
-from ottla.operations.messages.masking import RULES_MAX, MaskError, MaskRule, Masks, parse_rule
+from ottla.operations.messages.field_masks import RULES_MAX, MaskError, MaskRule, Masks, parse_rule
 from ottla.operations.messages.message import Message
-from ottla.operations.messages.producing import NewMessage, produce
-from ottla.operations.messages.reading import LIMIT_MAX, PageRequest, read_one, read_page
-from ottla.operations.messages.walking import OFFSET_MAX, Record
-from ottla.operations.messages.windows import Bound
+from ottla.operations.messages.message_decoder import Decoder
+from ottla.operations.messages.offset_ranges import OffsetBound
+from ottla.operations.messages.pages import LIMIT_MAX, PageRequest, read_one, read_page
+from ottla.operations.messages.producer import NewMessage, produce
+from ottla.operations.messages.record_reader import OFFSET_MAX, Record
 
 LIMIT = 50
 SHOWN_BYTES = 4 << 10  # of a key or value in a list
 SHOWN_BYTES_MAX = 8 << 20  # and of one message
-CURSOR_MAX = 60_000  # characters: servers take no longer addresses
+CURSOR_MAX = 60_000  # characters: HTTP servers limit the length of URLs
 NEWEST, OLDEST, END = "newest", "oldest", "end"
 JSON = "application/json"
 
 
 class ShownPart(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A key or value. `json` is its document with numbers that scripts would change as text; `hex` if it is no text."""
+    """A key or value. `json`: the document, with large numbers as text; `hex`: if it is not text."""
 
     format: str
     bytes: int | None
@@ -65,7 +65,7 @@ class MessageRow(msgspec.Struct, frozen=True):
 
 
 class UnreadRow(msgspec.Struct, frozen=True):
-    """Offsets start … end - 1 that could not be read; None: nobody knows which."""
+    """Offsets from `start` to before `end` that could not be read; None: the end is unknown."""
 
     partition: int
     start: int
@@ -74,7 +74,7 @@ class UnreadRow(msgspec.Struct, frozen=True):
 
 
 class MessagePage(msgspec.Struct, frozen=True):
-    """`cursor` leads to the next page; with `from=end` or `oldest` also to what is written later."""
+    """`cursor` addresses the next page; with `from=end` or `oldest` also later messages."""
 
     messages: list[MessageRow]
     cursor: str
@@ -83,7 +83,7 @@ class MessagePage(msgspec.Struct, frozen=True):
 
 
 class MessagePlace(msgspec.Struct, forbid_unknown_fields=True):
-    """A message that is there; no cluster: the one of the path."""
+    """An existing message; without `cluster` in the cluster of the path."""
 
     topic: str
     partition: int
@@ -92,8 +92,8 @@ class MessagePlace(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class NewMessageBody(msgspec.Struct, forbid_unknown_fields=True):
-    """A message to write: null is null. `encoding` says what key, value and headers are: text or base64. With `copy_of`
-    everything but the partition is taken from there.
+    """A message to produce; null is a null key or value. `encoding` of key, value and headers is text or base64. With
+    `copy_of`, everything except the partition is copied.
     """
 
     key: str | None = None
@@ -116,18 +116,18 @@ class MaskRules(msgspec.Struct, forbid_unknown_fields=True):
 
 
 async def list_messages(call: Call) -> Response:
-    topic = topic_of(call)
-    cursor = positions_in(call.query("cursor"))
+    topic = checked_topic_name(call)
+    cursor = parse_cursor(call.query("cursor"))
     request = PageRequest(
         topic,
-        max(1, call.number("limit", LIMIT, LIMIT_MAX)),
+        max(1, call.int_query("limit", LIMIT, LIMIT_MAX)),
         partitions_of(call),
-        _start(call, cursor),
+        _start_bound(call, cursor),
         cursor,
         with_aborted=call.query("aborted") == "1",
         with_markers=call.query("markers") == "1",
     )
-    shown_bytes = call.number("bytes", SHOWN_BYTES, SHOWN_BYTES_MAX)
+    shown_bytes = call.int_query("bytes", SHOWN_BYTES, SHOWN_BYTES_MAX)
     address, masks = call.cluster.address, await masks_of(call, topic)
     decoder = Decoder(topic, call.console.message_workers.schemas(address))
 
@@ -135,7 +135,7 @@ async def list_messages(call: Call) -> Response:
         with call.console.message_workers.client(address) as client:
             page = read_page(client, request)
         answer = {
-            "messages": [Message(record, decoder, masks).shown(shown_bytes) for record in page.records],
+            "messages": [Message(record, decoder, masks).to_json(shown_bytes) for record in page.records],
             "cursor": ",".join(f"{partition}:{offset}" for partition, offset in page.positions.items()),
             "has_more": page.has_more,
             "unread": [unread_row(item) for item in page.unread],
@@ -146,17 +146,17 @@ async def list_messages(call: Call) -> Response:
 
 
 async def show_message(call: Call) -> Response:
-    topic = topic_of(call)
+    topic = checked_topic_name(call)
     partition, offset = (
-        place_of(call.parameters["partition"], "partition"),
-        place_of(call.parameters["offset"], "offset"),
+        parse_number(call.parameters["partition"], "partition"),
+        parse_number(call.parameters["offset"], "offset"),
     )
     address, masks = call.cluster.address, await masks_of(call, topic)
     decoder = Decoder(topic, call.console.message_workers.schemas(address))
 
     def read() -> bytes | None:
         found = _read_one(call, address, topic, partition, offset)
-        return None if found is None else msgspec.json.encode(Message(found, decoder, masks).shown(SHOWN_BYTES_MAX))
+        return None if found is None else msgspec.json.encode(Message(found, decoder, masks).to_json(SHOWN_BYTES_MAX))
 
     data = await call.console.message_workers.read(read)
     if data is None:
@@ -165,19 +165,24 @@ async def show_message(call: Call) -> Response:
 
 
 async def produce_message(call: Call) -> WrittenMessage:
-    topic, body = topic_of(call), call.body
-    message = await _copied(call, body) if body.copy_of is not None else _typed(body)
+    topic, body = checked_topic_name(call), call.body
+    message = await _copy_message(call, body) if body.copy_of is not None else _message_from_body(body)
     address = call.cluster.address
 
     def write() -> WrittenMessage:
         with call.console.message_workers.client(address) as client:
             return WrittenMessage(*produce(client, topic, message))
 
-    sizes = {"key_bytes": _size(message.key), "value_bytes": _size(message.value)}  # the content is nobody's business
-    call.note(f"topic {topic}", after=sizes)
+    sizes = {
+        "key_bytes": _size_or_none(message.key),
+        "value_bytes": _size_or_none(message.value),
+    }  # the audit trail has no contents
+    call.audit(f"topic {topic}", after=sizes)
     written = await call.console.message_workers.read(write)
-    call.notes[-1] = call.notes[-1]._replace(after={**sizes, "partition": written.partition, "offset": written.offset})
-    call.cluster.reader.hurry(Part.ENDS)
+    call.audit_notes[-1] = call.audit_notes[-1]._replace(
+        after={**sizes, "partition": written.partition, "offset": written.offset}
+    )
+    call.cluster.reader.refresh(Part.ENDS)
     return written
 
 
@@ -193,30 +198,30 @@ async def put_masks(call: Call) -> MaskRules:
         parsed = [str(parse_rule(rule)) and rule.strip() for rule in rules]
     except MaskError as problem:
         raise bad_request(str(problem)) from None
-    call.note("masks", await call.console.store.run(Tables.masks, cluster), parsed)
+    call.audit("masks", await call.console.store.run(Tables.masks, cluster), parsed)
     await call.console.store.run(Tables.put_masks, cluster, parsed)
     return MaskRules(parsed)
 
 
 async def masks_of(call: Call, topic: str, cluster: str | None = None) -> Masks:
-    """What is hidden in a topic."""
+    """The masks of a topic."""
     rules = await call.console.store.run(Tables.masks, cluster or call.parameters["cluster"])
-    return Masks([_rule(rule) for rule in rules], topic)
+    return Masks([_parse_mask(rule) for rule in rules], topic)
 
 
-def topic_of(call: Call) -> str:
-    """The name in the path: the cluster is asked anyway, and may know a topic that is newer than the snapshot."""
+def checked_topic_name(call: Call) -> str:
+    """The topic in the path. It need not be in the snapshot, because the cluster is asked anyway."""
     name = call.parameters["topic"]
     problem = topic_name_problem(name)
     if problem is not None:
-        raise bad_topic(problem)
+        raise invalid_topic(problem)
     return name
 
 
 def partitions_of(call: Call) -> frozenset[int]:
-    """`partition=0,3`; nothing: all."""
+    """Parse `partition=0,3`; empty: all."""
     text = call.query("partition")
-    return frozenset(place_of(part, "partition") for part in text.split(",")) if text else frozenset()
+    return frozenset(parse_number(part, "partition") for part in text.split(",")) if text else frozenset()
 
 
 def unread_row(item: Any) -> dict[str, Any]:
@@ -228,68 +233,70 @@ def unread_row(item: Any) -> dict[str, Any]:
     }
 
 
-def _rule(text: str) -> MaskRule:
+def _parse_mask(text: str) -> MaskRule:
     return parse_rule(text)
 
 
-def _start(call: Call, cursor: dict[int, int] | None) -> Bound | None:
+def _start_bound(call: Call, cursor: dict[int, int] | None) -> OffsetBound | None:
     """`from` is newest, oldest, end, offset or time."""
     word = call.query("from", NEWEST)
     match word:
         case "newest":
             return None
         case "oldest":
-            return Bound()
+            return OffsetBound()
         case "end":
-            return Bound() if cursor else Bound(offset=OFFSET_MAX)
+            return OffsetBound() if cursor else OffsetBound(offset=OFFSET_MAX)
         case "offset":
-            return Bound(offset=call.number("offset", 0, OFFSET_MAX))
+            return OffsetBound(offset=call.int_query("offset", 0, OFFSET_MAX))
         case "time":
-            return Bound(time_ms=call.number("time", 0, OFFSET_MAX))
-    raise bad_request("from is newest, oldest, end, offset or time")
+            return OffsetBound(time_ms=call.int_query("time", 0, OFFSET_MAX))
+    raise bad_request("from must be newest, oldest, end, offset or time")
 
 
-def positions_in(text: str) -> dict[int, int] | None:
-    """Those of a cursor; None: there is none."""
+def parse_cursor(text: str) -> dict[int, int] | None:
+    """The positions of a cursor; None if empty."""
     if not text:
         return None
     if len(text) > CURSOR_MAX:
-        raise bad_request("this cursor is too long: choose some of the partitions")
+        raise bad_request("this cursor is too long: select fewer partitions")
     found = {}
     for part in text.split(","):
         partition, _, offset = part.partition(":")
-        found[place_of(partition, "cursor")] = place_of(offset, "cursor")
+        found[parse_number(partition, "cursor")] = parse_number(offset, "cursor")
     return found
 
 
-def place_of(text: str, name: str) -> int:
-    """The number of a partition or an offset, as addresses have it."""
-    if not is_whole_number(text) or int(text) > OFFSET_MAX:
+def parse_number(text: str, name: str) -> int:
+    """Parse a partition or an offset of a URL. Raises ApiError."""
+    if not is_decimal(text) or int(text) > OFFSET_MAX:
         raise bad_request("{0} {1} is not a whole number", name, repr(text[:30]))
     return int(text)
 
 
-def _typed(body: NewMessageBody) -> NewMessage:
+def _message_from_body(body: NewMessageBody) -> NewMessage:
     if body.encoding not in ("text", "base64"):
-        raise bad_request("encoding is text or base64")
+        raise bad_request("encoding must be text or base64")
     try:
-        headers = [(name, _bytes(value, body.encoding)) for name, value in body.headers]
-        return NewMessage(_bytes(body.key, body.encoding), _bytes(body.value, body.encoding), headers, body.partition)
+        headers = [(name, _decode_text(value, body.encoding)) for name, value in body.headers]
+        return NewMessage(
+            _decode_text(body.key, body.encoding), _decode_text(body.value, body.encoding), headers, body.partition
+        )
     except (binascii.Error, ValueError):
-        raise bad_request("this is no text that can be written, or no base64") from None
+        raise bad_request("this text cannot be encoded, or is not base64") from None
 
 
-def _bytes(text: str | None, encoding: str) -> bytes | None:
+def _decode_text(text: str | None, encoding: str) -> bytes | None:
     if text is None:
         return None
     return base64.b64decode(text, validate=True) if encoding == "base64" else text.encode()
 
 
-async def _copied(call: Call, body: NewMessageBody) -> NewMessage:
+async def _copy_message(call: Call, body: NewMessageBody) -> NewMessage:
     place = body.copy_of
     assert place is not None
     cluster = place.cluster or call.parameters["cluster"]
-    is_allowed = rights.may(call.caller.grants, rights.Role.VIEWER, cluster, place.topic)
+    is_allowed = rights.has_role(call.caller.grants, rights.Role.VIEWER, cluster, place.topic)
     if not is_allowed or not rights.may_read_messages(call.caller.grants, cluster, place.topic):
         raise forbidden("{0} may not read the messages of {1}", call.caller.person, place.topic)
     source = call.console.cluster(cluster)
@@ -303,10 +310,10 @@ async def _copied(call: Call, body: NewMessageBody) -> NewMessage:
     return NewMessage(found.key, found.value, found.headers, body.partition)
 
 
-def _read_one(call: Call, address: Address, topic: str, partition: int, offset: int) -> Record | None:
+def _read_one(call: Call, address: ClusterAddress, topic: str, partition: int, offset: int) -> Record | None:
     with call.console.message_workers.client(address) as client:
         return read_one(client, topic, partition, offset)
 
 
-def _size(data: bytes | None) -> int | None:
+def _size_or_none(data: bytes | None) -> int | None:
     return None if data is None else len(data)

@@ -1,4 +1,4 @@
-"""What brokers tell of themselves: load of the cluster and of each broker, now and over a day; and where to read it."""
+"""Metrics of the brokers: load of the cluster and of each broker, now and over a day; and the metrics addresses."""
 
 from __future__ import annotations
 
@@ -7,27 +7,34 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ottla.console.api.brokers import HOURS_MAX, POINTS_MAX, row_of
+from ottla.console.api.brokers import HOURS_MAX, POINTS_MAX, find_broker_row
 from ottla.console.api.call import Call
 from ottla.console.api.errors import ApiError, bad_request
-from ottla.console.clusters.cluster import MASKED
-from ottla.console.clusters.metric_addresses import BadAddressError, MetricAddresses, parse_addresses
-from ottla.console.clusters.metrics import Measured, read_broker, shared_addresses
+from ottla.console.auth import rights
+from ottla.console.auth.rights import Role
+from ottla.console.clusters.address_checks import UnusableAddressError, check_metrics
+from ottla.console.clusters.cluster import MASK
+from ottla.console.clusters.metrics import (
+    BrokerMeasurement,
+    InvalidAddressError,
+    MetricAddresses,
+    parse_addresses,
+    read_broker,
+    shared_addresses,
+)
 from ottla.console.clusters.snapshot import Broker, Snapshot
-from ottla.console.clusters.tracks import Track
-from ottla.console.people import rights
-from ottla.console.people.rights import Role
+from ottla.console.clusters.time_series import TimeSeries
 from ottla.console.store import Tables
-from ottla.operations.broker_load import Load
+from ottla.operations import broker_rates
 from ottla.operations.errors import OperationError
 
 HOUR_MS = 3_600_000
-TESTED_MAX = 50  # brokers
+TESTED_BROKERS_MAX = 50  # brokers
 TESTS_MAX = 2  # at once
 
 
 class BrokerLoad(msgspec.Struct, frozen=True):
-    """A broker; null where nothing is told. `at_ms`: when it was true, 0 if nothing was read yet."""
+    """The load of a broker; null: not reported. `at_ms`: the time of the measurement, 0: none yet."""
 
     broker: int
     has_address: bool
@@ -37,7 +44,7 @@ class BrokerLoad(msgspec.Struct, frozen=True):
 
 
 class MetricsAnswer(msgspec.Struct, frozen=True):
-    """`is_told`: somebody has said where to read. `address` is for those who may change it."""
+    """`is_told`: addresses are configured. `address` is empty for callers who may not change it."""
 
     is_told: bool
     is_changeable: bool
@@ -47,7 +54,7 @@ class MetricsAnswer(msgspec.Struct, frozen=True):
 
 
 class RequestRow(msgspec.Struct, frozen=True):
-    """One API: how often, how fast, how often in vain (null: not told)."""
+    """One request type: rate, latency, error rate (null: not reported)."""
 
     name: str
     rate: float
@@ -57,7 +64,7 @@ class RequestRow(msgspec.Struct, frozen=True):
 
 
 class LoadHistory(msgspec.Struct, frozen=True):
-    """Columns over time, by the names of `load`; of a cluster the sum of its brokers, of times and CPU the worst."""
+    """Columns over time, named as in `load`. For a cluster: sums of rates, maxima of times and CPU."""
 
     at_ms: list[float]
     columns: dict[str, list[float]]
@@ -78,7 +85,7 @@ class MetricsBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Tested(msgspec.Struct, frozen=True):
-    """What one broker answered; no problem: it has told its metrics."""
+    """The result for one broker; an empty problem means success."""
 
     broker: int
     address: str
@@ -89,72 +96,74 @@ class TestAnswer(msgspec.Struct, frozen=True):
     brokers: list[Tested]
 
 
-async def show(call: Call) -> MetricsAnswer:
+async def show_metrics(call: Call) -> MetricsAnswer:
     metrics = call.cluster.metrics
-    is_admin = rights.may(call.caller.grants, Role.ADMIN, call.parameters["cluster"])
+    is_admin = rights.has_role(call.caller.grants, Role.ADMIN, call.parameters["cluster"])
     return MetricsAnswer(
-        metrics.is_told,
+        metrics.has_addresses,
         not metrics.addresses.is_trusted,
         metrics.addresses.text if is_admin else "",
-        MASKED if is_admin and metrics.addresses.login else "",
-        [_broker_load(call, broker) for broker in sorted({*call.snapshot.brokers, *metrics.seen})],
+        MASK if is_admin and metrics.addresses.login else "",
+        [_broker_load(call, broker) for broker in sorted({*call.snapshot.brokers, *metrics.measurements})],
     )
 
 
-async def history(call: Call) -> LoadHistory:
+async def show_history(call: Call) -> LoadHistory:
     return _history(call, call.cluster.metrics.track)
 
 
 async def show_broker(call: Call) -> BrokerMetrics:
-    broker, metrics = row_of(call).broker, call.cluster.metrics
-    known = metrics.seen.get(broker, Measured())
+    broker, metrics = find_broker_row(call).broker, call.cluster.metrics
+    known = metrics.measurements.get(broker, BrokerMeasurement())
     return BrokerMetrics(
         _broker_load(call, broker),
-        metrics.is_told,
+        metrics.has_addresses,
         [RequestRow(*each) for each in known.requests],
         _history(call, metrics.track_of(broker)),
     )
 
 
-async def put(call: Call) -> MetricsAnswer:
+async def put_addresses(call: Call) -> MetricsAnswer:
     cluster = call.cluster
     old = cluster.metrics.addresses
     if old.is_trusted:
-        words = "the addresses of metrics were given when the console was started (--metrics-url): change them there"
+        words = (
+            "the metrics addresses are configured on the command line of the console (--metrics-url): change them there"
+        )
         raise ApiError(409, "NAMED_AT_START", words)
-    wanted = _wanted(call)
-    call.note(cluster.name, _noted(old), _noted(wanted))
+    wanted = _addresses_from_body(call)
+    call.audit(cluster.name, _audit_addresses(old), _audit_addresses(wanted))
     await call.console.store.run(Tables.put_metric_addresses, cluster.name, wanted)
     call.console.metric_addresses[cluster.name] = wanted
-    cluster.metrics.use(wanted)
-    call.console.tell()
-    return await show(call)
+    cluster.metrics.set_addresses(wanted)
+    call.console.notify()
+    return await show_metrics(call)
 
 
-async def test(call: Call) -> TestAnswer:
-    """Ask every broker once, without keeping anything."""
-    wanted, metrics = _wanted(call), call.cluster.metrics
-    if call.console.cluster_tests >= TESTS_MAX:
+async def test_addresses(call: Call) -> TestAnswer:
+    """Read every broker once, without storing anything."""
+    wanted, metrics = _addresses_from_body(call), call.cluster.metrics
+    if call.console.running_tests >= TESTS_MAX:
         raise ApiError(429, "TOO_MANY", f"{TESTS_MAX} tests are running: wait", {"Retry-After": "5"})
     if not call.snapshot.brokers:
-        raise ApiError(503, "UNREACHABLE", "the cluster was not reached yet: nobody knows its brokers")
-    call.console.cluster_tests += 1
+        raise ApiError(503, "UNREACHABLE", "the cluster has not been reached yet: its brokers are unknown")
+    call.console.running_tests += 1
     try:
-        asked = sorted(call.snapshot.brokers.values())[:TESTED_MAX]
-        may_be_inside = [metrics.may_be_inside(wanted.of(each.broker_id, each.host) or "") for each in asked]
-        return TestAnswer(await asyncio.to_thread(_try, wanted, asked, may_be_inside))
+        asked = sorted(call.snapshot.brokers.values())[:TESTED_BROKERS_MAX]
+        may_be_inside = [metrics.may_be_private(wanted.address_of(each.broker_id, each.host) or "") for each in asked]
+        return TestAnswer(await asyncio.to_thread(_test_brokers, wanted, asked, may_be_inside))
     finally:
-        call.console.cluster_tests -= 1
+        call.console.running_tests -= 1
 
 
-def _try(wanted: MetricAddresses, brokers: Sequence[Broker], may_be_inside: Sequence[bool]) -> list[Tested]:
+def _test_brokers(wanted: MetricAddresses, brokers: Sequence[Broker], may_be_inside: Sequence[bool]) -> list[Tested]:
     found, shared = [], shared_addresses(wanted, brokers)
     for broker, may in zip(brokers, may_be_inside, strict=True):
-        address = wanted.of(broker.broker_id, broker.host) or ""
+        address = wanted.address_of(broker.broker_id, broker.host) or ""
         problem = ""
         try:
             if address in shared:
-                raise OperationError("several brokers would have this address: name them one by one")
+                raise OperationError("several brokers would share this address: give one address per broker")
             read_broker(wanted, broker, may)
         except OperationError as refused:
             problem = str(refused)
@@ -162,46 +171,53 @@ def _try(wanted: MetricAddresses, brokers: Sequence[Broker], may_be_inside: Sequ
     return found
 
 
-def _wanted(call: Call) -> MetricAddresses:
+def _addresses_from_body(call: Call) -> MetricAddresses:
     body: MetricsBody = call.body
     old = call.cluster.metrics.addresses
     login = body.login
-    if login == MASKED:
+    if login == MASK:
         if old.login and body.address.strip() != old.text:
-            raise bad_request("write the login again: it is kept for the addresses that it had")
+            raise bad_request("enter the login again: it is stored for its old addresses only")
         login = old.login
     try:
-        return parse_addresses(body.address, login)
-    except BadAddressError as problem:
+        wanted = parse_addresses(body.address, login)
+        check_metrics(wanted, allows_private=call.console.message_workers.allows_private)
+    except InvalidAddressError as problem:
         raise bad_request(str(problem)) from None
+    except UnusableAddressError as problem:
+        raise bad_request("{0} can never work: {1}", problem.address, problem.reason) from None
+    return wanted
 
 
-def _noted(addresses: MetricAddresses) -> dict[str, str]:
-    return {"address": addresses.text, "login": MASKED if addresses.login else ""}
+def _audit_addresses(addresses: MetricAddresses) -> dict[str, str]:
+    return {"address": addresses.text, "login": MASK if addresses.login else ""}
 
 
 def _broker_load(call: Call, broker: int) -> BrokerLoad:
     metrics, live = call.cluster.metrics, call.snapshot.brokers.get(broker)
-    known = metrics.seen.get(broker, Measured())
-    has_address = live is not None and metrics.addresses.of(broker, live.host) is not None
-    load = _with_disk(known.load, call.snapshot, broker)
+    known = metrics.measurements.get(broker, BrokerMeasurement())
+    has_address = live is not None and metrics.addresses.address_of(broker, live.host) is not None
+    load = _with_disk_from_log_dirs(known.load, call.snapshot, broker)
     return BrokerLoad(broker, has_address, known.at_ms, known.problem, load._asdict() if load is not None else None)
 
 
-def _with_disk(load: Load | None, snapshot: Snapshot, broker: int) -> Load | None:
-    """Java's metrics know no disks: what the broker says over the wire is as good."""
+def _with_disk_from_log_dirs(
+    load: broker_rates.BrokerLoadRates | None, snapshot: Snapshot, broker: int
+) -> broker_rates.BrokerLoadRates | None:
+    """Apache Kafka's metrics lack disk sizes; DescribeLogDirs reports them."""
     if load is None or load.disk_size_bytes is not None:
         return load
-    told = [folder for folder in snapshot.folders.get(broker, ()) if folder.total_bytes >= 0]
-    if not told:
+    reported = [folder for folder in snapshot.folders.get(broker, ()) if folder.total_bytes >= 0]
+    if not reported:
         return load
-    fullest = min(told, key=lambda folder: folder.usable_bytes)
+    fullest = min(reported, key=lambda folder: folder.usable_bytes)
     return load._replace(disk_free_bytes=fullest.usable_bytes, disk_size_bytes=fullest.total_bytes)
 
 
-def _history(call: Call, track: Track | None) -> LoadHistory:
+def _history(call: Call, track: TimeSeries | None) -> LoadHistory:
     if track is None:
         return LoadHistory([], {})
-    hours = max(1, call.number("hours", 1, HOURS_MAX))
-    times, columns = track.since(call.console.clock.now_ms() - hours * HOUR_MS, POINTS_MAX)
-    return LoadHistory(times, dict(zip(Load._fields, columns, strict=True)))
+    hours = max(1, call.int_query("hours", 1, HOURS_MAX))
+    now_ms = call.console.clock.now_ms()
+    times, columns = track.since(now_ms - hours * HOUR_MS, POINTS_MAX, now_ms)
+    return LoadHistory(times, dict(zip(broker_rates.BrokerLoadRates._fields, columns, strict=True)))

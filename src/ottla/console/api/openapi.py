@@ -17,15 +17,16 @@ REFERENCE = "#/components/schemas/{name}"
 
 
 async def show(call: Call) -> Response:
-    return Response(_encoded(tuple(call.console.routes)), media_type="application/json")
+    cookie = call.console.authenticator.cookie_name
+    return Response(_encoded(tuple(call.console.routes), cookie), media_type="application/json")
 
 
 @cache
-def _encoded(routes: tuple[Route, ...]) -> bytes:
-    return msgspec.json.encode(description(routes))
+def _encoded(routes: tuple[Route, ...], cookie: str) -> bytes:
+    return msgspec.json.encode(description(routes, cookie))
 
 
-def description(routes: tuple[Route, ...]) -> dict[str, Any]:
+def description(routes: tuple[Route, ...], cookie: str) -> dict[str, Any]:
     types = [kind for route in routes for kind in (route.answer, route.body) if kind is not None]
     _, components = msgspec.json.schema_components(types, ref_template=REFERENCE)
     paths: dict[str, dict[str, Any]] = {}
@@ -45,7 +46,7 @@ def description(routes: tuple[Route, ...]) -> dict[str, Any]:
                 },
             },
             "securitySchemes": {
-                "cookie": {"type": "apiKey", "in": "cookie", "name": "ottla_session"},
+                "cookie": {"type": "apiKey", "in": "cookie", "name": cookie},
                 "basic": {"type": "http", "scheme": "basic"},
                 "token": {"type": "http", "scheme": "bearer"},
             },
@@ -57,9 +58,11 @@ def description(routes: tuple[Route, ...]) -> dict[str, Any]:
 def _operation(route: Route) -> dict[str, Any]:
     names = re.findall(r"{(\w+)}", route.path)
     operation: dict[str, Any] = {
-        "operationId": f"{route.handler.__module__.rpartition('.')[2]}_{route.handler.__name__}",
+        "operationId": re.sub(r"\W+", "_", f"{route.method.lower()}_{route.path.removeprefix('/api/')}").strip("_"),
         "summary": route.summary,
-        "description": f"Needs the role {route.needs.name.lower()}." if route.needs is not None else "For everybody.",
+        "description": f"Needs the role {route.required_role.name.lower()}."
+        if route.required_role is not None
+        else "For all callers.",
         "parameters": [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names],
         "responses": {
             "200" if route.answer is not None else "204": _content(route.answer) | {"description": "done"},

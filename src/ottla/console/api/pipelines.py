@@ -1,24 +1,46 @@
-"""Pipelines, from the state folder in which their runs leave word: how they do, row by row; and how to stop them.
+"""Pipelines, from the state folder of their runs: list, one pipeline, plots, report, stop.
 
 Rules:
-1. The folder is one of the console's machine and is told to the console at its start, like the cluster beside it: its
-   pipelines are shown with that cluster only. Who may see or stop one is asked by its name, as for topics.
-2. Nothing here knows Spark. Files that are damaged, or of another version, are shown as unreadable.
+1. The folder is on the console's machine and is set at the start, together with the cluster of the command line. Its
+   pipelines are shown with that cluster only; pipelines of other clusters are hidden. Rights are checked by the name of
+   the pipeline, as for topics.
+2. This module does not depend on Spark. Damaged files and files of other versions are shown as unreadable.
+3. Files that many callers read are parsed once for each version. A separate process draws reports, one at a time,
+   because matplotlib needs more memory than the console.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import re
+import sys
+import tempfile
 from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+from time import monotonic
 from typing import TypeVar
 
 import msgspec
+from starlette.responses import Response
 
+from ottla.client.addresses import Address, parse_bootstrap
+from ottla.client.errors import ClientError
 from ottla.console.api.call import Call
-from ottla.console.api.errors import ApiError, not_found
-from ottla.operations.pipeline_runs.snapshots import Snapshot, total_of, total_rows
-from ottla.operations.pipeline_runs.statuses import Status, list_runs, read_status
-from ottla.operations.pipeline_runs.stopping import ask_to_stop
+from ottla.console.api.errors import ApiError, bad_request, not_found
+from ottla.console.clusters.cluster import Cluster
+from ottla.operations.pipeline_runs.requests import request_stop
+from ottla.operations.pipeline_runs.snapshots import Snapshot, downsample, total_of, total_rows
+from ottla.operations.pipeline_runs.statuses import (
+    PipelineTopics,
+    Status,
+    list_runs,
+    read_points,
+    read_status,
+    run_folder,
+)
+from ottla.operations.public_addresses import literal_address, look_up
 
 PIPELINES_MAX = 500
 UNREADABLE = "unreadable"
@@ -26,7 +48,7 @@ Number = TypeVar("Number", int, float)
 
 
 class StepRow(msgspec.Struct, frozen=True):
-    """Rows of one step: came = kept + filtered + late + dead; `astray` is by how much it is not."""
+    """Rows of one step: came = kept + filtered + late + dead; `astray` is the difference."""
 
     stream: str
     number: int
@@ -41,7 +63,7 @@ class StepRow(msgspec.Struct, frozen=True):
 
 
 class QueryRow(msgspec.Struct, frozen=True):
-    """A query after its last batch; None is what nobody knows."""
+    """A query after its last batch; None: unknown."""
 
     query: str
     at_ms: int
@@ -67,7 +89,7 @@ class QueryRow(msgspec.Struct, frozen=True):
 
 
 class PipelineRow(msgspec.Struct, frozen=True):
-    """The last run of a pipeline; rates are None when it does not run, or has had nothing to do for a while."""
+    """The last run of a pipeline; rates are None if it does not run, or has been idle for a while."""
 
     name: str
     state: str
@@ -93,14 +115,17 @@ class PipelineRow(msgspec.Struct, frozen=True):
 
 
 class PipelineList(msgspec.Struct, frozen=True):
-    """`is_here` False: the folder belongs to another cluster of this console."""
+    """`is_here` False: the folder belongs to another cluster of this console; `elsewhere`: the number of its pipelines
+    that use other clusters.
+    """
 
     pipelines: list[PipelineRow]
     is_here: bool
+    elsewhere: int = 0
 
 
 class NamedPlace(msgspec.Struct, frozen=True):
-    """A topic or group by what it is for: reads, writes, dead letters, late rows, group; `is_here`: in this cluster."""
+    """A topic or group and its use: reads, writes, dead letters, late rows, group; `is_here`: in this cluster."""
 
     use: str
     name: str
@@ -117,7 +142,7 @@ class PlacesRow(msgspec.Struct, frozen=True):
 
 
 class PipelineAnswer(msgspec.Struct, frozen=True):
-    """`places` is None where the run was one of an older version, which did not tell."""
+    """`places` is None if the run used an older version that does not report them."""
 
     pipeline: PipelineRow
     queries: list[QueryRow]
@@ -126,51 +151,52 @@ class PipelineAnswer(msgspec.Struct, frozen=True):
 
 
 def list_pipelines(call: Call) -> PipelineList:
-    if not _is_here(call):
+    if not _is_pipelines_cluster(call):
         return PipelineList([], is_here=False)
-    seen = [status for status in list_runs(call.console.pipelines) if call.sees(status.name)][:PIPELINES_MAX]
-    return PipelineList([_answer(call, status).pipeline for status in seen], is_here=True)
+    seen = [status for status in list_runs(call.console.pipelines_folder) if call.sees(status.name)][:PIPELINES_MAX]
+    here = [status for status in seen if belongs_to_cluster(status.places, call.cluster)]
+    return PipelineList([_pipeline_answer(call, status).pipeline for status in here], True, len(seen) - len(here))
 
 
 def show_pipeline(call: Call) -> PipelineAnswer:
-    status = status_of(call)
-    return msgspec.structs.replace(_answer(call, status), places=_places(call, status))
+    status = find_status(call)
+    return msgspec.structs.replace(_pipeline_answer(call, status), places=_places_row(call, status))
 
 
 async def stop_pipeline(call: Call) -> None:
-    """It ends when its batch is done; its state tells."""
-    status = await asyncio.to_thread(status_of, call)
-    call.note(f"pipeline {status.name}", before={"state": status.state, "host": status.host, "process": status.pid})
+    """Request a stop after the current batch; the state shows when it is done."""
+    status = await asyncio.to_thread(find_status, call)
+    call.audit(f"pipeline {status.name}", before={"state": status.state, "host": status.host, "process": status.pid})
     if not status.is_live:
-        raise ApiError(409, "NOT_RUNNING", f"{status.name} does not run: it is {status.state}")
-    await asyncio.to_thread(ask_to_stop, status, call.console.pipelines)
+        raise ApiError(409, "NOT_RUNNING", f"{status.name} is not running: its state is {status.state}")
+    await asyncio.to_thread(request_stop, status, call.console.pipelines_folder)
 
 
-def _is_here(call: Call) -> bool:
+def _is_pipelines_cluster(call: Call) -> bool:
     return call.parameters["cluster"] == call.console.pipelines_cluster
 
 
-def status_of(call: Call) -> Status:
+def find_status(call: Call) -> Status:
     """The last run of the pipeline in the path."""
     name = call.parameters["pipeline"]
-    found = read_status(call.console.pipelines, name) if _is_here(call) else None
-    if found is None:
-        raise not_found(f"no run of a pipeline {name} is known")
+    found = read_status(call.console.pipelines_folder, name) if _is_pipelines_cluster(call) else None
+    if found is None or not belongs_to_cluster(found.places, call.cluster):
+        raise not_found(f"there is no run of a pipeline {name}")
     return found
 
 
-def _answer(call: Call, status: Status) -> PipelineAnswer:
+def _pipeline_answer(call: Call, status: Status) -> PipelineAnswer:
     now_ms = call.console.clock.now_ms()
     try:
         status = status._replace(queries=tuple(_without_old_rates(status, query, now_ms) for query in status.queries))
         queries = msgspec.convert([query.as_json() for query in status.queries], list[QueryRow])
-        return PipelineAnswer(pipeline_row(status), [_reckoned(query) for query in queries], now_ms)
+        return PipelineAnswer(pipeline_row(status), [_with_imbalance(query) for query in queries], now_ms)
     except (msgspec.ValidationError, TypeError):
         return PipelineAnswer(PipelineRow(str(status.name), UNREADABLE), [], now_ms)
 
 
-def _reckoned(query: QueryRow) -> QueryRow:
-    """With what does not add up told as such."""
+def _with_imbalance(query: QueryRow) -> QueryRow:
+    """Compute `astray` of each step."""
     steps = [
         msgspec.structs.replace(step, astray=step.came - step.kept - step.filtered - step.late - step.dead)
         for step in query.steps
@@ -178,7 +204,7 @@ def _reckoned(query: QueryRow) -> QueryRow:
     return msgspec.structs.replace(query, steps=steps)
 
 
-def _places(call: Call, status: Status) -> PlacesRow | None:
+def _places_row(call: Call, status: Status) -> PlacesRow | None:
     places = status.places
     if places is None:
         return None
@@ -221,9 +247,215 @@ def pipeline_row(status: Status) -> PipelineRow:
         late=total_of(steps, "late"),
         dead=total_of(steps, "dead"),
     )
-    return msgspec.convert(msgspec.to_builtins(row), PipelineRow)  # what a damaged file says is of the right types
+    return msgspec.convert(msgspec.to_builtins(row), PipelineRow)  # validates types that a damaged file may have
 
 
 def _sum(values: Iterable[Number | None]) -> Number | None:
     known = [value for value in values if value is not None]
     return sum(known[1:], known[0]) if known else None
+
+
+RESOLVE_CACHE_SECONDS = 60
+_OTHER_CLUSTER = re.compile(r".* \((.*)\)", re.DOTALL)
+
+
+def belongs_to_cluster(places: PipelineTopics | None, cluster: Cluster) -> bool:
+    """Whether a pipeline belongs to a cluster, by the addresses of its run; blocking.
+
+    A state folder has the runs of all pipelines of a machine, for any cluster. One broker may have several names
+    (localhost, 127.0.0.1, its full name), so names with the same port are resolved. A run without addresses (of an
+    older version, or without topics) may belong to any cluster.
+    """
+    addresses = _pipeline_addresses(places) if places is not None else []
+    brokers = cluster.snapshot.brokers.values()
+    known = {_normalized(each) for each in _parse_or_none(cluster.address.bootstrap)}
+    known |= {_normalized(Address(each.host, each.port)) for each in brokers}
+    if not addresses or known & {_normalized(each) for each in addresses}:
+        return True
+    return any(_is_same_host(each, other) for each in addresses for other in known if each.port == other.port)
+
+
+def _pipeline_addresses(places: PipelineTopics) -> list[Address]:
+    """The addresses of its cluster, and of other clusters that it reads or writes."""
+    found = _parse_or_none(places.bootstrap)
+    for text in places.elsewhere:
+        servers = _OTHER_CLUSTER.fullmatch(text)
+        found += _parse_or_none(servers[1]) if servers is not None else []
+    return found
+
+
+def _parse_or_none(bootstrap: str) -> list[Address]:
+    try:
+        return parse_bootstrap(bootstrap)
+    except ClientError:
+        return []
+
+
+def _normalized(address: Address) -> Address:
+    written = literal_address(address.host)
+    host = address.host.lower() if written is None else "127.0.0.1" if written.is_loopback else str(written)
+    return Address(host, address.port)
+
+
+def _is_same_host(one: Address, other: Address) -> bool:
+    minute = int(monotonic() // RESOLVE_CACHE_SECONDS)
+    return not _resolve_cached(one.host, minute).isdisjoint(_resolve_cached(other.host, minute))
+
+
+@lru_cache(maxsize=1_000)
+def _resolve_cached(host: str, _minute: int) -> frozenset[str]:
+    try:
+        return frozenset(look_up(host, None))
+    except (OSError, UnicodeError):
+        return frozenset()
+
+
+POINTS_MAX = 500  # per query: about the width of a plot
+QUERIES_MAX = 50
+CACHED_COURSES_MAX = 20  # courses
+REPORT_SECONDS_MAX = 60
+REPORTS = {"png": "image/png", "svg": "image/svg+xml", "html": "text/html; charset=utf-8"}
+REPORT_MODULE = "ottla.operations.pipeline_runs.run_report"
+
+Stamp = tuple[tuple[int, int], ...]
+
+
+class Point(msgspec.Struct, frozen=True):
+    """One batch of a query; None: unknown."""
+
+    query: str
+    at_ms: int
+    batch_rows: int = 0
+    rows_in_per_s: float | None = None
+    rows_done_per_s: float | None = None
+    batch_ms: int | None = None
+    lag: int | None = None
+    watermark_age_ms: int | None = None
+    state_rows: int = 0
+    state_bytes: int = 0
+
+
+class QueryCourse(msgspec.Struct, frozen=True):
+    """Columns of equal length, oldest batch first."""
+
+    query: str
+    at_ms: list[int]
+    batch_rows: list[int]
+    rows_in_per_s: list[float | None]
+    rows_done_per_s: list[float | None]
+    batch_ms: list[int | None]
+    lag: list[int | None]
+    watermark_age_ms: list[int | None]
+    state_rows: list[int]
+    state_bytes: list[int]
+
+
+class Course(msgspec.Struct, frozen=True):
+    """`batches`: the number of known batches; long runs are downsampled."""
+
+    queries: list[QueryCourse]
+    batches: int
+
+
+class CourseCache:
+    """A cache of courses by run folder, and the lock for drawing reports."""
+
+    def __init__(self) -> None:
+        self.cached: dict[Path, tuple[Stamp, Course]] = {}
+        self.draw_lock = asyncio.Lock()
+
+    def __repr__(self) -> str:
+        return f"<CourseCache {len(self.cached)}>"
+
+    def get(self, state_folder: Path, name: str) -> Course:
+        folder = run_folder(state_folder, name)
+        stamp = tuple(_file_stamp(folder / file) for file in ("progress.1.jsonl", "progress.jsonl"))
+        kept = self.cached.get(folder)
+        if kept is not None and kept[0] == stamp:
+            return kept[1]
+        course = read_course(state_folder, name)
+        self.cached.pop(folder, None)
+        while len(self.cached) >= CACHED_COURSES_MAX:
+            self.cached.pop(next(iter(self.cached)), None)
+        self.cached[folder] = stamp, course
+        return course
+
+
+def show_course(call: Call) -> Course:
+    return call.console.course_cache.get(call.console.pipelines_folder, find_status(call).name)
+
+
+def read_course(state_folder: Path, name: str) -> Course:
+    """Damaged lines are skipped."""
+    found: dict[str, list[Point]] = {}
+    batches = 0
+    for given in read_points(state_folder, name):
+        try:
+            point = msgspec.convert(given, Point)
+        except msgspec.ValidationError:
+            continue
+        if point.query in found or len(found) < QUERIES_MAX:
+            found.setdefault(point.query, []).append(point)
+            batches += 1
+    return Course([_columns(query, points) for query, points in found.items()], batches)
+
+
+async def make_report(call: Call) -> Response:
+    """A download: the content security policy forbids the inline images and styles of the HTML report."""
+    name, form = (await asyncio.to_thread(find_status, call)).name, call.query("format", "png")
+    if form not in REPORTS:
+        raise bad_request(f"format must be one of {', '.join(REPORTS)}")
+    if call.console.course_cache.draw_lock.locked():
+        raise ApiError(429, "TOO_MANY", "another report is being created: try again in a moment", {"Retry-After": "2"})
+    async with call.console.course_cache.draw_lock:
+        data = await _draw_report(call.console.pipelines_folder, name, form)
+    headers = {"Content-Disposition": f'attachment; filename="{name}.{form}"'}  # pipeline names need no quoting
+    return Response(data, media_type=REPORTS[form], headers=headers)
+
+
+async def _draw_report(state_folder: Path, name: str, form: str) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / f"report.{form}"
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            REPORT_MODULE,
+            str(state_folder),
+            name,
+            str(output),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            _, stderr = await asyncio.wait_for(process.communicate(), REPORT_SECONDS_MAX)
+        except TimeoutError:
+            raise ApiError(504, "TOO_SLOW", f"the report was not ready within {REPORT_SECONDS_MAX} s") from None
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if process.returncode:
+            raise ApiError(409, "NOT_POSSIBLE", _draw_problem(stderr.decode(errors="replace")))
+        return await asyncio.to_thread(output.read_bytes)
+
+
+def _draw_problem(stderr: str) -> str:
+    if "matplotlib" in stderr:
+        return "reports need matplotlib: pip install 'ottla[pipelines]'"
+    lines = stderr.strip().splitlines()
+    return lines[-1] if lines else "the report could not be created"
+
+
+def _columns(query: str, points: list[Point]) -> QueryCourse:
+    kept = downsample(points, POINTS_MAX)
+    columns = {name: [getattr(point, name) for point in kept] for name in Point.__struct_fields__ if name != "query"}
+    return QueryCourse(query, **columns)
+
+
+def _file_stamp(path: Path) -> tuple[int, int]:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return 0, 0
+    return found.st_mtime_ns, found.st_size

@@ -1,4 +1,4 @@
-"""Topics: the list, one topic, and what can be done to them."""
+"""Topics: list, one topic with partitions and settings, creation, deletion and changes."""
 
 from __future__ import annotations
 
@@ -8,26 +8,27 @@ from uuid import UUID
 
 import msgspec
 
+from ottla.base.broker_settings import is_password
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
 from ottla.client.admin import CLUSTER_DEFAULT, Admin, Topic
 from ottla.client.client import Client
 from ottla.client.configs import Config, Resource, Source, alter_configs, describe_configs
-from ottla.client.errors import ClientError, RefusedError
+from ottla.client.errors import BrokerError, ClientError
 from ottla.client.offsets import delete_records
 from ottla.console.api.call import NAMES_MAX, Call
-from ottla.console.api.errors import bad_request, conflict, of_cluster
+from ottla.console.api.errors import bad_request, conflict, from_client_error
+from ottla.console.auth.rights import Role
 from ottla.console.clusters.cluster import is_secret
 from ottla.console.clusters.snapshot import Part, Snapshot, lag
-from ottla.console.people.rights import Role
 from ottla.operations.topic_summary import summarize
 
 ALL_RECORDS = -1
-SECRET = "********"  # noqa: S105 (what stands in place of one)
+MASK = "********"
 
 
 class TopicRow(msgspec.Struct, frozen=True):
-    """A topic in the list. `records` is what lies between start and end; None: not read yet."""
+    """A topic in the list. `records`: end minus start offsets; None: not read yet."""
 
     name: str
     is_internal: bool
@@ -57,7 +58,7 @@ class PartitionRow(msgspec.Struct, frozen=True):
 
 
 class TopicGroup(msgspec.Struct, frozen=True):
-    """A group that reads this topic, or has read it."""
+    """A group with members or commits for this topic."""
 
     group: str
     state: str
@@ -73,7 +74,7 @@ class TopicAnswer(msgspec.Struct, frozen=True):
 
 
 class SummaryFigure(msgspec.Struct, frozen=True):
-    """A number under CMAK's name; its level is ok, yellow or red."""
+    """A figure with the name that CMAK uses; its level is ok, yellow or red."""
 
     name: str
     value: int | None
@@ -107,7 +108,7 @@ class SettingList(msgspec.Struct, frozen=True):
 
 
 class NewTopic(msgspec.Struct, forbid_unknown_fields=True):
-    """None leaves a number to the cluster; with `validate_only` nothing is made."""
+    """None: the default of the cluster; with `validate_only` nothing is created."""
 
     name: str
     partitions: int | None = None
@@ -117,7 +118,7 @@ class NewTopic(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class SettingChanges(msgspec.Struct, forbid_unknown_fields=True):
-    """`expected` is what the caller has seen: if a setting is another by now, nothing is changed (409)."""
+    """`expected`: the values that the caller has seen; if they differ, nothing is changed (409)."""
 
     set: dict[str, str] = {}
     remove: list[str] = []
@@ -133,7 +134,7 @@ class Names(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What became of one of several; no error: done."""
+    """The result for one of several names; no error: done."""
 
     name: str
     error: str | None = None
@@ -182,13 +183,13 @@ def show_summary(call: Call) -> SummaryAnswer:
 
 async def list_settings(call: Call) -> SettingList:
     name = call.topic().name
-    return SettingList([setting(config) for config in await call.cluster.ask_seldom(topic_settings, name)])
+    return SettingList([setting(config) for config in await call.cluster.query_cached(topic_settings, name)])
 
 
 async def create_topic(call: Call) -> TopicRow:
     body: NewTopic = call.body
-    call.require(Role.OPERATOR, body.name)
-    call.note(body.name, after=body)
+    call.require_role(Role.OPERATOR, body.name)
+    call.audit(body.name, after=body)
 
     def create(client: Client) -> None:
         Admin(client).create_topic(
@@ -199,7 +200,7 @@ async def create_topic(call: Call) -> TopicRow:
             validate_only=body.validate_only,
         )
 
-    await call.cluster.change(create, hurries=() if body.validate_only else (Part.METADATA, Part.ENDS, Part.STARTS))
+    await call.cluster.change(create, refresh=() if body.validate_only else (Part.METADATA, Part.ENDS, Part.STARTS))
     made = call.snapshot.topics.get(body.name)
     if made is not None and not body.validate_only:
         return topic_row(call.snapshot, made, 0)
@@ -208,59 +209,61 @@ async def create_topic(call: Call) -> TopicRow:
 
 async def change_settings(call: Call) -> SettingList:
     name = call.topic().name
-    await alter_settings(call, Resource.TOPIC, name, name, await call.cluster.ask(topic_settings, name))
+    await alter_settings(call, Resource.TOPIC, name, name, await call.cluster.query(topic_settings, name))
     return await list_settings(call)
 
 
 async def alter_settings(call: Call, resource: Resource, name: str, target: str, configs: Sequence[Config]) -> None:
-    """Change what the body says, if all is still as its sender has seen it. Secrets are noted nowhere."""
+    """Apply the changes of the body if the expected values still hold. Secrets are not audited."""
     body: SettingChanges = call.body
     known = {config.name: setting(config) for config in configs}
     before = {key: item.value for key, item in known.items()}
     touched = [*body.set, *body.remove]
     if not touched:
         raise bad_request("name a setting in `set` or in `remove`")
-    secret = {key for key in touched if is_secret(key) or (key in known and known[key].is_sensitive)}
-    after = {key: SECRET if key in secret and key in body.set else body.set.get(key) for key in touched}
-    call.note(target, {key: before.get(key) for key in touched}, after)
+    secret = {
+        key for key in touched if is_secret(key) or is_password(key) or (key in known and known[key].is_sensitive)
+    }
+    after = {key: MASK if key in secret and key in body.set else body.set.get(key) for key in touched}
+    call.audit(target, {key: before.get(key) for key in touched}, after)
     for key, value in body.expected.items():
         if before.get(key) != value:
-            words = "{0} is {1} by now: somebody else has changed it. Look again and then decide"
+            words = "{0} was changed to {1} meanwhile: reload before you change it"
             raise conflict("CHANGED_MEANWHILE", words, key, before.get(key))
-    await call.cluster.change(alter_configs, resource, name, body.set, body.remove, hurries=(Part.METADATA,))
+    await call.cluster.change(alter_configs, resource, name, body.set, body.remove, refresh=(Part.METADATA,))
 
 
 async def add_partitions(call: Call) -> None:
     body: MorePartitions = call.body
     topic = call.topic()
-    call.note(topic.name, {"partitions": len(topic.partitions)}, {"partitions": body.partitions})
+    call.audit(topic.name, {"partitions": len(topic.partitions)}, {"partitions": body.partitions})
 
     def add(client: Client) -> None:
         Admin(client).create_partitions(topic.name, body.partitions)
 
-    await call.cluster.change(add, hurries=(Part.METADATA, Part.ENDS, Part.STARTS))
+    await call.cluster.change(add, refresh=(Part.METADATA, Part.ENDS, Part.STARTS))
 
 
 async def empty_topics(call: Call) -> Outcomes:
-    """Delete all records; topics, settings and groups stay."""
-    return await _each(call, "records", _empty, (Part.STARTS, Part.ENDS, Part.SIZES))
+    """Delete all records; topics, settings and groups remain."""
+    return await _change_each(call, "records", _delete_all_records, (Part.STARTS, Part.ENDS, Part.SIZES))
 
 
 async def delete_topics(call: Call) -> Outcomes:
     def delete(client: Client, topic: Topic) -> None:
         Admin(client).delete_topics([topic.name])
 
-    return await _each(call, "topic", delete, (Part.METADATA, Part.ENDS))
+    return await _change_each(call, "topic", delete, (Part.METADATA, Part.ENDS))
 
 
 async def delete_topic(call: Call) -> None:
     topic = call.topic()
-    call.note(topic.name, before=_remembered(call.snapshot, topic))
+    call.audit(topic.name, before=_audit_row(call.snapshot, topic))
 
     def delete(client: Client) -> None:
         Admin(client).delete_topics([topic.name])
 
-    await call.cluster.change(delete, hurries=(Part.METADATA,))
+    await call.cluster.change(delete, refresh=(Part.METADATA,))
 
 
 def topic_settings(client: Client, name: str) -> list[Config]:
@@ -268,7 +271,7 @@ def topic_settings(client: Client, name: str) -> list[Config]:
 
 
 def setting(config: Config) -> Setting:
-    value = SECRET if config.is_sensitive and config.value is not None else config.value
+    value = MASK if config.is_sensitive and config.value is not None else config.value
     sources = {source.value: source.name for source in Source}
     return Setting(
         config.name,
@@ -344,13 +347,13 @@ def readers_of(snapshot: Snapshot) -> defaultdict[str, set[str]]:
     return readers
 
 
-async def _each(call: Call, what: str, change: object, hurries: tuple[Part, ...]) -> Outcomes:
-    """Do the same to several topics; one that is refused does not keep the others from it."""
+async def _change_each(call: Call, what: str, change: object, hurries: tuple[Part, ...]) -> Outcomes:
+    """Apply a change to several topics; failures do not stop the others."""
     names: list[str] = call.body.names
     if not 0 < len(names) <= NAMES_MAX:
         raise bad_request("name 1 to {0} topics", NAMES_MAX)
     for name in names:
-        call.require(Role.OPERATOR, name)
+        call.require_role(Role.OPERATOR, name)
     topics = [call.snapshot.topics.get(name) for name in names]
 
     def change_all(client: Client) -> list[Outcome]:
@@ -361,25 +364,26 @@ async def _each(call: Call, what: str, change: object, hurries: tuple[Part, ...]
                 change(client, topic if topic is not None else Topic(name, UUID(int=0), False, []))
                 results.append(Outcome(name))
             except ClientError as problem:
-                told = of_cluster(problem)
-                results.append(Outcome(name, told.code, told.message))
+                error = from_client_error(problem)
+                results.append(Outcome(name, error.code, error.message))
         return results
 
-    results = await call.cluster.change(change_all, hurries=hurries)
+    results = await call.cluster.change(change_all, refresh=hurries)
     for topic, result in zip(topics, results, strict=True):
-        before = _remembered(call.snapshot, topic) if topic is not None else None
-        call.note(f"{what} {result.name}", before, {"error": result.message} if result.error else "done")
+        before = _audit_row(call.snapshot, topic) if topic is not None else None
+        problem = f"{result.error}: {result.message}" if result.error else ""
+        call.audit(f"{what} {result.name}", before, problem=problem)
     return Outcomes(results)
 
 
-def _empty(client: Client, topic: Topic) -> None:
+def _delete_all_records(client: Client, topic: Topic) -> None:
     wanted = {TopicPartition(topic.name, partition.number): ALL_RECORDS for partition in topic.partitions}
     if not wanted:
-        raise RefusedError(f"there is no topic {topic.name}", Error.UNKNOWN_TOPIC_OR_PARTITION, None)
+        raise BrokerError(f"there is no topic {topic.name}", Error.UNKNOWN_TOPIC_OR_PARTITION, None)
     _, failures = delete_records(client, wanted)
     for problem in failures.values():
         raise problem
 
 
-def _remembered(snapshot: Snapshot, topic: Topic) -> TopicRow:
+def _audit_row(snapshot: Snapshot, topic: Topic) -> TopicRow:
     return topic_row(snapshot, topic, 0)

@@ -1,9 +1,9 @@
-"""Transactions: which ids there are and what they do, those that hang (KIP-664), and how to end them.
+"""Transactions: transactional ids and their state, hanging transactions (KIP-664), and aborting.
 
 Rules:
-1. An open transaction is ended by taking its id away from its producer, which then fails: that is told before.
-2. Only a transaction that hangs is ended in a partition behind its coordinator's back, and that it does is looked at
-   once more before the marker is written.
+1. An open transaction is aborted by fencing its producer, which then fails; the page warns of that.
+2. Only hanging transactions are aborted by a marker in the partition, without the coordinator. Right before writing the
+   marker, it is checked again that the transaction hangs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 from ottla.base.names import TopicPartition
 from ottla.client.client import Client
 from ottla.client.transactions import (
-    Described,
+    DescribedTransaction,
     Marker,
     abort_transaction,
     describe_transactions,
@@ -21,19 +21,19 @@ from ottla.client.transactions import (
     list_transactions,
 )
 from ottla.console.api.call import Call
-from ottla.console.api.errors import ApiError, bad_request, conflict, not_found, of_cluster
+from ottla.console.api.errors import ApiError, bad_request, conflict, from_client_error, not_found
 from ottla.operations.hanging_transactions import OpenTransaction, SearchError, find_hanging
 
 IDS_MAX = 10_000
-OPEN_MAX = 500  # of which the details are asked for
+OPEN_MAX = 500  # with details
 OPEN = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 MINUTES_MAX = 7 * 24 * 60
-HANGING_MINUTES = 15  # as Kafka's tool has it
+HANGING_MINUTES = 15  # the default of kafka-transactions.sh
 MINUTE_MS = 60_000
 
 
 class TransactionRow(msgspec.Struct, frozen=True):
-    """A transactional id; the details are known of open transactions only."""
+    """A transactional id; only open transactions have details."""
 
     transactional_id: str
     coordinator: int
@@ -60,7 +60,7 @@ class HangingRow(msgspec.Struct, frozen=True):
 
 
 class HangingSearch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Whose last record is older than so many minutes, in one topic or, without, in all."""
+    """Transactions whose last record is older than `minutes`, in one topic or in all."""
 
     topic: str | None = None
     minutes: int = HANGING_MINUTES
@@ -74,37 +74,37 @@ class HangingAbort(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     start_offset: int
 
 
-async def list_all(call: Call) -> TransactionList:
-    rows: list[TransactionRow] = await call.cluster.ask_seldom(transaction_rows)
-    seen = [_visible(call, row) for row in rows if call.sees(row.transactional_id)]
+async def list_transaction_ids(call: Call) -> TransactionList:
+    rows: list[TransactionRow] = await call.cluster.query_cached(transaction_rows)
+    seen = [_visible_row(call, row) for row in rows if call.sees(row.transactional_id)]
     return TransactionList(seen[:IDS_MAX], len(seen) <= IDS_MAX)
 
 
-def _visible(call: Call, row: TransactionRow) -> TransactionRow:
-    """Without partitions of topics that the caller does not see."""
+def _visible_row(call: Call, row: TransactionRow) -> TransactionRow:
+    """The row without partitions of hidden topics."""
     shown = [place for place in row.partitions if call.sees(place.rpartition("-")[0])]
     return row if len(shown) == len(row.partitions) else msgspec.structs.replace(row, partitions=shown)
 
 
 async def abort(call: Call) -> None:
     name = call.parameters["transaction"]
-    rows: list[TransactionRow] = await call.cluster.ask(transaction_rows)
+    rows: list[TransactionRow] = await call.cluster.query(transaction_rows)
     found = next((row for row in rows if row.transactional_id == name), None)
     if found is None:
         raise not_found("there is no transactional id {0}", name)
-    call.note(f"transaction {name}", before=found)
+    call.audit(f"transaction {name}", before=found)
     if not found.is_open:
-        raise conflict("NOT_OPEN", "no transaction of {0} is open: it is {1}", name, found.state)
+        raise conflict("NOT_OPEN", "{0} has no open transaction: its state is {1}", name, found.state)
     await call.cluster.change(fence_producer, name)
 
 
 async def search_hanging(call: Call) -> HangingList:
     search: HangingSearch = call.body
     if not 0 <= search.minutes <= MINUTES_MAX:
-        raise bad_request("{0} is a whole number up to {1}", "minutes", MINUTES_MAX)
+        raise bad_request("{0} must be a whole number up to {1}", "minutes", MINUTES_MAX)
     before_ms = call.console.clock.now_ms() - search.minutes * MINUTE_MS
-    found = await _hanging(call, search.topic, None, before_ms)
-    return HangingList([_row(item) for item in found if call.sees(item.partition.topic)])
+    found = await _find_hanging(call, search.topic, None, before_ms)
+    return HangingList([_hanging_row(item) for item in found if call.sees(item.partition.topic)])
 
 
 async def abort_hanging(call: Call) -> None:
@@ -112,19 +112,21 @@ async def abort_hanging(call: Call) -> None:
     if not (text.isascii() and text.isdecimal()) or int(text) >= len(call.topic().partitions):
         raise not_found("{0} has no partition {1}", call.parameters["topic"], text)
     place = TopicPartition(call.parameters["topic"], int(text))
-    hanging = await _hanging(call, place.topic, place.partition, call.console.clock.now_ms())
+    hanging = await _find_hanging(call, place.topic, place.partition, call.console.clock.now_ms())
     found = next((item for item in hanging if item.producer.current_txn_start_offset == body.start_offset), None)
-    call.note(f"transaction in {place} at {body.start_offset}", before=_row(found) if found is not None else None)
+    call.audit(
+        f"transaction in {place} at {body.start_offset}", before=_hanging_row(found) if found is not None else None
+    )
     if found is None:
-        raise conflict("NOT_HANGING", "no transaction that begins at {0} hangs in {1}", body.start_offset, place)
+        raise conflict("NOT_HANGING", "{1} has no hanging transaction that starts at {0}", body.start_offset, place)
     producer = found.producer
-    # -1 is what a partition shows before the first marker of a producer; no coordinator is older than 0.
+    # -1: the partition has no marker of this producer yet. Coordinator epochs start at 0.
     marker = Marker(place, producer.producer_id, producer.producer_epoch, max(producer.coordinator_epoch, 0))
     await call.cluster.change(abort_transaction, marker)
 
 
 def transaction_rows(client: Client) -> list[TransactionRow]:
-    """Asked of the cluster: all ids, and what is known of the open ones."""
+    """All transactional ids, with details of open transactions; blocking."""
     listed = [(broker, item) for broker, items in list_transactions(client).items() for item in items]
     wanted = [item.transactional_id for _, item in listed if item.transaction_state in OPEN][:OPEN_MAX]
     details = describe_transactions(client, wanted) if wanted else {}
@@ -132,7 +134,7 @@ def transaction_rows(client: Client) -> list[TransactionRow]:
     for broker, item in listed:
         state, known = item.transaction_state, details.get(item.transactional_id)
         row = TransactionRow(item.transactional_id, broker, item.producer_id, state, state in OPEN)
-        if isinstance(known, Described):
+        if isinstance(known, DescribedTransaction):
             places = [str(place) for place in known.partitions]
             row = msgspec.structs.replace(
                 row, state=known.state, start_ms=known.start_ms, timeout_ms=known.timeout_ms, partitions=places
@@ -141,15 +143,15 @@ def transaction_rows(client: Client) -> list[TransactionRow]:
     return sorted(rows, key=lambda row: (not row.is_open, row.transactional_id))
 
 
-async def _hanging(call: Call, topic: str | None, partition: int | None, before_ms: int) -> list[OpenTransaction]:
+async def _find_hanging(call: Call, topic: str | None, partition: int | None, before_ms: int) -> list[OpenTransaction]:
     try:
-        return await call.cluster.ask(find_hanging, topic, partition, None, before_ms)
+        return await call.cluster.query(find_hanging, topic, partition, None, before_ms)
     except SearchError as problem:
-        told = of_cluster(problem.problem)
-        raise ApiError(told.status, told.code, f"{problem.what}: {told.message}") from None
+        error = from_client_error(problem.problem)
+        raise ApiError(error.status, error.code, f"{problem.step}: {error.message}") from None
 
 
-def _row(item: OpenTransaction) -> HangingRow:
+def _hanging_row(item: OpenTransaction) -> HangingRow:
     producer = item.producer
     return HangingRow(
         item.partition.topic,

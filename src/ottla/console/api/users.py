@@ -1,8 +1,8 @@
-"""Users of the cluster: who can log in with a password (SCRAM), and delegation tokens.
+"""Users of the cluster: SCRAM credentials and delegation tokens.
 
-Not the people of this console: those are people.py. Rules:
-1. For admins only, to look at as well.
-2. A password is hashed here and leaves neither this process nor any trail; the secret of a token is never told.
+The people of this console are in people.py. Rules:
+1. Only admins may read or change users.
+2. Passwords are hashed here; they are neither sent nor audited. The HMAC of a token is never returned.
 """
 
 from __future__ import annotations
@@ -10,16 +10,15 @@ from __future__ import annotations
 import msgspec
 
 from ottla.client.client import Client
-from ottla.client.errors import ClientError, RefusedError
-from ottla.client.quotas import Upsertion, alter_scram, describe_scram
-from ottla.client.tokens import KnownToken, describe_tokens, expire_token
+from ottla.client.errors import BrokerError, ClientError
+from ottla.client.quotas import ScramUpsertion, alter_scram, describe_scram
+from ottla.client.tokens import TokenWithHmac, describe_tokens, expire_token
 from ottla.console.api.call import Call
-from ottla.console.api.errors import bad_request, not_found
-from ottla.console.api.settling import wait_until
-from ottla.console.api.unavailable import Unavailable, why_unavailable
-from ottla.security.scram import ITERATIONS_MAX, ITERATIONS_MIN
+from ottla.console.api.errors import Unavailable, bad_request, not_found, to_unavailable
+from ottla.console.clusters.cluster import wait_until
+from ottla.security.scram_credentials import ITERATIONS_MAX, ITERATIONS_MIN
 
-ITERATIONS = 8_192  # as `ottla users` has it
+ITERATIONS = 8_192  # as in `ottla users`
 USERS_MAX = 10_000  # that are shown
 TOKENS_MAX = 5_000
 LENGTH_MAX = 1_000
@@ -39,7 +38,7 @@ class UserRow(msgspec.Struct, frozen=True):
 class UserList(msgspec.Struct, frozen=True):
     users: list[UserRow]
     is_all: bool
-    iterations: tuple[int, int, int]  # the least, what is usual, the most
+    iterations: tuple[int, int, int]  # minimum, default, maximum
     unavailable: Unavailable | None = None
 
 
@@ -59,7 +58,7 @@ class DelegationTokenRow(msgspec.Struct, frozen=True):
 
 
 class DelegationTokenList(msgspec.Struct, frozen=True):
-    """Those that the console may see: its own, and those of users of whom it may describe tokens."""
+    """Tokens that the console may describe: its own, and those of users for which it has DESCRIBE_TOKENS."""
 
     tokens: list[DelegationTokenRow]
     is_all: bool
@@ -69,41 +68,41 @@ class DelegationTokenList(msgspec.Struct, frozen=True):
 async def list_users(call: Call) -> UserList:
     limits = (ITERATIONS_MIN, ITERATIONS, ITERATIONS_MAX)
     try:
-        found = await call.cluster.ask_seldom(all_users)
+        found = await call.cluster.query_cached(all_users)
     except ClientError as problem:
-        return UserList([], True, limits, why_unavailable(problem))
+        return UserList([], True, limits, to_unavailable(problem))
     return UserList(found[:USERS_MAX], len(found) <= USERS_MAX, limits)
 
 
 async def set_password(call: Call) -> UserList:
     body: ScramPassword = call.body
-    user, mechanism = call.parameters["user"], _mechanism(call)
+    user, mechanism = call.parameters["user"], _checked_mechanism(call)
     if not 0 < len(body.password) <= LENGTH_MAX:
         raise bad_request("{0} has 1 to {1} characters", "password", LENGTH_MAX)
     if len(user) > LENGTH_MAX:
         raise bad_request("{0} has 1 to {1} characters", "user", LENGTH_MAX)
     if not ITERATIONS_MIN <= body.iterations <= ITERATIONS_MAX:
-        raise bad_request("iterations are {0} to {1}", ITERATIONS_MIN, ITERATIONS_MAX)
+        raise bad_request("iterations must be {0} to {1}", ITERATIONS_MIN, ITERATIONS_MAX)
 
     def put(client: Client) -> None:
-        call.note(f"user {user}", _of_user(client, user), {mechanism: body.iterations})
-        alter_scram(client, user, [Upsertion(mechanism, body.iterations, body.password.encode())], ())
-        wait_until(lambda: (_of_user(client, user) or {}).get(mechanism) == body.iterations)
+        call.audit(f"user {user}", _credentials_of(client, user), {mechanism: body.iterations})
+        alter_scram(client, user, [ScramUpsertion(mechanism, body.iterations, body.password.encode())], ())
+        wait_until(lambda: (_credentials_of(client, user) or {}).get(mechanism) == body.iterations)
 
     await call.cluster.change(put)
     return await list_users(call)
 
 
 async def drop_password(call: Call) -> UserList:
-    user, mechanism = call.parameters["user"], _mechanism(call)
+    user, mechanism = call.parameters["user"], _checked_mechanism(call)
 
     def drop(client: Client) -> None:
-        known = _of_user(client, user) or {}
-        call.note(f"user {user}", known, {name: count for name, count in known.items() if name != mechanism})
+        known = _credentials_of(client, user) or {}
+        call.audit(f"user {user}", known, {name: count for name, count in known.items() if name != mechanism})
         if mechanism not in known:
             raise not_found("{0} has no password for {1}", user, mechanism)
         alter_scram(client, user, (), [mechanism])
-        wait_until(lambda: mechanism not in (_of_user(client, user) or {}))
+        wait_until(lambda: mechanism not in (_credentials_of(client, user) or {}))
 
     await call.cluster.change(drop)
     return await list_users(call)
@@ -111,19 +110,19 @@ async def drop_password(call: Call) -> UserList:
 
 async def list_tokens(call: Call) -> DelegationTokenList:
     try:
-        found = await call.cluster.ask_seldom(all_tokens)
+        found = await call.cluster.query_cached(all_tokens)
     except ClientError as problem:
-        return DelegationTokenList([], True, why_unavailable(problem))
-    return DelegationTokenList([_token(each) for each in found[:TOKENS_MAX]], len(found) <= TOKENS_MAX)
+        return DelegationTokenList([], True, to_unavailable(problem))
+    return DelegationTokenList([_token_row(each) for each in found[:TOKENS_MAX]], len(found) <= TOKENS_MAX)
 
 
-async def expire(call: Call) -> None:
-    """At once: whoever is logged in with it is until his session ends, nobody logs in with it any more."""
+async def expire_delegation_token(call: Call) -> None:
+    """Expire a token now: existing sessions continue, but it no longer authenticates."""
     token_id = call.parameters["token"]
 
     def end(client: Client) -> None:
         known = next((each for each in describe_tokens(client) if each.token.token_id == token_id), None)
-        call.note(f"delegation token {token_id}", before=_token(known) if known is not None else None)
+        call.audit(f"delegation token {token_id}", before=_token_row(known) if known is not None else None)
         if known is None:
             raise not_found("there is no delegation token {0}", token_id)
         expire_token(client, known.hmac)
@@ -136,34 +135,34 @@ def all_users(client: Client) -> list[UserRow]:
     return [
         UserRow(user, [CredentialRow(*each) for each in sorted(known)])
         for user, known in sorted(describe_scram(client, ()).items())
-        if not isinstance(known, RefusedError)
+        if not isinstance(known, BrokerError)
     ]
 
 
-def all_tokens(client: Client) -> list[KnownToken]:
+def all_tokens(client: Client) -> list[TokenWithHmac]:
     return sorted(describe_tokens(client), key=lambda each: each.token.token_id)
 
 
-def _of_user(client: Client, user: str) -> dict[str, int] | None:
+def _credentials_of(client: Client, user: str) -> dict[str, int] | None:
     found = describe_scram(client, (user,)).get(user)
-    if isinstance(found, RefusedError):
+    if isinstance(found, BrokerError):
         raise found
     return dict(found) if found else None
 
 
-def _mechanism(call: Call) -> str:
+def _checked_mechanism(call: Call) -> str:
     name = call.parameters["mechanism"]
     if name not in MECHANISMS:
-        raise bad_request("a mechanism is one of {0}", ", ".join(MECHANISMS))
+        raise bad_request("the mechanism must be one of {0}", ", ".join(MECHANISMS))
     return name
 
 
-def _token(known: KnownToken) -> DelegationTokenRow:
+def _token_row(known: TokenWithHmac) -> DelegationTokenRow:
     token = known.token
     return DelegationTokenRow(
         token.token_id,
         token.owner,
-        token.requester,
+        token.token_requester,
         list(token.renewers),
         token.issue_ms,
         token.expiry_ms,

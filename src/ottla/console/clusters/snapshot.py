@@ -1,7 +1,7 @@
-"""What is known of a cluster at a moment: immutable, and each part carries the time at which it was read.
+"""An immutable snapshot of a cluster; each part has the time at which it was read.
 
-Whoever answers a page takes the snapshot that there is; a part that could not be read stays as it was, with its age and
-the reason.
+Handlers answer from the current snapshot. A part that could not be read keeps its last data, with its age and the
+reason.
 """
 
 from __future__ import annotations
@@ -17,22 +17,23 @@ from ottla.client.groups import Member
 from ottla.operations.lag import PartitionLag
 
 NEVER = 0
+WITHOUT_MEMBERS = frozenset({"Empty", "Dead"})
 Offsets = Mapping[TopicPartition, int]
 
 
 class Part(StrEnum):
-    """What is read in one go, with a rhythm of its own."""
+    """A part of the snapshot that is read together, with its own period."""
 
     METADATA = "metadata"  # brokers, topics, partitions, leaders
     ENDS = "ends"
     STARTS = "starts"
     GROUPS = "groups"  # groups, their states and members
     COMMITS = "commits"
-    SIZES = "sizes"  # folders and what lies in them
+    SIZES = "sizes"  # log directories and replica sizes
 
 
 class PartState(NamedTuple):
-    """How fresh a part is: `read_ms` is wall time (0: never), `problem` why the last try failed."""
+    """The freshness of a part: `read_ms` is wall time (0: never), `problem` is why the last reading failed."""
 
     version: int = 0
     read_ms: int = NEVER
@@ -40,7 +41,7 @@ class PartState(NamedTuple):
 
 
 class Broker(NamedTuple):
-    """A live broker, as the metadata name it."""
+    """A live broker of the metadata."""
 
     broker_id: int
     host: str
@@ -48,8 +49,8 @@ class Broker(NamedTuple):
     rack: str | None
 
 
-class Folder(NamedTuple):
-    """A log folder of a broker; the room of its disk is -1 where the broker does not tell."""
+class LogDir(NamedTuple):
+    """A log directory of a broker; total and usable bytes are -1 if the broker does not report them."""
 
     path: str
     problem: str | None
@@ -60,7 +61,7 @@ class Folder(NamedTuple):
 
 
 class Group(NamedTuple):
-    """A group; members are those of consumer groups that are described, none of an empty one."""
+    """A group; only described consumer groups have members."""
 
     group_id: str
     protocol_type: str
@@ -70,10 +71,15 @@ class Group(NamedTuple):
     coordinator: int | None = None
     members: tuple[Member, ...] = ()
 
+    @property
+    def is_described(self) -> bool:
+        """Whether its members are known; those of Connect, Kafka Streams and share groups are not."""
+        return self.coordinator is not None or self.state in WITHOUT_MEMBERS
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A cluster as it was seen last."""
+    """The last known state of a cluster."""
 
     version: int = 0
     states: Mapping[Part, PartState] = field(default_factory=dict)
@@ -83,13 +89,19 @@ class Snapshot:
     topics: Mapping[str, Topic] = field(default_factory=dict)
     ends: Offsets = field(default_factory=dict)
     starts: Offsets = field(default_factory=dict)
-    rates: Mapping[TopicPartition, float] = field(default_factory=dict)  # records a second, written
+    rates: Mapping[TopicPartition, float] = field(default_factory=dict)  # records per second, produced
     groups: Mapping[str, Group] = field(default_factory=dict)
     commits: Mapping[str, Offsets] = field(default_factory=dict)
-    consume_rates: Mapping[str, float] = field(default_factory=dict)  # records a second, by group
-    sizes: Offsets = field(default_factory=dict)  # of the leader's replica, else of any
+    consume_rates: Mapping[str, float] = field(default_factory=dict)  # records per second, by group
+    sizes: Offsets = field(default_factory=dict)  # of the leader's replica, else of any replica
     broker_bytes: Mapping[int, int] = field(default_factory=dict)
-    folders: Mapping[int, tuple[Folder, ...]] = field(default_factory=dict)
+    folders: Mapping[int, tuple[LogDir, ...]] = field(default_factory=dict)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the last readings of metadata and end offsets succeeded; otherwise the snapshot is old."""
+        metadata, ends = self.state(Part.METADATA), self.state(Part.ENDS)
+        return ends.read_ms != NEVER and not metadata.problem and not ends.problem
 
     def state(self, part: Part) -> PartState:
         return self.states.get(part, PartState())
@@ -99,6 +111,6 @@ class Snapshot:
 
 
 def lag(end: int | None, committed: int | None) -> int | None:
-    """As Kafka's tools print it; but ends and commits are read at different moments, so never below zero."""
+    """Lag as Kafka's tools compute it, but never negative: ends and commits are read at different times."""
     offsets = PartitionLag(committed, end).offsets
     return None if offsets is None else max(0, offsets)

@@ -1,14 +1,14 @@
-// The shell: who is signed in, which cluster, where to go, how fresh what you see is; and the page inside.
+// The shell of all pages: session, cluster, navigation, freshness of the data; and the current page.
 import { get, remove } from "./core/api.js";
 import { age } from "./core/format.js";
 import { createContext, html, render, useContext, useEffect, useState } from "./core/html.js";
-import { again, start, useFreshness, useLive } from "./core/live.js";
-import { told } from "./core/refusals.js";
-import { Link, go, match, useLocation } from "./core/router.js";
+import { reconnect, start, useFreshness, useLive } from "./core/live.js";
+import { errorText } from "./core/server-errors.js";
+import { Link, decoded, go, match, useLocation } from "./core/router.js";
 import { LANGUAGES, choose, language, t } from "./core/texts.js";
 import { Button, Empty, Note, Toasts } from "./core/widgets.js";
 import { NAVIGATION, ROUTES } from "./routes.js";
-import { AlertBadge } from "./views/alert-words.js";
+import { AlertBadge } from "./views/alert-labels.js";
 
 const STALE_MS = 15_000;
 const Session = createContext(null);
@@ -30,21 +30,21 @@ function Freshness({ cluster }) {
   const [kind, text] = isLost
     ? ["bad", t("The console does not answer")]
     : problem
-      ? ["bad", isKnown ? t("Not reached for {0}", age(ageMs)) : t("Not reached yet")]
+      ? ["bad", isKnown ? t("Unreachable for {0}", age(ageMs)) : t("Not connected yet")]
       : !isKnown
         ? ["wait", t("Reading the cluster")]
         : [ageMs > STALE_MS ? "wait" : "good", t("{0} ago", age(ageMs))];
-  return html`<span class=${`freshness ${kind}`} title=${problem ?? t("When the cluster was read last")}>
+  return html`<span class=${`freshness ${kind}`} title=${problem ?? t("Time of the last reading")}>
     <i aria-hidden="true"></i>${text}</span>`;
 }
 
-function Trouble({ cluster }) {
+function ConnectionProblem({ cluster }) {
   const { isLost, problem } = useFreshness(cluster);
-  if (isLost) return html`<${Note} kind="bad">${t("The console does not answer. What you see is old; it goes on by itself.")}</${Note}>`;
-  return problem ? html`<${Note} kind="bad">${told({ error: "UNREACHABLE", message: problem })}</${Note}>` : null;
+  if (isLost) return html`<${Note} kind="bad">${t("The console does not answer. The data shown is old; updates resume automatically.")}</${Note}>`;
+  return problem ? html`<${Note} kind="bad">${errorText({ error: "UNREACHABLE", message: problem })}</${Note}>` : null;
 }
 
-function Side({ cluster, pathname, clusters, session }) {
+function SideBar({ cluster, pathname, clusters, session }) {
   const role = clusters.find((each) => each.name === cluster)?.role;
   const items = NAVIGATION.filter((item) => (item.needsCluster ? cluster : true) && (!item.isForAdmins || session.is_admin) && (!item.needsRole || item.needsRole === role));
   const isCurrent = (address) => pathname === address || (address !== `/c/${cluster}` && pathname.startsWith(`${address}/`));
@@ -68,11 +68,11 @@ function Side({ cluster, pathname, clusters, session }) {
   </aside>`;
 }
 
-function Top({ cluster, clusters, session }) {
+function TopBar({ cluster, clusters, session }) {
   const [theme, turn] = useTheme();
   const signOut = async () => {
     await remove("/api/session");
-    again();
+    reconnect();
     location.assign("/sign-in");
   };
   const other = language === "en" ? "zh" : "en";
@@ -90,14 +90,14 @@ function Top({ cluster, clusters, session }) {
   </header>`;
 }
 
-function Inside({ found, session, clusters, reloadClusters }) {
+function CurrentPage({ found, session, clusters, reloadClusters }) {
   const [view, setView] = useState({ route: null });
   useEffect(() => {
     let isOver = false;
     if (found) found.route.load().then((module) => !isOver && setView({ route: found.route, View: module.default }));
     return () => (isOver = true);
   }, [found?.route]);
-  if (!found) return html`<${Empty} title=${t("There is no such page")}>${html`<${Link} to="/">${t("To the start")}</${Link}>`}</${Empty}>`;
+  if (!found) return html`<${Empty} title=${t("There is no such page")}>${html`<${Link} to="/">${t("Go to the start page")}</${Link}>`}</${Empty}>`;
   if (view.route !== found.route) return null;
   const { cluster } = found.parameters;
   const row = clusters.find((each) => each.name === cluster);
@@ -125,13 +125,13 @@ function Shell({ session }) {
   }, [pathname, clusters]);
   if (error) return html`<${Empty} title=${t("The console does not answer")}>${error.message}</${Empty}>`;
   if (!clusters) return null;
-  return html`<a class="skip" href="#content">${t("Skip to the content")}</a>
-    <${Side} cluster=${cluster} pathname=${decodeURIComponent(pathname)} clusters=${clusters} session=${session} />
+  return html`<a class="skip" href="#content">${t("Skip to content")}</a>
+    <${SideBar} cluster=${cluster} pathname=${decoded(pathname)} clusters=${clusters} session=${session} />
     <div class="main">
-      <${Top} cluster=${cluster} clusters=${clusters} session=${session} />
+      <${TopBar} cluster=${cluster} clusters=${clusters} session=${session} />
       <main id="content" tabindex="-1">
-        ${found?.parameters.cluster ? html`<${Trouble} cluster=${cluster} />` : null}
-        <${Inside} found=${found} session=${session} clusters=${clusters} reloadClusters=${reload} />
+        ${found?.parameters.cluster ? html`<${ConnectionProblem} cluster=${cluster} />` : null}
+        <${CurrentPage} found=${found} session=${session} clusters=${clusters} reloadClusters=${reload} />
       </main>
     </div>`;
 }
@@ -156,10 +156,10 @@ function App() {
   }, [session?.person]);
   if (!session) return null;
   if (session.isAway) return html`<${Empty} title=${t("The console does not answer")}>${t("Is it running?")}</${Empty}>`;
-  if (isOut) return SignIn ? html`<${SignIn} />` : null;
+  if (isOut) return SignIn ? html`<${SignIn} isByToken=${!session.is_sign_in_needed} />` : null;
   return html`<${Session.Provider} value=${session}><${Shell} session=${session} /><${Toasts} /></${Session.Provider}>`;
 }
 
-// Begun here, the page's own code is there by the time that it is known who looks.
+// Starts loading the page's module while the session is requested.
 ROUTES.find((route) => match(route.path, location.pathname))?.load();
 render(html`<${App} />`, document.getElementById("app"));

@@ -1,4 +1,4 @@
-// Which address shows which page. The server knows the same addresses (app.py, PAGES).
+// The page of each address. The server has the same addresses (app.py, PAGE_PATHS).
 const overview = () => import("./views/overview.js");
 const topics = () => import("./views/topics.js");
 const topic = () => import("./views/topic.js");
@@ -42,7 +42,7 @@ export const ROUTES = [
   { path: "/c/{cluster}/alerts/{view}", load: alerts },
 ];
 
-// What stands in the bar at the side.
+// The entries of the side bar.
 export const NAVIGATION = [
   { path: "", title: "Overview", sign: "◎", needsCluster: true },
   { path: "/topics", title: "Topics", sign: "≡", needsCluster: true },

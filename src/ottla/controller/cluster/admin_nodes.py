@@ -1,12 +1,12 @@
-"""Moves and elections that another tool has written into the store: /admin/reassign_partitions and
-/admin/preferred_replica_election, as tools from before Kafka 2.4 do.
+"""Reassignments and elections that other tools write into the store, as tools of Kafka before 2.4 do:
+/admin/reassign_partitions and /admin/preferred_replica_election.
 
-As in Kafka 3.9: the moves are begun, the node holds those that are still under way, and it goes when the last one is
-done; so a tool that waits for the node to vanish sees the end. A move that cannot be begun is told in the log and
-leaves the node. An election is done and its node deleted in one write.
+As in Kafka 3.9, the reassignments are started, the node keeps those in progress, and it is deleted with the last one:
+tools wait for that. A reassignment that is refused is logged and removed from the node. An election and the deletion of
+its node are one transaction.
 
-The node is only a wish: what is under way stands in the topics. So a new controller that finds the node takes
-partitions which are already moving elsewhere for changed by somebody since, and drops them from the node.
+The node is only a request; the state of a reassignment is in the topic node. So a new controller removes a partition
+from the node if it is being reassigned to other replicas: another request has changed it since.
 """
 
 from __future__ import annotations
@@ -19,20 +19,19 @@ from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
 from ottla.controller import tree
 from ottla.controller.cluster.controller import ClusterController
-from ottla.controller.cluster.watching import ControllerWatches
-from ottla.controller.decisions.liveness import Liveness, Rules
-from ottla.controller.decisions.machine import Decision
-from ottla.controller.decisions.preferred import ElectionResult, ElectionType, decide_elections
+from ottla.controller.cluster.store_watches import StoreWatches
+from ottla.controller.decisions.decision import Decision
+from ottla.controller.decisions.leader_eligibility import BrokerAvailability, ElectionRules
+from ottla.controller.decisions.preferred_election import ElectionResult, ElectionType, decide_elections
 from ottla.controller.decisions.reassignment import (
-    MoveResult,
-    Wish,
-    decide_next_steps,
+    ReassignmentRequest,
+    ReassignmentResult,
+    decide_completed_reassignments,
     decide_reassignments,
-    is_moving,
-    moves,
+    is_reassigning,
+    ongoing_reassignments,
 )
-from ottla.controller.holder import ImageHolder
-from ottla.controller.image import MetadataImage
+from ottla.controller.image import MetadataCache, MetadataImage
 from ottla.controller.stores.store import DeleteNode, MetadataStore, Node, SetNode, StoreOperation
 
 logger = logging.getLogger(__name__)
@@ -40,85 +39,89 @@ logger = logging.getLogger(__name__)
 ABSENT: Final = -1  # as the version of a node
 
 
-class Reading(NamedTuple):
-    """What a look at the node came to: its version, the moves left in it, and those that were refused."""
+class ReassignmentNode(NamedTuple):
+    """The processed node: its version, the reassignments that remain in it, and the refused ones."""
 
     version: int
-    left: Mapping[TopicPartition, tuple[int, ...]]
-    refused: tuple[MoveResult, ...] = ()
+    remaining: Mapping[TopicPartition, tuple[int, ...]]
+    refused: tuple[ReassignmentResult, ...] = ()
 
 
-class AdminNodes:
-    """At work while its broker is the controller: the watches of the controller call it."""
+class AdminRequests:
+    """Active while its broker is the controller; the controller's watches call it."""
 
     def __init__(
         self,
         store: MetadataStore,
         controller: ClusterController,
-        images: ImageHolder,
-        watches: ControllerWatches,
+        images: MetadataCache,
+        watches: StoreWatches,
     ) -> None:
         self._store = store
         self._controller = controller
         self._watches = watches
-        self._epoch = -1  # of the controller whose look at /admin/reassign_partitions is remembered here:
+        self._epoch = -1  # the controller epoch in which the node was last processed
         self._version = ABSENT
-        self._left: Mapping[TopicPartition, tuple[int, ...]] = {}
-        watches.add(tree.REASSIGN_PARTITIONS, self._look_at_moves)
-        watches.add(tree.PREFERRED_ELECTION, self._look_at_election)
-        images.on_image(self._on_image)
+        self._remaining: Mapping[TopicPartition, tuple[int, ...]] = {}
+        watches.add(tree.REASSIGN_PARTITIONS, self._process_reassignments)
+        watches.add(tree.PREFERRED_ELECTION, self._process_election)
+        images.add_listener(self._on_image)
 
     def _on_image(self, old: MetadataImage, new: MetadataImage) -> None:
-        """A move that the node holds may have ended."""
-        if self._left and self._controller.is_active and new is not old:
+        """A reassignment of the node may have ended."""
+        if self._remaining and self._controller.is_active and new is not old:
             changed = new.changed_topics_since(old)
-            if any(name.topic in changed for name in self._left):
-                self._watches.want(tree.REASSIGN_PARTITIONS)
+            if any(name.topic in changed for name in self._remaining):
+                self._watches.enqueue(tree.REASSIGN_PARTITIONS)
 
     # ---- moves
 
-    async def _look_at_moves(self) -> None:
+    async def _process_reassignments(self) -> None:
         if self._epoch != self._controller.image.controller_epoch:
-            await self._go_on_with_moves()
-        reading = await self._controller.change_after_reading(self._read_moves, self._decide_moves)
+            await self._resume_reassignments()
+        reading = await self._controller.change_after_reading(self._read_reassignments, self._decide_reassignments)
         self._epoch = self._controller.image.controller_epoch
-        self._version, self._left = reading.version, reading.left
+        self._version, self._remaining = reading.version, reading.remaining
         for result in reading.refused:
             logger.error(
-                "[Controller] the move of %s in %s was refused: %s",
+                "[Controller] the reassignment of %s in %s was refused: %s",
                 result.partition,
                 tree.REASSIGN_PARTITIONS,
                 result.message or result.error.name,
             )
 
-    async def _go_on_with_moves(self) -> None:
-        """After an election: the controller before this one may have ended between two steps."""
-        under_way = list(moves(self._controller.image))
+    async def _resume_reassignments(self) -> None:
+        """After an election: the previous controller may have ended between two steps."""
+        under_way = list(ongoing_reassignments(self._controller.image))
         if not under_way:
             return
         logger.info("[Controller] Partitions being reassigned: %s", ",".join(str(move.partition) for move in under_way))
         topics = {move.partition.topic for move in under_way}
         liveness, rules = self._controller.liveness, self._controller.rules
-        await self._controller.change(lambda image: decide_next_steps(image, topics, liveness, rules), is_urgent=True)
+        await self._controller.change(
+            lambda image: decide_completed_reassignments(image, topics, liveness, rules), is_urgent=True
+        )
 
-    async def _read_moves(self) -> Node | None:
+    async def _read_reassignments(self) -> Node | None:
         return await self._store.get(tree.REASSIGN_PARTITIONS)
 
-    def _decide_moves(self, image: MetadataImage, node: Node | None) -> Decision[Reading]:
+    def _decide_reassignments(self, image: MetadataImage, node: Node | None) -> Decision[ReassignmentNode]:
         if node is None:
-            return Decision((), image, Reading(ABSENT, {}))
+            return Decision((), image, ReassignmentNode(ABSENT, {}))
         try:
             wanted = tree.decode_reassignments(node.data)
         except tree.DamagedNodeError as damage:
-            logger.error("[Controller] ignoring moves that cannot be read: %s", damage)
+            logger.error("[Controller] ignoring reassignments that cannot be read: %s", damage)
             operation = DeleteNode(tree.REASSIGN_PARTITIONS, node.version)
-            return Decision((operation,), image, Reading(ABSENT, {}))
+            return Decision((operation,), image, ReassignmentNode(ABSENT, {}))
         is_new = image.controller_epoch == self._epoch and node.version > self._version
-        return decide_moves(image, node, wanted, self._controller.liveness, self._controller.rules, is_new=is_new)
+        return decide_node_reassignments(
+            image, node, wanted, self._controller.liveness, self._controller.rules, is_new=is_new
+        )
 
     # ---- elections
 
-    async def _look_at_election(self) -> None:
+    async def _process_election(self) -> None:
         results = await self._controller.change_after_reading(self._read_election, self._decide_election)
         failed = [result for result in results if result.error not in (Error.NONE, Error.ELECTION_NOT_NEEDED)]
         for result in failed:
@@ -141,26 +144,31 @@ class AdminNodes:
         return decision._replace(operations=(*decision.operations, over))
 
     def __repr__(self) -> str:
-        return f"<AdminNodes {len(self._left)} moves left>"
+        return f"<AdminRequests {len(self._remaining)} reassignments>"
 
 
-def decide_moves(
+def decide_node_reassignments(
     image: MetadataImage,
     node: Node,
     wanted: Mapping[TopicPartition, tuple[int, ...]],
-    liveness: Liveness,
-    rules: Rules,
+    liveness: BrokerAvailability,
+    rules: ElectionRules,
     *,
     is_new: bool,
-) -> Decision[Reading]:
-    """Begin what is not begun, drop what is done from the node. `is_new`: somebody has just written it again."""
-    targets = {move.partition: move.target for move in moves(image, {name.topic for name in wanted})}
-    wishes = [Wish(name, replicas) for name, replicas in wanted.items() if targets.get(name) != replicas]
+) -> Decision[ReassignmentNode]:
+    """Start new reassignments and remove the completed ones from the node.
+
+    `is_new` is whether the node was written since it was last processed.
+    """
+    targets = {move.partition: move.target for move in ongoing_reassignments(image, {name.topic for name in wanted})}
+    requests = [
+        ReassignmentRequest(name, replicas) for name, replicas in wanted.items() if targets.get(name) != replicas
+    ]
     if not is_new:
-        wishes = [wish for wish in wishes if wish.partition not in targets]
-    decision = decide_reassignments(image, wishes, liveness, rules)
+        requests = [request for request in requests if request.partition not in targets]
+    decision = decide_reassignments(image, requests, liveness, rules)
     after = decision.image
-    left = {name: replicas for name, replicas in wanted.items() if is_under_way(after, name, replicas)}
+    left = {name: replicas for name, replicas in wanted.items() if is_reassignment_in_progress(after, name, replicas)}
     operations: list[StoreOperation] = list(decision.operations)
     version = node.version
     if not left:
@@ -170,11 +178,11 @@ def decide_moves(
         operations.append(SetNode(tree.REASSIGN_PARTITIONS, tree.encode_reassignments(left), node.version))
         version += 1
     refused = tuple(result for result in decision.reply if result.error is not Error.NONE)
-    return Decision(tuple(operations), after, Reading(version, left, refused))
+    return Decision(tuple(operations), after, ReassignmentNode(version, left, refused))
 
 
-def is_under_way(image: MetadataImage, name: TopicPartition, replicas: tuple[int, ...]) -> bool:
+def is_reassignment_in_progress(image: MetadataImage, name: TopicPartition, replicas: tuple[int, ...]) -> bool:
     partition = image.partition(*name)
-    if partition is None or not is_moving(partition):
+    if partition is None or not is_reassigning(partition):
         return False
     return tuple(broker for broker in partition.replicas if broker not in partition.removing_replicas) == replicas

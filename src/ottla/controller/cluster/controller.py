@@ -1,8 +1,8 @@
-"""The controller of a cluster: every broker has one, and one of them is active, whoever was elected (membership.py).
+"""The controller of a cluster. Every broker has one; only that of the elected broker is active (membership.py).
 
-The others answer NOT_CONTROLLER. The active one knows who is there, tells the other brokers what changes (feed.py) and
-takes their reports; a change is answered when they have seen it, or after a second. Everything that it knows beside the
-image (who is about to stop, whose folders have failed) is told again by the brokers to the next controller.
+The others answer NOT_CONTROLLER. The active controller tracks the live brokers, sends them metadata changes (feed.py)
+and processes their reports. A change is answered when all brokers have applied it, or after a second. State that is not
+in the image (brokers that shut down, offline replicas) is reported again by the brokers to the next controller.
 """
 
 from __future__ import annotations
@@ -16,65 +16,76 @@ from uuid import UUID
 
 from ottla.base.clock import Clock
 from ottla.base.errors import Error, KafkaError
+from ottla.base.gc_pause import collector_pause
 from ottla.base.names import TopicPartition
 from ottla.controller import tree
-from ottla.controller.cluster.broker_liveness import BrokerLiveness
+from ottla.controller.cluster.broker_heartbeats import BrokerHeartbeatManager
 from ottla.controller.cluster.feed import Feed
-from ottla.controller.cluster.loading_apart import load_apart
-from ottla.controller.cluster.news import tell_brokers, tell_damage, tell_election
-from ottla.controller.cluster.version_gate import VersionGate
-from ottla.controller.decisions.broker_epochs import after_election
+from ottla.controller.cluster.version_gate import BrokerVersionGate
+from ottla.controller.decisions.broker_epochs import broker_epoch_bounds, updated_epoch_bounds
 from ottla.controller.decisions.broker_index import BrokerIndex
-from ottla.controller.decisions.changes import has_changed
-from ottla.controller.decisions.eligible_leaders import decide_minimum
-from ottla.controller.decisions.isr import IsrAnswer, IsrChange, check_broker_epoch, decide_alter_partitions
+from ottla.controller.decisions.decision import Decision, has_changed, split_into_transactions
+from ottla.controller.decisions.demoted_brokers import demoted_brokers, with_demotions
+from ottla.controller.decisions.isr_changes import (
+    IsrChange,
+    IsrChangeResult,
+    check_broker_epoch,
+    decide_alter_partitions,
+)
 from ottla.controller.decisions.leader_election import (
-    Election,
-    decide_brokers,
+    ElectionSummary,
+    decide_broker_changes,
     decide_controlled_shutdown,
     decide_election,
 )
-from ottla.controller.decisions.liveness import NO_LIVES, ElectionSettings, Liveness, Rules, rules_by
-from ottla.controller.decisions.machine import ConfigCheck, Decision
-from ottla.controller.decisions.ottla_version import level
-from ottla.controller.decisions.reassignment import with_next_steps
-from ottla.controller.decisions.relief import resting_brokers, with_relief
-from ottla.controller.decisions.splitting import split
-from ottla.controller.holder import ImageHolder
-from ottla.controller.image import BrokerImage, MetadataImage
+from ottla.controller.decisions.leader_eligibility import (
+    NO_EPOCH_BOUNDS,
+    BrokerAvailability,
+    ElectionRules,
+    ElectionSettings,
+    decide_cluster_min_isr,
+    rules_from_settings,
+)
+from ottla.controller.decisions.ottla_version import cluster_level
+from ottla.controller.decisions.reassignment import with_completed_reassignments
+from ottla.controller.decisions.topic_changes import ConfigCheck
+from ottla.controller.image import BrokerImage, MetadataCache, MetadataImage
+from ottla.controller.image_loader import load_image_leniently
 from ottla.controller.service import THREAD_SIZE_MIN, ControllerOptions, ControllerService, Decide
 from ottla.controller.stores.store import MetadataStore, Node, StoreError, StoreOperation
-from ottla.protocol.messages.cluster_poll import ClusterPollRequest, ClusterPollResponse, MetadataDelta
+from ottla.protocol.messages.inter_broker import ClusterPollRequest, ClusterPollResponse, MetadataDelta
 
 logger = logging.getLogger(__name__)
 
 POLL_WAIT_MS_MAX: Final = 30_000
-REGISTRATION_SECONDS_MAX: Final = 2.0  # so long a broker that is not known yet waits for the controller to look
-LOOK_SECONDS: Final = 0.02
-SEEN_SECONDS_MAX: Final = 1.0  # so long an answer waits for brokers that have not seen the change
+REGISTRATION_SECONDS_MAX: Final = 2.0  # the wait of a poll until the controller notices the registration
+REGISTRATION_CHECK_SECONDS: Final = 0.02
+ACKNOWLEDGE_SECONDS_MAX: Final = 1.0  # the wait of an answer for brokers that have not applied the change
+LOGGED_PATHS_MAX: Final = 20  # paths in one message
+INLINE_NODES_MAX: Final = 300  # nodes; more are loaded in a worker thread: a hundred thousand take seconds
 
 R = TypeVar("R")
 T = TypeVar("T")
 
 
-class Registrations(NamedTuple):
-    """Who is registered, and the registrations that cannot be read."""
+class RegisteredBrokers(NamedTuple):
+    """The registered brokers, and the paths of registrations that cannot be read."""
 
     brokers: Mapping[int, BrokerImage]
     damaged: frozenset[str] = frozenset()
 
 
 class ClusterOptions(ControllerOptions, ElectionSettings, Protocol):
-    """What the controller needs to know of the broker's settings."""
+    """The broker settings of the controller."""
 
-    def under(self, image: MetadataImage, /) -> ElectionSettings:
-        """The settings that count when this image does."""
+    def with_image(self, image: MetadataImage, /) -> ElectionSettings:
+        """The settings with the dynamic settings of this image."""
 
 
 class ClusterController(ControllerService):
-    """One a broker; at work while its broker is the controller. All calls are made on the loop."""
+    """The controller of one broker; active while the broker is elected. All calls are made on the loop."""
 
-    attempts_max: ClassVar[int] = 3  # somebody else may have written what a change is about
+    attempts_max: ClassVar[int] = 3  # another writer may have changed the nodes of a decision
 
     def __init__(
         self,
@@ -83,63 +94,63 @@ class ClusterController(ControllerService):
         options: ClusterOptions,
         check_configs: ConfigCheck,
         random: Random | None = None,
-        images: ImageHolder | None = None,
+        images: MetadataCache | None = None,
     ) -> None:
         super().__init__(store, clock, options, check_configs, random, images)
         self.feed = Feed()
-        self.broker_liveness = BrokerLiveness()
-        self.versions = VersionGate()
-        self.on_heard: Callable[[], None] = lambda: None  # a broker that was not counted on may be from now on
-        self.liveness = Liveness()
-        self.slow: frozenset[int] = frozenset()  # brokers that do not keep up (relief.py)
+        self.heartbeats = BrokerHeartbeatManager()
+        self.versions = BrokerVersionGate()
+        self.on_broker_unfenced: Callable[[], None] = lambda: None  # called when a broker may be unfenced or admitted
+        self.liveness = BrokerAvailability()
+        self.slow_brokers: frozenset[int] = frozenset()  # slow brokers (leader_rebalance.py)
         self.index = BrokerIndex(self._image)
-        self._loads = 0  # how often the store was read as a whole
-        self._settled_load = -1  # the one since which all partitions are in line with who is there
+        self._loads = 0  # the number of complete reads of the store
+        self._reconciled_load = -1  # the last load after which all partitions were reconciled with the live brokers
         self._election_options = options
-        # Nobody hears of an image before its leaders fit to who is there: one that lost records would begin to lead.
-        self._is_settled = False
-        self.is_in_touch: Callable[[], bool] = lambda: True  # with the store; who is not must not decide anything
+        # An image is published only after this reconciliation: otherwise a broker that has lost records could lead.
+        self._is_reconciled = False
+        self.has_session: Callable[[], bool] = lambda: True  # without a store session nothing may be decided
         self.on_deposed: Callable[[], None] = lambda: None
         self.read_tree: Callable[[], Awaitable[Mapping[str, Node]]] = lambda: store.subtree("/")
 
     @property
-    def rules(self) -> Rules:
-        return rules_by(self._election_options)
+    def rules(self) -> ElectionRules:
+        return rules_from_settings(self._election_options)
 
-    # ---- being the controller, and not being it any more
+    # ---- activation
 
     @property
     def is_active(self) -> bool:
-        return self._is_active and self.is_in_touch()
+        return self._is_active and self.has_session()
 
     @property
     def was_activated(self) -> bool:
-        """Whether this broker was elected and has not resigned, in touch with the store or not."""
+        """Whether this broker was elected and has not resigned, with or without a store session."""
         return self._is_active
 
     def activate(
         self,
         image: MetadataImage,
         epoch_version: int,
-        known: Mapping[int, int] = NO_LIVES,
+        broker_epoch_bounds: Mapping[int, int] = NO_EPOCH_BOUNDS,
         index: BrokerIndex | None = None,
     ) -> None:
-        """This broker was elected; `image` is what the store holds, under the new epoch, `known` whom its ISRs mean."""
-        self.liveness = Liveness(known=known)
+        """This broker was elected. `image` is that of the store with the new epoch; `known` are its epoch bounds."""
+        self.liveness = BrokerAvailability(broker_epoch_bounds=broker_epoch_bounds)
         self._epoch_version = epoch_version
         self._must_reload = False
         self._is_active = True
-        self._is_settled = False
+        self._is_reconciled = False
         self.feed.begin(image, image.controller_epoch)
-        tell_damage(frozenset(), image.damaged)
+        log_damaged_nodes(frozenset(), image.damaged)
         self._image = image
         self.index = index or BrokerIndex(image)
-        self.index.follow(image)
+        self.index.update(image)
         self._loads += 1
-        self.note_resting()
+        self.update_demoted()
 
     def resign(self) -> None:
-        """Another one may be elected: decide nothing more. What is under way fails at the store's fence."""
+        """Stop deciding: another controller may be elected. Changes in progress fail at the fence of the store."""
         self._is_active = False
         self.feed.end()
 
@@ -147,95 +158,99 @@ class ClusterController(ControllerService):
         self._is_active = False
         self.on_deposed()
 
-    # ---- who is there
+    # ---- live brokers
 
-    async def take_brokers(self, read: Callable[[], Awaitable[Registrations]]) -> Election:
-        """Look who is registered and can be heard, and go on with them."""
+    async def reconcile_brokers(self, read: Callable[[], Awaitable[RegisteredBrokers]]) -> ElectionSummary:
+        """Read the registered brokers, and reconcile all partitions with those that are not fenced."""
         seen: dict[int, BrokerImage] = {}
         load = -1
 
         async def look() -> frozenset[str]:
             registered = await read()
             admitted = self.versions.admit(self._image, registered.brokers)
-            seen.update(self.broker_liveness.count_on(admitted, self._clock.monotonic_ms()))
-            for broker in tell_brokers(self._image.brokers, seen):  # here: the decision may run in another thread
-                self.forget(broker)
+            seen.update(self.heartbeats.unfenced(admitted, self._clock.monotonic_ms()))
+            for broker in log_broker_changes(self._image.brokers, seen):  # not in decide(), which may run in a thread
+                self.forget_broker(broker)
             return registered.damaged
 
-        def decide(image: MetadataImage, damaged: frozenset[str]) -> Decision[Election]:
+        def decide(image: MetadataImage, damaged: frozenset[str]) -> Decision[ElectionSummary]:
             nonlocal load
             load = self._loads
             others = frozenset(path for path in image.damaged if not path.startswith(tree.BROKER_IDS))
             if image.damaged != others | damaged:
                 image = image.with_damaged(others | damaged)
-            topics_of = self.index.topics_of if load == self._settled_load else None
-            return decide_brokers(image, seen, self.liveness, self.rules, topics_of)
+            topics_of = self.index.topics_of if load == self._reconciled_load else None
+            return decide_broker_changes(image, seen, self.liveness, self.rules, topics_of)
 
         election = await self.change_after_reading(look, decide)
-        self._settled_load = load
-        self.liveness = self.liveness._replace(known=after_election(seen, self.liveness.known))
-        if not self._is_settled:
-            self._is_settled = True
+        self._reconciled_load = load
+        self.liveness = self.liveness._replace(
+            broker_epoch_bounds=updated_epoch_bounds(seen, self.liveness.broker_epoch_bounds)
+        )
+        if not self._is_reconciled:
+            self._is_reconciled = True
             super()._publish(self._image)
-        tell_election(election)
+        log_election(election)
         return election
 
-    def forget(self, broker: int) -> None:
-        """What a broker said in an earlier life counts no more."""
+    def forget_broker(self, broker: int) -> None:
+        """Discard the reports of a broker's previous registration."""
         self.feed.forget_broker(broker)
         liveness = self.liveness.with_offline(broker, frozenset())
         self.liveness = liveness._replace(shutting_down=liveness.shutting_down - {broker})
 
-    async def settle(self, only: Collection[str] | None = None) -> Election:
-        """Bring all partitions, or those of some topics, in line with who is there and with the settings."""
+    async def reconcile_leaders(self, topics: Collection[str] | None = None) -> ElectionSummary:
+        """Reconcile the leaders of all topics, or of some, with the live brokers and the settings."""
         election = await self.change(
-            lambda image: decide_election(image, self.liveness, self.rules, only=only),
-            size=self._image.partition_count if only is None else self._image.count_partitions(only),
+            lambda image: decide_election(image, self.liveness, self.rules, topics=topics),
+            size=self._image.partition_count if topics is None else self._image.count_partitions(topics),
             is_urgent=True,
         )
-        tell_election(election)
+        log_election(election)
         return election
 
-    async def settle_minimum(self) -> None:
-        """One min.insync.replicas for the whole cluster; at first what the file of this broker says."""
-        minimum = self._election_options.under(MetadataImage()).min_insync_replicas
-        await self.change(lambda image: decide_minimum(image, minimum), is_urgent=True)
+    async def set_cluster_min_isr(self) -> None:
+        """Ensure a cluster-wide min.insync.replicas; the initial value is that of this broker's file (KIP-966)."""
+        minimum = self._election_options.with_image(MetadataImage()).min_insync_replicas
+        await self.change(lambda image: decide_cluster_min_isr(image, minimum), is_urgent=True)
 
     # ---- changes in a cluster
 
     async def change_after_reading(
         self, read: Callable[[], Awaitable[T]], decide: Callable[[MetadataImage, T], Decision[R]]
     ) -> R:
-        """A change about what the store holds now: nothing of ours comes between the reading and the change."""
+        """Read from the store and change what was read, without another change of ours in between."""
         return (await self._shielded(self._run_reading_change(read, decide)))[0]
 
     async def _run_reading_change(
         self, read: Callable[[], Awaitable[T]], decide: Callable[[MetadataImage, T], Decision[R]]
     ) -> tuple[R, int]:
-        async with self._one_at_a_time:
-            await self._make_ready()
+        async with self._change_lock:
+            await self._reload_if_needed()
             try:
                 found = await read()
             except StoreError as error:
-                raise self._store_failed(error) from error
+                raise self._on_store_error(error) from error
             size = self._image.partition_count
-            return await self._attempt(lambda image: decide(image, found), False, size)
+            return await self._decide_and_commit(lambda image: decide(image, found), False, size)
 
     async def _decide(self, decide: Decide[R], size: int) -> Decision[R]:
-        """What a change brings about is in the same write: leaders that settings ask for, moves that can end."""
+        """A decision with its consequences in the same write: elections, completed reassignments, demotions."""
         old = self._image
         decision = await super()._decide(decide, size)
-        liveness = self._liveness_under(decision.image)
+        liveness = self._availability_with(decision.image)
         decision = await self._with_election(old, decision, liveness)
-        decision = with_next_steps(old, decision, liveness, self.rules, self.index.moving_topics)
-        decision = with_relief(old, decision, liveness, self.rules)
+        decision = with_completed_reassignments(old, decision, liveness, self.rules, self.index.moving_topics)
+        decision = with_demotions(old, decision, liveness, self.rules)
         new = decision.image
         if new.count_partitions(new.changed_topics_since(old)) > THREAD_SIZE_MIN:
             await self.feed.prepare(new)
         return decision
 
-    async def _with_election(self, old: MetadataImage, decision: Decision[R], liveness: Liveness) -> Decision[R]:
-        """Settings that decide about leaders count from the moment in which they change."""
+    async def _with_election(
+        self, old: MetadataImage, decision: Decision[R], liveness: BrokerAvailability
+    ) -> Decision[R]:
+        """Elect leaders if the decision changes settings of elections."""
         new = decision.image
         is_for_all = new.broker_configs is not old.broker_configs or new.features is not old.features
         if new.topic_configs is old.topic_configs and not is_for_all:
@@ -245,84 +260,84 @@ class ClusterController(ControllerService):
             for name in new.changed_topics_since(old)
             if name in old.topics and new.topic_configs.get(name) != old.topic_configs.get(name)
         ]
-        rules = self._rules_under(new)
+        rules = self._rules_with(new)
         if is_for_all:
-            if new.features is not old.features or rules != self._rules_under(old):
+            if new.features is not old.features or rules != self._rules_with(old):
                 changed = new.topics.keys()  # the default of all topics has changed
             else:
-                changed = [*changed, *self.index.topics_of(liveness.resting - self.liveness.resting)]
+                changed = [*changed, *self.index.topics_of(liveness.demoted - self.liveness.demoted)]
         if new.count_partitions(changed) > THREAD_SIZE_MIN:
-            settled = await asyncio.to_thread(decide_election, new, liveness, rules, only=changed)
+            settled = await asyncio.to_thread(decide_election, new, liveness, rules, topics=changed)
         else:
-            settled = decide_election(new, liveness, rules, only=changed)
+            settled = decide_election(new, liveness, rules, topics=changed)
         return decision._replace(operations=(*decision.operations, *settled.operations), image=settled.image)
 
-    def _liveness_under(self, image: MetadataImage) -> Liveness:
-        """What is known of brokers, when an image counts: its settings say who is in maintenance."""
-        return self.liveness._replace(resting=resting_brokers(image, self._clock.now_ms(), self.slow))
+    def _availability_with(self, image: MetadataImage) -> BrokerAvailability:
+        """The availability of brokers under an image, whose settings contain the maintenance of brokers."""
+        return self.liveness._replace(demoted=demoted_brokers(image, self._clock.now_ms(), self.slow_brokers))
 
-    def note_resting(self) -> frozenset[int]:
-        """Who rests now, by the settings and by the clock."""
-        self.liveness = self._liveness_under(self._image)
-        return self.liveness.resting
+    def update_demoted(self) -> frozenset[int]:
+        """Update the demoted brokers by the settings and the clock; returns them."""
+        self.liveness = self._availability_with(self._image)
+        return self.liveness.demoted
 
-    def _rules_under(self, image: MetadataImage) -> Rules:
-        """The rules of topics without their own, when an image counts."""
-        return rules_by(self._election_options.under(image))
+    def _rules_with(self, image: MetadataImage) -> ElectionRules:
+        """The default election rules under an image."""
+        return rules_from_settings(self._election_options.with_image(image))
 
     def _is_change(self, decision: Decision[Any]) -> bool:
-        """Some things change without being written by us: who is alive, and what others have written."""
+        """Also changes without a write of ours: live brokers, and writes of other tools."""
         return bool(decision.operations) or has_changed(self._image, decision.image)
 
-    def _pieces(self, operations: Sequence[StoreOperation]) -> Iterator[Sequence[StoreOperation]]:
-        return split(operations)
+    def _transactions(self, operations: Sequence[StoreOperation]) -> Iterator[Sequence[StoreOperation]]:
+        return split_into_transactions(operations)
 
     def _publish(self, image: MetadataImage) -> None:
-        tell_damage(self._image.damaged, image.damaged)
-        self.index.follow(image)
+        log_damaged_nodes(self._image.damaged, image.damaged)
+        self.index.update(image)
         self.feed.publish(image)
-        if level(image) != level(self._image):  # other brokers may be admitted now
-            self.on_heard()
-        if self._is_settled:
+        if cluster_level(image) != cluster_level(self._image):  # other brokers may be admitted now
+            self.on_broker_unfenced()
+        if self._is_reconciled:
             super()._publish(image)
         else:
             self._image = image
-        self.note_resting()
+        self.update_demoted()
 
     def _sequence(self) -> int:
         return self.feed.sequence
 
-    async def _await_seen(self, sequence: int) -> None:
-        await self.feed.acknowledged(sequence, SEEN_SECONDS_MAX)
+    async def _await_acknowledged(self, sequence: int) -> None:
+        await self.feed.acknowledged(sequence, ACKNOWLEDGE_SECONDS_MAX)
 
     async def reload(self) -> None:
-        """Read everything again: nodes that could not be read can."""
+        """Read the whole store again, because damaged nodes were restored."""
         self._must_reload = True
-        await self.settle()
+        await self.reconcile_leaders()
 
     async def _reload(self) -> None:
         nodes = await self.read_tree()
         self._must_reload = False
         self._loads += 1
-        # Who is elected keeps its epoch: if that is over, the fence will tell. Who is there is looked at in its turn,
-        # with all that follows from it: a broker that has been restarted must not lead before that.
-        image = (await load_apart(nodes, self._image)).image
+        # The controller epoch is kept; if it is outdated the fence fails. The live brokers are kept, too, until
+        # take_brokers() handles all their changes: a restarted broker must not lead before that.
+        image = (await load_in_thread(nodes, self._image)).image
         image = image.with_controller(self._options.node_id, self._image.controller_epoch)
         self._publish(image.with_brokers(self._image.brokers))
 
-    # ---- what brokers ask
+    # ---- requests of brokers
 
     async def poll(self, request: ClusterPollRequest) -> ClusterPollResponse:
-        """ClusterPoll: what the broker has not seen yet, as soon as there is something."""
-        if self.broker_liveness.hear(request.broker_id, request.broker_epoch, self._clock.monotonic_ms()):
+        """ClusterPoll: the deltas that the broker does not have, as soon as there are any."""
+        if self.heartbeats.touch(request.broker_id, request.broker_epoch, self._clock.monotonic_ms()):
             logger.info("[Controller] broker %d polls again", request.broker_id)
-            self.on_heard()
+            self.on_broker_unfenced()
         try:
             self._check_active()
             self.versions.check_poll(self._image, request.broker_id, request.level_max)
             await self._await_registration(request.broker_id, request.broker_epoch)
-            self.broker_liveness.sync_ms[request.broker_id] = request.sync_ms
-            await self._take_offline(request)
+            self.heartbeats.sync_ms[request.broker_id] = request.sync_ms
+            await self._note_offline_replicas(request)
         except KafkaError as refusal:
             return ClusterPollResponse(
                 error_code=refusal.error, error_message=refusal.message, controller_epoch=self.feed.epoch
@@ -331,11 +346,13 @@ class ClusterController(ControllerService):
         deltas = await self.feed.poll(request.broker_id, request.controller_epoch, request.sequence, seconds)
         if not self.is_active:
             return ClusterPollResponse(error_code=Error.NOT_CONTROLLER)
-        # Some are bytes already, which only feed.encoded() knows what to do with.
+        # Some deltas are encoded already; feed.encoded() handles both forms.
         return ClusterPollResponse(controller_epoch=self.feed.epoch, deltas=cast("list[MetadataDelta]", deltas))
 
-    async def alter_partitions(self, broker: int, broker_epoch: int, changes: Sequence[IsrChange]) -> list[IsrAnswer]:
-        """AlterPartition; raises KafkaError(STALE_BROKER_EPOCH) or (NOT_CONTROLLER) for the whole."""
+    async def alter_partitions(
+        self, broker: int, broker_epoch: int, changes: Sequence[IsrChange]
+    ) -> list[IsrChangeResult]:
+        """AlterPartition; raises KafkaError(STALE_BROKER_EPOCH) or (NOT_CONTROLLER) for the whole request."""
         return await self.change(
             lambda image: decide_alter_partitions(image, broker, broker_epoch, changes, self.liveness, self.rules),
             size=len(changes),
@@ -343,7 +360,7 @@ class ClusterController(ControllerService):
         )
 
     async def controlled_shutdown(self, broker: int, broker_epoch: int) -> list[TopicPartition]:
-        """ControlledShutdown; the partitions that have nobody else who could lead them."""
+        """ControlledShutdown; returns the partitions that no other broker can lead."""
         self._check_active()
         check_broker_epoch(self._image, broker, broker_epoch)
         self.liveness = self.liveness._replace(shutting_down=self.liveness.shutting_down | {broker})
@@ -360,41 +377,119 @@ class ClusterController(ControllerService):
             raise KafkaError(Error.NOT_CONTROLLER)
 
     async def _await_registration(self, broker: int, epoch: int) -> None:
-        """A broker that has just registered may ask before its registration was noticed."""
+        """A new broker may poll before the controller has noticed its registration."""
         deadline = asyncio.get_running_loop().time() + REGISTRATION_SECONDS_MAX
         while True:
             self._check_active()
             known = self._image.brokers.get(broker)
-            if known is not None and known.epoch == epoch and self._is_settled:
+            if known is not None and known.epoch == epoch and self._is_reconciled:
                 return
             is_older = known is not None and epoch < known.epoch
             if is_older or epoch < 0 or asyncio.get_running_loop().time() > deadline:
                 raise KafkaError(Error.STALE_BROKER_EPOCH)
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(REGISTRATION_CHECK_SECONDS)
 
-    async def _take_offline(self, request: ClusterPollRequest) -> None:
-        told = frozenset((topic.topic_id, index) for topic in request.offline for index in topic.partitions)
-        if told == self.liveness.offline.get(request.broker_id, frozenset()):
+    async def _note_offline_replicas(self, request: ClusterPollRequest) -> None:
+        reported = frozenset((topic.topic_id, index) for topic in request.offline for index in topic.partitions)
+        if reported == self.liveness.offline_replicas.get(request.broker_id, frozenset()):
             return
         logger.info(
-            "[Controller] broker %d has %d replicas that cannot lead (failed folders, damage, full disks)",
+            "[Controller] broker %d has %d offline replicas (failed log directories, damage, full disks)",
             request.broker_id,
-            len(told),
+            len(reported),
         )
-        await self.take_offline(request.broker_id, told)
+        await self.set_offline_replicas(request.broker_id, reported)
 
-    async def take_offline(self, broker: int, replicas: frozenset[tuple[UUID, int]]) -> None:
-        """All replicas of a broker that lie in failed folders."""
-        before = self.liveness.offline.get(broker, frozenset())
+    async def set_offline_replicas(self, broker: int, replicas: frozenset[tuple[UUID, int]]) -> None:
+        """Set the offline replicas of a broker (in failed log directories, damaged, or on full disks)."""
+        before = self.liveness.offline_replicas.get(broker, frozenset())
         self.liveness = self.liveness.with_offline(broker, replicas)
         known = self._image.topics_by_id
         try:
-            await self.settle({known[topic_id].name for topic_id, _ in before ^ replicas if topic_id in known})
+            await self.reconcile_leaders(
+                {known[topic_id].name for topic_id, _ in before ^ replicas if topic_id in known}
+            )
         except BaseException:
             self.liveness = self.liveness.with_offline(
                 broker, before
-            )  # it is told again, and must not be taken for known then
+            )  # the broker reports it again, which must not be skipped as unchanged
             raise
 
     def __repr__(self) -> str:
         return f"<ClusterController {self.liveness} {self.feed!r}>"
+
+
+# ---- log messages
+
+
+def log_broker_changes(before: Mapping[int, BrokerImage], brokers: Mapping[int, BrokerImage]) -> list[int]:
+    """Log changes of the live brokers as Kafka does; returns the brokers whose previous registration has ended."""
+    new, dead, restarted = diff_brokers(before, brokers)
+    if new or dead or restarted:
+        logger.info(
+            "[Controller] Newly added brokers: %s, deleted brokers: %s, bounced brokers: %s, all live brokers: %s",
+            *(",".join(map(str, ids)) for ids in (new, dead, restarted, sorted(brokers))),
+        )
+    return [*dead, *restarted]
+
+
+def log_damaged_nodes(old: frozenset[str], new: frozenset[str]) -> None:
+    """Log nodes that cannot be read, and those that are readable again, once each."""
+    if new - old:
+        logger.error(
+            "[Controller] %d nodes of the store cannot be read: their last known contents stay in effect "
+            "and cannot be changed until the nodes are restored: %s",
+            len(new - old),
+            ", ".join(sorted(new - old)[:LOGGED_PATHS_MAX]),
+        )
+    if old - new:
+        readable = ", ".join(sorted(old - new)[:LOGGED_PATHS_MAX])
+        logger.info("[Controller] nodes of the store that are readable again, or were deleted: %s", readable)
+
+
+def log_election(election: ElectionSummary) -> None:
+    if election.elected or election.leaderless:
+        logger.info(
+            "[Controller] %d partitions have a new leader or leader epoch, %d have none",
+            election.elected,
+            len(election.leaderless),
+        )
+
+
+def diff_brokers(
+    before: Mapping[int, BrokerImage], after: Mapping[int, BrokerImage]
+) -> tuple[list[int], list[int], list[int]]:
+    """Returns new, dead and restarted brokers."""
+    new = [broker for broker in after if broker not in before]
+    dead = [broker for broker in before if broker not in after]
+    restarted = [id_ for id_ in after if id_ in before and before[id_].epoch != after[id_].epoch]
+    return new, dead, restarted
+
+
+# ---- loading
+
+
+class LoadedMetadata(NamedTuple):
+    """The state that a new controller starts with."""
+
+    image: MetadataImage
+    broker_epochs: Mapping[int, int]
+    broker_index: BrokerIndex
+
+
+async def load_in_thread(nodes: Mapping[str, Node], known: MetadataImage) -> LoadedMetadata:
+    """Load the image and its differences from the known one, so the loop need not compare them."""
+    return await in_thread_if_large(nodes, lambda: load_and_compare(nodes, known))
+
+
+async def in_thread_if_large(nodes: Mapping[str, Node], work: Callable[[], T]) -> T:
+    """Run work on these nodes, in a worker thread if there are many."""
+    if len(nodes) <= INLINE_NODES_MAX:
+        return work()
+    with collector_pause:
+        return await asyncio.to_thread(work)
+
+
+def load_and_compare(nodes: Mapping[str, Node], known: MetadataImage) -> LoadedMetadata:
+    image = load_image_leniently(nodes, known).as_successor_of(known)
+    return LoadedMetadata(image, broker_epoch_bounds(nodes, image), BrokerIndex(image))

@@ -1,8 +1,7 @@
-"""What changed between two images, as it goes over the wire, and how an image takes it in.
+"""Metadata deltas: the differences of two images as protocol messages, and their application to an image. Pure.
 
-Pure. The controller numbers its deltas, a broker applies them in order: `apply_delta(old, difference(old, new))` is
-`new`. Only what changed is in a delta, down to single partitions; a snapshot holds all of an image and replaces what
-was there.
+The controller numbers its deltas, and brokers apply them in order: `apply_delta(old, difference(old, new))` is equal to
+`new`. A delta has only the changes, down to single partitions; a snapshot has a whole image and replaces the old one.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from uuid import UUID
 
 from ottla.base.security import Operation, PatternType, Permission, ResourceType
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage, PartitionImage, TopicImage
-from ottla.protocol.messages.cluster_poll import (
+from ottla.protocol.messages.inter_broker import (
     DeltaAclEntry,
     DeltaAcls,
     DeltaBroker,
@@ -33,8 +32,8 @@ TOPIC: Final = 2  # resource types, as in DescribeConfigs
 BROKER: Final = 4
 CLIENT_METRICS: Final = 16
 GROUP: Final = 32
-USER: Final = 64  # ours: users have APIs of their own for each kind of setting
-QUOTA: Final = 65  # ours, too: clients, clients of users, addresses, by path below /config
+USER: Final = 64  # ottla's own: in Kafka users have separate APIs for each kind of setting
+QUOTA: Final = 65  # ottla's own: clients, clients of users, addresses, by path below /config
 SORTED_MAX: Final = 5_000
 OPERATIONS: Final = frozenset(map(int, Operation))
 PERMISSIONS: Final = frozenset(map(int, Permission))
@@ -47,11 +46,11 @@ Tokens = Mapping[str, DelegationToken]
 
 
 class DeltaMismatchError(Exception):
-    """A delta does not fit the image it is applied to: ask for a snapshot."""
+    """A delta does not match the image that it is applied to: a snapshot is needed."""
 
 
 def difference(old: MetadataImage, new: MetadataImage, sequence: int = 0) -> MetadataDelta:
-    """What a broker that has `old` must be told to have `new`."""
+    """The delta that turns `old` into `new`."""
     delta = frame_of(new, sequence)
     if new.brokers is not old.brokers:
         known = old.brokers
@@ -64,7 +63,7 @@ def difference(old: MetadataImage, new: MetadataImage, sequence: int = 0) -> Met
             before = None
         if after is not None and after != before:
             delta.topics.append(to_delta_topic(before, after))
-        elif after is None and name in new.topic_configs:  # settings of a topic that is yet to be
+        elif after is None and name in new.topic_configs:  # settings of a topic that does not exist yet
             delta.configs += changed_configs(TOPIC, {}, {name: new.topic_configs[name]})
         if after is not None:
             before_configs = {name: old.topic_configs[name]} if before is not None and name in old.topic_configs else {}
@@ -93,7 +92,7 @@ def snapshot(image: MetadataImage, sequence: int = 0) -> MetadataDelta:
 
 
 class Place(NamedTuple):
-    """How far a broker has come: which controller's number it has seen."""
+    """The position of a broker in the feed: controller epoch and sequence number."""
 
     epoch: int = -1
     sequence: int = -1
@@ -102,7 +101,7 @@ class Place(NamedTuple):
 def apply_deltas(
     image: MetadataImage, place: Place, epoch: int, deltas: Iterable[MetadataDelta]
 ) -> tuple[MetadataImage, Place]:
-    """What a controller of this epoch told; raises DeltaMismatchError if something is missing before it."""
+    """Apply deltas of a controller epoch; raises DeltaMismatchError if one is missing before them."""
     for delta in deltas:
         if not delta.is_snapshot and (epoch, delta.sequence) != (place.epoch, place.sequence + 1):
             raise DeltaMismatchError(f"number {delta.sequence} does not follow {place.sequence}")
@@ -112,7 +111,7 @@ def apply_deltas(
 
 
 def apply_delta(image: MetadataImage, delta: MetadataDelta) -> MetadataImage:
-    """The image after a delta; raises DeltaMismatchError if it speaks of what the image does not have."""
+    """The image after a delta; raises DeltaMismatchError if the delta refers to unknown topics."""
     base = MetadataImage() if delta.is_snapshot else image
     new = base
     if delta.cluster_id != new.cluster_id:
@@ -160,7 +159,7 @@ def to_delta_broker(broker: BrokerImage) -> DeltaBroker:
 
 
 def is_another(before: TopicImage, after: TopicImage) -> bool:
-    """Topics never shrink, unless somebody meddles with the store: then all of it is told anew."""
+    """Whether the topic was replaced or has fewer partitions, which only happens when the store is edited by hand."""
     return after.topic_id != before.topic_id or len(after.partitions) < len(before.partitions)
 
 
@@ -185,8 +184,8 @@ def to_delta_partition(index: int, partition: PartitionImage) -> DeltaPartition:
         replicas=list(partition.replicas),
         adding_replicas=list(partition.adding_replicas),
         removing_replicas=list(partition.removing_replicas),
-        eligible=list(partition.eligible),
-        last_known_eligible=list(partition.last_known_eligible),
+        eligible=list(partition.elr),
+        last_known_eligible=list(partition.last_known_elr),
     )
 
 
@@ -201,7 +200,7 @@ def changed_configs(resource_type: int, old: Configs, new: Configs) -> list[Delt
 
 
 def told_configs(resource_type: int, new: Configs, changed: frozenset[str]) -> list[DeltaConfigs]:
-    """The same where the image knows what has changed: there may be a hundred thousand of them."""
+    """The same for settings whose changed names are known: comparing a hundred thousand would be slow."""
     return [to_delta_configs(resource_type, name, new.get(name, {})) for name in in_order(changed)]
 
 
@@ -214,7 +213,7 @@ def to_delta_configs(resource_type: int, name: str, settings: Mapping[str, str])
 
 
 def in_order(changed: frozenset[T]) -> Iterable[T]:
-    """The same deltas look the same. Not where there are very many: to sort them would stop every other thread."""
+    """Sorted, for reproducible deltas; not for very many names, because sorting holds the GIL."""
     return sorted(changed) if len(changed) <= SORTED_MAX else changed  # type: ignore[type-var]
 
 
@@ -240,19 +239,19 @@ def to_delta_acls(old: MetadataImage, new: MetadataImage) -> list[DeltaAcls]:
 
 
 def to_delta_tokens(old: Tokens, new: Tokens) -> tuple[list[DeltaToken], list[str]]:
-    """Those that are new or have changed, and those that are gone."""
+    """Returns new and changed tokens, and the ids of removed ones."""
     changed = [
         DeltaToken(
             token_id=token.token_id,
             owner=token.owner,
-            requester=token.requester,
+            requester=token.token_requester,
             renewers=list(token.renewers),
             issue_ms=token.issue_ms,
             max_ms=token.max_ms,
             expiry_ms=token.expiry_ms,
         )
         for token in new.values()
-        if (known := old.get(token.token_id)) is not token and known != token  # mostly it is the same object
+        if (known := old.get(token.token_id)) is not token and known != token  # usually the same object
     ]
     return changed, [token_id for token_id in old if token_id not in new]
 
@@ -272,7 +271,7 @@ def to_broker(broker: DeltaBroker) -> BrokerImage:
 
 
 def to_acls(changed: Iterable[DeltaAcls]) -> dict[ResourcePattern, Entries]:
-    """Rules about what only newer brokers know are passed over: nobody asks this one for any of it."""
+    """ACLs with types that only newer brokers know are skipped: no request to this broker can need them."""
     return {
         ResourcePattern(ResourceType(row.resource_type), row.name, PatternType(row.pattern_type)): frozenset(
             AccessControlEntry(each.principal, each.host, Operation(each.operation), Permission(each.permission))
@@ -294,7 +293,7 @@ def to_tokens(delta: MetadataDelta) -> dict[str, DelegationToken | None]:
 
 
 def apply_other_configs(image: MetadataImage, configs: Iterable[DeltaConfigs]) -> MetadataImage:
-    """All settings but those of topics, which go with their topics."""
+    """Apply all settings except those of topics, which are applied with their topics."""
     groups: dict[str, dict[str, str]] = {}
     subscriptions: dict[str, dict[str, str]] = {}
     users: dict[str, dict[str, str]] = {}
@@ -354,7 +353,7 @@ def apply_topic(
     partitions = list(before.partitions) if before is not None else []
     for change in sorted(delta.partitions, key=lambda change: change.partition_index):
         made = to_partition(change)
-        made = shared.setdefault(made, made)  # most partitions look alike: equal ones share one value
+        made = shared.setdefault(made, made)  # many partitions are equal and share one value
         if change.partition_index < len(partitions):
             partitions[change.partition_index] = made
         elif change.partition_index == len(partitions):

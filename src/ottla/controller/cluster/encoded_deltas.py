@@ -1,7 +1,7 @@
-"""Deltas as bytes: each is encoded once, however many brokers are told.
+"""Encoded deltas: each delta is encoded once for all brokers.
 
-A snapshot of a hundred thousand partitions is made topic by topic, and never there as a whole but in bytes: to make all
-of its rows, keep them and let them go at once would cost much memory, and stop every thread for a while.
+A snapshot of a hundred thousand partitions is encoded topic by topic. As message objects it would need much memory, and
+their creation and release would hold the GIL for long.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Final, NamedTuple
 from ottla.controller.cluster.deltas import TOPIC, difference, to_delta_configs, to_delta_features, to_delta_topic
 from ottla.controller.image import MetadataImage
 from ottla.protocol.codec import EncodedBody, encode
-from ottla.protocol.messages.cluster_poll import ClusterPollResponse, DeltaTopic, MetadataDelta
+from ottla.protocol.messages.inter_broker import ClusterPollResponse, DeltaTopic, MetadataDelta
 from ottla.protocol.primitives import uvarint
 
-VERSION: Final = 1  # of ClusterPoll; deltas are the same in all of them
-COUNT_BYTES: Final = 1  # of an array without items
-TAGS_BYTES: Final = 1  # of a message or part without tagged fields
+VERSION: Final = 1  # of ClusterPoll; deltas are equal in all versions
+COUNT_BYTES: Final = 1  # of an empty array
+TAGS_BYTES: Final = 1  # of a structure without tagged fields
 FIRST_BYTES: Final = 20  # of an empty delta before its topics
 
 
 class EncodedDelta(NamedTuple):
-    """One that is bytes already."""
+    """A delta in encoded form."""
 
     sequence: int
     is_snapshot: bool
@@ -30,13 +30,13 @@ class EncodedDelta(NamedTuple):
 
 
 def encode_delta(delta: MetadataDelta) -> bytes:
-    """What an answer with it has more than one without."""
+    """The bytes of a delta inside a ClusterPoll response."""
     data = encode(ClusterPollResponse(deltas=[delta]), VERSION)
     return bytes(memoryview(data)[len(empty_answer()) - TAGS_BYTES : len(data) - TAGS_BYTES])
 
 
 def encode_answer(response: ClusterPollResponse, deltas: list[bytes | bytearray], version: int) -> EncodedBody:
-    """An answer, with these deltas in the place of its own."""
+    """The encoded response with these deltas."""
     response.deltas = []
     body = encode(response, version)
     del body[-COUNT_BYTES - TAGS_BYTES :]
@@ -48,7 +48,7 @@ def encode_answer(response: ClusterPollResponse, deltas: list[bytes | bytearray]
 
 
 def encode_snapshot(image: MetadataImage, sequence: int) -> EncodedDelta:
-    """All of an image; for a worker."""
+    """The snapshot of an image; called in a worker thread."""
     delta = difference(MetadataImage(), without_topics(image), sequence)
     delta.configs += [to_delta_configs(TOPIC, name, image.topic_configs.get(name, {})) for name in image.topics]
     delta.is_snapshot = True
@@ -74,7 +74,7 @@ def encode_snapshot(image: MetadataImage, sequence: int) -> EncodedDelta:
 
 
 def without_topics(image: MetadataImage) -> MetadataImage:
-    """All the rest of an image; good for nothing but to be told."""
+    """The image without its topics; only usable for encoding."""
     rest = image.with_cluster_id(image.cluster_id)
     rest.lineage, rest.topics = object(), {}
     return rest

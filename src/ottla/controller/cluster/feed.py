@@ -1,8 +1,7 @@
-"""What the active controller tells the other brokers: numbered deltas, and who has seen which.
+"""The metadata feed from the active controller to the other brokers: numbered deltas and their acknowledgements.
 
-A broker asks for everything after the number it has (ClusterPoll) and so acknowledges all up to it. A broker whose
-number belongs to another controller, or is older than what is kept here, gets a snapshot: so brokers that have missed
-something heal by themselves.
+A broker requests the deltas after its sequence number (ClusterPoll), which acknowledges all deltas up to it. A broker
+whose number belongs to another controller epoch, or is older than the kept deltas, gets a snapshot.
 """
 
 from __future__ import annotations
@@ -13,41 +12,41 @@ from collections.abc import Sized
 from typing import Final, NamedTuple
 
 from ottla.base import tasks
-from ottla.base.uncollected import uncollected
+from ottla.base.gc_pause import collector_pause
 from ottla.controller.cluster.deltas import difference, snapshot
 from ottla.controller.cluster.encoded_deltas import EncodedDelta, encode_delta, encode_snapshot
 from ottla.controller.image import MetadataImage
-from ottla.protocol.messages.cluster_poll import MetadataDelta
+from ottla.protocol.messages.inter_broker import MetadataDelta
 
-DELTAS_MAX: Final = 500  # kept for brokers that are slow
-PARTITIONS_MAX: Final = 20_000  # in all of them together; a snapshot is cheaper than more
+DELTAS_MAX: Final = 500  # kept for slow brokers
+PARTITIONS_MAX: Final = 20_000  # in all kept deltas together; a snapshot is cheaper than more
 DELTAS_PER_ANSWER: Final = 100
 NOTHING_SEEN: Final = -1
-MUCH: Final = 300  # things in an image: to tell more of them at once would keep the loop too long
+MUCH: Final = 300  # entries of an image; encoding more would block the event loop for too long
 
 
 class Acknowledgement(NamedTuple):
-    """Somebody waits until all brokers have seen a number."""
+    """A waiter for the acknowledgement of a sequence number by all brokers."""
 
     sequence: int
     future: asyncio.Future[None]
-    missing: set[int]  # brokers that have not
+    missing: set[int]  # brokers that have not acknowledged it
 
 
 class Feed:
-    """One a controller; begins anew with every election. All calls are made on the loop."""
+    """The feed of one controller; reset by every election. All calls are made on the loop."""
 
     def __init__(self) -> None:
         self.epoch = -1  # of the controller; -1: not active
         self.sequence = 0
-        self.seen: dict[int, int] = {}  # by broker: the number that it has acknowledged
+        self.seen: dict[int, int] = {}  # broker -> acknowledged sequence number
         self._image = MetadataImage()
         self._deltas: deque[MetadataDelta] = deque()
         self._partitions = 0
         self._prepared: tuple[MetadataImage, MetadataImage, MetadataDelta] | None = None
         self._snapshot: MetadataDelta | None = None
-        self._encoded: dict[int, tuple[MetadataDelta, asyncio.Task[bytes] | bytes]] = {}  # by number
-        self._whole: EncodedDelta | None = None  # a snapshot of all that there is now
+        self._encoded: dict[int, tuple[MetadataDelta, asyncio.Task[bytes] | bytes]] = {}  # by sequence number
+        self._whole: EncodedDelta | None = None  # the encoded snapshot of the current image
         self._making: asyncio.Task[EncodedDelta] | None = None
         self._news: asyncio.Future[None] | None = None
         self._waiting: list[Acknowledgement] = []
@@ -58,7 +57,7 @@ class Feed:
         self._image = image
 
     def end(self) -> None:
-        """Everybody who waits goes on: polls learn that there is nothing here any more."""
+        """Wake all waiters: pending polls find that this controller is not active any more."""
         self._forget()
         self.epoch = -1
 
@@ -78,13 +77,13 @@ class Feed:
         self._waiting.clear()
 
     async def prepare(self, image: MetadataImage) -> None:
-        """An image with many changes is to be published: a worker finds out what they are."""
+        """Compute the delta to an image with many changes in a worker thread, before it is published."""
         old = self._image
         delta = await asyncio.to_thread(difference, old, image, self.sequence + 1)
         self._prepared = (old, image, delta)
 
     def publish(self, image: MetadataImage) -> None:
-        """A new image is committed."""
+        """Add the delta to a new image that was committed."""
         if self.epoch < 0 or image is self._image:
             return
         delta = self._delta_to(image)
@@ -99,15 +98,15 @@ class Feed:
             self._partitions -= partition_count(gone)
             self._encoded.pop(gone.sequence, None)
         self._wake()
-        if has_other_brokers:  # somebody may be waited for that is gone now
+        if has_other_brokers:  # a broker whose acknowledgement is missing may be dead now
             self._look_again()
 
     async def poll(
         self, broker: int, epoch: int, sequence: int, seconds_max: float
     ) -> list[MetadataDelta] | list[EncodedDelta]:
-        """What a broker has not seen; waits until there is something, and answers nothing when the time is up.
+        """The deltas that a broker does not have. Waits for one, and returns an empty list after the time-out.
 
-        A snapshot of much comes as bytes.
+        A large snapshot is returned in encoded form.
         """
         if epoch == self.epoch and 0 <= sequence <= self.sequence:
             self._note(broker, sequence)
@@ -118,13 +117,13 @@ class Feed:
         return self.unseen(epoch, sequence)
 
     async def encoded(self, delta: MetadataDelta | EncodedDelta) -> bytes | bytearray:
-        """The bytes of something that poll() has told: made once for all brokers, by a worker if that takes long."""
+        """The encoded form of a delta from poll(): encoded once for all brokers, large ones in a worker thread."""
         if isinstance(delta, EncodedDelta):
             return delta.body
         if delta.is_snapshot:
             return encode_delta(delta)
         known = self._encoded.get(delta.sequence)
-        if known is not None and known[0] is delta:  # and not the one that had this number in an earlier term
+        if known is not None and known[0] is delta:  # not the delta with this number of an earlier epoch
             found = known[1]
         else:
             found = self._encode(delta)
@@ -133,7 +132,7 @@ class Feed:
         return found if isinstance(found, bytes) else await asyncio.shield(found)
 
     def unseen(self, epoch: int, sequence: int) -> list[MetadataDelta]:
-        """What follows a number, or everything if that is not one of ours."""
+        """The deltas after a sequence number, or a snapshot if they are not kept."""
         if self.epoch < 0:
             return []
         if self._keeps_too_little(epoch, sequence):
@@ -143,18 +142,18 @@ class Feed:
         return [delta for delta, _ in zip(new, range(DELTAS_PER_ANSWER), strict=False)]
 
     def _keeps_too_little(self, epoch: int, sequence: int) -> bool:
-        """Whether only a snapshot brings a broker forward that has come so far."""
+        """Whether a broker at this position needs a snapshot."""
         if epoch != self.epoch or not 0 <= sequence <= self.sequence:
             return self.epoch >= 0
         return sequence < self.sequence and (not self._deltas or self._deltas[0].sequence > sequence + 1)
 
     def forget_broker(self, broker: int) -> None:
-        """It is dead, or has begun a new life: nobody waits for what it has not seen."""
+        """The broker is dead or was restarted: stop waiting for its acknowledgements."""
         self.seen.pop(broker, None)
         self._look_again()
 
     async def acknowledged(self, sequence: int, seconds_max: float) -> bool:
-        """Wait until every live broker has seen a number; False when the time was up before."""
+        """Wait until every live broker has acknowledged a sequence number; returns False after the time-out."""
         missing = self._missing(sequence)
         if self.epoch < 0 or not missing:
             return True
@@ -170,12 +169,12 @@ class Feed:
                 self._waiting.remove(waiter)
         return True
 
-    # ---- inside
+    # ---- internals
 
     def _encode(self, delta: MetadataDelta) -> asyncio.Task[bytes] | bytes:
         if partition_count(delta) <= MUCH:
             return encode_delta(delta)
-        return tasks.ask(asyncio.to_thread(encode_delta, delta), "a change of the metadata, encoded")
+        return tasks.spawn_awaited(asyncio.to_thread(encode_delta, delta), "encoding of a metadata delta")
 
     def _delta_to(self, image: MetadataImage) -> MetadataDelta:
         prepared, self._prepared = self._prepared, None
@@ -185,14 +184,14 @@ class Feed:
         return difference(self._image, image, sequence)
 
     def _note(self, broker: int, sequence: int) -> None:
-        """Of all who wait for others, those brokers are looked at that they still wait for: there may be thousands."""
+        """Record an acknowledgement; only the waiters for lower numbers are visited: there may be thousands."""
         self.seen[broker] = sequence
         for waiter in [waiter for waiter in self._waiting if sequence >= waiter.sequence]:
             waiter.missing.discard(broker)
             self._end_if_seen(waiter)
 
     def _look_again(self) -> None:
-        """Other brokers count."""
+        """The live brokers have changed: update all waiters."""
         for waiter in list(self._waiting):
             waiter.missing.clear()
             waiter.missing.update(self._missing(waiter.sequence))
@@ -205,20 +204,22 @@ class Feed:
                 waiter.future.set_result(None)
 
     def _missing(self, sequence: int) -> set[int]:
-        """Live brokers that have not seen a number. Who has not asked this controller yet has seen none."""
+        """Live brokers that have not acknowledged a number; those that have not polled yet are among them."""
         others = (broker for broker in self._image.brokers if broker != self._image.controller_id)
         return {broker for broker in others if self.seen.get(broker, NOTHING_SEEN) < sequence}
 
     async def _whole_apart(self) -> list[EncodedDelta]:
-        """A snapshot where there is much: a worker makes it, once for all who ask. Nothing, if all begins anew."""
+        """A large snapshot: encoded by a worker thread, once for all brokers. Empty if the epoch has ended."""
         if self._whole is not None:
             return [self._whole]
         epoch, sequence = self.epoch, self.sequence
         making = self._making
         if making is None or making.done():
-            making = tasks.ask(asyncio.to_thread(encode_snapshot, self._image, sequence), "a snapshot of the metadata")
+            making = tasks.spawn_awaited(
+                asyncio.to_thread(encode_snapshot, self._image, sequence), "encoding of a metadata snapshot"
+            )
             self._making = making
-        with uncollected:
+        with collector_pause:
             made = await asyncio.shield(making)
         if self.epoch != epoch:
             return []

@@ -1,17 +1,19 @@
-"""How a broker gets into the store: the tree that every cluster has, and the broker's own node in it.
+"""Registration of brokers in the store: the persistent nodes of a cluster, broker nodes, broker ids, dead brokers.
 
-A node with our id that we have not made is that of an earlier life, or of somebody who has the same id by mistake: a
-probe of its address tells. What is refused there is dead and is replaced at once; nobody waits for its session to end.
+If a node with the id of this broker exists already, it belongs to a previous registration, or to another broker with
+the same id by mistake: a probe of its address decides. A node whose address refuses connections is replaced at once,
+without waiting for its session to expire.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 from uuid import UUID
 
+from ottla.base import tasks
 from ottla.base.clock import Clock
 from ottla.controller import acl_nodes, token_nodes, tree
 from ottla.controller.decisions import ottla_version
@@ -19,26 +21,32 @@ from ottla.controller.image import BrokerImage, Endpoint
 from ottla.controller.stores.store import (
     CreateNode,
     DeleteNode,
+    MetadataStore,
     Node,
+    Refusal,
     SessionStore,
     SetNode,
     StoreError,
     StoreOperation,
     StoreUnusableError,
     TransactionRefusedError,
+    parent_and_name,
 )
 
 logger = logging.getLogger(__name__)
 
 ATTEMPTS_MAX: Final = 20
-LOOK_SECONDS: Final = 0.25
+RETRY_SECONDS: Final = 0.25
 GRACE_SECONDS: Final = 1.0
+PROBE_SECONDS: Final = 0.3  # the wait of a new controller for probes before it elects leaders
+# The connections of a killed process are closed before its port refuses new ones, so a probe is repeated.
+PROBE_PAUSES_SECONDS: Final = (0.02, 0.03, 0.05, 0.1, 0.1, 0.2, 0.5, 1.0)
 
 Probe = Callable[[BrokerImage], Awaitable[bool]]  # False: its port refuses connections
 
 
-class Registration:
-    """Writes into the store; what it came to is kept by whoever asked for it."""
+class BrokerRegistration:
+    """Creates and replaces the node of this broker; the caller keeps the resulting epoch."""
 
     def __init__(self, store: SessionStore, clock: Clock, probe: Probe, new_uuid: Callable[[], UUID]) -> None:
         self._store = store
@@ -47,37 +55,46 @@ class Registration:
         self._new_uuid = new_uuid
 
     async def prepare_tree(self, cluster_id: str | None) -> None:
-        """Make what every cluster has; others may be doing the same now. `cluster_id` is what the folders say."""
-        paths = [*tree.SKELETON, *acl_nodes.SKELETON, *token_nodes.SKELETON, tree.CLUSTER_ID, tree.FEATURE]
+        """Create the persistent nodes, possibly at the same time as other brokers.
+
+        `cluster_id` is the one in the log directories.
+        """
+        paths = [
+            *tree.SKELETON,
+            *acl_nodes.PERSISTENT_PATHS,
+            *token_nodes.PERSISTENT_PATHS,
+            tree.CLUSTER_ID,
+            tree.FEATURE,
+        ]
         for _ in range(ATTEMPTS_MAX):
             nodes = dict(zip(paths, await asyncio.gather(*map(self._store.get, paths)), strict=True))
             check_cluster_id(nodes[tree.CLUSTER_ID], cluster_id)
-            check_level(nodes[tree.FEATURE])
+            check_cluster_level(nodes[tree.FEATURE])
             missing = [path for path in paths if nodes[path] is None]
             if not missing:
                 return
             fresh = tree.encode_uuid(self._new_uuid())
-            features = ottla_version.OF_NEW_CLUSTERS if nodes[tree.CLUSTER_ID] is None else {}
+            features = ottla_version.NEW_CLUSTER_FEATURES if nodes[tree.CLUSTER_ID] is None else {}
             data = {tree.CLUSTER_ID: tree.encode_cluster_id(fresh), tree.FEATURE: tree.encode_feature(features)}
             operations: list[StoreOperation] = [CreateNode(path, data.get(path, b"")) for path in missing]
             try:
                 await self._store.multi(operations)
             except TransactionRefusedError:
-                continue  # somebody else has made some of it
+                continue  # another broker has created some of them
             return
-        raise StoreUnusableError("the nodes of the cluster cannot be made in the store")
+        raise StoreUnusableError("the nodes of the cluster cannot be created in the store")
 
     async def register(self, broker: BrokerImage, known_epoch: int, *, is_start: bool) -> int:
-        """The epoch under which the broker is registered now: still `known_epoch`, or that of a new life."""
+        """Register the broker; returns `known_epoch` if it is still registered, else the new broker epoch."""
         path = tree.broker_path(broker.id)
         broker = broker._replace(features=ottla_version.SUPPORTED)
         for _ in range(ATTEMPTS_MAX):
             node = await self._store.get(path)
             if node is not None:
                 if node.created_id == known_epoch:
-                    await self._mend(broker, node)
+                    await self._repair(broker, node)
                     return known_epoch
-                await self._replace(broker, node, is_start=is_start)
+                await self._replace_stale(broker, node, is_start=is_start)
             data = tree.encode_broker(broker, self._clock.now_ms())
             operations: list[StoreOperation] = [CreateNode(path, data, is_ephemeral=True)]
             try:
@@ -94,10 +111,10 @@ class Registration:
                     node.created_id,
                 )
                 return node.created_id
-        raise StoreError(f"{path} cannot be created: others change it all the time")
+        raise StoreError(f"{path} cannot be created: too many concurrent changes")
 
-    async def _mend(self, broker: BrokerImage, node: Node) -> None:
-        """Our own node that somebody has damaged: the others read there how to reach us."""
+    async def _repair(self, broker: BrokerImage, node: Node) -> None:
+        """Restore this broker's own damaged node: the other brokers need the addresses in it."""
         if decode_or_none(broker.id, node) is not None:
             return
         path = tree.broker_path(broker.id)
@@ -107,22 +124,22 @@ class Registration:
         try:
             await self._store.multi(operations)
         except TransactionRefusedError:
-            return  # it has changed again: we are called again
-        logger.warning("%s could not be read: broker %d has written it anew", path, broker.id)
+            return  # it has changed again: the watch calls this again
+        logger.warning("%s could not be read: broker %d has restored it", path, broker.id)
 
-    async def _replace(self, broker: BrokerImage, node: Node, *, is_start: bool) -> None:
-        """Remove the node of somebody who is dead; whoever answers is given the time of a session to go."""
+    async def _replace_stale(self, broker: BrokerImage, node: Node, *, is_start: bool) -> None:
+        """Delete the node of a dead broker; a live one gets a session time-out to disappear."""
         path = tree.broker_path(broker.id)
         other = decode_or_none(broker.id, node)
         deadline = asyncio.get_running_loop().time() + self._store.session_timeout_ms / 1000 + GRACE_SECONDS
         while other is None or (not is_at_same_address(broker, other) and await self._probe(other)):
             if asyncio.get_running_loop().time() > deadline:
-                holder = address_of(other) if other is not None else f"somebody whose node cannot be read ({path})"
+                holder = address_of(other) if other is not None else f"a broker whose node cannot be read ({path})"
                 message = f"broker id {broker.id} is already in use by {holder}"
                 if is_start:
                     raise StoreUnusableError(f"{message}. Stop that broker, or give this one another broker.id.")
                 raise StoreError(message)
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(RETRY_SECONDS)
             current = await self._store.get(path)
             if current is None or current.created_id != node.created_id:
                 return
@@ -131,16 +148,16 @@ class Registration:
             await self._store.multi(operations)
         except TransactionRefusedError:
             return
-        logger.info("removed the registration of an earlier life of broker %d (%s)", broker.id, address_of(other))
+        logger.info("removed a previous registration of broker %d (%s)", broker.id, address_of(other))
 
 
 def check_cluster_id(node: Node | None, ours: str | None) -> None:
-    """Raises StoreUnusableError if the folders belong to another cluster than the store's."""
+    """Raises StoreUnusableError if the log directories belong to another cluster than the store."""
     if not ours:
         return
     if node is None:
         raise StoreUnusableError(
-            f"the store holds no cluster, but the log folders belong to cluster {ours}. Check zookeeper.connect with "
+            f"the store has no cluster id, but the log folders belong to cluster {ours}. Check zookeeper.connect with "
             "its chroot; if the store was lost, restore it from a backup."
         )
     try:
@@ -154,14 +171,14 @@ def check_cluster_id(node: Node | None, ours: str | None) -> None:
         )
 
 
-def check_level(node: Node | None) -> None:
-    """Raises StoreUnusableError if the cluster runs at a level that this broker does not know."""
+def check_cluster_level(node: Node | None) -> None:
+    """Raises StoreUnusableError if this broker does not support the level of the cluster."""
     if node is None:
         return
     try:
-        problem = ottla_version.why_not_here(ottla_version.level_of(tree.decode_feature(node.data)))
+        problem = ottla_version.unsupported_level_problem(ottla_version.level_of(tree.decode_feature(node.data)))
     except tree.DamagedNodeError:
-        return  # the controller tells of it, and refuses who is too old
+        return  # the controller logs the damage, and refuses brokers that are too old
     if problem is not None:
         raise StoreUnusableError(problem)
 
@@ -174,7 +191,7 @@ def decode_or_none(broker_id: int, node: Node) -> BrokerImage | None:
 
 
 def is_at_same_address(broker: BrokerImage, other: BrokerImage) -> bool:
-    """Whoever had our address is dead: we have it now."""
+    """Whether two brokers share an address: the other one is dead then, because this broker uses it now."""
     ours = {(end.host, end.port) for end in broker.endpoints.values()}
     return any((end.host, end.port) in ours for end in other.endpoints.values())
 
@@ -182,3 +199,70 @@ def is_at_same_address(broker: BrokerImage, other: BrokerImage) -> bool:
 def address_of(broker: BrokerImage) -> str:
     end: Endpoint = next(iter(broker.endpoints.values()))
     return f"{end.host}:{end.port}"
+
+
+# ---- broker ids
+async def allocate_broker_id(store: MetadataStore, reserved_max: int) -> int:
+    """Generate a unique id for a broker without broker.id, as Kafka does. The store must be open.
+
+    Every write to /brokers/seqid raises its version, and the version is the id, so ids are unique. They start above
+    `reserved.broker.max.id`; lower ids are for configured brokers. A broker keeps its id in meta.properties.
+    """
+    while True:
+        try:
+            [outcome] = await store.multi([SetNode(tree.BROKER_SEQUENCE, b"")])
+        except TransactionRefusedError as refused:
+            if refused.reason is not Refusal.NO_NODE:
+                raise
+            await _create_node(store, parent_and_name(tree.BROKER_SEQUENCE)[0])
+            await _create_node(store, tree.BROKER_SEQUENCE)
+        else:
+            return reserved_max + outcome.version
+
+
+async def _create_node(store: MetadataStore, path: str) -> None:
+    try:
+        await store.multi([CreateNode(path)])
+    except TransactionRefusedError as refused:
+        if refused.reason is not Refusal.NODE_EXISTS:
+            raise
+
+
+# ---- dead brokers
+#
+
+
+async def find_dead_brokers(brokers: Iterable[BrokerImage], probe: Probe) -> list[BrokerImage]:
+    """The brokers whose ports refuse connections now."""
+    probes = {tasks.spawn_awaited(probe(broker), f"a probe of broker {broker.id}"): broker for broker in brokers}
+    if not probes:
+        return []
+    done, late = await asyncio.wait(probes, timeout=PROBE_SECONDS)
+    for task in late:
+        task.cancel()
+    return [probes[task] for task in done if task.exception() is None and not task.result()]
+
+
+async def is_broker_dead(broker: BrokerImage, probe: Probe, is_relevant: Callable[[], bool]) -> bool:
+    """Probe a broker repeatedly for about two seconds."""
+    for seconds in PROBE_PAUSES_SECONDS:
+        if not is_relevant():
+            return False
+        if not await probe(broker):
+            return True
+        await asyncio.sleep(seconds)
+    return False
+
+
+async def remove_registration(store: SessionStore, broker: BrokerImage) -> None:
+    """Delete exactly this registration of a broker, whose session may not have expired yet."""
+    path = tree.broker_path(broker.id)
+    node = await store.get(path)
+    if node is None or node.created_id != broker.epoch:
+        return
+    operations: list[StoreOperation] = [DeleteNode(path, node.version)]
+    try:
+        await store.multi(operations)
+    except TransactionRefusedError:
+        return
+    logger.info("broker %d (%s) refuses connections: its registration was removed", broker.id, address_of(broker))

@@ -1,6 +1,6 @@
-"""Access rules that are given and taken. Pure, rules of machine.py; codes and sentences are Kafka's.
+"""CreateAcls and DeleteAcls. Pure, by the rules of decision.py; error codes and messages are Kafka's.
 
-Each rule of a request is an item of its own: one that is refused keeps none of the others back.
+Each ACL of a request is an item of its own: a refused one does not affect the others.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import NamedTuple
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import CLUSTER_NAME, SEPARATOR, Operation, PatternType, Permission, ResourceType
 from ottla.controller.acl_nodes import acl_path, encode_acls, load_entries
-from ottla.controller.decisions.machine import Decision, check_readable
+from ottla.controller.decisions.decision import Decision, check_readable
 from ottla.controller.image import MetadataImage
-from ottla.controller.loading import Reader
+from ottla.controller.image_loader import NodeReader
 from ottla.controller.stores.store import CreateNode, DeleteNode, Node, SetNode, StoreOperation
 from ottla.security.acls import AccessControlEntry, AclBinding, AclFilter, Acls, Entries, ResourcePattern
 
 
-class NewRule(NamedTuple):
-    """A rule that somebody wants, in the numbers of the wire."""
+class NewAcl(NamedTuple):
+    """An ACL to create, with the numbers of the protocol."""
 
     resource_type: int
     name: str
@@ -30,21 +30,21 @@ class NewRule(NamedTuple):
     permission: int
 
 
-class Removal(NamedTuple):
-    """What became of one filter of a request: the rules that it has removed, or an error."""
+class AclDeletionResult(NamedTuple):
+    """The result of one filter of a DeleteAcls request: the deleted ACLs, or an error."""
 
     removed: tuple[AclBinding, ...] = ()
     error: Error = Error.NONE
     message: str | None = None
 
 
-def decide_create_acls(image: MetadataImage, wanted: Sequence[NewRule]) -> Decision[list[KafkaError | None]]:
-    """The reply has the error of each rule. One that exists already is no error, and nothing changes."""
+def decide_create_acls(image: MetadataImage, wanted: Sequence[NewAcl]) -> Decision[list[KafkaError | None]]:
+    """The reply has the error of each ACL. An ACL that exists already is no error."""
     results: list[KafkaError | None] = []
     after: dict[ResourcePattern, set[AccessControlEntry]] = {}
     for rule in wanted:
         try:
-            pattern, entry = checked(rule)
+            pattern, entry = validate_acl(rule)
             check_readable(image, acl_path(pattern))
         except KafkaError as refusal:
             results.append(refusal)
@@ -53,45 +53,45 @@ def decide_create_acls(image: MetadataImage, wanted: Sequence[NewRule]) -> Decis
         if pattern not in after:
             after[pattern] = set(image.acls.get(pattern, ()))
         after[pattern].add(entry)
-    operations, image = commit_acls(image, {pattern: frozenset(entries) for pattern, entries in after.items()})
+    operations, image = acl_operations(image, {pattern: frozenset(entries) for pattern, entries in after.items()})
     return Decision(operations, image, results)
 
 
-def patterns_meant(acls: Acls, filters: Sequence[AclFilter]) -> list[ResourcePattern]:
-    """All that some of these filters take something from."""
+def matching_patterns(acls: Acls, filters: Sequence[AclFilter]) -> list[ResourcePattern]:
+    """The resources with ACLs that match some of these filters."""
     return list(dict.fromkeys(pattern for each in filters for pattern in each.select(acls)))
 
 
 def decide_delete_acls(
     image: MetadataImage, filters: Sequence[AclFilter], patterns: Iterable[ResourcePattern] | None = None
-) -> Decision[list[Removal]]:
-    """Every filter is told all that it means, also what another one of the request means, too.
+) -> Decision[list[AclDeletionResult]]:
+    """The result of each filter has all ACLs that match it, also those that match other filters of the request.
 
-    Nothing but the rules of `patterns` is looked at, if there are any.
+    With `patterns`, only the ACLs of these resources are considered.
     """
-    results: list[Removal] = []
+    results: list[AclDeletionResult] = []
     after: dict[ResourcePattern, set[AccessControlEntry]] = {}
     acls = image.acls
     if patterns is not None:
         acls = {pattern: image.acls[pattern] for pattern in patterns if pattern in image.acls}
     for each in filters:
         try:
-            removed = find_removed(image, acls, each)
+            removed = matching_bindings(image, acls, each)
         except KafkaError as refusal:
-            results.append(Removal((), refusal.error, refusal.message))
+            results.append(AclDeletionResult((), refusal.error, refusal.message))
             continue
         for pattern, entry in removed:
             after.setdefault(pattern, set(image.acls[pattern])).discard(entry)
-        results.append(Removal(removed))
-    operations, image = commit_acls(image, {pattern: frozenset(entries) for pattern, entries in after.items()})
+        results.append(AclDeletionResult(removed))
+    operations, image = acl_operations(image, {pattern: frozenset(entries) for pattern, entries in after.items()})
     return Decision(operations, image, results)
 
 
 def decide_external_acls(
     image: MetadataImage, patterns: Iterable[ResourcePattern], nodes: Mapping[str, Node]
 ) -> Decision[int]:
-    """Take the rules of these resources as the store holds them; the reply is the number of those that differ."""
-    reader = Reader(image)
+    """Load the ACLs of these resources from the store; the reply is the number of changed resources."""
+    reader = NodeReader(image)
     changed: dict[ResourcePattern, Entries] = {}
     versions: dict[ResourcePattern, int] = {}
     paths = set()
@@ -112,7 +112,7 @@ def decide_external_acls(
     return Decision((), after, len(changed))
 
 
-def find_removed(image: MetadataImage, acls: Acls, wanted: AclFilter) -> tuple[AclBinding, ...]:
+def matching_bindings(image: MetadataImage, acls: Acls, wanted: AclFilter) -> tuple[AclBinding, ...]:
     if wanted.resource_type not in list(ResourceType)[1:] or wanted.pattern_type not in list(PatternType)[1:]:
         raise KafkaError(Error.INVALID_REQUEST, "Unknown patternFilter.")
     if wanted.operation not in list(Operation)[1:] or wanted.permission not in list(Permission)[1:]:
@@ -123,22 +123,22 @@ def find_removed(image: MetadataImage, acls: Acls, wanted: AclFilter) -> tuple[A
     return tuple(AclBinding(pattern, entry) for pattern in found for entry in sorted(found[pattern]))
 
 
-def checked(rule: NewRule) -> AclBinding:
-    """A rule that can be kept; raises KafkaError(INVALID_REQUEST). The order of the checks is Kafka's."""
+def validate_acl(rule: NewAcl) -> AclBinding:
+    """Validate an ACL; raises KafkaError(INVALID_REQUEST). The order of the checks is Kafka's."""
     if rule.resource_type == ResourceType.CLUSTER and rule.name != CLUSTER_NAME:
-        raise invalid(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
+        raise invalid_request(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
     if not rule.name:
-        raise invalid("Invalid empty resource name")
+        raise invalid_request("Invalid empty resource name")
     if rule.resource_type not in list(ResourceType)[2:]:
-        raise invalid(f"Invalid resourceType {name_of(ResourceType, rule.resource_type)}")
+        raise invalid_request(f"Invalid resourceType {enum_name(ResourceType, rule.resource_type)}")
     if rule.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
-        raise invalid(f"Invalid patternType {name_of(PatternType, rule.pattern_type)}")
+        raise invalid_request(f"Invalid patternType {enum_name(PatternType, rule.pattern_type)}")
     if rule.operation not in list(Operation)[2:]:
-        raise invalid(f"Invalid operation {name_of(Operation, rule.operation)}")
+        raise invalid_request(f"Invalid operation {enum_name(Operation, rule.operation)}")
     if rule.permission not in (Permission.DENY, Permission.ALLOW):
-        raise invalid(f"Invalid permissionType {name_of(Permission, rule.permission)}")
+        raise invalid_request(f"Invalid permissionType {enum_name(Permission, rule.permission)}")
     if SEPARATOR not in rule.principal:
-        raise invalid(
+        raise invalid_request(
             f"Could not parse principal from `{rule.principal}` (no colon is present separating the principal type "
             "from the principal name)"
         )
@@ -149,12 +149,12 @@ def checked(rule: NewRule) -> AclBinding:
     )
 
 
-def commit_acls(
+def acl_operations(
     image: MetadataImage, wanted: Mapping[ResourcePattern, Entries]
 ) -> tuple[tuple[StoreOperation, ...], MetadataImage]:
-    """Write the rules of resources as they shall be; a resource without any has no node.
+    """The operations for changed ACLs; a resource without ACLs has no node.
 
-    A node that somebody else has written meanwhile has another version: then the decision is made again.
+    If another writer has changed a node since, its version differs and the decision is repeated.
     """
     none: Entries = frozenset()
     changed = {pattern: entries for pattern, entries in wanted.items() if entries != image.acls.get(pattern, none)}
@@ -171,9 +171,9 @@ def commit_acls(
     return tuple(operations), image.with_acls(changed, versions) if changed else image
 
 
-def name_of(words: type[ResourceType | PatternType | Operation | Permission], number: int) -> str:
+def enum_name(words: type[ResourceType | PatternType | Operation | Permission], number: int) -> str:
     return words(number).name if number in list(words) else "UNKNOWN"
 
 
-def invalid(message: str) -> KafkaError:
+def invalid_request(message: str) -> KafkaError:
     return KafkaError(Error.INVALID_REQUEST, message)

@@ -1,9 +1,10 @@
-"""Changes of settings over the wire: what a topic's or a broker's own settings become, or why they stay.
+"""AlterConfigs and IncrementalAlterConfigs for topics, brokers, groups and client metrics.
 
-Rule 1: pure. A change is decided on an image and the broker's settings; codes and messages are Kafka's.
-Rule 2: only keys that Kafka and ottla allow to change at run time are taken for brokers, never one that nobody knows.
-        What names a file, a command or a class is held to security/remote_settings.py.
-Rule 3: a resource changes as a whole or not at all; other resources of the request go on.
+Rule 1: pure. A change is decided on an image and the broker's settings; error codes and messages are Kafka's.
+Rule 2: known keys of brokers are accepted only if they can change at run time. Unknown keys are stored for plug-ins and
+        tools, as in Kafka, and have no effect. Keys that name a file, a command or a class are restricted by
+        security/remote_settings.py.
+Rule 3: the settings of a resource change completely or not at all; other resources of the request are processed.
 """
 
 from __future__ import annotations
@@ -12,25 +13,25 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from ottla.base.broker_changes import change_mode, change_problem
 from ottla.base.broker_checks import RequirementError, check_broker_settings
 from ottla.base.broker_settings import BrokerSettings, find_key
+from ottla.base.dynamic_broker_config import change_mode, change_problem
 from ottla.base.errors import Error, KafkaError
 from ottla.base.names import topic_name_problem
-from ottla.base.resource_checks import check_client_metrics, check_group
+from ottla.base.resource_keys import check_client_metrics, check_group
 from ottla.base.setting_types import BadValueError, ConfigType, parse_list
 from ottla.base.settings import Mode
 from ottla.base.topic_keys import BROKER_SYNONYMS, TopicKeys, validate_topic_overrides
 from ottla.controller import tree
-from ottla.controller.decisions.eligible_leaders import check_minimum
-from ottla.controller.decisions.machine import Decision, check_readable, config_operations
-from ottla.controller.decisions.ottla_version import why_not_setting
+from ottla.controller.decisions.decision import Decision, check_readable, config_operations
+from ottla.controller.decisions.leader_eligibility import check_min_isr_change
+from ottla.controller.decisions.ottla_version import setting_level_problem
 from ottla.controller.image import MetadataImage
 from ottla.controller.stores.store import DeleteNode, StoreOperation
-from ottla.security.remote_settings import remote_problem
+from ottla.security.remote_settings import dynamic_config_problem
 
 VALUE_LENGTH_MAX: Final = 32_767
-# Keys that only tools set, for as long as they move replicas. Kafka does not count them among its own.
+# Keys that tools set during reassignments. Kafka's own table of keys does not have them.
 TOOL_KEYS: Final = frozenset(
     {
         "follower.replication.throttled.rate",
@@ -41,7 +42,7 @@ TOOL_KEYS: Final = frozenset(
 
 
 class ConfigResourceType(IntEnum):
-    """What settings can belong to."""
+    """The types of resources with settings."""
 
     UNKNOWN = 0
     TOPIC = 2
@@ -57,11 +58,11 @@ ENTITY_TYPES: Final = {
     ConfigResourceType.GROUP: tree.GROUP_CONFIG,
     ConfigResourceType.CLIENT_METRICS: tree.CLIENT_METRICS_CONFIG,
 }
-NAMED_BY_SETTINGS: Final = frozenset({ConfigResourceType.GROUP, ConfigResourceType.CLIENT_METRICS})
+EXISTING_BY_SETTINGS: Final = frozenset({ConfigResourceType.GROUP, ConfigResourceType.CLIENT_METRICS})
 
 
 class OperationType(IntEnum):
-    """What happens to one setting; the last two are for lists."""
+    """The change of one setting; the last two are for lists."""
 
     SET = 0
     DELETE = 1
@@ -76,11 +77,14 @@ class ConfigOperation(NamedTuple):
     name: str
     value: str = ""
 
+    def __repr__(self) -> str:
+        return f"<{self.type.name} {self.name}>"  # the value may be a password
+
 
 class ConfigResourceChange(NamedTuple):
-    """What somebody wants of one topic, group or subscription, of one broker or ("") of all brokers.
+    """The changes of one topic, group or subscription, of one broker or, with name "", of all brokers.
 
-    With `replaces_all`, what is not named goes back to its default (the older AlterConfigs).
+    With `replaces_all`, all other settings return to their defaults (the older AlterConfigs).
     """
 
     resource_type: int
@@ -90,7 +94,7 @@ class ConfigResourceChange(NamedTuple):
 
 
 class ConfigResourceResult(NamedTuple):
-    """What became of one change."""
+    """The result of one change."""
 
     change: ConfigResourceChange
     error: Error = Error.NONE
@@ -100,7 +104,7 @@ class ConfigResourceResult(NamedTuple):
 def decide_config_changes(
     image: MetadataImage, changes: Sequence[ConfigResourceChange], settings: BrokerSettings
 ) -> Decision[list[ConfigResourceResult]]:
-    """Change what can be changed; each resource is named once."""
+    """Decide the changes; each resource occurs once."""
     changed: dict[ConfigResourceType, dict[str, Mapping[str, str]]] = {kind: {} for kind in ENTITY_TYPES}
     results = []
     for change in changes:
@@ -117,11 +121,11 @@ def decide_config_changes(
         existing = configs_of(image, kind)
         for name, config in configs.items():
             operations.extend(_store_operations(kind, name, config, exists=name in existing))
-    return Decision(tuple(operations), _image_after(image, changed), results)
+    return Decision(tuple(operations), _apply_to_image(image, changed), results)
 
 
 def new_overrides(image: MetadataImage, change: ConfigResourceChange, settings: BrokerSettings) -> dict[str, str]:
-    """A resource's own settings after a change, all checked. Raises KafkaError."""
+    """The resource's own settings after a change, all validated. Raises KafkaError."""
     current = current_overrides(image, change)
     _check_level(image, change)
     if change.resource_type in ENTITY_TYPES:
@@ -137,7 +141,7 @@ def new_overrides(image: MetadataImage, change: ConfigResourceChange, settings: 
         new = apply_operations(change, current, settings)
         named = frozenset(each.name for each in change.operations)
         check_broker_change(live, change.resource_name, new)
-        check_minimum(image, change.resource_name, named, new)
+        check_min_isr_change(image, change.resource_name, named, new)
         return new
     if change.resource_type == ConfigResourceType.GROUP:
         new = apply_operations(change, current, settings)
@@ -168,7 +172,7 @@ def current_overrides(image: MetadataImage, change: ConfigResourceChange) -> Map
 def apply_operations(
     change: ConfigResourceChange, current: Mapping[str, str], settings: BrokerSettings
 ) -> dict[str, str]:
-    """The operations of a change, one after the other. Raises KafkaError for a list operation on what is no list."""
+    """Apply the operations of a change in order. Raises KafkaError for a list operation on a key that is no list."""
     new = {} if change.replaces_all else dict(current)
     for operation in change.operations:
         if operation.type is OperationType.SET:
@@ -186,48 +190,51 @@ def apply_operations(
     return new
 
 
-def check_broker_change(live: BrokerSettings, broker: str, new: Mapping[str, str]) -> None:
-    """The whole new set of changes of one broker, or of all (""). Raises KafkaError(INVALID_REQUEST)."""
+def check_broker_change(current: BrokerSettings, broker: str, new: Mapping[str, str]) -> None:
+    """Check the new dynamic settings of one broker, or of all (""). Raises KafkaError(INVALID_REQUEST)."""
+    if "" in new:
+        raise KafkaError(Error.INVALID_REQUEST, "Config name must not be empty")
     modes = {name: change_mode(name) for name in new}
-    _refuse_names(
+    _reject_names(
         [name for name, mode in modes.items() if mode is Mode.READ_ONLY], "Cannot update these configs dynamically"
     )
-    _refuse_names(
+    _reject_names(
         [name for name, mode in modes.items() if mode is Mode.PER_LISTENER],
         "These security configs can be dynamically updated only per-listener using the listener prefix",
     )
     try:
         for name, text in new.items():
             key = find_key(name)
-            assert key is not None  # or its mode would be READ_ONLY
-            key.value(text)
+            if key is not None:
+                key.value(text)
     except BadValueError as bad:
         raise KafkaError(Error.INVALID_REQUEST, str(bad)) from None
     if not broker:
-        _refuse_names(
+        _reject_names(
             [name for name, mode in modes.items() if mode is Mode.PER_BROKER],
             "Cannot update these configs at default cluster level, broker id must be specified",
         )
-    if broker and broker != str(live.node_id):
-        return  # that broker has looked whether they go together with its other settings, and passed them on
+    if broker and broker != str(current.node_id):
+        return  # that broker has validated them with its other settings before it forwarded the request
+    new = current.decoded(new)
     for name, text in new.items():
-        refusal = remote_problem(live, name, text) if live.own.get(name) != text else None
+        refusal = dynamic_config_problem(current, name, text) if current.broker_overrides.get(name) != text else None
         if refusal is not None:
             raise KafkaError(Error.INVALID_REQUEST, refusal)
-    after = live.with_dynamic(*((live.cluster_default, new) if broker else (new, live.own)))
+    after = current.with_dynamic(*((current.cluster_default, new) if broker else (new, current.broker_overrides)))
     try:
         check_broker_settings(after)
     except RequirementError as unmet:
         raise KafkaError(Error.INVALID_REQUEST, f"requirement failed: {unmet}") from None
     except BadValueError as bad:
         raise KafkaError(Error.INVALID_REQUEST, str(bad)) from None
-    problem = change_problem(live, after)
+    problem = change_problem(current, after)
     if problem is not None:
-        raise invalid_dynamic(problem)
+        raise invalid_dynamic_config(problem)
 
 
-def invalid_dynamic(problem: str) -> KafkaError:
-    """A change that a running broker cannot make, in Kafka's words."""
+def invalid_dynamic_config(problem: str) -> KafkaError:
+    """The error for a change that a running broker cannot apply, with Kafka's message."""
     return KafkaError(
         Error.INVALID_REQUEST,
         f"Invalid value org.apache.kafka.common.config.ConfigException: {problem} "
@@ -236,9 +243,9 @@ def invalid_dynamic(problem: str) -> KafkaError:
 
 
 def _check_level(image: MetadataImage, change: ConfigResourceChange) -> None:
-    """Nothing is stored that an older broker would not understand while there may be one."""
+    """Refuse settings that brokers at the current level do not know."""
     for operation in change.operations:
-        problem = why_not_setting(image, operation.name) if operation.type is not OperationType.DELETE else None
+        problem = setting_level_problem(image, operation.name) if operation.type is not OperationType.DELETE else None
         if problem is not None:
             raise KafkaError(Error.INVALID_CONFIG, problem)
 
@@ -256,7 +263,7 @@ def _check_topic(image: MetadataImage, name: str) -> None:
 def _changed_list(
     change: ConfigResourceChange, operation: ConfigOperation, current: str | None, settings: BrokerSettings
 ) -> str:
-    """A list after APPEND or SUBTRACT; one that is not set begins with what the file or the default says."""
+    """A list after APPEND or SUBTRACT; an unset list starts with the value of the file or the default."""
     _check_is_list(change, operation)
     if current is None:
         current = _inherited_text(change, operation.name, settings)
@@ -287,12 +294,12 @@ def _inherited_text(change: ConfigResourceChange, name: str, settings: BrokerSet
     if change.resource_type == ConfigResourceType.TOPIC:
         synonyms = BROKER_SYNONYMS.get(name)
         if synonyms is None:
-            return TopicKeys.keys[name].shown(None) or ""
+            return TopicKeys.keys[name].display_value(None) or ""
         name = synonyms[0][0]
-    return settings.keys[name].shown(settings.explicit.get(name)) or ""
+    return settings.keys[name].display_value(settings.explicit.get(name)) or ""
 
 
-def _refuse_names(names: Sequence[str], sentence: str) -> None:
+def _reject_names(names: Sequence[str], sentence: str) -> None:
     if names:
         raise KafkaError(Error.INVALID_REQUEST, f"{sentence}: [{', '.join(names)}]")
 
@@ -300,13 +307,13 @@ def _refuse_names(names: Sequence[str], sentence: str) -> None:
 def _store_operations(
     kind: ConfigResourceType, name: str, config: Mapping[str, str], *, exists: bool
 ) -> tuple[StoreOperation, ...]:
-    """Groups and subscriptions are there only while they have settings."""
-    if not config and kind in NAMED_BY_SETTINGS:
+    """Nodes of groups and subscriptions exist only while they have settings."""
+    if not config and kind in EXISTING_BY_SETTINGS:
         return (DeleteNode(tree.config_path(ENTITY_TYPES[kind], name)),)
     return config_operations(ENTITY_TYPES[kind], name, config, exists=exists)
 
 
-def _image_after(
+def _apply_to_image(
     image: MetadataImage, changed: Mapping[ConfigResourceType, Mapping[str, Mapping[str, str]]]
 ) -> MetadataImage:
     topics, groups = changed[ConfigResourceType.TOPIC], changed[ConfigResourceType.GROUP]

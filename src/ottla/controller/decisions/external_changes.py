@@ -1,7 +1,7 @@
-"""What somebody else has written into the store: topics, settings, marks. Pure, rules of machine.py.
+"""Topics, settings and deletion marks that other tools have written into the store. Pure, by the rules of decision.py.
 
-Tools of Kafka 3.x write topics, settings and marks of topics to delete straight into ZooKeeper. The controller reads
-them and goes on from there; a topic that was changed behind its back is simply taken as it is found.
+Tools of Kafka 3.x write topics, settings and deletion marks directly into ZooKeeper. The controller loads them and
+continues with them; a topic that was changed in the store is accepted as it is.
 """
 
 from __future__ import annotations
@@ -12,23 +12,24 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from ottla.controller import tree
-from ottla.controller.decisions.machine import Decision, delete_operations
+from ottla.controller.decisions.decision import Decision
+from ottla.controller.decisions.topic_changes import delete_operations
 from ottla.controller.image import MetadataImage, TopicImage
-from ottla.controller.loading import (
-    Reader,
-    SharedPartitions,
+from ottla.controller.image_loader import (
+    NodeReader,
+    PartitionLoader,
     load_config,
     load_configs,
     load_topics,
-    topic_node,
+    to_topic_node,
     topic_nodes,
 )
-from ottla.controller.quota_nodes import is_quota_path, load_quota_config, parents_of
+from ottla.controller.quota_nodes import is_quota_path, load_quota_config, parent_paths
 from ottla.controller.stores.store import CreateNode, DeleteNode, Node, SetNode, StoreOperation
 
-NO_ID: Final = UUID(int=0)
-QUOTAS: Final = "quotas"  # beside the types of entities that have names: those that have paths below /config
-KNOWN_ENTITIES: Final = (
+NO_TOPIC_ID: Final = UUID(int=0)
+QUOTAS: Final = "quotas"  # the entity type of quotas, whose entities are paths below /config instead of names
+ENTITY_TYPES: Final = (
     tree.TOPIC_CONFIG,
     tree.BROKER_CONFIG,
     tree.GROUP_CONFIG,
@@ -37,35 +38,35 @@ KNOWN_ENTITIES: Final = (
 )
 
 
-class MarkedTopics(NamedTuple):
-    """What became of topics with a mark."""
+class MarkedDeletions(NamedTuple):
+    """The result for topics with deletion marks."""
 
     deleted: tuple[str, ...]
-    kept: tuple[str, ...]  # with their marks, because deletion is switched off
+    kept: tuple[str, ...]  # with their marks, because deletion is disabled
 
 
-class ExternalTopics(NamedTuple):
-    """What a decision came to: the topics that differ from what was known."""
+class ExternalTopicChanges(NamedTuple):
+    """The topics that differ from the image."""
 
     changed: tuple[str, ...]
     gone: tuple[str, ...]
 
 
-def is_as_known(topic: TopicImage | None, data: bytes | None) -> bool:
-    """Whether the node of a topic says what the image has; the states of its partitions are not looked at."""
+def is_unchanged(topic: TopicImage | None, data: bytes | None) -> bool:
+    """Whether the topic node is equal to the image; partition states are not compared."""
     if topic is None or data is None:
         return topic is None and data is None
     try:
-        return tree.decode_topic(topic.name, data) == topic_node(topic)
+        return tree.decode_topic(topic.name, data) == to_topic_node(topic)
     except tree.DamagedNodeError:
         return False
 
 
 def decide_external_topics(
     image: MetadataImage, names: Iterable[str], nodes: Mapping[str, Node], new_ids: Iterator[UUID]
-) -> Decision[ExternalTopics]:
-    """Take these topics as the store holds them; `nodes` has all nodes at and below theirs, and their settings."""
-    reader = Reader(image)
+) -> Decision[ExternalTopicChanges]:
+    """Load these topics from the store; `nodes` has their nodes, all nodes below them, and their settings."""
+    reader = NodeReader(image)
     found = load_topics(nodes, reader)
     configs = load_configs(nodes, tree.TOPIC_CONFIG, reader)
     operations: list[StoreOperation] = []
@@ -75,21 +76,21 @@ def decide_external_topics(
     new_configs: dict[str, Mapping[str, str]] = {}
     others = image.damaged
     for name in names:
-        others = others.difference(damaged_of(image, name))
+        others = others.difference(damaged_nodes(image, name))
         topic, known = found.get(name), image.topics.get(name)
-        if topic is None:  # a damaged node of a topic that is known would give it as it is known
+        if topic is None:  # deleted: a damaged node would give the last known topic
             gone += [name] if known is not None else []
             continue
-        if topic.topic_id == NO_ID:
-            topic = with_id(topic, next(new_ids), nodes, operations)
-        operations.extend(missing_parents(name, len(topic.partitions), nodes))
+        if topic.topic_id == NO_TOPIC_ID:
+            topic = assign_topic_id(topic, next(new_ids), nodes, operations)
+        operations.extend(missing_parent_operations(name, len(topic.partitions), nodes))
         if topic != known:
             changed.append(topic)
             if known is not None and known.topic_id != topic.topic_id:
                 replaced.append(name)
         if name in configs and configs[name] != image.topic_configs.get(name):
             new_configs[name] = configs[name]
-    reply = ExternalTopics(tuple(topic.name for topic in changed), tuple(gone))
+    reply = ExternalTopicChanges(tuple(topic.name for topic in changed), tuple(gone))
     damaged = others | reader.damaged.keys()
     after = image if damaged == image.damaged else image.with_damaged(damaged)
     if changed or gone or new_configs or operations:
@@ -97,39 +98,41 @@ def decide_external_topics(
     return Decision(tuple(operations), after, reply)
 
 
-def damaged_of(image: MetadataImage, topic: str) -> list[str]:
-    """The nodes of a topic that could not be read."""
+def damaged_nodes(image: MetadataImage, topic: str) -> list[str]:
+    """The damaged nodes of a topic."""
     path = tree.topic_path(topic)
     own = (path, tree.config_path(tree.TOPIC_CONFIG, topic))
     return [damaged for damaged in image.damaged if damaged in own or damaged.startswith(f"{path}/")]
 
 
-def repairs(nodes: Mapping[str, Node], new_ids: Iterator[UUID]) -> list[StoreOperation]:
-    """What topics lack that somebody has begun to make: an id, if it was a Kafka that knew none; parents of states.
+def repair_operations(nodes: Mapping[str, Node], new_ids: Iterator[UUID]) -> list[StoreOperation]:
+    """Complete topics for a new controller: missing topic ids (of old Kafka versions) and parents of states.
 
-    A controller that has done this can write the state of every partition as it writes its own. Marks of topics that
-    are gone go before anybody can make a topic of that name: it would be deleted.
+    Afterwards the controller can write the state of every partition in the same way. Deletion marks of topics that do
+    not exist are removed: otherwise a new topic with that name would be deleted.
     """
     operations: list[StoreOperation] = []
-    shared = SharedPartitions(Reader(MetadataImage()))
+    shared = PartitionLoader(NodeReader(MetadataImage()))
     for name, node in topic_nodes(nodes):
         topic = shared.topic(name, node)
         if topic is None:
             continue
-        if topic.topic_id in (None, NO_ID):  # the states are read only here: there may be a million of them
-            with_id(TopicImage(name, NO_ID, shared.partitions(name, topic, nodes)), next(new_ids), nodes, operations)
-        operations.extend(missing_parents(name, len(topic.replicas), nodes))
-    return [*operations, *left_over_deletions(nodes)]
+        if topic.topic_id in (None, NO_TOPIC_ID):  # only then the states are decoded: there may be a million of them
+            assign_topic_id(
+                TopicImage(name, NO_TOPIC_ID, shared.partitions(name, topic, nodes)), next(new_ids), nodes, operations
+            )
+        operations.extend(missing_parent_operations(name, len(topic.replicas), nodes))
+    return [*operations, *stale_mark_deletions(nodes)]
 
 
-def left_over_deletions(nodes: Mapping[str, Node]) -> list[StoreOperation]:
-    """Marks of topics that are already gone; a mark of a topic that exists is left for the deletion itself."""
+def stale_mark_deletions(nodes: Mapping[str, Node]) -> list[StoreOperation]:
+    """Remove deletion marks of topics that do not exist; other marks are processed by the deletion."""
     prefix = f"{tree.DELETE_TOPICS}/"
     marked = [path.removeprefix(prefix) for path in nodes if path.startswith(prefix)]
     return [DeleteNode(tree.delete_topic_path(topic)) for topic in marked if tree.topic_path(topic) not in nodes]
 
 
-def missing_parents(topic: str, partitions: int, nodes: Mapping[str, Node]) -> Iterator[StoreOperation]:
+def missing_parent_operations(topic: str, partitions: int, nodes: Mapping[str, Node]) -> Iterator[StoreOperation]:
     if tree.partitions_path(topic) not in nodes:
         yield CreateNode(tree.partitions_path(topic))
     for index in range(partitions):
@@ -137,7 +140,7 @@ def missing_parents(topic: str, partitions: int, nodes: Mapping[str, Node]) -> I
             yield DeleteNode(tree.partition_path(topic, index))  # it is created together with its state
 
 
-def with_id(
+def assign_topic_id(
     topic: TopicImage, topic_id: UUID, nodes: Mapping[str, Node], operations: list[StoreOperation]
 ) -> TopicImage:
     path = tree.topic_path(topic.name)
@@ -145,9 +148,13 @@ def with_id(
     return topic._replace(topic_id=topic_id)
 
 
-def decide_marked_deletions(image: MetadataImage, marked: Iterable[str], *, is_enabled: bool) -> Decision[MarkedTopics]:
-    """Delete topics that have a mark, and the marks. Where deletion is switched off the marks stay, for a controller
-    that deletes (docs/decisions/topics-and-metadata.md); marks of topics that do not exist always go.
+def decide_marked_deletions(
+    image: MetadataImage, marked: Iterable[str], *, is_enabled: bool
+) -> Decision[MarkedDeletions]:
+    """Delete topics with deletion marks, and the marks.
+
+    If deletion is disabled, the marks stay for a controller that deletes (docs/decisions/topics-and-metadata.md). Marks
+    of topics that do not exist are always removed.
     """
     operations: list[StoreOperation] = []
     deleted, kept = [], []
@@ -161,19 +168,19 @@ def decide_marked_deletions(image: MetadataImage, marked: Iterable[str], *, is_e
             deleted.append(name)
         operations.append(DeleteNode(tree.delete_topic_path(name)))
     after = image.with_topics(removed=deleted) if deleted else image
-    return Decision(tuple(operations), after, MarkedTopics(tuple(deleted), tuple(sorted(kept))))
+    return Decision(tuple(operations), after, MarkedDeletions(tuple(deleted), tuple(sorted(kept))))
 
 
 def decide_external_configs(
     image: MetadataImage, changed: Iterable[tuple[str, str]], nodes: Mapping[str, Node]
 ) -> Decision[int]:
-    """Take settings as the store holds them: (type, entity) of each, as the notification named them."""
+    """Load settings from the store; `changed` has (type, entity) of each, from the notifications."""
     after = image
     count = 0
-    reader = Reader(image)
+    reader = NodeReader(image)
     paths = set()
     for entity_type, entity in changed:
-        if entity_type not in (*KNOWN_ENTITIES, QUOTAS):
+        if entity_type not in (*ENTITY_TYPES, QUOTAS):
             continue
         path = node_path(entity_type, entity)
         paths.add(path)
@@ -203,10 +210,10 @@ def node_path(entity_type: str, entity: str) -> str:
 
 
 def with_parents(entities: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The same and, before clients of users, what stands above them: whoever wrote them may have made that, too."""
+    """The same entities with the parents of clients of users, which the writer may have created, too."""
     found: dict[tuple[str, str], None] = {}
     for entity_type, entity in entities:
-        if entity_type == QUOTAS and (parents := parents_of(entity)):
+        if entity_type == QUOTAS and (parents := parent_paths(entity)):
             found[tree.USER_CONFIG, tree.config_entity(tree.USER_CONFIG, parents[0].partition("/")[2])] = None
             found[QUOTAS, parents[1]] = None
         found[entity_type, entity] = None
@@ -231,9 +238,9 @@ def with_user(image: MetadataImage, user: str, config: Mapping[str, str] | None)
     return image if image.user_configs.get(user) == config else image.with_user_configs({user: config})
 
 
-def changed_entity(data: bytes) -> tuple[str, str] | None:
-    """Whom a notification of changed settings is about; None if that cannot be read."""
-    fields = readable(data)
+def decode_changed_entity(data: bytes) -> tuple[str, str] | None:
+    """Decode a notification of changed settings; None if it cannot be read."""
+    fields = decode_json_object(data)
     path = fields.get("entity_path")
     if isinstance(path, str):
         entity_type, _, name = path.partition("/")
@@ -246,15 +253,15 @@ def changed_entity(data: bytes) -> tuple[str, str] | None:
     return entity_type, tree.config_entity(entity_type, name)
 
 
-def notified_topics(data: bytes) -> set[str]:
-    """The topics that a notification of changed ISRs names."""
-    partitions = readable(data).get("partitions", ())
+def decode_notified_topics(data: bytes) -> set[str]:
+    """Decode the topics of a notification of changed ISRs."""
+    partitions = decode_json_object(data).get("partitions", ())
     if not isinstance(partitions, list):
         return set()
     return {str(each["topic"]) for each in partitions if isinstance(each, dict) and "topic" in each}
 
 
-def readable(data: bytes) -> dict[str, Any]:
+def decode_json_object(data: bytes) -> dict[str, Any]:
     try:
         fields = json.loads(data)
     except ValueError:

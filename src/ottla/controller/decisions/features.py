@@ -1,6 +1,6 @@
-"""Feature levels of the cluster (KIP-584, KIP-1022): may they change, and to what? Pure.
+"""UpdateFeatures: changes of the cluster's feature levels (KIP-584, KIP-1022). Pure.
 
-All updates of a request happen, or none. Sentences are Kafka's.
+Either all updates of a request are applied or none. Messages are Kafka's.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import NamedTuple
 from ottla.base.errors import Error, KafkaError
 from ottla.controller import tree
 from ottla.controller.decisions import ottla_version
-from ottla.controller.decisions.machine import Decision, check_readable
+from ottla.controller.decisions.decision import Decision, check_readable
 from ottla.controller.image import BrokerImage, MetadataImage
 from ottla.controller.stores.store import SetNode
 
-Levels = Mapping[str, tuple[int, int]]  # the lowest and the highest that this broker can run with
+SupportedLevels = Mapping[str, tuple[int, int]]  # the minimum and maximum levels that this broker supports
 
 
 NO_DEFAULTS: Mapping[str, int] = {}
 
 
 class UpgradeType(IntEnum):
-    """What a client allows to happen to a feature."""
+    """The changes that a client permits."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
@@ -31,7 +31,7 @@ class UpgradeType(IntEnum):
 
 
 class FeatureUpdate(NamedTuple):
-    """One feature and the level that somebody wants; level 0 is "off"."""
+    """One feature and its requested level; level 0 disables it."""
 
     name: str
     level: int
@@ -41,22 +41,22 @@ class FeatureUpdate(NamedTuple):
 def decide_feature_updates(
     image: MetadataImage,
     updates: Sequence[FeatureUpdate],
-    supported: Levels,
+    supported: SupportedLevels,
     defaults: Mapping[str, int] = NO_DEFAULTS,
     registered: Iterable[BrokerImage] = (),
 ) -> Decision[None]:
-    """Raises KafkaError(INVALID_UPDATE_VERSION) if one of them cannot be.
+    """Raises KafkaError(INVALID_UPDATE_VERSION) if one update is invalid.
 
-    `defaults` are the levels of features that nobody has changed; one of those that is switched off is kept as 0.
-    `registered` are all brokers that are there, counted on or not.
+    `defaults` are the levels of features that are not stored; a disabled one of them is stored as 0. `registered` are
+    all registered brokers, fenced or not.
     """
     check_readable(image, tree.FEATURE)
     features = dict(image.features)
     for update in updates:
         current = features.get(update.name, defaults.get(update.name, 0))
-        reason = why_not(update, current, supported, image.controller_id)
-        if reason is None and update.name == ottla_version.FEATURE:
-            reason = ottla_version.why_not_level(image, registered, update.level)
+        reason = update_problem(update, current, supported, image.controller_id)
+        if reason is None and update.name == ottla_version.OTTLA_VERSION_FEATURE:
+            reason = ottla_version.level_change_problem(image, registered, update.level)
         if reason is not None:
             raise KafkaError(
                 Error.INVALID_UPDATE_VERSION,
@@ -71,8 +71,8 @@ def decide_feature_updates(
     return Decision(operations, image.with_features(features, image.features_epoch + 1), None)
 
 
-def why_not(update: FeatureUpdate, current: int, supported: Levels, controller_id: int) -> str | None:
-    """Why a feature cannot have that level; the order of the checks is Kafka's."""
+def update_problem(update: FeatureUpdate, current: int, supported: SupportedLevels, controller_id: int) -> str | None:
+    """The reason why a feature cannot have that level; the order of the checks is Kafka's."""
     if update.upgrade_type not in tuple(UpgradeType):
         return "The controller does not support the given upgrade type."
     if update.level < 0:

@@ -1,18 +1,18 @@
-"""What becomes of partitions when brokers come, go, restart, shut down or lose a folder. Pure, rules of machine.py.
+"""Leader election: leaders and ISRs when brokers start, stop, restart or lose a log directory. Pure, see decision.py.
 
-One rule for all of it, and it looks at what is, never at what happened: run it again and nothing changes. So a
-controller that has just been elected, one that hears of a death, and one that reads a topic which somebody else has
-changed all do the same thing.
+The election depends only on the current state, never on events, and is idempotent. So a new controller, a controller
+that notices a dead broker, and one that loads a topic changed by another tool use the same rules.
 
-1. A leader that can go on stays, unless it rests (maintenance.py, slow_brokers.py) and another one in sync does not.
-2. Otherwise the first of the assigned replicas that is in sync leads; if none is, the first that is eligible (KIP-966);
-   if none is and the topic allows it, the first that is there (unclean: what it lacks is lost). Else nobody. Of those
-   in sync, one that rests comes last: better it than nobody.
-3. The ISR loses who cannot go on, but never its last member: whoever that is has everything.
-4. A new leader has a new epoch. So has an old one that was restarted: its log may have lost its tail (KIP-320).
-5. A broker that may have lost records (broker_epochs.py) is neither in sync nor eligible any more. When nobody is
-   left who has everything, the one that left last leads, and no other: nobody can have more than it.
-6. A partition whose state cannot be read keeps its leader while that lives; nobody else is elected, nothing is written.
+1. A usable leader stays, unless it is demoted (demoted_brokers.py) and another replica in sync is not.
+2. Otherwise the first assigned replica in the ISR leads; if none is usable, the first in the ELR (KIP-966); if none is
+   and the topic permits it, the first live replica (an unclean election, which loses its missing records). Otherwise
+   there is no leader. In the ISR, demoted brokers come last.
+3. Unusable replicas leave the ISR, but never the last one: it has all committed records.
+4. A new leader has a new leader epoch. So has a restarted one: its log may have lost its tail (KIP-320).
+5. A broker that may have lost records (broker_epochs.py) leaves ISR and ELR. If no replica with all records remains,
+   only the last known leader can be elected, because no other replica can have more records.
+6. A partition with a damaged state keeps its leader while that is alive. No other leader is elected, and nothing is
+   written.
 """
 
 from __future__ import annotations
@@ -21,52 +21,51 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from ottla.base.names import TopicPartition
-from ottla.controller.decisions.broker_epochs import Returned, returned, without_lost
-from ottla.controller.decisions.liveness import Liveness, Rules, rules_of, with_isr
-from ottla.controller.decisions.machine import Decision
-from ottla.controller.decisions.single_broker_leaders import leader_operations
+from ottla.controller.decisions.broker_epochs import RestartedBrokers, find_restarted, without_unclean
+from ottla.controller.decisions.decision import Decision, partition_state_operations
+from ottla.controller.decisions.leader_eligibility import BrokerAvailability, ElectionRules, topic_rules, with_isr
 from ottla.controller.image import MISSING_EPOCH, NO_LEADER, BrokerImage, MetadataImage, PartitionImage, TopicImage
 from ottla.controller.stores.store import StoreOperation
 
-RECOVERING: Final = 1  # leader_recovery_state after an unclean election, until its leader says that it has recovered
-NOBODY: Final = Returned()
+LEADER_RECOVERING: Final = 1  # leader_recovery_state after an unclean election, until the leader reports its recovery
+NO_RESTARTS: Final = RestartedBrokers()
 TopicsOf = Callable[[Iterable[int]], Iterable[str]]
 
 
-class Election(NamedTuple):
-    """What a decision came to."""
+class ElectionSummary(NamedTuple):
+    """The summary of a decision."""
 
     changed: int = 0  # partitions
-    elected: int = 0  # of these with another leader, or a new epoch for the old one
-    leaderless: tuple[TopicPartition, ...] = ()  # that have lost their leader and found no other
+    elected: int = 0  # of these with another leader or a new leader epoch
+    leaderless: tuple[TopicPartition, ...] = ()  # partitions that have lost their leader without another one
 
 
-class Present(NamedTuple):
-    """The replicas of one partition: who can go on, and who can be given more to do."""
+class AvailableReplicas(NamedTuple):
+    """The brokers that can keep or get a role in one partition."""
 
-    there: frozenset[int]  # alive, with a folder that works
-    usable: frozenset[int]  # of these not about to stop
-    resting: frozenset[int] = frozenset()  # who leads only what nobody else in sync can lead
+    alive: frozenset[int]  # alive, and the replica is not offline
+    electable: frozenset[int]  # of these not shutting down
+    demoted: frozenset[int] = frozenset()  # demoted
 
 
-def decide_brokers(
+def decide_broker_changes(
     image: MetadataImage,
     brokers: Mapping[int, BrokerImage],
-    liveness: Liveness,
-    defaults: Rules,
+    liveness: BrokerAvailability,
+    defaults: ElectionRules,
     topics_of: TopicsOf | None = None,
-) -> Decision[Election]:
-    """These brokers are alive now; one with another epoch than before has died and come back.
+) -> Decision[ElectionSummary]:
+    """Reconcile the partitions with these live brokers; a broker with another epoch was restarted.
 
-    `topics_of` tells where brokers occur, if all partitions are in line with those of the image: then only what names
-    one that has come or gone is looked at.
+    `topics_of` returns the topics of brokers. It is given if all partitions are consistent with the brokers of the
+    image; then only topics of changed brokers are visited.
     """
-    back = returned(image, brokers, liveness.known)
+    back = find_restarted(image, brokers, liveness.broker_epoch_bounds)
     after = image if dict(image.brokers) == dict(brokers) else image.with_brokers(dict(sorted(brokers.items())))
     if topics_of is None:
-        return decide_election(after, liveness, defaults, back=back)
+        return decide_election(after, liveness, defaults, restarted=back)
     moved = {id_ for id_ in (*image.brokers, *brokers) if epoch_of(image.brokers, id_) != epoch_of(brokers, id_)}
-    return decide_election(after, liveness, defaults, back=back, only=topics_of(moved | back.restarted))
+    return decide_election(after, liveness, defaults, restarted=back, topics=topics_of(moved | back.restarted))
 
 
 def epoch_of(brokers: Mapping[int, BrokerImage], broker: int) -> int | None:
@@ -74,19 +73,23 @@ def epoch_of(brokers: Mapping[int, BrokerImage], broker: int) -> int | None:
 
 
 def decide_controlled_shutdown(
-    image: MetadataImage, broker: int, liveness: Liveness, defaults: Rules, only: Collection[str] | None = None
+    image: MetadataImage,
+    broker: int,
+    liveness: BrokerAvailability,
+    defaults: ElectionRules,
+    topics: Collection[str] | None = None,
 ) -> Decision[list[TopicPartition]]:
-    """Take leaderships and ISR memberships from a broker that is about to stop; `only` are the topics it occurs in.
+    """Move leaders from a broker that shuts down, and remove it from ISRs; `topics` are those it occurs in.
 
-    The reply names what it still leads though there are other replicas: nobody else of those is in sync.
+    The reply has the replicated partitions that it still leads, because no other replica is in sync.
     """
     leaving = liveness._replace(shutting_down=liveness.shutting_down | {broker})
-    decision = decide_election(image, leaving, defaults, only=only)
-    topics = decision.image.topics
+    decision = decide_election(image, leaving, defaults, topics=topics)
+    all_topics = decision.image.topics
     remaining = [
         TopicPartition(name, index)
-        for name in (topics if only is None else only)
-        for index, partition in enumerate(topics[name].partitions)
+        for name in (all_topics if topics is None else topics)
+        for index, partition in enumerate(all_topics[name].partitions)
         if partition.leader == broker and len(partition.replicas) > 1
     ]
     return Decision(decision.operations, decision.image, remaining)
@@ -94,82 +97,87 @@ def decide_controlled_shutdown(
 
 def decide_election(
     image: MetadataImage,
-    liveness: Liveness,
-    defaults: Rules,
+    liveness: BrokerAvailability,
+    defaults: ElectionRules,
     *,
-    back: Returned = NOBODY,
-    only: Iterable[str] | None = None,
-) -> Decision[Election]:
-    """Bring all partitions (or those of the topics `only`) in line with who is there."""
+    restarted: RestartedBrokers = NO_RESTARTS,
+    topics: Iterable[str] | None = None,
+) -> Decision[ElectionSummary]:
+    """Reconcile all partitions, or those of some topics, with the live brokers."""
     alive = frozenset(image.brokers)
-    everywhere = Present(alive, alive - liveness.shutting_down, liveness.resting)
+    everywhere = AvailableReplicas(alive, alive - liveness.shutting_down, liveness.demoted)
     operations: list[StoreOperation] = []
-    topics: list[TopicImage] = []
+    changed_topics: list[TopicImage] = []
     elected = changed = 0
     leaderless: list[TopicPartition] = []
-    names = list(image.topics) if only is None else [name for name in only if name in image.topics]
-    by_rules: dict[Rules, dict[PartitionImage, PartitionImage]] = {}  # equal partitions go on sharing one value
+    names = list(image.topics) if topics is None else [name for name in topics if name in image.topics]
+    by_rules: dict[ElectionRules, dict[PartitionImage, PartitionImage]] = {}  # equal partitions keep sharing one value
     for name in names:
         topic = image.topics[name]
-        rules = rules_of(image, name, defaults)
+        rules = topic_rules(image, name, defaults)
         shared = by_rules.setdefault(rules, {})
-        settle = settler(rules, everywhere, back, shared)
+        settle = cached_elector(rules, everywhere, restarted, shared)
         partitions = tuple(
             settle(partition)
-            if not liveness.offline
-            else elect_offline(topic, index, partition, liveness, rules, everywhere, back)
+            if not liveness.offline_replicas
+            else elect_with_offline_replicas(topic, index, partition, liveness, rules, everywhere, restarted)
             for index, partition in enumerate(topic.partitions)
         )
         if partitions == topic.partitions:
             continue
-        topics.append(topic._replace(partitions=partitions))
+        changed_topics.append(topic._replace(partitions=partitions))
         for index, (old, new) in enumerate(zip(topic.partitions, partitions, strict=True)):
             if old == new:
                 continue
             changed += 1
-            operations.extend(leader_operations(image, topic, index, new))
+            operations.extend(partition_state_operations(image, topic, index, new))
             elected += new.leader_epoch != old.leader_epoch and new.leader != NO_LEADER
             if new.leader == NO_LEADER != old.leader:
                 leaderless.append(TopicPartition(name, index))
-    after = image.with_topics(topics) if topics else image
-    return Decision(tuple(operations), after, Election(changed, elected, tuple(leaderless)))
+    after = image.with_topics(changed_topics) if changed_topics else image
+    return Decision(tuple(operations), after, ElectionSummary(changed, elected, tuple(leaderless)))
 
 
-def settler(
-    rules: Rules, present: Present, back: Returned, shared: dict[PartitionImage, PartitionImage]
+def cached_elector(
+    rules: ElectionRules,
+    present: AvailableReplicas,
+    back: RestartedBrokers,
+    shared: dict[PartitionImage, PartitionImage],
 ) -> Callable[[PartitionImage], PartitionImage]:
     def settle(partition: PartitionImage) -> PartitionImage:
         found = shared.get(partition)
         if found is None:
-            found = shared[partition] = settled(partition, present, rules, back)
+            found = shared[partition] = elect_partition(partition, present, rules, back)
         return found
 
     return settle
 
 
-def elect_offline(
+def elect_with_offline_replicas(
     topic: TopicImage,
     index: int,
     partition: PartitionImage,
-    liveness: Liveness,
-    rules: Rules,
-    present: Present,
-    back: Returned,
+    liveness: BrokerAvailability,
+    rules: ElectionRules,
+    present: AvailableReplicas,
+    back: RestartedBrokers,
 ) -> PartitionImage:
     failed = frozenset(id_ for id_ in partition.replicas if liveness.has_offline(id_, topic.topic_id, index))
-    working = Present(present.there - failed, present.usable - failed, present.resting)
-    return settled(partition, working, rules, back)
+    working = AvailableReplicas(present.alive - failed, present.electable - failed, present.demoted)
+    return elect_partition(partition, working, rules, back)
 
 
-def settled(old: PartitionImage, present: Present, rules: Rules, back: Returned = NOBODY) -> PartitionImage:
-    """The partition as it has to be, with new epochs if that differs from what it is."""
+def elect_partition(
+    old: PartitionImage, available: AvailableReplicas, rules: ElectionRules, restarted: RestartedBrokers = NO_RESTARTS
+) -> PartitionImage:
+    """The partition by the rules above, with new epochs if it changes."""
     if old.is_damaged:  # rule 6
-        is_gone = old.leader not in present.there or old.leader in back.restarted
+        is_gone = old.leader not in available.alive or old.leader in restarted.restarted
         return old._replace(leader=NO_LEADER) if is_gone else old
     if old.partition_epoch == MISSING_EPOCH:
-        return first_state(old, present)
-    new = chosen(without_lost(old, back.lost), present, rules)
-    is_new_leader = new.leader != old.leader or (old.leader in back.restarted and new.leader != NO_LEADER)
+        return initial_state(old, available)
+    new = choose_leader_and_isr(without_unclean(old, restarted.unclean), available, rules)
+    is_new_leader = new.leader != old.leader or (old.leader in restarted.restarted and new.leader != NO_LEADER)
     if not is_new_leader and new == old:
         return old
     return new._replace(
@@ -178,49 +186,49 @@ def settled(old: PartitionImage, present: Present, rules: Rules, back: Returned 
     )
 
 
-def first_state(old: PartitionImage, present: Present) -> PartitionImage:
-    """The topic was created, but nobody lived to create the state of this partition; who is there is in sync."""
-    isr = tuple(broker for broker in old.replicas if broker in present.usable)
+def initial_state(old: PartitionImage, present: AvailableReplicas) -> PartitionImage:
+    """The first state of a partition whose creation was interrupted: all live replicas are in sync."""
+    isr = tuple(broker for broker in old.replicas if broker in present.electable)
     if not isr:
         return old
-    leader = next((broker for broker in isr if broker not in present.resting), isr[0])
+    leader = next((broker for broker in isr if broker not in present.demoted), isr[0])
     return old._replace(leader=leader, leader_epoch=old.leader_epoch + 1, isr=isr, partition_epoch=0)
 
 
-def chosen(old: PartitionImage, present: Present, rules: Rules) -> PartitionImage:
-    """Who leads and who is in sync; epochs are as they were."""
+def choose_leader_and_isr(old: PartitionImage, present: AvailableReplicas, rules: ElectionRules) -> PartitionImage:
+    """Choose leader and ISR, without new epochs."""
     isr = (
-        tuple(broker for broker in old.isr if broker in present.usable)
-        or tuple(broker for broker in old.isr if broker in present.there)
+        tuple(broker for broker in old.isr if broker in present.electable)
+        or tuple(broker for broker in old.isr if broker in present.alive)
         or old.isr
     )
     kept = with_isr(old, isr, rules)
-    rested = first_of(old.replicas, isr, present.usable - present.resting)
-    if old.leader in isr and old.leader in present.there:
-        is_relieved = old.leader in present.resting and rested != NO_LEADER
+    rested = first_electable(old.replicas, isr, present.electable - present.demoted)
+    if old.leader in isr and old.leader in present.alive:
+        is_relieved = old.leader in present.demoted and rested != NO_LEADER
         return kept._replace(leader=rested) if is_relieved else kept
-    leader = rested if rested != NO_LEADER else first_of(old.replicas, isr, present.there)
+    leader = rested if rested != NO_LEADER else first_electable(old.replicas, isr, present.alive)
     if leader != NO_LEADER:
         return kept._replace(leader=leader)
-    leader = first_of(old.replicas, old.eligible, present.usable)
+    leader = first_electable(old.replicas, old.elr, present.electable)
     if leader != NO_LEADER:
         return with_isr(old, (leader,), rules)._replace(leader=leader)
-    if not old.isr and not old.eligible and old.last_known_eligible[:1] and old.last_known_eligible[0] in present.there:
-        leader = old.last_known_eligible[0]
-        return old._replace(leader=leader, isr=(leader,), last_known_eligible=())
+    if not old.isr and not old.elr and old.last_known_elr[:1] and old.last_known_elr[0] in present.alive:
+        leader = old.last_known_elr[0]
+        return old._replace(leader=leader, isr=(leader,), last_known_elr=())
     if rules.unclean_leader_election:
-        leader = first_of(old.replicas, old.replicas, present.usable)
+        leader = first_electable(old.replicas, old.replicas, present.electable)
         if leader != NO_LEADER:
             return old._replace(
                 leader=leader,
                 isr=(leader,),
-                leader_recovery_state=RECOVERING,
-                eligible=(),
-                last_known_eligible=(),
+                leader_recovery_state=LEADER_RECOVERING,
+                elr=(),
+                last_known_elr=(),
             )
     return old._replace(leader=NO_LEADER)
 
 
-def first_of(replicas: Iterable[int], among: Iterable[int], there: frozenset[int]) -> int:
+def first_electable(replicas: Iterable[int], among: Iterable[int], there: frozenset[int]) -> int:
     wanted = frozenset(among) & there
     return next((broker for broker in replicas if broker in wanted), NO_LEADER)

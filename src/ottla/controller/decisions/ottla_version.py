@@ -1,13 +1,13 @@
-"""What all brokers of a cluster can do, as a feature of the cluster (KIP-584). Pure, under the rules of machine.py.
+"""The feature `ottla.version`: the level of functions that all brokers of a cluster support (KIP-584). Pure.
 
 Rules:
-1. Level 1 is what brokers could before they had such a feature: a cluster or a broker that says nothing about it has
-   that one. A new cluster begins at the highest level.
-2. Somebody raises the level, when every broker is new enough (`kafka-features.sh upgrade`, `ottla features upgrade`).
-   Until then nothing is written that an older broker would not understand, and the way back is open.
-3. Afterwards a broker that does not support the level is none of the cluster: it is not counted on, gets no metadata
-   and is no controller (cluster/version_gate.py).
-4. The level can be lowered while nothing is stored that only the higher one knows: then the way back is open again.
+1. Level 1 is that of versions without this feature: a cluster or a broker without a level has it. A new cluster starts
+   at the highest level.
+2. An administrator raises the level when all brokers support it (`ottla features upgrade`, `kafka-features.sh
+   upgrade`). Until then nothing is stored that an older version does not know, so brokers can be downgraded.
+3. Afterwards a broker that does not support the level is excluded: it is not admitted to the live brokers, gets no
+   metadata and cannot be the controller (cluster/version_gate.py).
+4. The level can be lowered while nothing is stored that needs the higher one.
 """
 
 from __future__ import annotations
@@ -15,19 +15,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from ottla.controller.decisions.reassignment import moves
+from ottla.controller.decisions.reassignment import ongoing_reassignments
 from ottla.controller.image import BrokerImage, MetadataImage
 
-FEATURE: Final = "ottla.version"
+OTTLA_VERSION_FEATURE: Final = "ottla.version"
 LEVEL_MIN: Final = 1
 LEVEL_MAX: Final = 2
-SELF_OPERATION: Final = 2  # the controller moves replicas and leaders by itself: healing, balance, maintenance
+SELF_BALANCING_LEVEL: Final = (
+    2  # healing, balancing and maintenance: the controller moves replicas and leaders by itself
+)
 
-SUPPORTED: Final[Mapping[str, tuple[int, int]]] = {FEATURE: (LEVEL_MIN, LEVEL_MAX)}  # by this broker, as it registers
-OF_NEW_CLUSTERS: Final[Mapping[str, int]] = {FEATURE: LEVEL_MAX}
+SUPPORTED: Final[Mapping[str, tuple[int, int]]] = {
+    OTTLA_VERSION_FEATURE: (LEVEL_MIN, LEVEL_MAX)
+}  # in this broker's registration
+NEW_CLUSTER_FEATURES: Final[Mapping[str, int]] = {OTTLA_VERSION_FEATURE: LEVEL_MAX}
 
 OWN_PREFIX: Final = "ottla."  # of settings that Kafka does not have
-# Those of level 1. All others came later, and an older broker would refuse any change of whatever has one of them.
+# The settings of level 1. An older broker would refuse any change of a resource that has one of the later ones.
 SETTINGS_OF_LEVEL_1: Final = frozenset(
     {
         *("ottla.audit.enable", "ottla.audit.events", "ottla.audit.exclude.principals"),
@@ -47,40 +51,42 @@ SETTINGS_OF_LEVEL_1: Final = frozenset(
 )
 
 
-def level(image: MetadataImage) -> int:
+def cluster_level(image: MetadataImage) -> int:
     return level_of(image.features)
 
 
 def level_of(features: Mapping[str, int]) -> int:
-    return features.get(FEATURE, LEVEL_MIN)
+    return features.get(OTTLA_VERSION_FEATURE, LEVEL_MIN)
 
 
-def supported_by(broker: BrokerImage) -> tuple[int, int]:
-    """The lowest and the highest level with which a broker can run, as its registration tells."""
-    return broker.features.get(FEATURE, (LEVEL_MIN, LEVEL_MIN))
+def supported_levels(broker: BrokerImage) -> tuple[int, int]:
+    """The minimum and maximum levels in a broker's registration."""
+    return broker.features.get(OTTLA_VERSION_FEATURE, (LEVEL_MIN, LEVEL_MIN))
 
 
 def supports(broker: BrokerImage, wanted: int) -> bool:
-    lowest, highest = supported_by(broker)
+    lowest, highest = supported_levels(broker)
     return lowest <= wanted <= highest
 
 
-def why_not_here(stored: int) -> str | None:
-    """Why this broker cannot be one of a cluster at that level; None if it can."""
+def unsupported_level_problem(stored: int) -> str | None:
+    """The reason why this broker cannot join a cluster at that level; None if it can."""
     if LEVEL_MIN <= stored <= LEVEL_MAX:
         return None
     return (
-        f"the cluster runs at {FEATURE}={stored}, and this broker supports {LEVEL_MIN} to {LEVEL_MAX}: install the "
-        "version that the other brokers have (docs/upgrade.md)"
+        f"the cluster runs at {OTTLA_VERSION_FEATURE}={stored}, and this broker supports {LEVEL_MIN} to {LEVEL_MAX}: "
+        "install the version that the other brokers have (docs/upgrade.md)"
     )
 
 
-def why_not_level(image: MetadataImage, registered: Iterable[BrokerImage], wanted: int) -> str | None:
-    """Why the cluster cannot have another level; the order of the levels was looked at before (features.py)."""
+def level_change_problem(image: MetadataImage, registered: Iterable[BrokerImage], wanted: int) -> str | None:
+    """The reason why the cluster cannot change to that level; features.py has checked the order of the levels."""
     if wanted < LEVEL_MIN:
-        return f"{FEATURE} cannot be off: its lowest level is {LEVEL_MIN}."
-    if wanted < level(image):
-        if any(True for _ in moves(image)):  # some may be the controller's own, and only this level ends those
+        return f"{OTTLA_VERSION_FEATURE} cannot be off: its lowest level is {LEVEL_MIN}."
+    if wanted < cluster_level(image):
+        if any(
+            True for _ in ongoing_reassignments(image)
+        ):  # some may be the controller's own, which lower levels cannot complete
             return "Replicas are being moved: wait until they are in place, or cancel it (ottla reassign list)."
         used = newer_settings(image, wanted)
         return (
@@ -96,27 +102,27 @@ def why_not_level(image: MetadataImage, registered: Iterable[BrokerImage], wante
 
 
 def newer_settings(image: MetadataImage, wanted: int) -> list[str]:
-    """Stored settings that a lower level does not have, in words."""
+    """Descriptions of stored settings that a lower level does not have."""
     kinds = (("broker", image.broker_configs), ("topic", image.topic_configs), ("group", image.group_configs))
     return [
         f"{key} of {kind} {name}" if name else f"{key} of all brokers"
         for kind, configs in kinds
         for name, config in sorted(configs.items())
         for key in sorted(config)
-        if is_newer(key, wanted)
+        if needs_newer_level(key, wanted)
     ]
 
 
-def is_newer(key: str, than: int) -> bool:
-    """Whether a setting came with a higher level."""
-    return than < SELF_OPERATION and key.startswith(OWN_PREFIX) and key not in SETTINGS_OF_LEVEL_1
+def needs_newer_level(key: str, than: int) -> bool:
+    """Whether a setting needs a higher level."""
+    return than < SELF_BALANCING_LEVEL and key.startswith(OWN_PREFIX) and key not in SETTINGS_OF_LEVEL_1
 
 
-def why_not_setting(image: MetadataImage, key: str) -> str | None:
-    """Why a setting cannot be stored yet (rule 2)."""
-    if not is_newer(key, level(image)):
+def setting_level_problem(image: MetadataImage, key: str) -> str | None:
+    """The reason why a setting cannot be stored yet (rule 2)."""
+    if not needs_newer_level(key, cluster_level(image)):
         return None
     return (
-        f"{key} needs {FEATURE} {LEVEL_MAX}, and this cluster runs at {level(image)}: when every broker is upgraded, "
-        f"raise it with `ottla features upgrade {FEATURE}={LEVEL_MAX}`"
+        f"{key} needs {OTTLA_VERSION_FEATURE} {LEVEL_MAX}, and this cluster runs at {cluster_level(image)}: "
+        f"when every broker is upgraded, raise it with `ottla features upgrade {OTTLA_VERSION_FEATURE}={LEVEL_MAX}`"
     )

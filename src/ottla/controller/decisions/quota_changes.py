@@ -1,8 +1,8 @@
-"""Changes of quotas (KIP-546). Pure; codes and sentences are Kafka's.
+"""AlterClientQuotas (KIP-546). Pure; error codes and messages are Kafka's.
 
-Quotas are settings of users, clients and addresses, beside others such as passwords, which stay as they are. Each
-entity changes as a whole or not at all; other entities of the request go on. An entity that has lost its last quota
-loses its node, too, unless it is a user: other things are kept there.
+Quotas are settings of users, clients and addresses, beside others such as passwords, which do not change. The quotas of
+an entity change completely or not at all; other entities of the request are processed. The node of an entity is deleted
+with its last quota, unless it is a user: user nodes have other settings, too.
 """
 
 from __future__ import annotations
@@ -13,39 +13,39 @@ from typing import NamedTuple
 
 from ottla.base.errors import Error, KafkaError
 from ottla.controller import tree
-from ottla.controller.decisions.machine import Decision, check_readable
+from ottla.controller.decisions.decision import Decision, check_readable
 from ottla.controller.image import MetadataImage
-from ottla.controller.quota_nodes import parents_of, quota_path
+from ottla.controller.quota_nodes import parent_paths, quota_path
 from ottla.controller.stores.store import CreateNode, DeleteNode, SetNode, StoreOperation
 from ottla.quotas.entities import CLIENT_ID, KEYS, USER, Entity, check_value, invalid, read_entity, value_text
 
-Parts = tuple[tuple[str, str | None], ...]
+EntityParts = tuple[tuple[str, str | None], ...]
 
 
 class QuotaOperation(NamedTuple):
-    """One quota to set, or (None) to take away."""
+    """One quota to set, or to remove (None)."""
 
     key: str
     value: float | None
 
 
 class QuotaAlteration(NamedTuple):
-    """What somebody wants of one entity, as he has named it."""
+    """The changes of one entity, with its name in the request."""
 
-    parts: Parts
+    entity_parts: EntityParts
     operations: tuple[QuotaOperation, ...]
 
 
 class QuotaResult(NamedTuple):
-    """What became of it."""
+    """The result for one entity."""
 
-    parts: Parts
+    parts: EntityParts
     error: Error = Error.NONE
     message: str | None = None
 
 
-class _Changes:
-    """The settings that change, by entity, and what must be written for them."""
+class _QuotaChanges:
+    """The changed settings by entity, and their store operations."""
 
     def __init__(self, image: MetadataImage) -> None:
         self.image = image
@@ -75,10 +75,10 @@ class _Changes:
             self.users[name] = config
 
     def _make_parents(self, entity: Entity, path: str) -> None:
-        """A client of a user stands below two nodes, of which the first is the user's own."""
+        """The node of a client of a user has two parents, the user's own node first."""
         if entity.kinds != (USER, CLIENT_ID):
             return
-        user, clients = parents_of(path)
+        user, clients = parent_paths(path)
         name = entity.names[0] or ""
         if name not in self.image.user_configs and name not in self.users:
             self.operations.append(CreateNode(f"{tree.CONFIG}/{user}", tree.encode_config({})))
@@ -93,21 +93,21 @@ class _Changes:
 
 
 def decide_quota_changes(image: MetadataImage, alterations: Sequence[QuotaAlteration]) -> Decision[list[QuotaResult]]:
-    """One result for each entity, in the order in which they are named."""
-    changes = _Changes(image)
+    """One result for each entity, in the order of the request."""
+    changes = _QuotaChanges(image)
     results: dict[frozenset[tuple[str, str | None]], QuotaResult] = {}
-    times = Counter(frozenset(dict(alteration.parts).items()) for alteration in alterations)
+    times = Counter(frozenset(dict(alteration.entity_parts).items()) for alteration in alterations)
     for alteration in alterations:
-        parts = tuple(dict(alteration.parts).items())
+        parts = tuple(dict(alteration.entity_parts).items())
         named = frozenset(parts)
         try:
             keys = [operation.key for operation in alteration.operations]
             if times[named] > 1 or len(set(keys)) < len(keys):
-                raise invalid(f"Ignoring duplicate entity {shown(parts)}")
+                raise invalid(f"Ignoring duplicate entity {entity_text(parts)}")
             entity = read_entity(parts)
             check_readable(image, f"{tree.CONFIG}/{quota_path(entity)}")
             old = current_config(image, entity)
-            new = altered(entity, old, alteration)
+            new = apply_alteration(entity, old, alteration)
         except KafkaError as refusal:
             results[named] = QuotaResult(parts, refusal.error, refusal.message)
             continue
@@ -123,12 +123,12 @@ def current_config(image: MetadataImage, entity: Entity) -> Mapping[str, str]:
     return image.quota_configs.get(quota_path(entity), {})
 
 
-def altered(entity: Entity, old: Mapping[str, str], alteration: QuotaAlteration) -> dict[str, str]:
+def apply_alteration(entity: Entity, old: Mapping[str, str], alteration: QuotaAlteration) -> dict[str, str]:
     """All settings of an entity after a change. Raises KafkaError(INVALID_REQUEST)."""
     new = dict(old)
     for key, value in alteration.operations:
         if value is None:
-            if key in KEYS:  # passwords are not taken away by this door
+            if key in KEYS:  # this API must not remove passwords
                 new.pop(key, None)
         else:
             check_value(entity, key, value)
@@ -136,7 +136,7 @@ def altered(entity: Entity, old: Mapping[str, str], alteration: QuotaAlteration)
     return new
 
 
-def shown(parts: Parts) -> str:
-    """As Java prints an entity."""
+def entity_text(parts: EntityParts) -> str:
+    """The entity as Java prints it."""
     entries = ", ".join(f"{kind}={'null' if name is None else name}" for kind, name in parts)
     return f"ClientQuotaEntity(entries={{{entries}}})"

@@ -1,18 +1,18 @@
-"""Replicas that move: from the wish to the last step.  Pure, under the rules of machine.py.
+"""Partition reassignments (KIP-455). Pure, by the rules of decision.py.
 
-A move has three steps, and what is under way stands in the topic's node, so that any controller can go on with it:
+A reassignment has three steps. Its state is in the topic node, so any controller can continue it:
 
-    wish      replicas = target + what goes; adding and removing say which is which. Followers begin to copy.
-    catch up  the leader takes the new replicas into the ISR one after the other; nothing is decided here.
-    switch    when all that are added are in sync: replicas = target, one of them leads, the others delete their logs.
+    start     replicas = target + removing replicas; adding and removing are listed. Followers start to copy.
+    catch up  the leader adds the new replicas to the ISR one by one; no decision is needed here.
+    complete  when all adding replicas are in sync: replicas = target, one of them leads, the others delete their logs.
 
-Rule 1: a move never costs availability: the switch waits while it would leave fewer replicas in sync than
-        min.insync.replicas asks for, although enough are in sync now.
-Rule 2: a replica that goes leaves the ISR in the same write in which it leaves the replicas, under a new leader epoch.
-Rule 3: whoever asks for something else while a move is under way changes its target; what was being added for the old
-        target only is dropped. The brokers that held the partition before the move stay until the switch.
-Rule 4: cancelling drops what was added, in the order that the brokers have by then (as Kafka: the first of the target
-        that held the partition before stays in front).
+Rule 1: a reassignment never reduces availability: it is not completed while that would leave fewer replicas in sync
+        than min.insync.replicas, although enough are in sync now.
+Rule 2: a removed replica leaves the ISR and the replicas in the same write, under a new leader epoch.
+Rule 3: a new request during a reassignment changes its target; replicas that were added only for the old target are
+        removed. The original replicas stay until the completion.
+Rule 4: a cancellation removes the added replicas and keeps the current order of the others (as in Kafka: the first
+        original replica in the target stays first).
 """
 
 from __future__ import annotations
@@ -24,32 +24,38 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.names import TopicPartition
 from ottla.base.placement.new_partitions import check_manual_replicas
 from ottla.controller import tree
-from ottla.controller.decisions.changes import UsableBrokers, commit_partitions, without
-from ottla.controller.decisions.leader_election import RECOVERING
-from ottla.controller.decisions.liveness import Liveness, Rules, rules_of, with_isr
-from ottla.controller.decisions.machine import Decision, check_readable
+from ottla.controller.decisions.decision import Decision, check_readable, partition_operations
+from ottla.controller.decisions.leader_election import LEADER_RECOVERING
+from ottla.controller.decisions.leader_eligibility import (
+    BrokerAvailability,
+    ElectionRules,
+    LeaderCandidates,
+    excluding,
+    topic_rules,
+    with_isr,
+)
 from ottla.controller.image import NO_LEADER, MetadataImage, PartitionImage
 
 R = TypeVar("R")
 
 
-class Wish(NamedTuple):
-    """Who shall hold a partition; None ends a move that is under way."""
+class ReassignmentRequest(NamedTuple):
+    """The requested replicas of a partition; None cancels its reassignment."""
 
     partition: TopicPartition
     replicas: tuple[int, ...] | None
 
 
-class MoveResult(NamedTuple):
-    """What became of one wish."""
+class ReassignmentResult(NamedTuple):
+    """The result for one partition."""
 
     partition: TopicPartition
     error: Error = Error.NONE
     message: str | None = None
 
 
-class Move(NamedTuple):
-    """A move that is under way."""
+class OngoingReassignment(NamedTuple):
+    """A reassignment in progress."""
 
     partition: TopicPartition
     replicas: tuple[int, ...]
@@ -58,130 +64,134 @@ class Move(NamedTuple):
 
     @property
     def target(self) -> tuple[int, ...]:
-        return without(self.replicas, self.removing)
+        return excluding(self.replicas, self.removing)
 
 
 def decide_reassignments(
     image: MetadataImage,
-    wishes: Sequence[Wish],
-    liveness: Liveness,
-    defaults: Rules,
+    requests: Sequence[ReassignmentRequest],
+    liveness: BrokerAvailability,
+    defaults: ElectionRules,
     *,
     may_change_factor: bool = True,
-) -> Decision[list[MoveResult]]:
-    """Begin, change or end moves; of several wishes for one partition the last one counts."""
+) -> Decision[list[ReassignmentResult]]:
+    """Start, change or cancel reassignments; of several requests for one partition the last one is used."""
     results = []
     changes: dict[TopicPartition, PartitionImage] = {}
-    brokers = UsableBrokers(image, liveness)
-    for wish in wishes:
+    brokers = LeaderCandidates(image, liveness)
+    for request in requests:
         try:
-            old = find_partition(image, wish.partition)
-            usable = brokers.of(wish.partition)
-            rules = rules_of(image, wish.partition.topic, defaults)
-            if wish.replicas is None:
-                new = cancelled(wish.partition, old, usable, rules)
+            old = find_partition(image, request.partition)
+            usable = brokers.for_partition(request.partition)
+            rules = topic_rules(image, request.partition.topic, defaults)
+            if request.replicas is None:
+                new = cancel_reassignment(request.partition, old, usable, rules)
             else:
-                check_wish(image, old, wish.replicas, may_change_factor)
-                new = begun(wish.partition, old, wish.replicas, usable, rules)
+                check_target(image, old, request.replicas, may_change_factor)
+                new = start_reassignment(request.partition, old, request.replicas, usable, rules)
         except KafkaError as refusal:
-            results.append(MoveResult(wish.partition, refusal.error, refusal.message))
+            results.append(ReassignmentResult(request.partition, refusal.error, refusal.message))
             continue
-        results.append(MoveResult(wish.partition))
+        results.append(ReassignmentResult(request.partition))
         if new != old:
-            changes[wish.partition] = new
+            changes[request.partition] = new
         else:
-            changes.pop(wish.partition, None)
-    return Decision(*commit_partitions(image, changes), results)
+            changes.pop(request.partition, None)
+    return Decision(*partition_operations(image, changes), results)
 
 
-def decide_next_steps(
-    image: MetadataImage, topics: Iterable[str], liveness: Liveness, defaults: Rules
+def decide_completed_reassignments(
+    image: MetadataImage, topics: Iterable[str], liveness: BrokerAvailability, defaults: ElectionRules
 ) -> Decision[int]:
-    """Switch over all moves in these topics whose replicas have caught up; the reply is how many."""
+    """Complete the reassignments of these topics whose replicas have caught up; the reply is their number."""
     changes: dict[TopicPartition, PartitionImage] = {}
-    brokers: UsableBrokers | None = None
-    for move in moves(image, topics):
+    brokers: LeaderCandidates | None = None
+    for move in ongoing_reassignments(image, topics):
         if tree.topic_path(move.partition.topic) in image.damaged:
             continue
         old = image.topics[move.partition.topic].partitions[move.partition.partition]
-        brokers = brokers or UsableBrokers(image, liveness)
-        usable = brokers.of(move.partition)
-        new = switched(old, usable, rules_of(image, move.partition.topic, defaults))
+        brokers = brokers or LeaderCandidates(image, liveness)
+        usable = brokers.for_partition(move.partition)
+        new = complete_if_caught_up(old, usable, topic_rules(image, move.partition.topic, defaults))
         if new != old:
             changes[move.partition] = new
-    return Decision(*commit_partitions(image, changes), len(changes)) if changes else Decision((), image, 0)
+    return Decision(*partition_operations(image, changes), len(changes)) if changes else Decision((), image, 0)
 
 
-def with_next_steps(
+def with_completed_reassignments(
     old: MetadataImage,
     decision: Decision[R],
-    liveness: Liveness,
-    defaults: Rules,
-    moving: Iterable[str] | None = None,
+    liveness: BrokerAvailability,
+    defaults: ElectionRules,
+    reassigning_topics: Iterable[str] | None = None,
 ) -> Decision[R]:
-    """A decision about anything, and what follows from it for moves in the topics that it changes: one write.
+    """Add to any decision the completions of reassignments in the topics that it changes.
 
-    `moving` are the topics of the old image with moves, if anybody knows them.
+    `reassigning_topics` are the topics of the old image with reassignments, if they are known.
     """
     new = decision.image
     if new is old:
         return decision
-    # A broker that is back may be the one that a switch was waiting for.
+    # A completion may have waited for a restarted broker.
     topics: Iterable[str] = new.changed_topics_since(old)
     if new.brokers is not old.brokers:
-        topics = new.topics if moving is None else {*topics, *moving}
-    steps = decide_next_steps(new, topics, liveness, defaults)
+        topics = new.topics if reassigning_topics is None else {*topics, *reassigning_topics}
+    steps = decide_completed_reassignments(new, topics, liveness, defaults)
     if not steps.operations:
         return decision
     return decision._replace(operations=(*decision.operations, *steps.operations), image=steps.image)
 
 
-def moves(image: MetadataImage, topics: Iterable[str] | None = None) -> Iterator[Move]:
-    """All moves that are under way, of all topics or of these."""
+def ongoing_reassignments(image: MetadataImage, topics: Iterable[str] | None = None) -> Iterator[OngoingReassignment]:
+    """The reassignments in progress, of all topics or of these."""
     for name in image.topics if topics is None else topics:
         topic = image.topics.get(name)
         for index, partition in enumerate(topic.partitions if topic is not None else ()):
-            if is_moving(partition):
+            if is_reassigning(partition):
                 names = TopicPartition(name, index)
-                yield Move(names, partition.replicas, partition.adding_replicas, partition.removing_replicas)
+                yield OngoingReassignment(
+                    names, partition.replicas, partition.adding_replicas, partition.removing_replicas
+                )
 
 
-def is_moving(partition: PartitionImage) -> bool:
+def is_reassigning(partition: PartitionImage) -> bool:
     return bool(partition.adding_replicas or partition.removing_replicas)
 
 
 # ---- the steps
 
 
-def begun(
-    name: TopicPartition, old: PartitionImage, target: Sequence[int], usable: Collection[int], rules: Rules
+def start_reassignment(
+    name: TopicPartition, old: PartitionImage, target: Sequence[int], usable: Collection[int], rules: ElectionRules
 ) -> PartitionImage:
-    """The partition with a new target; already switched over if nothing has to be copied."""
-    origin = without(old.replicas, old.adding_replicas)
-    going = without(origin, target)
+    """The partition with a new target; completed at once if no replica must be copied."""
+    origin = excluding(old.replicas, old.adding_replicas)
+    going = excluding(origin, target)
     replicas = (*target, *going)
-    dropped = without(old.replicas, replicas)
+    dropped = excluding(old.replicas, replicas)
     kept = drop_replicas(name, old, dropped, usable, rules)
     wanted = kept._replace(
-        replicas=replicas, adding_replicas=without(target, origin), removing_replicas=without(going, target)
+        replicas=replicas, adding_replicas=excluding(target, origin), removing_replicas=excluding(going, target)
     )
-    return switched(wanted, usable, rules)
+    return complete_if_caught_up(wanted, usable, rules)
 
 
-def cancelled(name: TopicPartition, old: PartitionImage, usable: Collection[int], rules: Rules) -> PartitionImage:
-    """The partition as it was before the move, but for the order of its replicas."""
-    if not is_moving(old):
+def cancel_reassignment(
+    name: TopicPartition, old: PartitionImage, usable: Collection[int], rules: ElectionRules
+) -> PartitionImage:
+    """The partition without its reassignment; the order of the replicas may have changed."""
+    if not is_reassigning(old):
         raise KafkaError(Error.NO_REASSIGNMENT_IN_PROGRESS)
     kept = drop_replicas(name, old, old.adding_replicas, usable, rules)
     return kept._replace(adding_replicas=(), removing_replicas=())
 
 
-def switched(old: PartitionImage, usable: Collection[int], rules: Rules) -> PartitionImage:
-    """The partition on its target alone, or as it is if that would be too early."""
-    if not is_moving(old) or old.is_damaged:
+def complete_if_caught_up(old: PartitionImage, usable: Collection[int], rules: ElectionRules) -> PartitionImage:
+    """The partition with only its target replicas, or unchanged if it cannot be completed yet."""
+    if not is_reassigning(old) or old.is_damaged:
         return old
-    isr = without(old.isr, old.removing_replicas)
-    target = without(old.replicas, old.removing_replicas)
+    isr = excluding(old.isr, old.removing_replicas)
+    target = excluding(old.replicas, old.removing_replicas)
     if not isr or any(replica not in isr for replica in old.adding_replicas):
         return old
     if len(isr) < min(rules.min_insync_replicas, len(target), len(old.isr)):  # rule 1
@@ -193,10 +203,10 @@ def switched(old: PartitionImage, usable: Collection[int], rules: Rules) -> Part
 
 
 def drop_replicas(
-    name: TopicPartition, old: PartitionImage, gone: Collection[int], usable: Collection[int], rules: Rules
+    name: TopicPartition, old: PartitionImage, gone: Collection[int], usable: Collection[int], rules: ElectionRules
 ) -> PartitionImage:
-    """Without replicas that were only on their way; refused if nothing that is in sync would be left."""
-    isr = without(old.isr, gone)
+    """Remove replicas that were being added; refused if no replica in sync would remain."""
+    isr = excluding(old.isr, gone)
     if isr or not gone:
         return remove_replicas(old, gone, isr, usable, rules)
     if not rules.unclean_leader_election:
@@ -205,34 +215,34 @@ def drop_replicas(
             f"Unable to revert partition assignment for {name.topic}:{name.partition} because it would require an "
             "unclean leader election.",
         )
-    first = without(old.replicas, gone)[:1]
+    first = excluding(old.replicas, gone)[:1]
     new = remove_replicas(old, gone, first, usable, rules)
-    return new._replace(leader_recovery_state=RECOVERING, eligible=(), last_known_eligible=())
+    return new._replace(leader_recovery_state=LEADER_RECOVERING, elr=(), last_known_elr=())
 
 
 def remove_replicas(
-    old: PartitionImage, gone: Collection[int], isr: tuple[int, ...], usable: Collection[int], rules: Rules
+    old: PartitionImage, gone: Collection[int], isr: tuple[int, ...], usable: Collection[int], rules: ElectionRules
 ) -> PartitionImage:
-    """Rule 2: out of everything at once, and the leader's epoch tells those who go that they are out."""
+    """Rule 2: remove replicas from all lists; the new leader epoch informs the removed ones."""
     if not gone:
         return old
     left = old._replace(
-        replicas=without(old.replicas, gone),
-        eligible=without(old.eligible, gone),
-        last_known_eligible=without(old.last_known_eligible, gone),
+        replicas=excluding(old.replicas, gone),
+        elr=excluding(old.elr, gone),
+        last_known_elr=excluding(old.last_known_elr, gone),
     )
     leader = next_leader(old.leader, left.replicas, isr, usable)
     return with_isr(left, isr, rules)._replace(leader=leader, leader_epoch=old.leader_epoch + 1)
 
 
 def next_leader(leader: int, replicas: Sequence[int], isr: Collection[int], usable: Collection[int]) -> int:
-    """The leader stays if it can; else the first replica that is in sync and can be given work."""
+    """The leader if it is usable, else the first usable replica in sync."""
     if leader in isr and leader in usable:
         return leader
     return next((replica for replica in replicas if replica in isr and replica in usable), NO_LEADER)
 
 
-# ---- refusals
+# ---- checks
 
 
 def find_partition(image: MetadataImage, name: TopicPartition) -> PartitionImage:
@@ -246,19 +256,19 @@ def find_partition(image: MetadataImage, name: TopicPartition) -> PartitionImage
     return partition
 
 
-def check_wish(image: MetadataImage, old: PartitionImage, target: Sequence[int], may_change_factor: bool) -> None:
-    """A broker that is down may keep what it has, but gets nothing new."""
-    held = without(old.replicas, old.adding_replicas)
+def check_target(image: MetadataImage, old: PartitionImage, target: Sequence[int], may_change_factor: bool) -> None:
+    """Check a target: dead brokers may keep replicas but get no new ones."""
+    held = excluding(old.replicas, old.adding_replicas)
     check_manual_replicas({*image.brokers, *held}, target, None)
-    before = len(without(old.replicas, old.removing_replicas))
+    before = len(excluding(old.replicas, old.removing_replicas))
     if not may_change_factor and len(target) != before:
         message = f"The replication factor is changed from {before} to {len(target)}"
         raise KafkaError(Error.INVALID_REPLICATION_FACTOR, message)
 
 
-def grouped(results: Iterable[MoveResult]) -> Mapping[str, list[MoveResult]]:
-    """Results by topic, in the order in which they came."""
-    found: dict[str, list[MoveResult]] = {}
+def group_by_topic(results: Iterable[ReassignmentResult]) -> Mapping[str, list[ReassignmentResult]]:
+    """Results by topic, in their order."""
+    found: dict[str, list[ReassignmentResult]] = {}
     for result in results:
         found.setdefault(result.partition.topic, []).append(result)
     return found

@@ -1,7 +1,7 @@
-"""Changes of the passwords of users for SASL/SCRAM (KIP-554). Pure; codes and sentences are Kafka's.
+"""AlterUserScramCredentials (KIP-554). Pure; error codes and messages are Kafka's.
 
-A user's credentials are settings of the user, under the names of their mechanisms, beside others such as quotas. Each
-user changes as a whole or not at all; other users of the request go on.
+Credentials are settings of the user, named by their mechanisms, beside others such as quotas. The credentials of a user
+change completely or not at all; other users of the request are processed.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from typing import NamedTuple
 
 from ottla.base.errors import Error, KafkaError
 from ottla.controller import tree
-from ottla.controller.decisions.machine import Decision, check_readable, config_operations
+from ottla.controller.decisions.decision import Decision, check_readable, config_operations
 from ottla.controller.image import MetadataImage
 from ottla.controller.stores.store import StoreOperation
-from ottla.security.scram import ITERATIONS_MAX, ITERATIONS_MIN, MECHANISMS, of_salted
+from ottla.security.scram_credentials import ITERATIONS_MAX, ITERATIONS_MIN, MECHANISMS, credential_from_salted
 
 
 class ScramDeletion(NamedTuple):
-    """A password to take away."""
+    """A credential to delete."""
 
     name: str
     mechanism: int
 
 
 class ScramUpsertion(NamedTuple):
-    """A password to give, already salted."""
+    """A credential to set, with its salted password."""
 
     name: str
     mechanism: int
@@ -39,7 +39,7 @@ class ScramUpsertion(NamedTuple):
 
 
 class ScramResult(NamedTuple):
-    """What became of one user's changes."""
+    """The result for one user."""
 
     name: str
     error: Error = Error.NONE
@@ -49,7 +49,7 @@ class ScramResult(NamedTuple):
 def decide_scram_changes(
     image: MetadataImage, deletions: Sequence[ScramDeletion], upsertions: Sequence[ScramUpsertion]
 ) -> Decision[list[ScramResult]]:
-    """One result for each user, in the order in which they are named."""
+    """One result for each user, in the order of the request."""
     changes: list[ScramDeletion | ScramUpsertion] = [*deletions, *upsertions]
     named = Counter((each.name, each.mechanism) for each in changes)
     problems: dict[str, KafkaError] = {}
@@ -61,7 +61,7 @@ def decide_scram_changes(
                     Error.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request"
                 )
             config = changed.setdefault(change.name, dict(image.user_configs.get(change.name, {})))
-            _apply(image, change, config)
+            _apply_change(image, change, config)
         except KafkaError as refusal:
             problems.setdefault(change.name, refusal)
     names = dict.fromkeys(each.name for each in changes)
@@ -76,7 +76,7 @@ def decide_scram_changes(
     return Decision(tuple(operations), image.with_user_configs(good) if good else image, results)
 
 
-def _apply(image: MetadataImage, change: ScramDeletion | ScramUpsertion, config: dict[str, str]) -> None:
+def _apply_change(image: MetadataImage, change: ScramDeletion | ScramUpsertion, config: dict[str, str]) -> None:
     if not change.name:
         raise KafkaError(Error.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
     mechanism = MECHANISMS.get(change.mechanism)
@@ -93,9 +93,11 @@ def _apply(image: MetadataImage, change: ScramDeletion | ScramUpsertion, config:
         raise KafkaError(Error.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
     if not change.salt or not change.salted_password:
         raise KafkaError(Error.UNACCEPTABLE_CREDENTIAL, "Salt and salted password must not be empty")
-    config[mechanism] = of_salted(mechanism, change.salted_password, change.salt, change.iterations).to_text()
+    config[mechanism] = credential_from_salted(
+        mechanism, change.salted_password, change.salt, change.iterations
+    ).to_text()
 
 
 def credentials_of(config: Mapping[str, str]) -> dict[int, str]:
-    """The credentials among a user's settings, by the number of their mechanism."""
+    """The credentials among a user's settings, by mechanism number."""
     return {number: config[name] for number, name in MECHANISMS.items() if name in config}

@@ -1,6 +1,6 @@
-"""Delegation tokens that are made, renewed, expired and forgotten. Pure, rules of machine.py; codes are Kafka's.
+"""Creation, renewal and expiry of delegation tokens. Pure, by the rules of decision.py; error codes are Kafka's.
 
-Whoever asks has been found good for it by the handlers; here is decided what only the metadata know.
+The handlers authorize the requests; these decisions depend on the metadata only.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from ottla.base.errors import Error, KafkaError
-from ottla.controller.decisions.machine import Decision, check_readable
+from ottla.controller.decisions.decision import Decision, check_readable
 from ottla.controller.image import MetadataImage
-from ottla.controller.loading import Reader
+from ottla.controller.image_loader import NodeReader
 from ottla.controller.stores.store import CreateNode, DeleteNode, Node, SetNode, StoreOperation
 from ottla.controller.token_nodes import encode_token, load_token, token_path
 from ottla.security.delegation_tokens import DelegationToken
 
 TOKENS_PER_OWNER_MAX: Final = 10_000
-REMOVED_AT_ONCE: Final = 1_000
+REMOVALS_PER_DECISION_MAX: Final = 1_000
 
 
 def decide_create_token(image: MetadataImage, token: DelegationToken) -> Decision[DelegationToken]:
@@ -31,37 +31,39 @@ def decide_create_token(image: MetadataImage, token: DelegationToken) -> Decisio
 def decide_renew_token(
     image: MetadataImage, token_id: str | None, principal: str, period_ms: int, now_ms: int
 ) -> Decision[DelegationToken]:
-    """The reply is the token as it is now."""
-    token = found_token(image, token_id)
-    check_time(token, now_ms)
+    """The reply is the renewed token."""
+    token = get_token(image, token_id)
+    check_not_expired(token, now_ms)
     check_renewer(token, principal)
-    return changed(image, token._replace(expiry_ms=min(token.max_ms, now_ms + period_ms)))
+    return update_token(image, token._replace(expiry_ms=min(token.max_ms, now_ms + period_ms)))
 
 
 def decide_expire_token(
     image: MetadataImage, token_id: str | None, principal: str, period_ms: int, now_ms: int
 ) -> Decision[DelegationToken]:
-    """The same; with a negative period the token is gone, even one that has expired."""
-    token = found_token(image, token_id)
+    """The same for the expiry; a negative period deletes the token, even if it has expired."""
+    token = get_token(image, token_id)
     check_renewer(token, principal)
     if period_ms >= 0:
-        check_time(token, now_ms)
-        return changed(image, token._replace(expiry_ms=min(token.max_ms, now_ms + period_ms)))
+        check_not_expired(token, now_ms)
+        return update_token(image, token._replace(expiry_ms=min(token.max_ms, now_ms + period_ms)))
     gone = image.with_delegation_tokens({token.token_id: None})
     return Decision((DeleteNode(token_path(token.token_id)),), gone, token)
 
 
 def decide_remove_expired(image: MetadataImage, now_ms: int) -> Decision[list[DelegationToken]]:
-    """Forget tokens whose time is up, so many at a time; the reply names them."""
-    expired = [token for token in image.delegation_tokens.values() if token.is_expired(now_ms)][:REMOVED_AT_ONCE]
+    """Delete expired tokens, a limited number at a time; the reply has them."""
+    expired = [token for token in image.delegation_tokens.values() if token.is_expired(now_ms)][
+        :REMOVALS_PER_DECISION_MAX
+    ]
     operations = tuple(DeleteNode(token_path(token.token_id)) for token in expired)
     after = image.with_delegation_tokens({token.token_id: None for token in expired}) if expired else image
     return Decision(operations, after, expired)
 
 
 def decide_external_tokens(image: MetadataImage, token_ids: Iterable[str], nodes: Mapping[str, Node]) -> Decision[int]:
-    """Take tokens as the store holds them; the reply is the number of those that differ."""
-    reader = Reader(image)
+    """Load tokens from the store; the reply is the number of changed tokens."""
+    reader = NodeReader(image)
     different: dict[str, DelegationToken | None] = {}
     paths = set()
     for token_id in token_ids:
@@ -77,11 +79,11 @@ def decide_external_tokens(image: MetadataImage, token_ids: Iterable[str], nodes
     return Decision((), after, len(different))
 
 
-# ---- checks, made in Kafka's order
+# ---- checks, in Kafka's order
 
 
-def found_token(image: MetadataImage, token_id: str | None) -> DelegationToken:
-    """None: nobody knows which token is meant."""
+def get_token(image: MetadataImage, token_id: str | None) -> DelegationToken:
+    """`token_id` is None if the HMAC of the request matches no token."""
     token = image.delegation_tokens.get(token_id or "")
     if token is None:
         raise KafkaError(Error.DELEGATION_TOKEN_NOT_FOUND)
@@ -89,16 +91,16 @@ def found_token(image: MetadataImage, token_id: str | None) -> DelegationToken:
     return token
 
 
-def check_time(token: DelegationToken, now_ms: int) -> None:
+def check_not_expired(token: DelegationToken, now_ms: int) -> None:
     if token.is_expired(now_ms):
         raise KafkaError(Error.DELEGATION_TOKEN_EXPIRED)
 
 
 def check_renewer(token: DelegationToken, principal: str) -> None:
-    if not token.may_be_renewed_by(principal):
+    if not token.can_be_renewed_by(principal):
         raise KafkaError(Error.DELEGATION_TOKEN_OWNER_MISMATCH)
 
 
-def changed(image: MetadataImage, token: DelegationToken) -> Decision[DelegationToken]:
+def update_token(image: MetadataImage, token: DelegationToken) -> Decision[DelegationToken]:
     operations: tuple[StoreOperation, ...] = (SetNode(token_path(token.token_id), encode_token(token)),)
     return Decision(operations, image.with_delegation_tokens({token.token_id: token}), token)

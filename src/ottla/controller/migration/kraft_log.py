@@ -1,7 +1,7 @@
-"""Reads the metadata log of a KRaft cluster: topics, their ids and settings, rules, SCRAM passwords, quotas, tokens.
+"""Reads the metadata log of a KRaft cluster: topics with ids and settings, ACLs, SCRAM credentials, quotas, tokens.
 
-The newest snapshot comes first, then what the log says behind it. Only what a broker that takes over needs is kept. A
-record that should be understood and is not is noted: a rule that is left out may be one that denies something.
+The newest snapshot is read first, then the log after it. Only the metadata that an import needs are kept. Records of
+known types that cannot be decoded are reported: a missing ACL may be one that denies access.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from uuid import UUID
 
 from ottla.base.errors import KafkaError
 from ottla.base.security import Operation, PatternType, Permission, ResourceType
-from ottla.controller.decisions.quota_changes import Parts
+from ottla.controller.decisions.quota_changes import EntityParts
 from ottla.protocol.batches import read_records
 from ottla.protocol.codec import ProtocolError, decode
 from ottla.protocol.messages.metadata_records import (
@@ -34,11 +34,11 @@ from ottla.protocol.messages.metadata_records import (
     UserScramCredentialRecord,
 )
 from ottla.protocol.primitives import read_uvarint
-from ottla.security.acls import AccessControlEntry, AclBinding, Acls, ResourcePattern, acls_of
+from ottla.security.acls import AccessControlEntry, AclBinding, Acls, ResourcePattern, group_by_pattern
 from ottla.security.delegation_tokens import DelegationToken
-from ottla.security.scram import MECHANISMS, ScramCredential
+from ottla.security.scram_credentials import MECHANISMS, ScramCredential
 from ottla.storage import files
-from ottla.storage.folder import list_files, sorted_offsets
+from ottla.storage.partition_dir import base_offsets_of, list_files
 from ottla.storage.scan import CONTROL_FLAG, BatchScan
 
 TOPIC_RESOURCE: Final = 2
@@ -46,7 +46,7 @@ SNAPSHOT_NAME: Final = re.compile(r"^(\d{20})-\d{10}\.checkpoint$")
 
 
 class KraftTopic:
-    """A topic as the metadata log has it."""
+    """A topic in the metadata log."""
 
     def __init__(self, name: str, topic_id: UUID) -> None:
         self.name = name
@@ -58,7 +58,7 @@ class KraftTopic:
 
 
 class KraftMetadata:
-    """What the records come to; apply() takes them in their order."""
+    """The metadata after replay of the records; apply() must be called in their order."""
 
     def __init__(self) -> None:
         self.topics: dict[UUID, KraftTopic] = {}
@@ -66,9 +66,9 @@ class KraftMetadata:
         self.tokens: dict[str, DelegationToken] = {}
         self.next_producer_id = 0
         self.rules: dict[UUID, AclBinding] = {}
-        self.users: dict[str, dict[str, str]] = {}  # texts of credentials by mechanism
-        self.quotas: dict[Parts, dict[str, float]] = {}
-        self.not_understood: list[str] = []
+        self.users: dict[str, dict[str, str]] = {}  # user -> mechanism -> credential
+        self.quotas: dict[EntityParts, dict[str, float]] = {}
+        self.unreadable_records: list[str] = []
 
     def apply(self, record: Any) -> None:
         match record:
@@ -129,11 +129,11 @@ class KraftMetadata:
                 case RemoveDelegationTokenRecord():
                     self.tokens.pop(record.token_id, None)
         except (ValueError, KeyError) as problem:
-            self.not_understood.append(f"{type(record).__name__}: {problem}")
+            self.unreadable_records.append(f"{type(record).__name__}: {problem}")
 
     @property
     def acls(self) -> Acls:
-        return acls_of(self.rules.values())
+        return group_by_pattern(self.rules.values())
 
     def configs_of(self, topic: str) -> dict[str, str]:
         return self.configs.get(topic, {})
@@ -150,7 +150,7 @@ class KraftMetadata:
 
 
 def read_kraft_log(directory: str) -> KraftMetadata:
-    """Everything from the folder of the metadata partition; a damaged tail ends it."""
+    """Read the directory of the metadata partition, up to a damaged tail."""
     metadata = KraftMetadata()
     sizes = list_files(directory)
     snapshots = sorted(name for name in sizes if SNAPSHOT_NAME.match(name))
@@ -158,13 +158,13 @@ def read_kraft_log(directory: str) -> KraftMetadata:
     if snapshots:
         start_offset = int(snapshots[-1][: files.OFFSET_DIGITS])
         apply_file(metadata, f"{directory}/{snapshots[-1]}", 0)
-    for base_offset in sorted_offsets(sizes, files.LOG_SUFFIX):
+    for base_offset in base_offsets_of(sizes, files.LOG_SUFFIX):
         apply_file(metadata, files.segment_path(directory, base_offset, files.LOG_SUFFIX), start_offset)
     return metadata
 
 
 def apply_file(metadata: KraftMetadata, path: str, start_offset: int) -> None:
-    with files.opened(path, files.READ_FLAGS) as descriptor:
+    with files.open_descriptor(path, files.READ_FLAGS) as descriptor:
         scan = BatchScan(descriptor, 0, os.fstat(descriptor).st_size, True)
         while scan.advance():
             if scan.attributes & CONTROL_FLAG or scan.last_offset < start_offset:
@@ -173,7 +173,7 @@ def apply_file(metadata: KraftMetadata, path: str, start_offset: int) -> None:
                 try:
                     record = decode_value(memoryview(value))
                 except (KafkaError, ProtocolError) as problem:
-                    metadata.not_understood.append(f"{path}: {problem}")
+                    metadata.unreadable_records.append(f"{path}: {problem}")
                 else:
                     metadata.apply(record)
 
@@ -188,7 +188,7 @@ def record_values(batch: bytes) -> Iterator[bytes]:
 
 
 def binding_of(record: AccessControlEntryRecord) -> AclBinding:
-    """Raises ValueError for a kind of resource or of operation that is not known."""
+    """Raises ValueError for an unknown type of resource or operation."""
     pattern = ResourcePattern(
         ResourceType(record.resource_type), record.resource_name, PatternType(record.pattern_type)
     )
@@ -199,7 +199,7 @@ def binding_of(record: AccessControlEntryRecord) -> AclBinding:
 
 
 def decode_value(value: memoryview) -> Any | None:
-    """None for a kind of record that we do not need."""
+    """None for types of records that are not needed."""
     frame_version, position = read_uvarint(value, 0)
     kind, position = read_uvarint(value, position)
     version, position = read_uvarint(value, position)

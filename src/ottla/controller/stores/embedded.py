@@ -1,7 +1,8 @@
-"""The store of a broker without ZooKeeper: one SQLite file, one thread that does all its work.
+"""The store of a broker without ZooKeeper: a SQLite file that is accessed by a single worker thread.
 
-The loop is never blocked: each call is handed to the one worker thread, in order, and awaited. Watches fire on the
-loop after the commit. Nobody else writes to the file, so a watch here tells about this process' own changes only.
+Calls never block the event loop: each one is submitted to the worker thread, in order, and awaited. Watches fire on the
+loop after the commit; they only report this process's own changes, because there is no other writer. The write-ahead
+log is checkpointed soon after the start and then periodically, because its changes are lost if the log file is.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, ParamSpec, TypeVar
 
-from ottla.controller.stores.sqlite_tree import SqliteTree
+from ottla.controller.stores.sqlite_tree import SqliteTree, StoreCheck
 from ottla.controller.stores.store import (
     CheckNode,
     CreateNode,
@@ -26,35 +27,48 @@ from ottla.controller.stores.store import (
     parent_and_name,
 )
 
-FILE_NAME: Final = "ottla.metadata.db"  # inside the first log folder
-RESERVE_CHECK_SECONDS: Final = 60.0  # after its room was used
+FILE_NAME: Final = "ottla.metadata.db"  # in the first log directory
+RESERVE_CHECK_SECONDS: Final = 60.0  # after the reserve was used
+CHECKPOINT_SECONDS: Final = 10.0  # from a change to its checkpoint
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class EmbeddedStore:
-    """A MetadataStore in one file; see SqliteTree for what is in it."""
+    """A MetadataStore in one file; SqliteTree has its contents."""
 
-    def __init__(self, directory: str | os.PathLike[str]) -> None:
+    def __init__(self, directory: str | os.PathLike[str], check: StoreCheck | None = None) -> None:
+        """`check` runs before anything is written."""
+        self._check = check
         self._tree = SqliteTree(os.path.join(directory, FILE_NAME))
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ottla-metadata-store")
         self._watches: dict[int, tuple[str, WatchCallback]] = {}
         self._watches_made = 0
         self._reserve_check: asyncio.TimerHandle | None = None
+        self._checkpoint: asyncio.TimerHandle | None = None
+        self._checkpoint_seconds = 0.0  # at first: the writes of the start are checkpointed at once
+        self._is_closed = False
 
     def __repr__(self) -> str:
         return f"<EmbeddedStore {self._tree!r} watches={len(self._watches)}>"
 
     async def open(self) -> None:
-        await self._run(self._tree.open)
+        await self._run(self._tree.open, self._check)
         self._watch_reserve()
 
     async def close(self) -> None:
-        if self._reserve_check is not None:
-            self._reserve_check.cancel()
+        self._is_closed = True
+        for timer in (self._reserve_check, self._checkpoint):
+            if timer is not None:
+                timer.cancel()
         await self._run(self._tree.close)
         self._thread.shutdown()
+
+    @property
+    def last_transaction(self) -> int:
+        """The number of the last committed transaction, which is durable."""
+        return self._tree.last_transaction
 
     async def get(self, path: str) -> Node | None:
         return await self._run(self._tree.get, path)
@@ -70,6 +84,7 @@ class EmbeddedStore:
             outcomes = await self._run(self._tree.multi, operations)
         finally:
             self._watch_reserve()
+        self._checkpoint_later()
         if self._watches:
             self._tell_watches(operations, outcomes)
         return outcomes
@@ -81,7 +96,7 @@ class EmbeddedStore:
         return self._watch(f"{path.rstrip('/')}/", callback)
 
     def _watch(self, key: str, callback: WatchCallback) -> Callable[[], None]:
-        """`key` is a path for the node itself, and ends with a slash for its children."""
+        """`key` is a path to watch the node, or a path with a slash at the end to watch its children."""
         self._watches_made += 1
         number = self._watches_made
         self._watches[number] = (key, callback)
@@ -92,7 +107,7 @@ class EmbeddedStore:
         return end_watch
 
     def _watch_reserve(self) -> None:
-        """Room that was used is set aside again as soon as there is plenty, whether or not anybody changes anything."""
+        """Refill a used reserve as soon as the disk has enough space, also without further changes."""
         if not self._tree.reserve.is_whole and self._reserve_check is None:
             loop = asyncio.get_running_loop()
             self._reserve_check = loop.call_later(RESERVE_CHECK_SECONDS, self._fill_reserve)
@@ -101,6 +116,21 @@ class EmbeddedStore:
         self._reserve_check = None
         filling = asyncio.get_running_loop().run_in_executor(self._thread, self._tree.reserve.fill)
         filling.add_done_callback(lambda _: self._watch_reserve())
+
+    def _checkpoint_later(self) -> None:
+        if self._checkpoint is None:
+            loop = asyncio.get_running_loop()
+            self._checkpoint = loop.call_later(self._checkpoint_seconds, self._begin_checkpoint)
+
+    def _begin_checkpoint(self) -> None:
+        self._checkpoint, self._checkpoint_seconds = None, CHECKPOINT_SECONDS
+        writing = asyncio.get_running_loop().run_in_executor(self._thread, self._tree.checkpoint)
+        writing.add_done_callback(self._note_checkpoint)
+
+    def _note_checkpoint(self, done: asyncio.Future[bool]) -> None:
+        """Retry a checkpoint that a reader or a full disk has prevented."""
+        if not done.result() and not self._is_closed:
+            self._checkpoint_later()
 
     async def _run(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         assert not kwargs

@@ -1,8 +1,8 @@
-"""Room that is set aside on the disk of the metadata store, so that a full disk can be emptied through the broker.
+"""Reserved space on the disk of the metadata store, so that a full disk can be freed through the broker.
 
-Deleting a topic or shortening its retention is a change of metadata, which needs a little room itself. A file beside
-the store holds that room: it is given back to the file system piece by piece when a write finds no room, and made
-anew when there is plenty again. In pieces, because others write to the same disk and may be faster.
+Deleting a topic or lowering its retention is a metadata change, which needs some space itself. A file beside the store
+reserves it: when a write finds the disk full, a part of the file is released, and the file is filled again when the
+disk has enough space. It is released in parts, because other writers may use the released space first.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Final
 SUFFIX: Final = ".reserve"
 RESERVE_BYTES: Final = 2 << 20
 PIECE_BYTES: Final = 512 << 10
-FREE_BYTES_MIN: Final = 4 * RESERVE_BYTES  # with less the disk is as good as full: nothing is set aside then
+FREE_BYTES_MIN: Final = 4 * RESERVE_BYTES  # with less free space the reserve is not filled
 FILE_MODE: Final = 0o644
 
 
 class Reserve:
-    """The file, whether it is there or not."""
+    """The reserve file, which may not exist."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -29,14 +29,14 @@ class Reserve:
         return self._size >= RESERVE_BYTES
 
     def look(self) -> None:
-        """Take over what is set aside already; a file that cannot be looked at counts for nothing."""
+        """Read the current size of the file; on an error it counts as empty."""
         try:
             self._size = os.stat(self.path).st_size
         except OSError:
             self._size = 0
 
     def give_piece(self) -> bool:
-        """Make room for one more try; False if nothing is left."""
+        """Release a part of the reserve for one more attempt; returns False if it is empty."""
         if self._size == 0:
             return False
         size = max(0, self._size - PIECE_BYTES)
@@ -51,7 +51,7 @@ class Reserve:
         return True
 
     def fill(self) -> None:
-        """Set the room aside again if there is plenty of it."""
+        """Fill the reserve again if the disk has enough space."""
         if self.is_whole:
             return
         try:
@@ -59,7 +59,7 @@ class Reserve:
             if state.f_bavail * state.f_frsize >= FREE_BYTES_MIN:
                 allocate(self.path, RESERVE_BYTES)
                 self._size = RESERVE_BYTES
-        except OSError:  # somebody was faster
+        except OSError:  # another writer has used the space
             self.look()
 
     def __repr__(self) -> str:

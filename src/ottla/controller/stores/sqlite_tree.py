@@ -1,11 +1,11 @@
-"""The tree of nodes inside one SQLite file: blocking, for one thread. `embedded.py` puts it behind the event loop.
+"""The tree of nodes in one SQLite file: blocking, for a single thread. `embedded.py` makes it asynchronous.
 
-Why SQLite: one file, atomic transactions, and no state between "done" and "not done" after kill -9 or a power cut
-(write-ahead log, synchronous=FULL: a commit has reached the disk when it returns).
+SQLite provides a single file and atomic transactions that survive kill -9 and power cuts (write-ahead log,
+synchronous=FULL: a commit is durable when it returns).
 
-A node's key is (parent path, name): children are one range of the primary key, and so is a whole subtree.
-A write that finds the disk full is tried again with room from the reserve beside the file (reserve.py).
-The file is marked with an application id and a schema version, so that a foreign or newer file is refused by name.
+The key of a node is (parent path, name): children are one range of the primary key, and so is a whole subtree. A write
+that finds the disk full is repeated with space from the reserve (reserve.py). The file has an application id and a
+schema version, so foreign and newer files are refused.
 """
 
 from __future__ import annotations
@@ -20,22 +20,23 @@ from urllib.parse import quote
 from ottla.controller import tree
 from ottla.controller.stores import reserve
 from ottla.controller.stores.reserve import Reserve
+from ottla.controller.stores.sqlite_transaction import (
+    SELECT_NODE,
+    TRANSACTION,
+    SqliteTransaction,
+    content_problem,
+    read_counters,
+    remove_ephemeral_nodes,
+)
 from ottla.controller.stores.store import (
-    ANY_VERSION,
-    CheckNode,
     CreateNode,
-    DeleteNode,
     Node,
     Outcome,
-    Refusal,
-    SetNode,
     StoreError,
     StoreFullError,
     StoreOperation,
     StoreUnusableError,
-    TransactionRefusedError,
     parent_and_name,
-    sequential_path,
 )
 
 APPLICATION_ID: Final = 0x4F54544C  # "OTTL", in the header of the file
@@ -43,7 +44,7 @@ SCHEMA_VERSION: Final = 1
 IN_MEMORY: Final = ":memory:"  # SQLite's name for no file
 BUSY_SECONDS_MAX: Final = 5.0
 SQLITE_MAGIC: Final = b"SQLite format 3\x00"
-FULL: Final = ("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE")  # the second: no room for the memory shared by connections
+FULL: Final = ("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE")  # the second: no space for the memory shared by connections
 DAMAGE: Final = ("SQLITE_IOERR", "SQLITE_CORRUPT", "SQLITE_NOTADB")
 RESTORE: Final = (
     "Topics and settings are in this file: restore it from a backup if there is one; to start with empty metadata, "
@@ -72,9 +73,6 @@ CREATE TABLE node (
 CREATE TABLE counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 INSERT INTO counter VALUES ('transaction', 0);
 """
-SELECT_NODE: Final = "SELECT data, version, created_id FROM node WHERE parent = ? AND name = ?"
-SELECT_EXISTS: Final = "SELECT 1 FROM node WHERE parent = ? AND name = ?"
-INSERT_NODE: Final = "INSERT INTO node (parent, name, data, created_id, is_ephemeral) VALUES (?, ?, ?, ?, ?)"
 SELECT_CHILDREN: Final = "SELECT name FROM node WHERE parent = ? ORDER BY name"
 SELECT_BELOW: Final = (
     "SELECT parent, name, data, version, created_id FROM node WHERE parent = ? "
@@ -83,6 +81,8 @@ SELECT_BELOW: Final = (
 )
 
 R = TypeVar("R")
+StoreCheck = Callable[["SqliteTree | None"], None]
+"""Checks a read-only store, or None if it is empty; raises if a start with it would do harm."""
 
 
 class SqliteTree:
@@ -92,25 +92,45 @@ class SqliteTree:
         self.path = path
         self.reserve = Reserve(os.path.splitext(path)[0] + reserve.SUFFIX)
         self._database: sqlite3.Connection | None = None
-        self._failure: str | None = None  # why nothing may be written any more
+        self._failure: str | None = None  # the reason why the store must not be written any more
+        self.last_transaction = 0  # the number of the last durable transaction
 
     def __repr__(self) -> str:
         state = "failed" if self._failure else "open" if self._database else "closed"
         return f"<SqliteTree {self.path} {state}>"
 
-    def open(self) -> None:
-        """Open or create the file; ephemeral nodes of the process before are gone afterwards."""
+    def open(self, check: StoreCheck | None = None) -> None:
+        """Open or create the file, and remove the ephemeral nodes of the previous process."""
         self.reserve.look()
         if self.path != IN_MEMORY:
-            # It holds what guesses at passwords can be compared with. What is wrong with it, SQLite says.
+            self._examine(check)
+            # Mode 0600, because the file has password hashes. SQLite reports any errors.
             with suppress(OSError):
                 os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         self._with_reserve(lambda: self._open(self.path, self._prepare))
+        self.checkpoint()
         self.reserve.fill()
 
+    def _examine(self, check: StoreCheck | None) -> None:
+        """Check the file before any change: opening a store discards a write-ahead log that does not match it."""
+        if is_blank(self.path):
+            if not is_blank(f"{self.path}-wal"):
+                raise unusable(self.path, f"it is empty or missing, but {self.path}-wal is not")
+            if check is not None:
+                check(None)
+            return
+        self.open_to_read()
+        try:
+            if self.has_nodes:
+                self._verify(self._connection)
+            if check is not None:
+                check(self if self.has_nodes else None)
+        finally:
+            self.close()
+
     def open_to_read(self) -> None:
-        """Open a file that exists and write nothing, whether its broker runs or not."""
-        # Without a write-ahead log beside it nobody has the file open: "immutable" then leaves no files behind.
+        """Open an existing file without any write, whether its broker runs or not."""
+        # Without a write-ahead log no process has the file open, and "immutable" avoids creating further files.
         mode = "ro" if os.path.exists(f"{self.path}-wal") else "ro&immutable=1"
         self._open(f"file:{quote(os.path.abspath(self.path))}?mode={mode}", self._check_marks)
 
@@ -126,6 +146,31 @@ class SqliteTree:
         except StoreUnusableError:
             self.close()
             raise
+
+    @property
+    def has_nodes(self) -> bool:
+        """Whether the schema exists: an interrupted start leaves a database without one."""
+        return not is_new(self._connection)
+
+    def checkpoint(self) -> bool:
+        """Copy the write-ahead log into the file and truncate it, so the file alone has all changes.
+
+        Does not wait for readers; returns False if one of them, or a full disk, has prevented it.
+        """
+        try:
+            self._connection.execute("PRAGMA busy_timeout = 0")
+            (is_busy, _, _) = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            self._connection.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS_MAX * 1000)}")
+        except sqlite3.Error as error:
+            self._note_failure(error)
+            return self._failure is not None
+        return not is_busy
+
+    def sync(self) -> None:
+        """Make the readable state durable: the write-ahead log of a killed process may not be on the disk."""
+        for path in (self.path, f"{self.path}-wal"):
+            if os.path.exists(path):
+                sync_file(path)
 
     def close(self) -> None:
         if self._database is not None:
@@ -144,13 +189,13 @@ class SqliteTree:
         top = self.get(path)
         if top is not None:
             found[path] = top
-        stem = path.rstrip("/")  # the root alone ends with a slash
+        stem = path.rstrip("/")  # only the root ends with a slash
         for parent, name, *node in self._read(SELECT_BELOW, (path, f"{stem}/", stem + AFTER_SLASH)):
             found[f"{parent}/{name}" if parent != "/" else f"/{name}"] = Node(*node)
         return found
 
     def multi(self, operations: Sequence[StoreOperation]) -> list[Outcome]:
-        """All or none; on return it is on the disk."""
+        """All of the operations or none; durable when it returns."""
         if self._failure is not None:
             raise StoreError(self._failure)
         if makes_topics(operations):
@@ -163,7 +208,8 @@ class SqliteTree:
     def _run(self, operations: Sequence[StoreOperation]) -> list[Outcome]:
         database = self._connection
         try:
-            return run_transaction(database, operations)
+            transaction = SqliteTransaction(database)
+            outcomes = transaction.run(operations)
         except sqlite3.Error as error:
             self._note_failure(error)
             kind = StoreFullError if is_full(error) else StoreError
@@ -171,9 +217,11 @@ class SqliteTree:
         finally:
             if database.in_transaction:
                 database.execute("ROLLBACK")
+        self.last_transaction = transaction.number
+        return outcomes
 
     def _with_reserve(self, work: Callable[[], R]) -> R:
-        """Try again on a full disk, for as long as the reserve gives room."""
+        """Retry on a full disk while the reserve has space to release."""
         while True:
             try:
                 return work()
@@ -189,7 +237,7 @@ class SqliteTree:
             raise StoreError(f"{self.path} could not be read: {error}") from error
 
     def _note_failure(self, error: sqlite3.Error) -> None:
-        """A full disk may have room later. After an I/O error nobody knows what is on the disk: stop writing."""
+        """A full disk may have space later. After an I/O error the state of the disk is unknown: stop writing."""
         if error_name(error).startswith(DAMAGE) and not is_full(error):
             self._failure = f"{self.path} had an I/O error ({error}): check the disk, then restart the broker"
 
@@ -200,18 +248,28 @@ class SqliteTree:
         return self._database
 
     def _prepare(self, database: sqlite3.Connection) -> None:
-        self._check_marks(database)  # before anything is written, be it only the journal mode of a foreign database
+        self._check_marks(database)  # before any write, even of the journal mode: the database may be foreign
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = FULL")
         self._create_schema_if_new(database)
-        problem = database.execute("PRAGMA quick_check(1)").fetchone()[0]
-        if problem != "ok":
+        remove_ephemeral_nodes(database)
+        self.last_transaction = read_counters(database)[TRANSACTION]
+
+    def _verify(self, database: sqlite3.Connection) -> None:
+        """Verify the pages with SQLite's quick check, and the nodes with their checksum."""
+        try:
+            problem = database.execute("PRAGMA quick_check(1)").fetchone()[0]
+            if problem == "ok":
+                problem = content_problem(database)
+            if problem is None:
+                self.last_transaction = read_counters(database)[TRANSACTION]
+        except sqlite3.Error as error:
+            raise unusable(self.path, str(error), error_name(error)) from error
+        if problem is not None:
             raise unusable(self.path, problem)
-        if database.execute("SELECT 1 FROM node WHERE is_ephemeral = 1 LIMIT 1").fetchone():
-            database.execute("DELETE FROM node WHERE is_ephemeral = 1")
 
     def _create_schema_if_new(self, database: sqlite3.Connection) -> None:
-        """The schema and its marks appear in one transaction, so a file is either empty, ours or foreign."""
+        """Create schema, application id and version in one transaction, so a file is either empty, valid or foreign."""
         if is_new(database):
             marks = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};"
             database.executescript(f"BEGIN IMMEDIATE; {SCHEMA} {marks} COMMIT;")
@@ -223,7 +281,7 @@ class SqliteTree:
         version = database.execute("PRAGMA user_version").fetchone()[0]
         if application_id != APPLICATION_ID:
             raise StoreUnusableError(
-                f"{self.path} is a SQLite database, but not one of ottla's. "
+                f"{self.path} is a SQLite database, but not one of ottla. "
                 "Move it away, or give the broker another folder in log.dirs."
             )
         if version != SCHEMA_VERSION:
@@ -234,7 +292,7 @@ class SqliteTree:
 
 
 def error_name(error: BaseException | None) -> str:
-    """SQLite's own name for an error."""
+    """SQLite's symbolic name of an error."""
     name: str = getattr(error, "sqlite_errorname", "")
     return name
 
@@ -244,7 +302,7 @@ def is_full(error: BaseException | None) -> bool:
 
 
 def makes_topics(operations: Sequence[StoreOperation]) -> bool:
-    """Whether a change adds to what is stored: the reserve is for those that make room, or keep the broker running."""
+    """Whether a change creates topics: the reserve is for changes that free space or keep the broker running."""
     return any(isinstance(each, CreateNode) and each.path.startswith(f"{tree.BROKER_TOPICS}/") for each in operations)
 
 
@@ -252,8 +310,21 @@ def is_new(database: sqlite3.Connection) -> bool:
     return not database.execute("SELECT 1 FROM sqlite_master").fetchone()
 
 
+def sync_file(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fdatasync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def is_blank(path: str) -> bool:
+    """Whether the file is missing or empty. For a directory in its place SQLite reports the error."""
+    return not os.path.exists(path) or os.path.getsize(path) == 0
+
+
 def check_file_header(path: str) -> None:
-    """Refuse what is no SQLite file, before SQLite has a chance to write to it."""
+    """Refuse a file that is no SQLite database before SQLite can write to it."""
     try:
         with open(path, "rb") as file:
             start = file.read(len(SQLITE_MAGIC))
@@ -266,83 +337,6 @@ def check_file_header(path: str) -> None:
 
 
 def unusable(path: str, cause: str, code: str = "") -> StoreUnusableError:
-    """What is wrong and what to do about it; `code` is SQLite's own name for the error."""
+    """The error with its cause and solution; `code` is SQLite's symbolic name."""
     cure = next((text for name, text in CURES.items() if code.startswith(name)), RESTORE)
     return StoreUnusableError(f"{path} cannot be used as metadata store: {cause}. {cure}")
-
-
-def run_transaction(database: sqlite3.Connection, operations: Sequence[StoreOperation]) -> list[Outcome]:
-    """The caller rolls back when this raises."""
-    database.execute("BEGIN IMMEDIATE")
-    database.execute("UPDATE counter SET value = value + 1 WHERE name = 'transaction'")
-    number: int = database.execute("SELECT value FROM counter WHERE name = 'transaction'").fetchone()[0]
-    created = {"/"}
-    outcomes = [run_operation(database, operation, number, created) for operation in operations]
-    database.execute("COMMIT")
-    return outcomes
-
-
-def run_operation(
-    database: sqlite3.Connection, operation: StoreOperation, transaction: int, created: set[str]
-) -> Outcome:
-    match operation:
-        case CreateNode():
-            return run_create(database, operation, transaction, created)
-        case SetNode():
-            return run_set(database, operation)
-        case DeleteNode():
-            created.discard(operation.path)
-            return run_delete(database, operation)
-        case CheckNode():
-            return Outcome(operation.path, checked_version(database, operation, operation.expected_version))
-
-
-def run_create(database: sqlite3.Connection, operation: CreateNode, transaction: int, created: set[str]) -> Outcome:
-    """`created` are the nodes that this transaction has made: a parent among them need not be looked up."""
-    path = operation.path
-    parent, _ = parent_and_name(path)
-    if parent not in created and not database.execute(SELECT_EXISTS, parent_and_name(parent)).fetchone():
-        raise TransactionRefusedError(operation, Refusal.NO_PARENT)
-    if operation.is_sequential:
-        path = sequential_path(path, take_sequence_number(database, parent))
-    row = (*parent_and_name(path), operation.data, transaction, operation.is_ephemeral)
-    try:
-        database.execute(INSERT_NODE, row)
-    except sqlite3.IntegrityError as error:
-        raise TransactionRefusedError(operation, Refusal.NODE_EXISTS) from error
-    created.add(path)
-    return Outcome(path, 0)
-
-
-def take_sequence_number(database: sqlite3.Connection, parent: str) -> int:
-    key = parent_and_name(parent)
-    number: int = database.execute("SELECT next_sequence FROM node WHERE parent = ? AND name = ?", key).fetchone()[0]
-    database.execute("UPDATE node SET next_sequence = next_sequence + 1 WHERE parent = ? AND name = ?", key)
-    return number
-
-
-def run_set(database: sqlite3.Connection, operation: SetNode) -> Outcome:
-    version = checked_version(database, operation, operation.expected_version) + 1
-    row = (operation.data, version, *parent_and_name(operation.path))
-    database.execute("UPDATE node SET data = ?, version = ? WHERE parent = ? AND name = ?", row)
-    return Outcome(operation.path, version)
-
-
-def run_delete(database: sqlite3.Connection, operation: DeleteNode) -> Outcome:
-    version = checked_version(database, operation, operation.expected_version)
-    if database.execute("SELECT 1 FROM node WHERE parent = ? LIMIT 1", (operation.path,)).fetchone():
-        raise TransactionRefusedError(operation, Refusal.NOT_EMPTY)
-    database.execute("DELETE FROM node WHERE parent = ? AND name = ?", parent_and_name(operation.path))
-    return Outcome(operation.path, version)
-
-
-def checked_version(database: sqlite3.Connection, operation: StoreOperation, expected: int) -> int:
-    row = database.execute(
-        "SELECT version FROM node WHERE parent = ? AND name = ?", parent_and_name(operation.path)
-    ).fetchone()
-    if row is None:
-        raise TransactionRefusedError(operation, Refusal.NO_NODE)
-    version: int = row[0]
-    if expected not in (ANY_VERSION, version):
-        raise TransactionRefusedError(operation, Refusal.BAD_VERSION)
-    return version

@@ -1,8 +1,8 @@
-"""The metadata store: a small tree of versioned nodes, the shape that Kafka's metadata has in ZooKeeper.
+"""The interface of the metadata store: a small tree of versioned nodes, as Kafka's metadata in ZooKeeper.
 
-The controller knows only this interface. Its rules are ZooKeeper's, so that one code path serves both stores:
-a node's parent must exist, a node with children cannot be deleted, every change raises the node's version by one, and
-`multi` does all of its operations or none. Nothing is answered before it is durable.
+The controller uses only this interface. Its rules are ZooKeeper's, so the same code serves both stores: the parent of a
+node must exist, a node with children cannot be deleted, every change raises the node's version by one, and `multi` is
+atomic. A write returns only when it is durable.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ SEQUENCE_DIGITS = 10
 
 
 class Node(NamedTuple):
-    """What the store keeps at a path."""
+    """The contents of a path in the store."""
 
     data: bytes
     version: int  # 0 when created, +1 with every set
-    created_id: int  # the number of the transaction that created it; a broker's epoch is that of its node
-    modified_id: int = 0  # the number of the transaction that wrote it last; 0: the store does not say
+    created_id: int  # the transaction that created it (czxid); that of a broker node is the broker epoch
+    modified_id: int = 0  # the transaction that wrote it last (mzxid); 0: unknown
 
 
 class CreateNode(NamedTuple):
-    """Create a node. Ephemeral nodes go with the session that made them; sequential ones get a number appended."""
+    """Create a node. Ephemeral nodes are deleted with their session; sequential ones get a number appended."""
 
     path: str
     data: bytes = b""
@@ -49,7 +49,7 @@ class DeleteNode(NamedTuple):
 
 
 class CheckNode(NamedTuple):
-    """Do nothing, but fail the whole transaction if the node has another version: this is how writers are fenced."""
+    """Fail the whole transaction if the node has another version; this fences old writers."""
 
     path: str
     expected_version: int
@@ -59,14 +59,14 @@ StoreOperation = CreateNode | SetNode | DeleteNode | CheckNode
 
 
 class Outcome(NamedTuple):
-    """What one operation of a transaction came to: the path (with its number, if sequential) and the new version."""
+    """The result of one operation: the path (with its number, if sequential) and the new version."""
 
     path: str
     version: int
 
 
 class WatchKind(Enum):
-    """What happened to a watched node."""
+    """The kinds of changes of a watched node."""
 
     CREATED = "created"
     CHANGED = "changed"
@@ -74,7 +74,7 @@ class WatchKind(Enum):
 
 
 class WatchEvent(NamedTuple):
-    """A committed change of a watched node, or of the set of its children; it may stand for several of them."""
+    """A committed change of a watched node, or of the set of its children; may report several changes as one."""
 
     kind: WatchKind
     path: str
@@ -84,23 +84,23 @@ WatchCallback = Callable[[WatchEvent], None]
 
 
 class StoreError(Exception):
-    """The store could not do what it was asked for; nothing has changed unless the message says otherwise."""
+    """A request to the store failed; nothing has changed unless the message states otherwise."""
 
 
 class StoreFullError(StoreError):
-    """There is no room for the change, not even in the reserve: it did not happen."""
+    """The disk has no space for the change, not even in the reserve; nothing has changed."""
 
 
 class StoreUnusableError(StoreError):
-    """The store cannot be used at all: what is wrong and what to do, in words for the person who runs the broker."""
+    """The store cannot be used at all; the message has the problem and its solution for the operator."""
 
 
 class StoreAwayError(StoreError):
-    """The store did not answer in time, or the session ended meanwhile: whether a change happened is not known."""
+    """The store did not respond in time, or the session has ended: the outcome of a change is unknown."""
 
 
 class TransactionRefusedError(StoreError):
-    """One operation of a transaction did not hold, so none of them was done."""
+    """One operation of a transaction was refused, so none of them was done."""
 
     def __init__(self, operation: StoreOperation, reason: Refusal) -> None:
         super().__init__(f"{reason.value}: {operation.path}")
@@ -109,7 +109,7 @@ class TransactionRefusedError(StoreError):
 
 
 class Refusal(Enum):
-    """Why a transaction was refused."""
+    """The reasons why a transaction is refused."""
 
     NO_NODE = "no such node"
     NO_PARENT = "the parent node does not exist"
@@ -119,10 +119,10 @@ class Refusal(Enum):
 
 
 class MetadataStore(Protocol):
-    """What the controller needs of a store. All methods run on the event loop and never block it."""
+    """The store of the controller. All methods run on the event loop and never block it."""
 
     async def open(self) -> None:
-        """Make ready for use, or raise StoreUnusableError."""
+        """Open the store, or raise StoreUnusableError."""
 
     async def close(self) -> None: ...
 
@@ -138,48 +138,47 @@ class MetadataStore(Protocol):
         """All of the operations or none (TransactionRefusedError); durable when it returns."""
 
     def watch_node(self, path: str, callback: WatchCallback) -> Callable[[], None]:
-        """Call back on the loop after the node was created, changed or deleted; the result ends the watch.
+        """Call back on the loop after the node was created, changed or deleted; calling the result ends the watch.
 
-        Whoever reads the node after asking for the watch misses nothing. Quick changes may be told as one.
+        A read after this call misses no change. Changes in quick succession may be reported as one.
         """
 
     def watch_children(self, path: str, callback: WatchCallback) -> Callable[[], None]:
-        """Call back on the loop after children came or went (kind CHANGED); otherwise as watch_node."""
+        """Call back on the loop after children were created or deleted (kind CHANGED); otherwise as watch_node."""
 
 
 class SessionState(Enum):
-    """How a broker stands with a store that it shares with others."""
+    """The state of a broker's session with a shared store."""
 
     CONNECTED = "connected"
-    SUSPENDED = "suspended"  # no connection: the session, and with it the ephemeral nodes, may or may not live on
-    EXPIRED = "expired"  # the session is over and its ephemeral nodes are gone; CONNECTED follows with another session
+    SUSPENDED = "suspended"  # no connection: the session and its ephemeral nodes may or may not exist
+    EXPIRED = "expired"  # the session has ended with its ephemeral nodes; CONNECTED follows with a new session
 
 
 SessionCallback = Callable[[SessionState], None]
 
 
 class SessionStore(MetadataStore, Protocol):
-    """A store that several brokers share. Ephemeral nodes belong to the session of the broker that made them.
+    """A store that several brokers share. Ephemeral nodes belong to the session of the broker that created them.
 
-    Watches survive everything: after a new connection and after a new session each of them is called once, so that its
-    owner looks again.
+    Watches survive reconnects and new sessions: each of them is called once then, because changes may have been missed.
     """
 
     @property
     def session_id(self) -> int:
-        """Another number with every new session; 0 before the first."""
+        """A new number for every session; 0 before the first one."""
 
     @property
     def session_timeout_ms(self) -> int:
-        """After how long without contact the others may hold this broker for dead, as agreed with the store."""
+        """The time without contact after which the session expires, as negotiated with the store."""
 
     def on_session(self, callback: SessionCallback) -> None:
-        """Call back on the loop with every change of the state."""
+        """Call back on the loop with every change of the session state."""
 
     def last_contact_ms(self) -> int:
-        """The monotonic time at which the last request was sent that the store has answered.
+        """The monotonic time at which the last answered request was sent.
 
-        The session lasts at least `session_timeout_ms` from then on, and perhaps no longer.
+        The session is certainly alive for `session_timeout_ms` from then on.
         """
 
 

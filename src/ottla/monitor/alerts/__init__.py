@@ -1,1 +1,1 @@
-"""Alerts: rules about groups, brokers, disks and pipelines, and messages when one opens and when it closes."""
+"""Alerts about groups, brokers, disks and pipelines, with messages when they open and close."""

@@ -1,10 +1,9 @@
-"""Alerts and messages on disk: what survives a restart. An SQLite file that only its owner can read. Blocking.
+"""Persistence of alerts and messages in an SQLite file that only its owner can read. Blocking.
 
 Rules:
-1. An alert's step and the messages that it causes are written in one transaction, before anything is sent: after a
-   crash nothing is told twice that was written as sent, and nothing is forgotten. Who dies between sending a message
-   and writing that down sends it once more.
-2. The file is bounded: of closed alerts and sent messages the newest KEPT_MAX stay.
+1. A transition and its messages are written in one transaction, before anything is sent: after a crash no message
+   marked as sent is repeated, and none is lost. A crash between sending and marking repeats one message.
+2. The file is bounded: the latest KEPT_MAX closed alerts and sent messages are kept.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from ottla.monitor.alerts.machine import Alert, Event, Step
+from ottla.monitor.alerts.alert_states import Alert, Event, Transition
 
 KEPT_MAX: Final = 10_000
 VERSION: Final = 2
@@ -39,12 +38,12 @@ CREATE TABLE IF NOT EXISTS entries (
 _FROM_VERSION_1: Final = "ALTER TABLE alerts ADD COLUMN channels TEXT;"
 
 
-class LedgerError(Exception):
-    """The file cannot be used: one sentence."""
+class AlertStoreError(Exception):
+    """The file cannot be used; str() is one sentence."""
 
 
 class Message(NamedTuple):
-    """What is to be told to one channel: some events at once."""
+    """A message to one channel, with several events."""
 
     id: int
     channel: str
@@ -52,7 +51,7 @@ class Message(NamedTuple):
     attempts: int
 
 
-class Ledger:
+class AlertStore:
     """One file; for one thread at a time."""
 
     def __init__(self, path: Path) -> None:
@@ -64,14 +63,14 @@ class Ledger:
             self._database.execute("PRAGMA journal_mode = WAL")
             (version,) = self._database.execute("PRAGMA user_version").fetchone()
             if version > VERSION:
-                raise LedgerError(f"{path} was written by another version of ottla ({version})")
+                raise AlertStoreError(f"{path} was written by another version of ottla ({version})")
             if version == 1:
                 self._database.executescript(_FROM_VERSION_1)
             self._database.executescript(f"{_TABLES}PRAGMA user_version = {VERSION};")
         except OSError as problem:
-            raise LedgerError(f"{path}: {(problem.strerror or str(problem)).lower()}") from None
+            raise AlertStoreError(f"{path}: {(problem.strerror or str(problem)).lower()}") from None
         except sqlite3.Error as problem:
-            raise LedgerError(f"{path} is not a file of alerts: {problem}") from None
+            raise AlertStoreError(f"{path} is not a file of alerts: {problem}") from None
 
     def open_alerts(self) -> list[Alert]:
         rows = self._database.execute(
@@ -81,7 +80,7 @@ class Ledger:
         return [Alert._make((*row[:6], bool(row[6]), _channels(row[7]))) for row in rows]
 
     def record(self, events: Iterable[Event], messages: Iterable[tuple[str, Sequence[Event]]], now_ms: int) -> None:
-        """Steps of alerts, and which channels are to be told which of them."""
+        """Persist transitions and the messages that they cause."""
         with closing(self._database.cursor()) as cursor:
             cursor.execute("BEGIN IMMEDIATE")
             try:
@@ -96,7 +95,7 @@ class Ledger:
                 cursor.execute("ROLLBACK")
                 raise
 
-    def due(self, now_ms: int, limit: int = 20) -> list[Message]:
+    def due_messages(self, now_ms: int, limit: int = 20) -> list[Message]:
         rows = self._database.execute(
             "SELECT id, channel, events, attempts FROM messages "
             "WHERE done_ms IS NULL AND next_ms <= ? ORDER BY id LIMIT ?",
@@ -104,26 +103,26 @@ class Ledger:
         )
         return [Message(row[0], row[1], _from_json(row[2]), row[3]) for row in rows]
 
-    def sent(self, message: Message, now_ms: int) -> None:
+    def mark_sent(self, message: Message, now_ms: int) -> None:
         self._database.execute("UPDATE messages SET done_ms = ?, problem = '' WHERE id = ?", (now_ms, message.id))
 
-    def failed(self, message: Message, problem: str, next_ms: int | None, now_ms: int) -> None:
-        """`next_ms` None: given up."""
+    def mark_failed(self, message: Message, problem: str, next_ms: int | None, now_ms: int) -> None:
+        """`next_ms` is None if the message is given up."""
         self._database.execute(
             "UPDATE messages SET attempts = attempts + 1, problem = ?, next_ms = ?, done_ms = ? WHERE id = ?",
             (problem, next_ms or now_ms, None if next_ms is not None else now_ms, message.id),
         )
 
     def history(self, limit: int, clusters: Sequence[str] = ()) -> list[dict[str, Any]]:
-        """The newest alerts, open ones included; of these clusters, or of all."""
+        """The latest alerts, open ones included; of these clusters, or of all."""
         names = ("rule", "cluster", "subject", "text", "since_ms", "opened_ms", "closed_ms", "is_told")
         where = f"WHERE cluster IN ({', '.join('?' * len(clusters))})" if clusters else ""
         query = f"SELECT {', '.join(names)} FROM alerts {where} ORDER BY id DESC LIMIT ?"  # noqa: S608 (our own names)
         rows = self._database.execute(query, (*clusters, limit))
         return [{**dict(zip(names, row, strict=True)), "is_told": bool(row[7])} for row in rows]
 
-    def problems(self, limit: int) -> list[dict[str, Any]]:
-        """Messages that could not be sent: the newest of those that wait and those that were given up."""
+    def failed_messages(self, limit: int) -> list[dict[str, Any]]:
+        """The latest messages that failed, waiting or given up."""
         names = ("channel", "made_ms", "attempts", "problem", "done_ms")
         query = f"SELECT {', '.join(names)} FROM messages WHERE problem <> '' ORDER BY id DESC LIMIT ?"  # noqa: S608
         return [dict(zip(names, row, strict=True)) for row in self._database.execute(query, (limit,))]
@@ -137,7 +136,7 @@ class Ledger:
             )
 
     def entries(self, kind: str) -> dict[str, str]:
-        """Rules, silences or channels that were written in a page, by name."""
+        """Rules, silences or channels created in the console, by name."""
         return dict(self._database.execute("SELECT name, entry FROM entries WHERE kind = ? ORDER BY name", (kind,)))
 
     def put_entry(self, kind: str, name: str, entry: str) -> None:
@@ -152,18 +151,18 @@ class Ledger:
 
 def _write(cursor: sqlite3.Cursor, event: Event) -> None:
     alert = event.alert
-    if event.step is Step.OPENED:
+    if event.step is Transition.OPENED:
         cursor.execute(
             "INSERT OR REPLACE INTO alerts (rule, cluster, subject, text, since_ms, opened_ms, is_told, channels) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (*alert[:7], json.dumps(alert.channels)),
         )
         return
-    closed_ms = event.at_ms if event.step is Step.CLOSED else None
+    closed_ms = event.at_ms if event.step is Transition.CLOSED else None
     cursor.execute(
         "UPDATE alerts SET closed_ms = ?, is_told = ?, text = ?, channels = ? "
         "WHERE rule = ? AND cluster = ? AND subject = ? AND closed_ms IS NULL",
-        (closed_ms, alert.is_told, alert.text, json.dumps(alert.channels), *alert.place),
+        (closed_ms, alert.is_told, alert.text, json.dumps(alert.channels), *alert.key),
     )
 
 
@@ -172,8 +171,8 @@ def _as_json(events: Sequence[Event]) -> str:
 
 
 def _from_json(text: str) -> tuple[Event, ...]:
-    # What is told needs no channels: the message has one.
-    return tuple(Event(Step(step), Alert(*alert[:7]), at_ms, True) for step, alert, at_ms in json.loads(text))
+    # The message names the channel, so the alert's channels are not stored.
+    return tuple(Event(Transition(step), Alert(*alert[:7]), at_ms, True) for step, alert, at_ms in json.loads(text))
 
 
 def _channels(text: str | None) -> tuple[str, ...] | None:

@@ -1,1 +1,1 @@
-"""The monitor over HTTP: Burrow's API, metrics, and limits for whoever asks."""
+"""The monitor's HTTP server: Burrow's API and metrics."""

@@ -1,12 +1,12 @@
-"""Burrow's HTTP API over the monitors of one or more clusters, as an ASGI application.
+"""Burrow's HTTP API over one or more cluster monitors, as an ASGI application.
 
 Rules:
-1. Paths, fields, messages and codes are Burrow's. Where it has none we say in its form what is wrong.
-2. Names in paths may hold anything, also slashes (%2F): a path is taken apart before it is decoded.
-3. While the past is being read verdicts would be wrong: whoever asks for groups is told so, with 503.
-4. Old numbers carry their age, in the header `Age`.
-5. Only hosts that we know are answered (a page elsewhere could point its own name at us), no page of another origin may
-   change anything, and bodies are small.
+1. Paths, fields, messages and status codes are Burrow's. Other errors use its format.
+2. Names in paths may contain any character, also slashes (%2F): a path is split before it is decoded.
+3. While old commits are being read, verdicts would be wrong: requests for groups are answered with 503.
+4. The header `Age` has the age of the figures.
+5. Only known Host headers are accepted (DNS rebinding), requests that change something need the same origin, and bodies
+   are small.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from starlette.responses import Response, StreamingResponse
 
 from ottla.metrics.prometheus import CONTENT_TYPE
 from ottla.monitor.cluster_monitor import ClusterMonitor
-from ottla.monitor.evaluation import GroupVerdict
-from ottla.monitor.http import answers
+from ottla.monitor.http import burrow_responses
 from ottla.monitor.http.metrics import scrape
-from ottla.monitor.members import NOBODY
+from ottla.monitor.lag_evaluation import GroupVerdict
+from ottla.monitor.offset_store import NO_OWNER
 
 BODY_BYTES_MAX: Final = 16 << 10
 SEGMENTS_MAX: Final = 12
-SLICE: Final = 200  # partitions that are written in one go, about 2 ms
+SLICE: Final = 200  # partitions serialized at once, about 2 ms
 LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 LOG_LEVELS: Final = {
     "debug": logging.DEBUG,
@@ -47,8 +47,8 @@ JSON: Final = "application/json"
 LOGGER: Final = "ottla.monitor"
 
 
-class Refusal(Exception):  # noqa: N818 (an answer, not an accident)
-    """An answer that says no."""
+class HttpError(Exception):
+    """An error response."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -56,19 +56,19 @@ class Refusal(Exception):  # noqa: N818 (an answer, not an accident)
         self.message = message
 
 
-class Call(NamedTuple):
-    """One request: what the pattern of its path has caught, and the rest."""
+class HttpCall(NamedTuple):
+    """A request with the path parameters."""
 
     request: Request
     path: str
     names: Mapping[str, str]
 
 
-Handler = Callable[[Call], Awaitable[Response]]
+Handler = Callable[[HttpCall], Awaitable[Response]]
 
 
 class MonitorApp:
-    """`alerts` tells open alerts and the past of all: for `/v3/alerts`, which is ours."""
+    """The application. `alerts` returns open alerts and their history, for our own `/v3/alerts`."""
 
     def __init__(
         self,
@@ -115,10 +115,10 @@ class MonitorApp:
         path = scope.get("path", "")
         try:
             answer = await self._answer(request, path)
-        except Refusal as refusal:
+        except HttpError as refusal:
             body = {"error": True, "message": refusal.message, "request": self._request_info(path)}
             answer = _json(body, refusal.status)
-        except ClientDisconnect:  # gone, or told that it took too long
+        except ClientDisconnect:  # disconnected, or timed out
             return
         answer.headers["x-content-type-options"] = "nosniff"
         answer.headers["cache-control"] = "no-store"
@@ -133,81 +133,83 @@ class MonitorApp:
             if names is not None:
                 if method != "GET":
                     self._check_origin(request)
-                return await handler(Call(request, path, names))
+                return await handler(HttpCall(request, path, names))
         if any(_match(pattern, segments) is not None for routes in self.routes.values() for pattern, _ in routes):
-            raise Refusal(405, "method not allowed")
-        return _json({"error": True, "message": "invalid request type", "result": {}}, 404)  # Burrow's own form
+            raise HttpError(405, "method not allowed")
+        return _json({"error": True, "message": "invalid request type", "result": {}}, 404)  # Burrow's format
 
-    # Health and metrics
+    # ---- health and metrics
 
-    async def _admin(self, _call: Call) -> Response:
+    async def _admin(self, _call: HttpCall) -> Response:
         return Response("GOOD", media_type="text/plain")
 
-    async def _ready(self, _call: Call) -> Response:
+    async def _ready(self, _call: HttpCall) -> Response:
         if all(monitor.is_ready for monitor in self.clusters.values()):
             return Response("READY", media_type="text/plain")
         return Response("STARTING", 503, media_type="text/plain")
 
-    async def _metrics(self, _call: Call) -> Response:
+    async def _metrics(self, _call: HttpCall) -> Response:
         return StreamingResponse(scrape(self.clusters), headers={"content-type": CONTENT_TYPE})
 
-    # Clusters, topics
+    # ---- clusters, topics
 
-    async def _clusters(self, call: Call) -> Response:
-        return self._told(call, "cluster list returned", clusters=list(self.clusters))
+    async def _clusters(self, call: HttpCall) -> Response:
+        return self._success(call, "cluster list returned", clusters=list(self.clusters))
 
-    async def _cluster(self, call: Call) -> Response:
+    async def _cluster(self, call: HttpCall) -> Response:
         monitor = self.clusters.get(call.names["cluster"])
         if monitor is None:
-            raise Refusal(404, "cluster module not found")
-        return self._told(call, "cluster module detail returned", module=answers.cluster_module(monitor.settings))
+            raise HttpError(404, "cluster module not found")
+        return self._success(
+            call, "cluster module detail returned", module=burrow_responses.cluster_module(monitor.settings)
+        )
 
-    async def _topics(self, call: Call) -> Response:
+    async def _topics(self, call: HttpCall) -> Response:
         monitor = self._monitor(call)
-        return self._told(call, "topic list returned", monitor, topics=sorted(monitor.store.topics))
+        return self._success(call, "topic list returned", monitor, topics=sorted(monitor.store.topics))
 
-    async def _topic(self, call: Call) -> Response:
+    async def _topic(self, call: HttpCall) -> Response:
         monitor = self._monitor(call, "cluster or topic not found")
         ends = monitor.store.topic_ends(call.names["topic"])
         if ends is None:
-            raise Refusal(404, "cluster or topic not found")
-        return self._told(call, "topic offsets returned", monitor, offsets=ends)
+            raise HttpError(404, "cluster or topic not found")
+        return self._success(call, "topic offsets returned", monitor, offsets=ends)
 
-    async def _topic_consumers(self, call: Call) -> Response:
+    async def _topic_consumers(self, call: HttpCall) -> Response:
         monitor = self._ready_monitor(call)
         consumers = monitor.store.consumers_of(call.names["topic"])
-        return self._told(call, "consumers of topic returned", monitor, consumers=consumers)
+        return self._success(call, "consumers of topic returned", monitor, consumers=consumers)
 
-    # Groups
+    # ---- groups
 
-    async def _consumers(self, call: Call) -> Response:
+    async def _consumers(self, call: HttpCall) -> Response:
         monitor = self._ready_monitor(call)
-        return self._told(call, "consumer list returned", monitor, consumers=monitor.groups())
+        return self._success(call, "consumer list returned", monitor, consumers=monitor.groups())
 
-    async def _consumer(self, call: Call) -> Response:
+    async def _consumer(self, call: HttpCall) -> Response:
         monitor = self._ready_monitor(call, "cluster or consumer not found")
         group = call.names["consumer"]
         if group not in monitor.groups():
-            raise Refusal(404, "cluster or consumer not found")
-        topics: dict[str, list[answers.Fields]] = {}
+            raise HttpError(404, "cluster or consumer not found")
+        topics: dict[str, list[burrow_responses.Fields]] = {}
         owners = monitor.store.owners(group)
         for place, partition in enumerate(list(monitor.store.shown_partitions(group))):
             if place % SLICE == SLICE - 1:
                 await asyncio.sleep(0)
                 if group not in monitor.store.groups:
-                    raise Refusal(404, "cluster or consumer not found")
-            owner = owners.get(partition, NOBODY)
-            shown = answers.partition_detail(monitor.store, group, partition, owner)
+                    raise HttpError(404, "cluster or consumer not found")
+            owner = owners.get(partition, NO_OWNER)
+            shown = burrow_responses.partition_detail(monitor.store, group, partition, owner)
             topics.setdefault(partition.topic, []).append(shown)
-        return self._told(call, "consumer detail returned", monitor, topics=topics)
+        return self._success(call, "consumer detail returned", monitor, topics=topics)
 
-    async def _consumer_status(self, call: Call) -> Response:
+    async def _consumer_status(self, call: HttpCall) -> Response:
         return await self._status(call, with_all=False)
 
-    async def _consumer_lag(self, call: Call) -> Response:
+    async def _consumer_lag(self, call: HttpCall) -> Response:
         return await self._status(call, with_all=True)
 
-    async def _status(self, call: Call, *, with_all: bool) -> Response:
+    async def _status(self, call: HttpCall, *, with_all: bool) -> Response:
         cluster, group = call.names["cluster"], call.names["consumer"]
         monitor = self.clusters.get(cluster)
         verdict = None
@@ -215,24 +217,28 @@ class MonitorApp:
             self._check_ready(monitor)
             verdict = await monitor.verdict_in_slices(group)
         if monitor is None or verdict is None:
-            status = answers.unknown_group_status(cluster, group)
-            return self._told(call, "consumer status returned", code=404, status=status)
+            status = burrow_responses.unknown_group_status(cluster, group)
+            return self._success(call, "consumer status returned", code=404, status=status)
         if verdict.partition_count <= SLICE:
-            return self._status_told(call, monitor, verdict, with_all)
-        return await asyncio.to_thread(self._status_told, call, monitor, verdict, with_all)  # nobody changes a verdict
+            return self._status_response(call, monitor, verdict, with_all)
+        return await asyncio.to_thread(
+            self._status_response, call, monitor, verdict, with_all
+        )  # verdicts are immutable
 
-    def _status_told(self, call: Call, monitor: ClusterMonitor, verdict: GroupVerdict, with_all: bool) -> Response:
-        status = answers.group_status(verdict, with_all=with_all)
-        return self._told(call, "consumer status returned", monitor, status=status)
+    def _status_response(
+        self, call: HttpCall, monitor: ClusterMonitor, verdict: GroupVerdict, with_all: bool
+    ) -> Response:
+        status = burrow_responses.group_status(verdict, with_all=with_all)
+        return self._success(call, "consumer status returned", monitor, status=status)
 
-    async def _delete_consumer(self, call: Call) -> Response:
+    async def _delete_consumer(self, call: HttpCall) -> Response:
         self._monitor(call).forget(call.names["consumer"])
-        return self._told(call, "consumer group removed")
+        return self._success(call, "consumer group removed")
 
-    # Settings, log level, alerts
+    # ---- settings, log level, alerts
 
-    async def _config(self, call: Call) -> Response:
-        return self._told(
+    async def _config(self, call: HttpCall) -> Response:
+        return self._success(
             call,
             "main config returned",
             general={"pidfile": "", "stdout-logfile": "", "access-control-allow-origin": ""},
@@ -246,52 +252,52 @@ class MonitorApp:
                 "level": _level_name(),
             },
             zookeeper={"servers": [], "timeout": 0, "root-path": ""},
-            httpserver={answers.MODULE: self.listener},
+            httpserver={burrow_responses.MODULE: self.listener},
         )
 
-    async def _config_list(self, call: Call) -> Response:
+    async def _config_list(self, call: HttpCall) -> Response:
         kind = call.names["kind"]
-        found = answers.modules(kind, self.clusters)
+        found = burrow_responses.modules(kind, self.clusters)
         if found is None:
-            raise Refusal(404, "invalid request type")
-        return self._told(call, "module list returned", coordinator=kind, modules=list(found))
+            raise HttpError(404, "invalid request type")
+        return self._success(call, "module list returned", coordinator=kind, modules=list(found))
 
-    async def _config_detail(self, call: Call) -> Response:
+    async def _config_detail(self, call: HttpCall) -> Response:
         kind, name = call.names["kind"], call.names["name"]
-        found = answers.modules(kind, self.clusters)
+        found = burrow_responses.modules(kind, self.clusters)
         if found is None or name not in found:
-            raise Refusal(404, f"{kind} module not found" if found is not None else "invalid request type")
-        return self._told(call, f"{kind} module detail returned", module=found[name])
+            raise HttpError(404, f"{kind} module not found" if found is not None else "invalid request type")
+        return self._success(call, f"{kind} module detail returned", module=found[name])
 
-    async def _log_level(self, call: Call) -> Response:
-        return self._told(call, "log level returned", level=_level_name())
+    async def _log_level(self, call: HttpCall) -> Response:
+        return self._success(call, "log level returned", level=_level_name())
 
-    async def _set_log_level(self, call: Call) -> Response:
+    async def _set_log_level(self, call: HttpCall) -> Response:
         try:
             body = msgspec.json.decode(await _body(call.request))
             wanted = body["level"]
             level = LOG_LEVELS[wanted.lower()]
         except KeyError:
-            raise Refusal(404, "unknown log level") from None
+            raise HttpError(404, "unknown log level") from None
         except (msgspec.DecodeError, AttributeError, TypeError, RecursionError, UnicodeError):
-            raise Refusal(400, "could not decode message body") from None
+            raise HttpError(400, "could not decode message body") from None
         logging.getLogger(LOGGER).setLevel(level)
-        return self._told(call, "set log level")
+        return self._success(call, "set log level")
 
-    async def _alerts(self, call: Call) -> Response:
+    async def _alerts(self, call: HttpCall) -> Response:
         found = await self.alerts() if self.alerts is not None else {"open": [], "history": []}
         body = {"error": False, "message": "alerts returned", **found, "request": self._request_info(call.path)}
         return _json(body)
 
-    # Helpers
+    # ---- helpers
 
-    def _monitor(self, call: Call, missing: str = "cluster not found") -> ClusterMonitor:
+    def _monitor(self, call: HttpCall, missing: str = "cluster not found") -> ClusterMonitor:
         monitor = self.clusters.get(call.names["cluster"])
         if monitor is None:
-            raise Refusal(404, missing)
+            raise HttpError(404, missing)
         return monitor
 
-    def _ready_monitor(self, call: Call, missing: str = "cluster not found") -> ClusterMonitor:
+    def _ready_monitor(self, call: HttpCall, missing: str = "cluster not found") -> ClusterMonitor:
         monitor = self._monitor(call, missing)
         self._check_ready(monitor)
         return monitor
@@ -299,12 +305,14 @@ class MonitorApp:
     def _check_ready(self, monitor: ClusterMonitor) -> None:
         if not monitor.is_ready:
             why = (
-                f"the cluster cannot be asked: {monitor.problem}" if monitor.problem else "commits are still being read"
+                f"the cluster cannot be reached: {monitor.problem}"
+                if monitor.problem
+                else "commits are still being read"
             )
-            raise Refusal(503, f"not ready: {why}")
+            raise HttpError(503, f"not ready: {why}")
 
-    def _told(
-        self, call: Call, message: str, monitor: ClusterMonitor | None = None, code: int = 200, **fields: object
+    def _success(
+        self, call: HttpCall, message: str, monitor: ClusterMonitor | None = None, code: int = 200, **fields: object
     ) -> Response:
         body = {"error": False, "message": message, **fields, "request": self._request_info(call.path)}
         answer = _json(body, code)
@@ -320,23 +328,23 @@ class MonitorApp:
         given = request.headers.getlist("host")
         host = _host_name(given[0]) if len(given) == 1 else None
         if host is None:
-            raise Refusal(400, "the request needs one Host header")
+            raise HttpError(400, "the request needs one Host header")
         if "*" not in self.hosts and host not in self.hosts:
-            raise Refusal(421, "this host is not served here; name it with --allow-host")
+            raise HttpError(421, "this host is not served here; name it with --allow-host")
 
     def _check_origin(self, request: Request) -> None:
         origin = request.headers.get("origin")
         if origin is not None and _host_and_port(origin) != request.headers["host"].lower():
-            raise Refusal(403, "pages of another origin may not change anything")
+            raise HttpError(403, "pages of another origin may not change anything")
 
 
 def _segments(raw_path: bytes) -> list[str]:
-    """The parts of a path, decoded one by one; raises Refusal."""
+    """The segments of a path, decoded one by one. Raises Refusal."""
     parts = raw_path.strip(b"/").split(b"/", SEGMENTS_MAX)
     try:
         return [unquote_to_bytes(part).decode() for part in parts]
     except UnicodeDecodeError:
-        raise Refusal(400, "the path is not valid UTF-8") from None
+        raise HttpError(400, "the path is not valid UTF-8") from None
 
 
 def _match(pattern: tuple[str, ...], segments: list[str]) -> dict[str, str] | None:
@@ -371,12 +379,12 @@ def _level_name() -> str:
 
 
 async def _body(request: Request) -> bytes:
-    """A small body; raises Refusal."""
+    """A small body. Raises Refusal."""
     found = bytearray()
     async for piece in request.stream():
         found += piece
         if len(found) > BODY_BYTES_MAX:
-            raise Refusal(413, f"the body is larger than {BODY_BYTES_MAX} bytes")
+            raise HttpError(413, f"the body is larger than {BODY_BYTES_MAX} bytes")
     return bytes(found)
 
 

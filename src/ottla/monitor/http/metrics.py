@@ -1,7 +1,7 @@
-"""Metrics for Prometheus: Burrow's names and labels, Kafka's `consumer_lag`, and how the monitor itself is doing.
+"""Prometheus metrics: Burrow's names and labels, Kafka's `consumer_lag`, and the monitor's own state.
 
-As with Burrow a partition whose commits were not all seen yet shows its lag, but neither offset nor status. Past
-SAMPLES_MAX partitions of groups the rest is left out of a scrape and counted.
+As in Burrow a partition with an incomplete history shows its lag, but neither offset nor status. Beyond SAMPLES_MAX
+partitions of groups the rest is left out of a scrape and counted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 from ottla.base.names import TopicPartition
 from ottla.metrics.prometheus import Family, Sample, render_families
 from ottla.monitor.cluster_monitor import ClusterMonitor
-from ottla.monitor.evaluation import GroupVerdict
+from ottla.monitor.lag_evaluation import GroupVerdict
 
 SAMPLES_MAX: Final = 50_000  # partitions of groups, and as many of topics
 SLICE: Final = 500
@@ -22,12 +22,12 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Samples:
-    """What one scrape gathers, family by family."""
+    """The families of one scrape."""
 
     def __init__(self) -> None:
         self.families: dict[str, Family] = {}
         self.partitions = 0
-        self.left_out = 0
+        self.skipped = 0
 
     def add(self, name: str, help_: str, labels: Labels, value: float) -> None:
         family = self.families.get(name)
@@ -40,16 +40,18 @@ class Samples:
         self.add("burrow_kafka_consumer_lag_total", "Records that the group is behind", labels, verdict.totallag)
         self.add(
             "burrow_kafka_consumer_status",
-            "Verdict of the group: 0 NOTFOUND, 1 OK, 2 WARN, 3 ERR",
+            "Burrow's verdict of the group: 0 NOTFOUND, 1 OK, 2 WARN, 3 ERR",
             labels,
             verdict.status,
         )
+        help_ = "Verdict of the group, as pages and alerts use it: 1 OK, 2 WARN, 3 ERR"
+        self.add("ottla_monitor_consumer_status", help_, labels, verdict.ottla_status)
         if verdict.lag_ms is not None:
             help_ = "Age of the oldest record that the group has not committed"
             self.add("ottla_monitor_consumer_lag_seconds", help_, labels, verdict.lag_ms / 1000)
         for item in verdict.partitions:
             if self.partitions >= SAMPLES_MAX:
-                self.left_out += 1
+                self.skipped += 1
                 continue
             self.partitions += 1
             place = (("topic", item.topic), ("partition", str(item.partition)))
@@ -73,13 +75,13 @@ class Samples:
         if age_ms is not None:
             self.add("ottla_monitor_age_seconds", "How old the numbers of the cluster are", labels, age_ms / 1000)
         self.add("ottla_monitor_ready", "Whether all commits of the past were read", labels, int(monitor.is_ready))
-        self.add("ottla_monitor_followed", "Partitions that groups follow", labels, monitor.store.followed)
+        self.add("ottla_monitor_followed", "Partitions that groups follow", labels, monitor.store.partition_count)
         help_ = "Commits that were left out because too many partitions are followed"
-        self.add("ottla_monitor_left_out", help_, labels, monitor.store.left_out)
+        self.add("ottla_monitor_left_out", help_, labels, monitor.store.ignored_commits)
 
 
 async def scrape(clusters: Mapping[str, ClusterMonitor]) -> AsyncIterator[str]:
-    """The text in pieces; others go on in between."""
+    """The text in chunks, yielding to other tasks in between."""
     samples = Samples()
     for monitor in clusters.values():
         samples.add_monitor(monitor)
@@ -92,7 +94,7 @@ async def scrape(clusters: Mapping[str, ClusterMonitor]) -> AsyncIterator[str]:
             samples.add_end(monitor.name, partition, history.end)
             if place % SLICE == SLICE - 1:
                 await asyncio.sleep(0)
-    samples.add("ottla_monitor_samples_left_out", "Partitions left out of this scrape", (), samples.left_out)
+    samples.add("ottla_monitor_samples_left_out", "Partitions left out of this scrape", (), samples.skipped)
     for text in render_families(samples.families.values()):
         yield text
         await asyncio.sleep(0)

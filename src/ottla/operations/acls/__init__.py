@@ -1,1 +1,1 @@
-"""Access rules for tools and pages: from words, into words, and why somebody may do something or not."""
+"""ACLs for CLI and console: parsing, printing, and explaining authorization decisions."""

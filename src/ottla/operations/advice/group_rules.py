@@ -1,7 +1,7 @@
-"""What to change about a consumer group. Pure; facts come from group_gathering.py.
+"""Advice for a consumer group. Pure; facts come from group_samples.py.
 
-Rates are those of at most the last minute: what was committed and what was written in the same time. A partition that
-was committed once or never in it has no rate, and a group without rates gets no advice about its speed.
+Rates cover at most the last minute: commits and writes in the same period. A partition with fewer than two commits has
+no rate, and a group without rates gets no advice about its speed.
 """
 
 from __future__ import annotations
@@ -12,90 +12,90 @@ from math import ceil
 from statistics import median
 from typing import NamedTuple
 
-from ottla.base.counting import counted
 from ottla.base.names import TopicPartition
-from ottla.operations.advice.report import Advice, Figure, Report, number
+from ottla.base.text import format_count
+from ottla.operations.advice.advice import Advice, Figure, Report, number_text
 
 BEHIND_RECORDS_MIN = 100
-BEHIND_SECONDS_MIN = 2.0  # of what comes in
-BEHIND_SHARE = 0.9  # reads less than that of what comes in
-SLOW_SHARE = 0.5  # of what other members read
+BEHIND_SECONDS_MIN = 2.0  # of incoming records
+BEHIND_SHARE = 0.9  # of the incoming rate
+SLOW_SHARE = 0.5  # of the rate of other members
 HEADROOM = 1.25  # members that just keep up never catch up
-COMMITS_MIN = 10.0  # a second
+COMMITS_MIN = 10.0  # per second
 RECORDS_PER_COMMIT_FEW = 10.0
-COMMIT_INTERVAL_MS = 5000  # the default of clients
+COMMIT_INTERVAL_MS = 5000  # the clients' default
 
 
-class Progress(NamedTuple):
-    """One partition: records a second that come in and that were read; None: nobody knows."""
+class PartitionProgress(NamedTuple):
+    """Rates of one partition: records per second that arrive and that are consumed; None: unknown."""
 
     lag: int | None
-    came: float | None
-    read: float | None
+    incoming_per_s: float | None
+    consumed_per_s: float | None
 
 
 class MemberFacts(NamedTuple):
-    """One member and what it reads."""
+    """A member and its partitions."""
 
-    name: str  # client id and address
+    name: str  # client ID and address
     partitions: tuple[TopicPartition, ...]
 
 
 @dataclass
 class GroupFacts:
-    """Everything; what could not be asked is empty, and `unknown` says why."""
+    """All facts about the group; what could not be read is empty, and `unknown` says why."""
 
     group_id: str
     state: str
     members: Sequence[MemberFacts] = ()
-    progress: Mapping[TopicPartition, Progress] = field(default_factory=dict)
-    partition_counts: Mapping[str, int] = field(default_factory=dict)  # of the topics that are read
-    commits_per_s: float | None = None  # of single partitions
+    progress: Mapping[TopicPartition, PartitionProgress] = field(default_factory=dict)
+    partition_counts: Mapping[str, int] = field(default_factory=dict)  # of the subscribed topics
+    commits_per_s: float | None = None  # counted per partition
     unknown: list[str] = field(default_factory=list)
 
     @property
     def read_per_s(self) -> float:
-        return sum(each.read or 0.0 for each in self.progress.values())
+        return sum(each.consumed_per_s or 0.0 for each in self.progress.values())
 
 
 class MemberRates(NamedTuple):
-    """A member: what comes in for it, what it reads, and how far it is behind; only of partitions with rates."""
+    """Incoming rate, consumption rate and lag of a member, over its partitions with known rates."""
 
     name: str
-    came: float
-    read: float
+    incoming_per_s: float
+    consumed_per_s: float
     lag: int
     partitions: int
 
     @property
     def is_behind(self) -> bool:
-        late = max(BEHIND_RECORDS_MIN, BEHIND_SECONDS_MIN * self.came)
-        return self.lag >= late and self.read < BEHIND_SHARE * self.came
+        late = max(BEHIND_RECORDS_MIN, BEHIND_SECONDS_MIN * self.incoming_per_s)
+        return self.lag >= late and self.consumed_per_s < BEHIND_SHARE * self.incoming_per_s
 
 
 def advise_group(facts: GroupFacts) -> Report:
-    advice = [*check_idle(facts), *check_speed(facts), *check_commits(facts)]
+    advice = [*check_idle_members(facts), *check_speed(facts), *check_commit_rate(facts)]
     return Report(f"group {facts.group_id}", figures(facts), advice, facts.unknown)
 
 
-def check_idle(facts: GroupFacts) -> Iterator[Advice]:
-    """Only while nothing is being handed out: in a rebalance everybody is idle."""
+def check_idle_members(facts: GroupFacts) -> Iterator[Advice]:
+    """Only in a stable group: during a rebalance all members are idle."""
     idle = [member.name for member in facts.members if not member.partitions]
     busy = len(facts.members) - len(idle)
     if not idle or not busy or facts.state != "Stable":
         return
     partitions = sum(facts.partition_counts.values())
     if partitions >= len(facts.members):
-        return  # they read other topics, or the assignor has its reasons
+        return  # they subscribe to other topics, or the assignor decided so
     topic = max(facts.partition_counts, key=lambda name: facts.partition_counts[name])
     wanted = len(facts.members) - partitions + facts.partition_counts[topic]
     yield Advice(
         "idle-members",
-        f"{len(idle)} of {counted(len(facts.members), 'member')} have nothing to read, because the topics have "
-        f"{counted(partitions, 'partition')}",
+        f"{len(idle)} of {format_count(len(facts.members), 'member')} have nothing to read, because the topics have "
+        f"{format_count(partitions, 'partition')}",
         f"ottla topics alter {topic} --partitions {wanted} (a key may then go to another partition than before), or "
         f"stop {len(idle)} of the members",
-        f"all {len(facts.members)} members read: {number(len(facts.members) / busy)} times as many as now",
+        f"all {len(facts.members)} members read: {number_text(len(facts.members) / busy)} times as many as now",
         {"partitions": wanted, "idle": 0},
     )
 
@@ -106,66 +106,73 @@ def check_speed(facts: GroupFacts) -> Iterator[Advice]:
     if not late:
         return
     if len(late) < len(rates):
-        yield from _some_are_late(late, [each for each in rates if not each.is_behind])
+        yield from _advise_slow_members(late, [each for each in rates if not each.is_behind])
         return
-    came, read = sum(each.came for each in rates), sum(each.read for each in rates)
+    came, read = sum(each.incoming_per_s for each in rates), sum(each.consumed_per_s for each in rates)
     each_reads = read / len(rates)
     if each_reads <= 0:
-        return  # they stand still: no number of them helps
+        return  # they make no progress, so more members do not help
     wanted = ceil(HEADROOM * came / each_reads)
     partitions = sum(facts.partition_counts.values())
     lag = sum(each.lag for each in rates)
     drained_s = lag / (wanted * each_reads - came)
-    first = f"{counted(wanted, 'partition')} and " if wanted > partitions else ""
+    first = f"{format_count(wanted, 'partition')} and " if wanted > partitions else ""
     yield Advice(
         "too-few-members",
-        f"{number(came)} records a second come in and {counted(len(rates), 'member')} read {number(read)}: {lag:,} "
+        f"{number_text(came)} records a second come in and {format_count(len(rates), 'member')} read "
+        f"{number_text(read)}: {lag:,} "
         "records behind, and more every second",
-        f"{first}{counted(wanted, 'member')}, or less work for each record (partitions now: {partitions})",
-        f"{number(wanted * each_reads)} records a second: the lag is gone after about {number(drained_s)} s",
+        f"{first}{format_count(wanted, 'member')}, or less work for each record (partitions now: {partitions})",
+        f"{number_text(wanted * each_reads)} records a second: the lag is gone after about {number_text(drained_s)} s",
         {"members": wanted, "read_per_s": wanted * each_reads, "drained_s": drained_s},
     )
 
 
-def _some_are_late(late: Sequence[MemberRates], others: Sequence[MemberRates]) -> Iterator[Advice]:
-    usual_read, usual_came = (median(getattr(each, name) for each in others) for name in ("read", "came"))
+def _advise_slow_members(late: Sequence[MemberRates], others: Sequence[MemberRates]) -> Iterator[Advice]:
+    usual_read, usual_came = (
+        median(each.consumed_per_s for each in others),
+        median(each.incoming_per_s for each in others),
+    )
     for each in late:
-        if each.read < SLOW_SHARE * usual_read and each.came > SLOW_SHARE * usual_came:
+        if each.consumed_per_s < SLOW_SHARE * usual_read and each.incoming_per_s > SLOW_SHARE * usual_came:
             yield Advice(
                 "slow-member",
-                f"member {each.name} reads {number(each.read)} records a second and others {number(usual_read)}, "
+                f"member {each.name} reads {number_text(each.consumed_per_s)} records a second and others "
+                f"{number_text(usual_read)}, "
                 f"though as much comes in for it: it is {each.lag:,} records behind",
-                "look at that member and its machine, or replace it by one that is as fast as the others",
-                f"{number(usual_read)} records a second instead of {number(each.read)}: its lag shrinks",
+                "check that member and its machine, or replace it by one that is as fast as the others",
+                f"{number_text(usual_read)} records a second instead of "
+                f"{number_text(each.consumed_per_s)}: its lag shrinks",
                 {"read_per_s": usual_read},
             )
-        elif each.came > usual_came / SLOW_SHARE:
+        elif each.incoming_per_s > usual_came / SLOW_SHARE:
             one = each.partitions == 1
             yield Advice(
                 "unfair-share",
-                f"member {each.name} gets {number(each.came)} records a second and others {number(usual_came)}: it is "
+                f"member {each.name} gets {number_text(each.incoming_per_s)} records a second and others "
+                f"{number_text(usual_came)}: it is "
                 f"{each.lag:,} records behind",
-                "spread the records over the partitions: ottla advise --topic tells by which key they are not"
+                "spread the records over the partitions: ottla advise --topic shows the key that prevents it"
                 if one
                 else f"more members: its {each.partitions} partitions are then shared",
-                f"{number(each.came / usual_came)} times less for this member",
-                {"times_less": each.came / usual_came},
+                f"{number_text(each.incoming_per_s / usual_came)} times less for this member",
+                {"times_less": each.incoming_per_s / usual_came},
             )
 
 
-def check_commits(facts: GroupFacts) -> Iterator[Advice]:
+def check_commit_rate(facts: GroupFacts) -> Iterator[Advice]:
     commits, read = facts.commits_per_s, facts.read_per_s
     if commits is None or commits < COMMITS_MIN or read <= 0 or read / commits >= RECORDS_PER_COMMIT_FEW:
         return
-    partitions = sum(1 for each in facts.progress.values() if each.read)
+    partitions = sum(1 for each in facts.progress.values() if each.consumed_per_s)
     after = partitions * 1000 / COMMIT_INTERVAL_MS
     yield Advice(
         "commits",
-        f"{number(commits)} offsets are committed a second for {number(read)} records: one for "
-        f"{number(read / commits)} records",
+        f"{number_text(commits)} offsets are committed a second for {number_text(read)} records: one for "
+        f"{number_text(read / commits)} records",
         f"enable.auto.commit=true with auto.commit.interval.ms={COMMIT_INTERVAL_MS}, or a commit after many records "
         "instead of each",
-        f"{number(after)} commits a second, {number(commits / after)} times fewer; after a crash up to "
+        f"{number_text(after)} commits a second, {number_text(commits / after)} times fewer; after a crash up to "
         f"{COMMIT_INTERVAL_MS // 1000} s of records are read again",
         {"commits_per_s": after, "times_fewer": commits / after},
     )
@@ -173,13 +180,13 @@ def check_commits(facts: GroupFacts) -> Iterator[Advice]:
 
 def member_rates(facts: GroupFacts, member: MemberFacts) -> MemberRates | None:
     known = [each for place in member.partitions if (each := facts.progress.get(place)) and each.lag is not None]
-    told = [each for each in known if each.came is not None and each.read is not None]
+    told = [each for each in known if each.incoming_per_s is not None and each.consumed_per_s is not None]
     if not told:
         return None
     return MemberRates(
         member.name,
-        sum(each.came or 0.0 for each in told),
-        sum(each.read or 0.0 for each in told),
+        sum(each.incoming_per_s or 0.0 for each in told),
+        sum(each.consumed_per_s or 0.0 for each in told),
         sum(each.lag or 0 for each in told),
         len(member.partitions),
     )
@@ -187,17 +194,20 @@ def member_rates(facts: GroupFacts, member: MemberFacts) -> MemberRates | None:
 
 def figures(facts: GroupFacts) -> list[Figure]:
     lags = [each.lag for each in facts.progress.values() if each.lag is not None]
-    came = [each.came for each in facts.progress.values() if each.came is not None]
-    read = [each.read for each in facts.progress.values() if each.read is not None]
+    came = [each.incoming_per_s for each in facts.progress.values() if each.incoming_per_s is not None]
+    read = [each.consumed_per_s for each in facts.progress.values() if each.consumed_per_s is not None]
     idle = sum(not member.partitions for member in facts.members)
     return [
         Figure("state", facts.state),
         Figure("members", f"{len(facts.members):,}, {idle} of them without partitions"),
         Figure(
-            "partitions", f"{sum(facts.partition_counts.values()):,} of {counted(len(facts.partition_counts), 'topic')}"
+            "partitions",
+            f"{sum(facts.partition_counts.values()):,} of {format_count(len(facts.partition_counts), 'topic')}",
         ),
         Figure("lag", f"{sum(lags):,}" if lags else "?"),
-        Figure("records that come in", f"{number(sum(came))}/s" if came else "?"),
-        Figure("records that are read", f"{number(sum(read))}/s" if read else "?"),
-        Figure("commits of partitions", "?" if facts.commits_per_s is None else f"{number(facts.commits_per_s)}/s"),
+        Figure("records that come in", f"{number_text(sum(came))}/s" if came else "?"),
+        Figure("records that are read", f"{number_text(sum(read))}/s" if read else "?"),
+        Figure(
+            "commits of partitions", "?" if facts.commits_per_s is None else f"{number_text(facts.commits_per_s)}/s"
+        ),
     ]

@@ -1,4 +1,4 @@
-"""What a finding is, and the words of findings."""
+"""Findings of a diagnosis, and helpers for their texts."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from enum import Enum
 from ipaddress import ip_address
 from typing import NamedTuple
 
-from ottla.operations.doctor.cases import CASES
-from ottla.operations.doctor.logins import LOGIN_CASE, login_fault
+from ottla.operations.doctor.failure_cases import CASES
+from ottla.operations.doctor.login_failures import LOGIN_CASE, find_login_fault
 
-NAMES_MAX = 5  # that a finding names before it says how many more there are
+NAMES_MAX = 5  # listed in one finding; the rest is counted
 
 
 class Severity(Enum):
-    """How bad it is: it fails now; it will fail when the next thing goes wrong; it is worth knowing."""
+    """PROBLEM fails now, WARNING fails after the next incident, NOTE is information."""
 
     PROBLEM = "problem"
     WARNING = "warning"
@@ -22,7 +22,7 @@ class Severity(Enum):
 
 
 class Finding(NamedTuple):
-    """One thing that was found; `case` is the number of a failure case, "" for what has none."""
+    """One finding; `case` is the number of a failure case, or ""."""
 
     severity: Severity
     case: str
@@ -31,18 +31,18 @@ class Finding(NamedTuple):
     cure: str
 
 
-def known(severity: Severity, case: str, what: str) -> Finding:
-    """A finding that is one of the known cases."""
-    return Finding(severity, case, what, CASES[case].cause, CASES[case].cure)
+def case_finding(severity: Severity, case: str, what: str) -> Finding:
+    """A finding of a known failure case."""
+    return Finding(severity, case, what, CASES[case].cause, CASES[case].remedy)
 
 
 def login_failure(severity: Severity, what: str, said: str) -> Finding:
-    """A login that failed; the cause is as exact as what was said about it allows."""
-    finding, fault = known(severity, LOGIN_CASE, what), login_fault(said)
+    """A failed login, with the cause that its error message allows."""
+    finding, fault = case_finding(severity, LOGIN_CASE, what), find_login_fault(said)
     return finding if fault is None else finding._replace(cause=fault.cause, cure=fault.cure)
 
 
-def some(names: Iterable[str]) -> str:
+def shorten_list(names: Iterable[str]) -> str:
     listed = list(names)
     rest = len(listed) - NAMES_MAX
     return ", ".join(listed[:NAMES_MAX]) + (f" and {rest} more" if rest > 0 else "")

@@ -1,1 +1,1 @@
-"""Messages of topics for people: read, decoded, masked, searched, written to files."""
+"""Messages of a topic: read, decoded, masked, searched and exported."""

@@ -1,28 +1,28 @@
-"""One message as people see it: masked, decoded when somebody asks, shown as text or hex, cut where it is too long."""
+"""A message for display and search: masked, lazily decoded, as text or hex, truncated if too long."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from ottla.operations.messages.decoding import BINARY, NULL, Decoded, Decoder
-from ottla.operations.messages.documents import dump, for_scripts, whole_characters
-from ottla.operations.messages.expressions.matching import NO_DOCUMENT, Headers, read_json
+from ottla.operations.messages.expressions.evaluator import NO_DOCUMENT, Headers, read_json
 from ottla.operations.messages.expressions.syntax import KEY
-from ottla.operations.messages.masking import Masks
-from ottla.operations.messages.walking import MARKERS, Piece, Record
+from ottla.operations.messages.field_masks import Masks
+from ottla.operations.messages.json_documents import dump, for_javascript, replace_lone_surrogates
+from ottla.operations.messages.message_decoder import BINARY, NULL, Decoded, Decoder
+from ottla.operations.messages.record_reader import MARKERS, Record, RecordChunk
 
-SHOWN_BYTES = 64 << 10  # of a key or value in a list; all of it is shown when it is asked for alone
+SHOWN_BYTES = 64 << 10  # of a key or value in a list; a single message is shown whole
 
 
 class Message:
-    """What a search looks at, and what pages, tools and files show. `record` is masked already."""
+    """A masked message, for searches, pages, tools and files."""
 
     __slots__ = ("_decoded", "decoder", "is_masked", "record", "sizes")
 
     def __init__(self, record: Record, decoder: Decoder, masks: Masks) -> None:
         self.sizes = (_size(record.key), _size(record.value))
-        masked = masks.hide(record, decoder)
+        masked = masks.apply(record, decoder)
         self.is_masked = masked is not record and masked != record
         self.record = masked
         self.decoder = decoder
@@ -54,24 +54,24 @@ class Message:
 
     @property
     def decoded(self) -> tuple[Decoded, Decoded]:
-        """Key and value; the bytes that masking wrote are JSON."""
+        """Decoded key and value. Masked parts are JSON."""
         if self._decoded is None:
             self._decoded = self.decoder.decode(self.record.key, self.record.value, self.record.headers)
         return self._decoded
 
-    def everything(self) -> bytes | None:
+    def raw_bytes(self) -> bytes | None:
         return None
 
     def document(self, part: str) -> Any:
         return self.decoded[0 if part == KEY else 1].document
 
-    def texts(self) -> Sequence[bytes]:
-        if self.decoder.is_plain:
+    def document_texts(self) -> Sequence[bytes]:
+        if self.decoder.uses_raw_json:
             return ()
-        return texts_of(self.decoded)
+        return document_texts(self.decoded)
 
-    def shown(self, shown_bytes: int = SHOWN_BYTES) -> dict[str, Any]:
-        """For pages: everything that is to be seen, as JSON knows it."""
+    def to_json(self, shown_bytes: int = SHOWN_BYTES) -> dict[str, Any]:
+        """The message as JSON for the console."""
         record = self.record
         key, value = self.decoded if record.state not in MARKERS else (Decoded(BINARY), Decoded(BINARY))
         return {
@@ -82,8 +82,8 @@ class Message:
             "state": record.state.value,
             "codec": record.codec,
             "is_masked": self.is_masked,
-            "key": _part(record.key, key, self.sizes[0], shown_bytes),
-            "value": _part(record.value, value, self.sizes[1], shown_bytes),
+            "key": _field_json(record.key, key, self.sizes[0], shown_bytes),
+            "value": _field_json(record.value, value, self.sizes[1], shown_bytes),
             "headers": [
                 {
                     "name": name.encode("utf-8", "surrogateescape").decode("utf-8", "replace"),
@@ -98,12 +98,12 @@ class Message:
         return f"<Message {self.record.partition}@{self.record.offset} {self.record.state}>"
 
 
-class Row:
-    """One row of a piece as a search looks at it; the same object goes from row to row, because most are no hits."""
+class SearchRow:
+    """One row of a piece, as a search sees it. The object is reused for all rows, because most do not match."""
 
     __slots__ = ("_decoded", "_decoded_row", "decoder", "piece", "row")
 
-    def __init__(self, piece: Piece, decoder: Decoder) -> None:
+    def __init__(self, piece: RecordChunk, decoder: Decoder) -> None:
         self.piece = piece
         self.decoder = decoder
         self.row = 0
@@ -134,18 +134,18 @@ class Row:
     def headers(self) -> Headers:
         return self.piece.headers(self.row)
 
-    def everything(self) -> bytes | None:
-        return self.piece.everything(self.row) if self.decoder.is_plain else None
+    def raw_bytes(self) -> bytes | None:
+        return self.piece.row_bytes(self.row) if self.decoder.uses_raw_json else None
 
     def document(self, part: str) -> Any:
-        if self.decoder.is_plain:  # the other part need not be decoded
+        if self.decoder.uses_raw_json:  # the other part need not be decoded
             return decode_json(self.key if part == KEY else self.value)
-        return self._both()[0 if part == KEY else 1].document
+        return self._decoded_pair()[0 if part == KEY else 1].document
 
-    def texts(self) -> Sequence[bytes]:
-        return () if self.decoder.is_plain else texts_of(self._both())
+    def document_texts(self) -> Sequence[bytes]:
+        return () if self.decoder.uses_raw_json else document_texts(self._decoded_pair())
 
-    def _both(self) -> tuple[Decoded, Decoded]:
+    def _decoded_pair(self) -> tuple[Decoded, Decoded]:
         if self._decoded is None or self._decoded_row != self.row:
             self._decoded = self.decoder.decode(
                 self.key, self.value, () if self.decoder.schemas is None else self.headers
@@ -154,15 +154,15 @@ class Row:
         return self._decoded
 
     def __repr__(self) -> str:
-        return f"<Row {self.row} of {self.piece}>"
+        return f"<SearchRow {self.row} of {self.piece}>"
 
 
-def texts_of(both: tuple[Decoded, Decoded]) -> Sequence[bytes]:
-    """What decoders made of key and value, as text; nothing where that is the bytes themselves."""
+def document_texts(both: tuple[Decoded, Decoded]) -> Sequence[bytes]:
+    """The documents of key and value as text; nothing if they are the bytes themselves."""
     return [
         dump_or_nothing(decoded.document).encode("utf-8", "surrogatepass")
         for decoded in both
-        if decoded.document is not NO_DOCUMENT and not decoded.is_own_json
+        if decoded.document is not NO_DOCUMENT and not decoded.are_bytes_searchable
     ]
 
 
@@ -171,14 +171,14 @@ def decode_json(data: bytes | None) -> Any:
 
 
 def dump_or_nothing(document: Any) -> str:
-    """The document as text; what is nested too deep for that has none."""
+    """The document as text; "" if it is nested too deep."""
     try:
         return dump(document)
     except RecursionError:
         return ""
 
 
-def _part(data: bytes | None, decoded: Decoded, size: int | None, shown_bytes: int) -> dict[str, Any]:
+def _field_json(data: bytes | None, decoded: Decoded, size: int | None, shown_bytes: int) -> dict[str, Any]:
     found: dict[str, Any] = {"format": decoded.format, "bytes": size}
     if decoded.schema_id is not None:
         found["schema_id"] = decoded.schema_id
@@ -189,9 +189,11 @@ def _part(data: bytes | None, decoded: Decoded, size: int | None, shown_bytes: i
     found["is_cut"] = len(data) > shown_bytes
     if decoded.document is not NO_DOCUMENT and not found["is_cut"]:
         try:
-            found["json"] = for_scripts(decoded.document)
+            found["json"] = for_javascript(decoded.document)
             found["text"] = (
-                whole_characters(dump(decoded.document)) if not decoded.is_own_json else _text(data, shown_bytes)
+                replace_lone_surrogates(dump(decoded.document))
+                if not decoded.are_bytes_searchable
+                else _text(data, shown_bytes)
             )
         except RecursionError:
             found["problem"] = "nested too deep to be shown as a tree"

@@ -1,4 +1,4 @@
-"""Snapshots in words: the line of a batch, and the table that says what became of every row."""
+"""Progress of pipelines as text: one line per batch, and a table of row counts per step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PROCESSES = ("Python", "Java", "Python workers")
 
 
 def batch_line(now: Snapshot) -> str:
-    """One line of plain text; what a query does not have (a watermark, state) is not mentioned."""
+    """One line of plain text, without figures that the query does not have (a watermark, state)."""
     parts = [f"{now.query}: batch {now.batch}", f"{now.batch_rows:,} rows in {seconds(now.batch_ms)}"]
     came = "" if now.rows_in_per_s is None else f"{rate(now.rows_in_per_s)} in, "
     parts.append(f"{came}{rate(now.rows_done_per_s)} done")
@@ -24,24 +24,24 @@ def batch_line(now: Snapshot) -> str:
     if now.state_rows or now.state_bytes:
         parts.append(f"state {now.state_rows:,} rows {size(now.state_bytes)}")
     if now.unsent:
-        parts.append(waiting_words(now._replace(doing="")))
+        parts.append(waiting_text(now._replace(doing="")))
     return "  ".join(parts)
 
 
-def waiting_words(now: Snapshot) -> str:
-    """What it waits for, and what waits to be sent; empty where all is well."""
+def waiting_text(now: Snapshot) -> str:
+    """What the query waits for, and the dead letters to send; empty if there is nothing."""
     unsent = f"{now.unsent:,} dead {'letter' if now.unsent == 1 else 'letters'} to send" if now.unsent else ""
     return ", ".join(words for words in (now.doing, unsent) if words)
 
 
 def cost_line(cost: Cost) -> str:
-    """Processor time and memory."""
+    """CPU time and memory."""
     memory = ", ".join(f"{words} {size(used)}" for words, used in zip(PROCESSES, cost.memory.values(), strict=True))
     return f"{cost.cpu_seconds:,.1f} s of CPU; memory: {memory}"
 
 
 def growth_line(now: Snapshot) -> str:
-    """Of the state; empty where there is none, or it is not known yet."""
+    """State growth; empty if there is no state, or the growth is unknown."""
     if now.state_bytes_per_hour is None or now.state_rows_per_hour is None:
         return ""
     sign = "+" if now.state_bytes_per_hour >= 0 else ""
@@ -49,12 +49,12 @@ def growth_line(now: Snapshot) -> str:
 
 
 def step_columns(snapshots: Sequence[Snapshot]) -> tuple[str, ...]:
-    """With several queries each step says whose it is: streams may be shared."""
+    """With several queries a column names the query, since streams may be shared."""
     return ("query", *STEP_COLUMNS) if len(snapshots) > 1 else STEP_COLUMNS
 
 
 def step_rows(snapshots: Sequence[Snapshot]) -> list[tuple[str, ...]]:
-    """One row a step: in = kept + filtered + late + dead."""
+    """One row for each step: in = kept + filtered + late + dead."""
     return [
         (
             *((snapshot.query,) if len(snapshots) > 1 else ()),
@@ -69,14 +69,14 @@ def step_rows(snapshots: Sequence[Snapshot]) -> list[tuple[str, ...]]:
 
 
 def step_table(snapshots: Sequence[Snapshot]) -> list[str]:
-    """As lines, numbers to the right; nothing where there are no steps."""
+    """The table as lines, numbers right-aligned; empty without steps."""
     rows = step_rows(snapshots)
     columns = step_columns(snapshots)
     return aligned(columns, rows, left=columns.index("in")) if rows else []
 
 
 def aligned(columns: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> list[str]:
-    """The first `left` columns are words, the others numbers."""
+    """The first `left` columns are text, the others numbers."""
     table = [tuple(columns), *map(tuple, rows)]
     widths = [max(len(row[place]) for row in table) for place in range(len(columns))]
     lines: list[str] = []
@@ -90,7 +90,7 @@ def aligned(columns: Sequence[str], rows: Sequence[Sequence[str]], left: int) ->
 
 
 def end_line(snapshots: Sequence[Snapshot]) -> str:
-    """What a person counts: records that several queries read are one record."""
+    """Total counts: a record that several queries read counts once."""
     rows = total_rows(snapshots)
     batches = sum(each.batches for each in snapshots)
     steps = [step for each in snapshots for step in each.steps]
@@ -99,11 +99,11 @@ def end_line(snapshots: Sequence[Snapshot]) -> str:
     words += [f"{dead:,} dead"] if dead else []
     words += [f"{late:,} late"] if late else []
     unsent = sum(each.unsent for each in snapshots)
-    words += [f"{letters(unsent)} not sent"] if unsent else []
+    words += [f"{dead_letters_text(unsent)} not sent"] if unsent else []
     return ", ".join(words)
 
 
-def letters(number: int) -> str:
+def dead_letters_text(number: int) -> str:
     return f"{number:,} dead {'letter is' if number == 1 else 'letters are'}"
 
 
@@ -128,7 +128,7 @@ def size(number: float) -> str:
 
 
 def age(ms: int) -> str:
-    """The larger part only: 12.3 s, 5 min, 3 h, 40 d (history is read with old watermarks)."""
+    """In one unit: 12.3 s, 5 min, 3 h, 40 d (watermarks of historical data are old)."""
     if abs(ms) < 120_000:
         return f"{ms / 1000:.1f} s"
     for name, unit_ms in (("d", 86_400_000), ("h", 3_600_000)):

@@ -1,4 +1,4 @@
-"""How a query of a pipeline was doing after a batch: the figures that a run leaves behind, written and read. Pure."""
+"""The progress of a pipeline query after a batch, as written to and read from the run folder. Pure."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeVar
 
 T = TypeVar("T")
-QUIET_MS = 10_000  # without a batch for so long a query is idle, and its last rates say nothing any more
+QUIET_MS = 10_000  # without a batch for so long a query is idle, and its last rates no longer apply
 
 
 class StepCount(NamedTuple):
-    """Rows of one step. `made` is what came out of a step that makes new rows of many, else the same as kept."""
+    """Row counts of one step. `made` is the output of a step that aggregates rows, otherwise equal to `kept`."""
 
     stream: str
     number: int
@@ -25,7 +25,7 @@ class StepCount(NamedTuple):
     made: int
 
     def plus(self, other: StepCount | None) -> StepCount:
-        """The same step, in two runs of its query."""
+        """The sum with the same step of an earlier run of the query."""
         if other is None:
             return self
         counts = [mine + theirs for mine, theirs in zip(self[3:], other[3:], strict=True)]
@@ -33,10 +33,10 @@ class StepCount(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """One query after its last batch; sums are those of this run. None is what nobody knows."""
+    """One query after its last batch; sums are those of this run. None means unknown."""
 
     query: str
-    at_ms: int = 0  # when the last batch began
+    at_ms: int = 0  # start of the last batch
     batch: int = -1
     batches: int = 0
     rows: int = 0
@@ -44,12 +44,12 @@ class Snapshot(NamedTuple):
     rows_in_per_s: float | None = None
     rows_done_per_s: float | None = None
     batch_ms: int | None = None
-    lag: int | None = None  # records in the topics that no batch has taken yet
-    lag_min: int | None = None  # of one partition, as Spark's own source says it: min, max, avgOffsetsBehindLatest
+    lag: int | None = None  # records in the topics that no batch has read
+    lag_min: int | None = None  # of one partition: Spark's min, max and avgOffsetsBehindLatest
     lag_max: int | None = None
     lag_avg: float | None = None
     watermark_ms: int | None = None
-    watermark_age_ms: int | None = None  # against the clock, when the batch began
+    watermark_age_ms: int | None = None  # relative to the clock at the start of the batch
     state_rows: int = 0
     state_bytes: int = 0
     state_rows_per_hour: float | None = None  # over the last hour
@@ -58,13 +58,13 @@ class Snapshot(NamedTuple):
     steps: tuple[StepCount, ...] = ()
     is_active: bool = True
     error: str | None = None
-    unsent: int = 0  # dead letters that wait to be sent
-    doing: str = ""  # what it waits for, where nothing happens
-    records: Mapping[str, int] = MappingProxyType({})  # read by each source stream; a stream may belong to many queries
+    unsent: int = 0  # dead letters to send
+    doing: str = ""  # the reason for waiting, if idle
+    records: Mapping[str, int] = MappingProxyType({})  # read by source stream; several queries may share a stream
 
     @property
     def end_ms(self) -> int | None:
-        """When the last batch was done."""
+        """End of the last batch."""
         return self.at_ms + (self.batch_ms or 0) if self.batches else None
 
     def is_idle(self, now_ms: int) -> bool:
@@ -77,7 +77,7 @@ class Snapshot(NamedTuple):
         return found
 
     def as_point(self) -> dict[str, object]:
-        """For the course of a run: what changes from batch to batch."""
+        """The figures that change from batch to batch, for the history of a run."""
         found = self.as_json()
         return {name: found[name] for name in ("query", *POINT_FIELDS)}
 
@@ -89,7 +89,7 @@ POINT_FIELDS = (
 
 
 def total_rows(snapshots: Iterable[Snapshot]) -> int:
-    """Records that were read. Queries that share a source stream read it each, and its records count once."""
+    """Records read. Queries that share a source stream each read it; its records count once."""
     found: dict[str, int] = {}
     uncounted = 0
     for snapshot in snapshots:
@@ -99,26 +99,26 @@ def total_rows(snapshots: Iterable[Snapshot]) -> int:
     return sum(found.values()) + uncounted
 
 
-def total_of(steps: Iterable[StepCount], fate: Literal["dead", "late"]) -> int:
-    """The same for what became of rows: a step of a shared stream counts once."""
+def total_of(steps: Iterable[StepCount], outcome: Literal["dead", "late"]) -> int:
+    """The same for dead or late rows: a step of a shared stream counts once."""
     found: dict[tuple[str, int], int] = {}
     for step in steps:
         key = step.stream, step.number
-        found[key] = max(found.get(key, 0), getattr(step, fate))
+        found[key] = max(found.get(key, 0), getattr(step, outcome))
     return sum(found.values())
 
 
-def thinned(points: Sequence[T], most: int) -> Sequence[T]:
-    """About so many at most, evenly taken, the last one always among them."""
+def downsample(points: Sequence[T], most: int) -> Sequence[T]:
+    """At most about `most` points, evenly spaced, including the last one."""
     stride = -(-len(points) // most)
     return [*points[:-1:stride], points[-1]] if stride > 1 else points
 
 
 def read_snapshot(value: object) -> Snapshot:
-    """From its JSON form, also that of another version: what is unknown here is left out."""
+    """From JSON, also of another version: unknown fields are ignored."""
     given = mapping(value)
     known = {name: given[name] for name in Snapshot._fields if name in given and name not in ("steps", "records")}
-    known["records"] = {stream: whole(rows) or 0 for stream, rows in mapping(given.get("records")).items()}
+    known["records"] = {stream: integer(rows) or 0 for stream, rows in mapping(given.get("records")).items()}
     steps = tuple(_read_step(entry) for entry in items_of(given.get("steps")))
     return Snapshot(**{"query": "?", **known, "steps": steps})  # type: ignore[arg-type]
 
@@ -134,7 +134,7 @@ def number(value: object) -> float | None:
     return found if math.isfinite(found) else None
 
 
-def whole(value: object) -> int | None:
+def integer(value: object) -> int | None:
     found = number(value)
     return None if found is None else int(found)
 
@@ -150,5 +150,5 @@ def items_of(value: object) -> list[object]:
 def _read_step(value: object) -> StepCount:
     given = mapping(value)
     words = {name: str(given.get(name, "?")) for name in ("stream", "step")}
-    counts = {name: whole(given.get(name)) or 0 for name in StepCount._fields if name not in words}
+    counts = {name: integer(given.get(name)) or 0 for name in StepCount._fields if name not in words}
     return StepCount(**words, **counts)  # type: ignore[arg-type]

@@ -1,16 +1,15 @@
-"""What a run of a pipeline leaves on disk, read from outside: by another terminal or a page, now or afterwards.
+"""The status of pipeline runs, read from their run folders by other processes.
 
-    <state folder>/<pipeline>/_run/status.json      the present state, replaced as a whole
-    <state folder>/<pipeline>/_run/progress.jsonl   one line a batch; when full it becomes progress.1.jsonl
+    <state folder>/<pipeline>/_run/status.json      the current status, replaced atomically
+    <state folder>/<pipeline>/_run/progress.jsonl   one line per batch; when full it becomes progress.1.jsonl
     <state folder>/<pipeline>/_run/lock             held while the pipeline runs
-    <state folder>/<pipeline>/_run/request.json     what another process asks of it (requests.py)
+    <state folder>/<pipeline>/_run/request.json     requests of other processes (requests.py)
 
-No stream can be called `_run`: the folders of checkpoints beside it are safe.
-
+`_run` is not a valid name of a stream, so checkpoint folders never conflict with it.
 Rules:
-1. A process is known by its id and by the time at which it started: ids are used again.
-2. Whoever died without saying so is "killed", whatever the file says.
-3. Files of another version, or damaged ones, are no reason to fail.
+1. A process is identified by its ID and start time, because IDs are reused.
+2. A run whose process died without a final status is "killed", whatever the file contains.
+3. Damaged files and files of other versions never raise.
 """
 
 from __future__ import annotations
@@ -25,13 +24,40 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
-from ottla.operations.pipeline_runs.places import Places, read_places
 from ottla.operations.pipeline_runs.snapshots import Snapshot, read_snapshot
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # of a pipeline, or of a stream in it
+
+class PipelineTopics(NamedTuple):
+    """Topics and groups that a pipeline uses in its own cluster, `bootstrap`; "" or () if there are none."""
+
+    bootstrap: str = ""
+    reads: tuple[str, ...] = ()
+    patterns: tuple[str, ...] = ()  # of subscribed topics
+    writes: tuple[str, ...] = ()
+    elsewhere: tuple[str, ...] = ()  # topics of other clusters, with their brokers
+    groups: tuple[str, ...] = ()  # that show the progress of its queries
+    dead_letters: str = ""
+    late_rows: str = ""
+
+
+def read_pipeline_topics(value: object) -> PipelineTopics | None:
+    """From JSON, also of another version; None if it is missing. Invalid fields are ignored."""
+    if not isinstance(value, Mapping):
+        return None
+    known: dict[str, Any] = {}
+    for name, standard in PipelineTopics._field_defaults.items():
+        given = value.get(name)
+        if isinstance(standard, str):
+            known[name] = given if isinstance(given, str) else ""
+        else:
+            known[name] = tuple(each for each in given if isinstance(each, str)) if isinstance(given, list) else ()
+    return PipelineTopics(**known)
+
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # of a pipeline or a stream
 RUN_FOLDER = "_run"
 KILLED: Final = "killed"
-STATUS_BYTES_MAX: Final = 4 << 20  # ours have some kB
+STATUS_BYTES_MAX: Final = 4 << 20  # typical files have some kB
 RUNS_MAX: Final = 1_000  # of one state folder
 LIVE_STATES = ("starting", "running", "restarting", "stopping")
 
@@ -52,7 +78,7 @@ class Cost(NamedTuple):
 
 
 def read_cost(value: object) -> Cost | None:
-    """From its JSON form, also that of another version."""
+    """From JSON, also of another version."""
     if not isinstance(value, Mapping):
         return None
     known: dict[str, Any] = {name: value[name] for name in Cost._fields if isinstance(value.get(name), int | float)}
@@ -64,7 +90,7 @@ class Status(NamedTuple):
 
     name: str
     pid: int
-    process_start: int  # as the kernel counts it; 0 where it does not tell
+    process_start: int  # in kernel ticks; 0 if unknown
     host: str
     state: State
     reason: str = ""
@@ -74,11 +100,11 @@ class Status(NamedTuple):
     updated_ms: int = 0
     metrics_port: int | None = None
     queries: tuple[Snapshot, ...] = ()
-    restarts: int = 0  # how often it was started again after a failure
-    last_failure: str = ""  # the newest of those
+    restarts: int = 0  # after failures
+    last_failure: str = ""  # the cause of the last restart
     is_shared: bool = False  # other pipelines run in the same process
     cost: Cost | None = None
-    places: Places | None = None  # None: the run was one of an older version
+    places: PipelineTopics | None = None  # None: the run was of an older version
 
     @property
     def is_live(self) -> bool:
@@ -96,7 +122,7 @@ class Status(NamedTuple):
 
 
 def state_folder() -> Path:
-    """Where runs and checkpoints are kept unless told otherwise."""
+    """The default folder of runs and checkpoints."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "ottla" / "pipelines"
 
 
@@ -105,14 +131,14 @@ def run_folder(state_folder: Path, name: str) -> Path:
 
 
 def list_runs(state_folder: Path) -> list[Status]:
-    """The last run of every pipeline, by name; the first RUNS_MAX of them."""
+    """The last run of each pipeline, by name; at most RUNS_MAX."""
     names = sorted(path.parent.parent.name for path in state_folder.glob(f"*/{RUN_FOLDER}/status.json"))
     found = (read_status(state_folder, name) for name in names[:RUNS_MAX])
     return sorted((status for status in found if status is not None), key=lambda status: status.name)
 
 
 def read_status(state_folder: Path, name: str) -> Status | None:
-    """None where there was no run, or nothing readable is left of it."""
+    """The status of the last run; None if there is none that can be read."""
     if not NAME.fullmatch(name):
         return None
     try:
@@ -122,24 +148,26 @@ def read_status(state_folder: Path, name: str) -> Status | None:
             return None
         given = json.loads(text)
         known: dict[str, Any] = {key: given[key] for key in Status._fields if key in given}
-        known["name"] = name  # that of the folder, whatever the file says
+        known["name"] = name  # the folder's name, whatever the file contains
         known["queries"] = tuple(read_snapshot(query) for query in known.get("queries", ()))
         known["cost"] = read_cost(known.get("cost"))
-        known["places"] = read_places(known.get("places"))
-        return judged(Status(**known))
+        known["places"] = read_pipeline_topics(known.get("places"))
+        return correct_state(Status(**known))
     except (OSError, ValueError, TypeError, OverflowError, RecursionError):
         return None
 
 
-def judged(status: Status) -> Status:
-    """The state as it really is."""
+def correct_state(status: Status) -> Status:
+    """The status, with the state corrected if the process is gone."""
     if not status.is_live or not status.is_here or is_alive(status):
         return status
-    return status._replace(state=KILLED, reason="the process ended without a word; run it again and it goes on")
+    return status._replace(
+        state=KILLED, reason="the process ended without a final status; run the pipeline again to continue"
+    )
 
 
 def is_alive(status: Status) -> bool:
-    """Is it still the same process?"""
+    """Whether the same process still runs."""
     if status.process_start:
         return process_start(status.pid) == status.process_start
     try:
@@ -152,18 +180,18 @@ def is_alive(status: Status) -> bool:
 
 
 def process_start(pid: int) -> int | None:
-    """Field 22 of /proc/PID/stat: clock ticks since boot. None where there is no such process, or no /proc."""
+    """Field 22 of /proc/PID/stat: clock ticks since boot. None without such a process, or without /proc."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    fields = text.rpartition(")")[2].split()  # the name before it may hold anything
+    fields = text.rpartition(")")[2].split()  # the process name before it may contain any character
     is_gone = fields[0] in ("Z", "X")
     return None if is_gone else int(fields[19])
 
 
 def read_points(state_folder: Path, name: str) -> list[dict[str, Any]]:
-    """The course of the last run, oldest batch first; torn lines are left out."""
+    """The batches of the last run, oldest first; incomplete lines are skipped."""
     points: list[dict[str, Any]] = []
     folder = run_folder(state_folder, name)
     for path in (folder / "progress.1.jsonl", folder / "progress.jsonl"):

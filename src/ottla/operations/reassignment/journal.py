@@ -1,8 +1,7 @@
-"""What a command that moves replicas has set out to do, kept on disk before anything is asked of the cluster.
+"""The journal of a command that moves replicas, persisted before each request to the cluster.
 
-Whoever calls the same command again goes on where it was left, after a crash or a Ctrl-C; and since it stands there who
-held what before, everything can be taken back. One file for each cluster: two of these commands at once would be two
-plans that do not know of each other.
+After a crash or Ctrl-C the same command continues where it stopped. The journal has the original replicas, so the
+command can be rolled back. There is one file per cluster, which prevents two conflicting plans at once.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ Rows = Mapping[TopicPartition, Sequence[int]]
 
 
 class JournalError(OperationError):
-    """A journal that cannot be used, or that belongs to another command."""
+    """The journal cannot be used, or belongs to another command."""
 
 
 class Journal(NamedTuple):
-    """One command: what it wants, and what was before. `first` is moved before the rest."""
+    """One command: its plan, and the original replicas. `first` is moved before the rest."""
 
-    command: str  # as it is typed, without what does not change the plan
+    command: str  # as typed, without options that do not affect the plan
     cluster_id: str
     started_ms: int
     before: dict[TopicPartition, list[int]]
@@ -37,7 +36,7 @@ class Journal(NamedTuple):
     throttle: int | None = None
     at_once: int = 1
     first: tuple[TopicPartition, ...] = ()
-    throttled: tuple[int, ...] = ()  # brokers that have been slowed down and are not known to be free again
+    throttled: tuple[int, ...] = ()  # brokers with a throttle that is not known to be removed
     is_rollback: bool = False
     is_ended: bool = False
 
@@ -46,11 +45,11 @@ class Journal(NamedTuple):
         return sorted({name.topic for name in self.after})
 
     @property
-    def words(self) -> str:
+    def command_text(self) -> str:
         return f"ottla cluster {self.command}{' --rollback' if self.is_rollback else ''}"
 
-    def turned_back(self, now: Rows, started_ms: int) -> Journal:
-        """The way back: what is not as it was before."""
+    def rollback(self, now: Rows, started_ms: int) -> Journal:
+        """The journal of the rollback: all partitions that differ from their original replicas."""
         rows = {name: list(now[name]) for name, row in self.before.items() if name in now and list(now[name]) != row}
         return self._replace(
             started_ms=started_ms,
@@ -63,17 +62,17 @@ class Journal(NamedTuple):
 
 
 def journal_path(folder: Path, cluster_id: str) -> Path:
-    """A cluster's id may hold anything: what could lead elsewhere is replaced."""
+    """The file for a cluster; unsafe characters of its ID are replaced."""
     name = "".join(letter if letter.isalnum() or letter in "-_" else "_" for letter in cluster_id)
     return folder / f"{name}.json"
 
 
 def write_journal(path: Path, journal: Journal) -> None:
-    """As a whole or not at all."""
+    """Write atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(f".{os.getpid()}.new")
     with open(fresh, "w", encoding="utf-8") as file:
-        json.dump(fields_of(journal), file, ensure_ascii=False)
+        json.dump(to_json(journal), file, ensure_ascii=False)
         file.flush()
         os.fsync(file.fileno())
     os.replace(fresh, path)
@@ -86,12 +85,12 @@ def read_journal(path: Path) -> Journal | None:
     except FileNotFoundError:
         return None
     try:
-        return journal_of(json.loads(text))
+        return from_json(json.loads(text))
     except (ValueError, TypeError, KeyError) as problem:
-        raise JournalError(f"{path} cannot be read ({problem}): move it away to begin anew") from None
+        raise JournalError(f"{path} cannot be read ({problem}): move it away to start over") from None
 
 
-def fields_of(journal: Journal) -> dict[str, Any]:
+def to_json(journal: Journal) -> dict[str, Any]:
     return {
         "version": VERSION,
         "command": journal.command,
@@ -115,9 +114,9 @@ def fields_of(journal: Journal) -> dict[str, Any]:
     }
 
 
-def journal_of(fields: Any) -> Journal:
+def from_json(fields: Any) -> Journal:
     if not isinstance(fields, dict) or fields.get("version") != VERSION:
-        raise ValueError("it is no journal of this version")
+        raise ValueError("it is not a journal of this version")
     rows = list_in(fields, "partitions")
     names = [partition_in(row) for row in rows]
 

@@ -1,10 +1,11 @@
-"""Plans to move replicas, as files say them and as they are computed.  Pure.
+"""Reassignment plans: read from and written to files, validated and generated. Pure.
 
-    {"version": 1, "partitions": [{"topic": "orders", "partition": 0, "replicas": [2, 3], "log_dirs": ["any", "/disk2"]}
-    ]}
+    {"version": 1, "partitions": [{"topic": "orders", "partition": 0, "replicas": [2, 3], "log_dirs": ["any",
+    "/disk2"]}]}
     {"version": 1, "topics": [{"topic": "orders"}]}
+    {"partitions": [{"topic": "orders", "partition": 0}]}
 
-The first is a plan, the second names topics for which a plan is to be made.
+The first is a plan, the second lists topics to generate a plan for, the third lists partitions for leader elections.
 """
 
 from __future__ import annotations
@@ -18,26 +19,26 @@ from typing import Any, NamedTuple
 from ottla.base.names import TopicPartition
 from ottla.base.placement.new_partitions import place_replicas
 from ottla.client.admin import Topic
-from ottla.client.log_dirs import PlacedReplica
+from ottla.client.log_dirs import TopicPartitionReplica
 from ottla.operations.errors import OperationError
 
 ANY_FOLDER = "any"
 VERSION = 1
-LOT_MAX = 2**30
+RANDOM_START_MAX = 2**30
 WORD_LENGTH_MAX = 60
 
 Rows = Mapping[TopicPartition, Sequence[int]]
 
 
 class PlanError(OperationError):
-    """A plan that makes no sense, in Kafka's words."""
+    """An invalid plan, with Kafka's message."""
 
 
 class Plan(NamedTuple):
-    """Who shall hold which partition, and in which folder where that is said."""
+    """The target replicas of each partition, and their log directories if given."""
 
     replicas: dict[TopicPartition, list[int]]
-    folders: dict[PlacedReplica, str]
+    folders: dict[TopicPartitionReplica, str]
     repeated: tuple[TopicPartition, ...] = ()
 
     @property
@@ -50,14 +51,14 @@ class Plan(NamedTuple):
 
 
 def parse_topics(text: str) -> list[str]:
-    """The topics that a plan is to be made for."""
+    """The topics to generate a plan for."""
     try:
         fields = as_object(json.loads(text))
         check_version(fields)
         names = [str(row["topic"]) for row in fields.get("topics", ())]
     except (KeyError, TypeError, ValueError):
         raise PlanError("The input string is not a valid JSON") from None
-    doubles = doubled(names)
+    doubles = duplicates(names)
     if doubles:
         raise PlanError(f"List of topics to reassign contains duplicate entries: [{', '.join(doubles)}]")
     return names
@@ -70,7 +71,7 @@ def parse_plan(text: str) -> Plan:
         raise PlanError(f"the plan is not valid JSON: {problem}") from None
     check_version(fields)
     replicas: dict[TopicPartition, list[int]] = {}
-    folders: dict[PlacedReplica, str] = {}
+    folders: dict[TopicPartitionReplica, str] = {}
     repeated = []
     try:
         for row in list_in({"partitions": []} | fields, "partitions"):
@@ -82,14 +83,14 @@ def parse_plan(text: str) -> Plan:
             check_folders(partition, replicas[partition], places)
             for broker, place in zip(replicas[partition], places, strict=True):
                 if place != ANY_FOLDER:
-                    folders[PlacedReplica(partition, broker)] = place
+                    folders[TopicPartitionReplica(partition, broker)] = place
     except ValueError as problem:
         raise PlanError(f"the plan cannot be read: {problem}") from None
     return Plan(dict(sorted(replicas.items())), dict(sorted(folders.items())), tuple(repeated))
 
 
 def check_plan(plan: Plan) -> None:
-    """Refuse a plan that cannot be carried out, before anything is asked of the cluster."""
+    """Reject an invalid plan before any request to the cluster."""
     if not plan.replicas:
         raise PlanError("Partition reassignment list cannot be empty")
     if any(not row for row in plan.replicas.values()):
@@ -97,7 +98,7 @@ def check_plan(plan: Plan) -> None:
     if plan.repeated:
         names = ",".join(map(str, dict.fromkeys(plan.repeated)))
         raise PlanError(f"Partition reassignment contains duplicate topic partitions: {names}")
-    doubles = {partition: found for partition, row in plan.replicas.items() if (found := doubled(row))}
+    doubles = {partition: found for partition, row in plan.replicas.items() if (found := duplicates(row))}
     if doubles:
         words = "; ".join(
             f"{partition} contains multiple entries for {','.join(map(str, found))}"
@@ -127,38 +128,38 @@ def as_object(value: Any) -> dict[str, Any]:
 
 
 def partition_in(row: Any) -> TopicPartition:
-    """The partition that an entry of a file names; ValueError says what is wrong with it."""
+    """The partition of an entry; ValueError describes the error."""
     return TopicPartition(str(field_in(row, "topic")), number(field_in(row, "partition"), '"partition"'))
 
 
 def list_in(row: Any, name: str) -> list[Any]:
     found = field_in(row, name)
     if not isinstance(found, list):
-        raise ValueError(f'"{name}" must be a list, not {json_word(found)}')
+        raise ValueError(f'"{name}" must be a list, not {json_excerpt(found)}')
     return found
 
 
 def field_in(row: Any, name: str) -> Any:
     if not isinstance(row, dict):
-        raise ValueError(f'{json_word(row)} stands where an object with the field "{name}" should be')
+        raise ValueError(f'{json_excerpt(row)} instead of an object with the field "{name}"')
     if name not in row:
-        raise ValueError(f'the field "{name}" is missing in {json_word(row)}')
+        raise ValueError(f'the field "{name}" is missing in {json_excerpt(row)}')
     return row[name]
 
 
 def number(value: Any, what: str) -> int:
-    if type(value) is not int:  # true is an int for Python, but none for Kafka
-        raise ValueError(f"{what} must be whole numbers, not {json_word(value)}")
+    if type(value) is not int:  # true is an int in Python, but not in Kafka
+        raise ValueError(f"{what} must be whole numbers, not {json_excerpt(value)}")
     return value
 
 
-def json_word(value: Any) -> str:
-    """A value as its file has it, cut where it is long."""
+def json_excerpt(value: Any) -> str:
+    """A value in JSON, truncated."""
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= WORD_LENGTH_MAX else f"{text[:WORD_LENGTH_MAX]}..."
 
 
-def doubled(items: Iterable[Any]) -> list[Any]:
+def duplicates(items: Iterable[Any]) -> list[Any]:
     seen, found = set(), []
     for item in items:
         if item in seen and item not in found:
@@ -167,32 +168,32 @@ def doubled(items: Iterable[Any]) -> list[Any]:
     return found
 
 
-def plan_text(rows: Rows, folders: Mapping[PlacedReplica, str]) -> str:
-    """A plan as one line of JSON; where no folder is known any will do."""
+def plan_text(rows: Rows, folders: Mapping[TopicPartitionReplica, str]) -> str:
+    """A plan as one line of JSON; unknown log directories become "any"."""
     partitions = [
         {
             "topic": partition.topic,
             "partition": partition.partition,
             "replicas": list(replicas),
-            "log_dirs": [folders.get(PlacedReplica(partition, broker), ANY_FOLDER) for broker in replicas],
+            "log_dirs": [folders.get(TopicPartitionReplica(partition, broker), ANY_FOLDER) for broker in replicas],
         }
         for partition, replicas in sorted(rows.items())
     ]
     return json.dumps({"version": VERSION, "partitions": partitions}, separators=(",", ":"), ensure_ascii=False)
 
 
-# ---- making a plan
+# ---- generating a plan
 
 
-def waves(wanted: Rows, now: Rows, copies_max: int) -> list[dict[TopicPartition, list[int]]]:
-    """The same plan in parts: in none of them has a broker more than so many copies to make or to serve.
+def split_into_waves(wanted: Rows, now: Rows, copies_max: int) -> list[dict[TopicPartition, list[int]]]:
+    """The plan split into waves, each with at most `copies_max` copies that any broker reads or writes.
 
-    A copy is served by the leader, which is mostly the first replica. A partition that alone is more than that is moved
-    all the same.
+    A copy is read from the leader, mostly the first replica. A partition with more copies than that becomes a wave of
+    its own.
     """
     parts: list[dict[TopicPartition, list[int]]] = []
     busy: list[Counter[int]] = []
-    full: Counter[int] = Counter()  # so many parts, from the first one on, have no place for a broker
+    full: Counter[int] = Counter()  # by broker: number of leading waves without capacity
     for partition, row in sorted(wanted.items()):
         copies = Counter(set(row) - set(now[partition]))
         copies.update(dict.fromkeys(now[partition][:1], len(copies)) if copies else {})
@@ -217,14 +218,14 @@ def parse_brokers(text: str) -> list[int]:
             brokers.append(int(part))
         except ValueError:
             raise PlanError(f'For input string: "{part}"') from None
-    doubles = doubled(brokers)
+    doubles = duplicates(brokers)
     if doubles:
         raise PlanError(f"Broker list contains duplicate entries: [{', '.join(map(str, doubles))}]")
     return brokers
 
 
-def fits(topic: Topic, brokers: Collection[int], replication_factor: int) -> bool:
-    """Whether a topic lies on these brokers only, with so many replicas, and nobody stores or leads too much of it."""
+def is_balanced(topic: Topic, brokers: Collection[int], replication_factor: int) -> bool:
+    """Whether the topic is on these brokers only, with this replication factor, and evenly distributed."""
     rows = [partition.replicas for partition in topic.partitions]
     if any(len(row) != replication_factor or not set(row) <= set(brokers) for row in rows):
         return False
@@ -239,12 +240,12 @@ def make_plan(
     topics: Sequence[Topic],
     brokers: Collection[int],
     racks: Mapping[int, str | None],
-    chance: Random,
+    random: Random,
     replication_factor: int | None = None,
 ) -> dict[TopicPartition, list[int]]:
     """Spread all partitions of the topics over these brokers; KafkaError if they are too few.
 
-    Without a factor each topic keeps its own.
+    Without a replication factor each topic keeps its own.
     """
     with_rack = [broker for broker in brokers if racks.get(broker) is not None]
     if with_rack and len(with_rack) < len(brokers):
@@ -258,10 +259,41 @@ def make_plan(
             list(brokers),
             len(topic.partitions),
             replication_factor or len(topic.partitions[0].replicas),
-            start=chance.randrange(LOT_MAX),
-            shift=chance.randrange(LOT_MAX),
+            start=random.randrange(RANDOM_START_MAX),
+            shift=random.randrange(RANDOM_START_MAX),
             racks=racks,
         )
         for partition, row in zip(topic.partitions, rows, strict=True):
             plan[TopicPartition(topic.name, partition.number)] = list(row)
     return plan
+
+
+# ---- leader elections
+class ElectionFileError(OperationError):
+    """The file is invalid, with Kafka's message."""
+
+
+def check_json(text: str, path: str) -> None:
+    """Report the position of a JSON error: Kafka's tool calls every such file empty."""
+    try:
+        json.loads(text)
+    except ValueError as problem:
+        raise ElectionFileError(f"{path} is not valid JSON: {problem}") from None
+
+
+def parse_partitions(text: str) -> list[TopicPartition]:
+    try:
+        fields = json.loads(text)
+    except ValueError:
+        raise ElectionFileError("Replica election data is empty") from None
+    if not isinstance(fields, dict) or "partitions" not in fields:
+        raise ElectionFileError('Replica election data is missing "partitions" field')
+    try:
+        partitions = [partition_in(row) for row in list_in(fields, "partitions")]
+    except ValueError as problem:
+        raise ElectionFileError(f"the list of partitions cannot be read: {problem}") from None
+    doubles = duplicates(partitions)
+    if doubles:
+        names = ", ".join(map(str, doubles))
+        raise ElectionFileError(f"Replica election data contains duplicate partitions: [{names}]")
+    return partitions

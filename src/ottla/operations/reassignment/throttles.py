@@ -1,7 +1,7 @@
-"""Slowing down the copies that a move makes: whom, which replicas, and the settings that say so.
+"""Replication throttles for reassignments: brokers, replicas and settings.
 
-Kafka slows down only replicas that are named, never all that a broker does: so both the rate of the brokers and the
-replicas of the topics are set, and both are taken back afterwards.
+Kafka throttles only listed replicas, never all traffic of a broker, so both the rate of the brokers and the replicas of
+the topics are set, and both are removed afterwards.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from ottla.base.names import TopicPartition
-from ottla.base.placement.throttled import (
+from ottla.base.placement.throttled_replicas import (
     FOLLOWER_RATE,
     FOLLOWER_REPLICAS,
     LEADER_RATE,
@@ -30,15 +30,15 @@ TOPIC_KEYS = REPLICA_KEYS
 
 
 class Throttles(NamedTuple):
-    """What has to be set so that moves are slowed down: brokers, and replicas by topic as Kafka's keys want them."""
+    """The settings of a throttle: brokers, and replicas by topic in the format of Kafka's keys."""
 
     brokers: list[int]
     leaders: dict[str, str]
     followers: dict[str, str]
 
 
-def throttles(under_way: Mapping[TopicPartition, Reassignment], wanted: Rows, now: Rows) -> Throttles:
-    """Whom to slow down: replicas that are copied from, and those that are copied to, also of moves under way."""
+def throttle_settings(under_way: Mapping[TopicPartition, Reassignment], wanted: Rows, now: Rows) -> Throttles:
+    """The brokers and replicas to throttle: sources and targets of copies, including moves under way."""
     sources: dict[TopicPartition, set[int]] = {}
     targets: dict[TopicPartition, set[int]] = {}
     for partition, move in under_way.items():
@@ -52,7 +52,7 @@ def throttles(under_way: Mapping[TopicPartition, Reassignment], wanted: Rows, no
 
 
 def set_throttles(client: Client, wanted: Throttles, rate: int) -> None:
-    """Slow down copying between brokers, for the replicas that move."""
+    """Throttle replication between brokers, for the replicas that move."""
     for topic in sorted({*wanted.leaders, *wanted.followers}):
         values = {LEADER_REPLICAS: wanted.leaders.get(topic, ""), FOLLOWER_REPLICAS: wanted.followers.get(topic, "")}
         alter_configs(client, Resource.TOPIC, topic, {key: value for key, value in values.items() if value}, ())
@@ -60,20 +60,20 @@ def set_throttles(client: Client, wanted: Throttles, rate: int) -> None:
         alter_configs(client, Resource.BROKER, str(broker), {LEADER_RATE: str(rate), FOLLOWER_RATE: str(rate)}, ())
 
 
-def set_folder_throttle(client: Client, brokers: Collection[int], rate: int) -> None:
-    """Slow down copying between the folders of brokers."""
+def set_log_dir_throttle(client: Client, brokers: Collection[int], rate: int) -> None:
+    """Throttle moves between log directories."""
     for broker in sorted(brokers):
         alter_configs(client, Resource.BROKER, str(broker), {FOLDER_RATE: str(rate)}, ())
 
 
 def clear_throttles(client: Client, topics: Collection[str]) -> None:
-    """As fast as it goes, on all brokers that are alive."""
+    """Remove the throttle from all live brokers and these topics."""
     clear_broker_throttles(client, Admin(client).live_brokers())
     clear_topic_throttles(client, sorted(topics))
 
 
 def throttled_brokers(admin: Admin, plan: Plan) -> list[int]:
-    """On whom a throttle may have been left."""
+    """The brokers that may have a throttle."""
     return sorted({*admin.live_brokers(), *plan.brokers})
 
 

@@ -1,7 +1,7 @@
-"""Records of `__consumer_offsets` and `__transaction_state` as JSON, in the form that Kafka's tools print.
+"""Records of `__consumer_offsets` and `__transaction_state` as JSON, in the format of Kafka's tools.
 
-The key of such a record begins with its kind, the value with a version: int16 each. Fields that a version does not
-have, and tagged fields with their default, are left out; bytes are base64; ids are base64 for URLs.
+Keys begin with the record type, values with a version (int16 each). Fields that a version lacks, and tagged fields with
+their default, are left out; bytes are base64; UUIDs are URL-safe base64.
 """
 
 from __future__ import annotations
@@ -13,16 +13,14 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from ottla.base.topic_ids import id_text
+from ottla.base.names import id_text
 from ottla.protocol.codec import ProtocolError, decode
-from ottla.protocol.layout import fields_in
-from ottla.protocol.messages import consumer_protocol
-from ottla.protocol.messages.group_records import RecordKind
-from ottla.protocol.messages.transaction_records import TransactionLogKey, TransactionLogValue
-from ottla.protocol.schema import layout_of
+from ottla.protocol.messages import consumer_groups
+from ottla.protocol.messages.coordinator_records import RecordKind, TransactionLogKey, TransactionLogValue
+from ottla.protocol.schema import fields_in, layout_of
 
 TRANSACTION_RECORDS = {0: RecordKind("TransactionLog", TransactionLogKey, TransactionLogValue)}
-CONSUMER_PARTS = {"subscription": consumer_protocol.Subscription, "assignment": consumer_protocol.Assignment}
+CONSUMER_PARTS = {"subscription": consumer_groups.Subscription, "assignment": consumer_groups.Assignment}
 KEY_VERSION = 0
 
 _NUMBER = struct.Struct(">h")
@@ -30,7 +28,7 @@ Kinds = Mapping[int, RecordKind]
 
 
 class UnknownRecordError(Exception):
-    """A kind of record that is not known here."""
+    """An unknown record type."""
 
     def __init__(self, kind: int) -> None:
         super().__init__(f"Found an unknown record type {kind}")
@@ -38,7 +36,7 @@ class UnknownRecordError(Exception):
 
 
 class CoordinatorRecord(NamedTuple):
-    """One record, decoded; the value is None where the key is to be forgotten."""
+    """One decoded record; the value is None for a tombstone."""
 
     kind: int
     key: Any
@@ -53,7 +51,7 @@ class CoordinatorRecord(NamedTuple):
 
 
 def read_record(kinds: Kinds, key: bytes, value: bytes | None) -> CoordinatorRecord:
-    """Raises UnknownRecordError or ProtocolError."""
+    """Decode a record. Raises UnknownRecordError or ProtocolError."""
     number = _leading_number(key)
     kind = kinds.get(number)
     if kind is None:
@@ -69,19 +67,19 @@ def read_record(kinds: Kinds, key: bytes, value: bytes | None) -> CoordinatorRec
 
 
 def as_json(message: Any, version: int) -> dict[str, Any]:
-    """A message or a part of one, as Kafka's JSON converters write it."""
+    """A message or struct, as Kafka's JSON converters write it."""
     found = {}
     for field in fields_in(type(message), version):
         value = getattr(message, field.name)
-        is_null_struct = field.nullable and field.type.kind == "struct"  # Kafka's default is not null there
+        is_null_struct = field.nullable and field.type.kind == "struct"  # its default in Kafka is not null
         if field.tag is None or is_null_struct or value != field.wire.default_value():
             found[camel_case(field.name)] = _value(value, version)
     return found
 
 
 def with_readable_members(group: dict[str, Any]) -> dict[str, Any]:
-    """The JSON of a classic group of consumers with what its members sent spelled out."""
-    if group.get("protocolType") == consumer_protocol.CONSUMER:
+    """The JSON of a classic consumer group, with subscriptions and assignments of its members decoded."""
+    if group.get("protocolType") == consumer_groups.CONSUMER:
         for member in group.get("members", ()):
             for field, cls in CONSUMER_PARTS.items():
                 member[field] = _readable(cls, member[field])
@@ -89,17 +87,17 @@ def with_readable_members(group: dict[str, Any]) -> dict[str, Any]:
 
 
 def _readable(cls: type, text: str) -> Any:
-    """What is no such message stays as it is."""
+    """Bytes that are not such a message stay base64."""
     data = base64.b64decode(text)
     try:
-        message: Any = consumer_protocol.read_versioned(cls, data)
+        message: Any = consumer_groups.read_versioned(cls, data)
     except ProtocolError:
         return text
     return as_json(message, min(_leading_number(data), layout_of(cls).max_version))
 
 
 def compact(value: Any) -> str:
-    """JSON without blanks, as Kafka prints it."""
+    """JSON without whitespace, as in Kafka."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 

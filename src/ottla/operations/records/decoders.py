@@ -1,4 +1,4 @@
-"""Keys and values as `kafka-dump-log.sh` shows them: by Kafka's decoder classes, and records of internal topics."""
+"""Keys and values in the format of `kafka-dump-log.sh`: by Kafka's decoder classes, and records of internal topics."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ottla.operations.records.coordinator_records import (
 )
 from ottla.operations.records.deserializers import DeserializationError, deserializer
 from ottla.protocol.codec import ProtocolError
-from ottla.protocol.messages.group_records import GROUP_RECORDS
+from ottla.protocol.messages.coordinator_records import GROUP_RECORDS
 from ottla.protocol.records import Record
 
-GROUP_METADATA = 2  # a kind of record
+GROUP_METADATA = 2  # a record type
 DELETED = "<DELETE>"
 DECODERS = {
     "StringDecoder": "string",
-    "DefaultDecoder": "bytes",  # Kafka prints the address of the bytes, which helps nobody
+    "DefaultDecoder": "bytes",  # Kafka prints the address of the array instead
     "IntegerDecoder": "int",
     "LongDecoder": "long",
 }
@@ -32,29 +32,29 @@ DECODERS = {
 Field = Callable[[bytes], str]
 
 
-class Shown(NamedTuple):
+class DecodedText(NamedTuple):
     """Key and value as text; None is left out."""
 
     key: str | None
     value: str | None
 
 
-Decoder = Callable[[Record], Shown]
+Decoder = Callable[[Record], DecodedText]
 
 
-def by_class(key_class: str, value_class: str) -> Decoder:
-    """Keys and values by one of Kafka's decoder classes each."""
+def class_decoder(key_class: str, value_class: str) -> Decoder:
+    """Decode keys and values by one decoder class each."""
     key, value = _field(key_class), _field(value_class)
 
-    def decode(record: Record) -> Shown:
-        return Shown(
+    def decode(record: Record) -> DecodedText:
+        return DecodedText(
             None if record.key is None else key(record.key), None if record.value is None else value(record.value)
         )
 
     return decode
 
 
-def decode_internal(kinds: Kinds, record: Record) -> Shown:
+def decode_internal(kinds: Kinds, record: Record) -> DecodedText:
     """A record of a coordinator's topic as JSON."""
     if record.key is None:
         raise OperationError(
@@ -64,16 +64,16 @@ def decode_internal(kinds: Kinds, record: Record) -> Shown:
     try:
         found = read_record(kinds, record.key, record.value)
     except UnknownRecordError as unknown:
-        return Shown(f"Unknown record type {unknown.kind} at offset {record.offset}, skipping.", None)
+        return DecodedText(f"Unknown record type {unknown.kind} at offset {record.offset}, skipping.", None)
     except ProtocolError as problem:
-        return Shown(f"Error at offset {record.offset}, skipping. {problem}", None)
+        return DecodedText(f"Error at offset {record.offset}, skipping. {problem}", None)
     key = compact({"type": str(found.kind), "data": found.key_json()})
     if found.value is None:
-        return Shown(key, DELETED)
+        return DecodedText(key, DELETED)
     data = found.value_json()
     if kinds is GROUP_RECORDS and found.kind == GROUP_METADATA:
         data = with_readable_members(data)
-    return Shown(key, compact({"version": str(found.version), "data": data}))
+    return DecodedText(key, compact({"version": str(found.version), "data": data}))
 
 
 decode_offsets: Decoder = partial(decode_internal, GROUP_RECORDS)

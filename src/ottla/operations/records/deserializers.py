@@ -1,21 +1,49 @@
-"""Bytes of keys, values and headers as text, under the names of Kafka's deserializers.
+"""Kafka's deserializers: keys, values and headers as text.
 
-Each function takes the bytes of one field and returns the bytes that Kafka's console consumer would print for them.
+Each function takes the bytes of one field and returns the bytes that Kafka's console consumer prints for them.
 """
 
 from __future__ import annotations
 
+import math
+import re
 import struct
 from collections.abc import Callable
+from decimal import Decimal
 from uuid import UUID
 
-from ottla.operations.records.java_numbers import java_float
+# Numbers that Double.parseDouble accepts, except hexadecimal ones. Python also accepts other digits and underscores.
+_DOUBLE = re.compile(r"[+-]?(?:NaN|Infinity|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?)")
+_SPACE = "".join(map(chr, range(33)))
+
+
+def parse_double(text: str) -> float:
+    """Parse a number like Double.parseDouble. Raises ValueError."""
+    trimmed = text.strip(_SPACE)
+    if not _DOUBLE.fullmatch(trimmed):
+        raise ValueError(f"not a number: {text}")
+    return float(trimmed if trimmed[-1] in "Ny" else trimmed.rstrip("fFdD"))
+
+
+def java_float(value: float, shortest: Callable[[float], str] = repr) -> str:
+    """Format a number like Double.toString: with an exponent below 0.001 and from ten million on."""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    text = shortest(value)
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return text if "e" not in text else f"{value:.1f}"
+    number = Decimal(text)
+    digits = "".join(map(str, number.as_tuple().digits)).rstrip("0")
+    return f"{'-' if value < 0 else ''}{digits[0]}.{digits[1:] or '0'}E{number.adjusted()}"
+
 
 Deserializer = Callable[[bytes], bytes]
 
 
 class DeserializationError(Exception):
-    """Bytes that are not what they were said to be."""
+    """The bytes have the wrong format."""
 
 
 def deserializer(name: str) -> Deserializer | None:
@@ -97,7 +125,7 @@ NAMES = tuple(_BY_NAME)
 
 
 def _shortest_float(value: float) -> str:
-    """The fewest digits that give the same 32-bit number back."""
+    """The fewest digits that yield the same 32-bit number."""
     for precision in range(1, 10):
         text = f"{value:.{precision}g}"
         if struct.pack(">f", float(text)) == struct.pack(">f", value):

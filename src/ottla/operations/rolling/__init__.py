@@ -1,1 +1,1 @@
-"""Restart the brokers of a cluster one after the other: what decides (roll.py, facts.py, pure) and what acts."""
+"""Rolling restarts: the decisions (roll.py, pure) and their execution (driver.py)."""

@@ -1,4 +1,4 @@
-"""Where a roll is, on disk: so that it goes on where it stopped, and is not done twice at a time."""
+"""The state file of a rolling restart: it survives a crash, and its lock prevents a second roll at the same time."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ FILE_BYTES_MAX: Final = 1024 * 1024
 
 
 class StateFileError(OperationError):
-    """The file cannot be used; str() says why and what helps."""
+    """The file cannot be used; str() has cause and remedy."""
 
 
-class Saved(NamedTuple):
+class SavedRoll(NamedTuple):
     """A roll that has stopped."""
 
     command: str
-    wanted: tuple[int, ...]  # as they were named; empty: all
+    wanted: tuple[int, ...]  # as given; empty: all
     saved_ms: int
     state: RollState
 
 
 def default_path(cluster_id: str) -> Path:
-    """One for each cluster, as the XDG rules have it."""
+    """One file per cluster, in the XDG state directory."""
     base = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
     safe = "".join(sign if sign.isalnum() or sign in "-_" else "_" for sign in cluster_id)
     return base / "ottla" / f"roll-{safe or 'cluster'}.json"
 
 
 class StateFile:
-    """A context manager: the file is locked for as long as the roll is under way."""
+    """A context manager that holds the file lock during the roll."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -56,22 +56,22 @@ class StateFile:
         if self._lock is not None:
             self._lock.close()
 
-    def load(self) -> Saved | None:
+    def load(self) -> SavedRoll | None:
         try:
             with open(self.path, "rb") as file:
                 data = file.read(FILE_BYTES_MAX + 1)
         except FileNotFoundError:
             return None
         try:
-            return decoded(json.loads(data))
+            return from_json(json.loads(data))
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise StateFileError(f"{self.path} holds no state of a roll: remove it to begin anew") from None
+            raise StateFileError(f"{self.path} is not the state of a roll: remove it to start over") from None
 
-    def save(self, saved: Saved) -> None:
-        """As a whole or not at all; for nobody else to read, because a command may hold a password."""
+    def save(self, saved: SavedRoll) -> None:
+        """Write atomically, readable only by the owner, because a command may contain a password."""
         new = self.path.with_name(f"{self.path.name}.new")
         with open(new, "w", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
-            json.dump(encoded(saved), file, indent=1)
+            json.dump(to_json(saved), file, indent=1)
             file.flush()
             os.fsync(file.fileno())
         os.replace(new, self.path)
@@ -83,7 +83,7 @@ class StateFile:
         return f"<StateFile {self.path}>"
 
 
-def encoded(saved: Saved) -> dict[str, Any]:
+def to_json(saved: SavedRoll) -> dict[str, Any]:
     state = saved.state
     return {
         "version": VERSION,
@@ -92,21 +92,21 @@ def encoded(saved: Saved) -> dict[str, Any]:
         "saved_ms": saved.saved_ms,
         "brokers": state.brokers,
         "done": state.done,
-        "at": state.at,
+        "at": state.current,
         "phase": state.phase.value,
         "epochs": {str(broker): epoch for broker, epoch in state.epochs.items()},
     }
 
 
-def decoded(fields: Any) -> Saved:
-    """Raises ValueError, KeyError or TypeError for what is no state of a roll."""
+def from_json(fields: Any) -> SavedRoll:
+    """Raises ValueError, KeyError or TypeError for an invalid state."""
     if fields["version"] != VERSION:
         raise ValueError("of another version")
     state = RollState(
         brokers=[int(broker) for broker in fields["brokers"]],
         done=[int(broker) for broker in fields["done"]],
-        at=None if fields["at"] is None else int(fields["at"]),
+        current=None if fields["at"] is None else int(fields["at"]),
         phase=Phase(fields["phase"]),
         epochs={int(broker): int(epoch) for broker, epoch in fields["epochs"].items()},
     )
-    return Saved(str(fields["command"]), tuple(int(b) for b in fields["wanted"]), int(fields["saved_ms"]), state)
+    return SavedRoll(str(fields["command"]), tuple(int(b) for b in fields["wanted"]), int(fields["saved_ms"]), state)

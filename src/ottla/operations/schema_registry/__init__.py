@@ -1,1 +1,1 @@
-"""Clients of a schema registry with Confluent's API: asking it, framing records, encoding and decoding their bytes."""
+"""Clients of Confluent-compatible schema registries: REST calls, wire format, serializers and deserializers."""

@@ -1,4 +1,4 @@
-"""What turns the bytes behind a schema's id into a document, and documents into such bytes."""
+"""Encoders and decoders of all formats, chosen by schema type."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any, Literal
 
 from ottla.operations.schema_registry.schemas import AVRO, JSON_SCHEMA, Schema
 
-# plain: as people expect JSON, bytes as base64, times as ISO 8601, a union without the name of its branch.
-# confluent: as Confluent's console tools write it: Avro's own JSON encoding, Protobuf's with all fields.
+# plain: conventional JSON with bytes as base64, times as ISO 8601, and unions without branch names.
+# confluent: as Confluent's console tools print it: Avro's JSON encoding, Protobuf's with all fields.
 Style = Literal["plain", "confluent"]
 Decode = Callable[[bytes], Any]
 Encode = Callable[[Any], bytes]
 
 
 def make_decoder(schema: Schema, style: Style = "plain", *, own_names: bool = True) -> Decode:
-    """Raises SchemaError for schemas of which nothing can be made. `own_names`: of Protobuf's fields, not camelCase."""
+    """A decoder. Raises SchemaError for an unusable schema. `own_names`: Protobuf field names instead of camelCase."""
     if schema.kind == AVRO:
         if style == "confluent":
             from ottla.operations.schema_registry.formats.avro_json import AvroJson  # noqa: PLC0415 (few need it)
@@ -34,9 +34,10 @@ def make_decoder(schema: Schema, style: Style = "plain", *, own_names: bool = Tr
 
 
 def make_encoder(schema: Schema, style: Style = "plain", message: str | None = None) -> Encode:
-    """From a document to what stands behind the id. `message`: full name of a Protobuf message, else the first.
+    """An encoder from a document to the bytes after the ID. `message`: full name of a Protobuf message, by default the
+    first.
 
-    Raises SchemaError for schemas of which nothing can be made; so does what it gives, for documents that do not fit.
+    Raises SchemaError for an unusable schema; the encoder raises it for a document that does not match.
     """
     if schema.kind == AVRO:
         from ottla.operations.schema_registry.formats.avro_json import AvroJson  # noqa: PLC0415

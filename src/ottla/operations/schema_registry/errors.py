@@ -1,4 +1,4 @@
-"""What can go wrong with schemas and their registry."""
+"""Errors of schemas and registries."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from ottla.operations.errors import OperationError
 
 
 class SchemaError(OperationError):
-    """A schema that cannot be had, or data that do not fit it; str() is a sentence."""
+    """An unavailable schema, or data that does not match it; str() is a sentence."""
 
 
 class RegistryError(SchemaError):
-    """The registry has answered that it will not; `code` is Confluent's number (40401, 409, 42201, …)."""
+    """The registry rejected the request; `code` is Confluent's error code (40401, 409, 42201, …)."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -18,4 +18,4 @@ class RegistryError(SchemaError):
 
 
 class UnreachableError(SchemaError):
-    """The registry as a whole does not answer, or not as a registry does: not a matter of one schema."""
+    """The registry cannot be reached, or fails for every schema."""

@@ -1,10 +1,10 @@
-"""How a record says which schema wrote it. Pure.
+"""Confluent's wire format: how a record names its schema. Pure.
 
-in front of the data    0, the id as 4 bytes, big-endian
+before the data         0, the ID as 4 bytes, big-endian
 in a header             `__key_schema_id`, `__value_schema_id`: the same five bytes, or 1 and a GUID of 16 bytes;
-                        then nothing stands in front of the data
-Protobuf                behind the id or GUID: which message of the schema it is. 0 for the first one, else how many
-                        numbers follow and the numbers, as zigzag varints: a path from the file into its messages
+                        then the data has no prefix
+Protobuf                after the ID or GUID: the message index. 0 for the first message, otherwise the number of
+                        indexes and the indexes, as zigzag varints: a path from the file into its messages
 """
 
 from __future__ import annotations
@@ -22,37 +22,37 @@ PREFIX_BYTES = 5
 GUID_PREFIX_BYTES = 17
 KEY_HEADER, VALUE_HEADER = "__key_schema_id", "__value_schema_id"
 FIRST_MESSAGE = (0,)
-DEPTH_MAX = 32  # of messages in messages
+DEPTH_MAX = 32  # nesting of messages
 ID_MAX = 2**31 - 1
 
-SchemaName = int | str  # id or GUID
+SchemaName = int | str  # ID or GUID
 
 
-class Framed(NamedTuple):
-    """Which schema, and what was written with it (of Protobuf with the path to the message in front)."""
+class FramedRecord(NamedTuple):
+    """The schema and the data (for Protobuf with the message index)."""
 
     name: SchemaName
     data: bytes
 
 
-def read_frame(data: bytes, header: bytes | None = None) -> Framed | None:
-    """None if nothing says which schema it is. Raises SchemaError for a header that says it wrongly."""
+def read_frame(data: bytes, header: bytes | None = None) -> FramedRecord | None:
+    """None if the record names no schema. Raises SchemaError for an invalid header."""
     if header is not None:
         name, start = read_name(header)
-        return Framed(name, header[start:] + data)
+        return FramedRecord(name, header[start:] + data)
     if len(data) < PREFIX_BYTES or data[0] != ID_MAGIC:
         return None
-    return Framed(int.from_bytes(data[1:PREFIX_BYTES], "big"), data[PREFIX_BYTES:])
+    return FramedRecord(int.from_bytes(data[1:PREFIX_BYTES], "big"), data[PREFIX_BYTES:])
 
 
 def frame(schema_id: int, data: bytes) -> bytes:
-    """What an encoder made, with the id in front."""
+    """Encoded data with the ID in front."""
     assert 0 <= schema_id <= ID_MAX
     return b"\0" + schema_id.to_bytes(4, "big") + data
 
 
 def schema_header(headers: Iterable[tuple[str, bytes | None]], *, is_key: bool) -> bytes | None:
-    """What the headers say about the schema of the key or value; the last one counts."""
+    """The schema header of the key or value; the last one counts."""
     wanted = KEY_HEADER if is_key else VALUE_HEADER
     found = None
     for name, value in headers:
@@ -62,19 +62,19 @@ def schema_header(headers: Iterable[tuple[str, bytes | None]], *, is_key: bool) 
 
 
 def read_indexes(data: bytes) -> tuple[tuple[int, ...], int]:
-    """The path to a message, and where its bytes begin. Raises SchemaError."""
+    """The message index, and the position after it. Raises SchemaError."""
     try:
         count, position = read_varint(data, 0, 32)
         if count == 0:
             return FIRST_MESSAGE, position
         if not 0 < count <= DEPTH_MAX:
-            raise SchemaError(f"a message cannot lie {count} deep in its schema")
+            raise SchemaError(f"a message index cannot have {count} levels")
         found = []
         for _ in range(count):
             index, position = read_varint(data, position, 32)
             found.append(index)
     except (KafkaError, IndexError):
-        raise SchemaError("the bytes end before they say which message they are") from None
+        raise SchemaError("the bytes end inside the message index") from None
     return tuple(found), position
 
 
@@ -88,9 +88,9 @@ def write_indexes(path: Sequence[int]) -> bytes:
 
 
 def read_name(header: bytes) -> tuple[SchemaName, int]:
-    """The id or GUID at the beginning, and where it ends. Raises SchemaError."""
+    """The ID or GUID at the beginning, and the position after it. Raises SchemaError."""
     if header[:1] == b"\0" and len(header) >= PREFIX_BYTES:
         return int.from_bytes(header[1:PREFIX_BYTES], "big"), PREFIX_BYTES
     if header[:1] == b"\1" and len(header) >= GUID_PREFIX_BYTES:
         return str(UUID(bytes=header[1:GUID_PREFIX_BYTES])), GUID_PREFIX_BYTES
-    raise SchemaError("the header with the schema id holds neither an id nor a GUID")
+    raise SchemaError("the header with the schema ID contains neither an ID nor a GUID")

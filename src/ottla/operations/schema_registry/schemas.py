@@ -1,4 +1,4 @@
-"""Schemas as registries tell them and as they are asked for."""
+"""Schemas and subject versions, as registries return and accept them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SUFFIXES = {AVRO: ".avsc", JSON_SCHEMA: ".json", PROTOBUF: ".proto"}
 
 
 class Schema(NamedTuple):
-    """One schema with all that it needs; references are (name, text), deepest first."""
+    """A self-contained schema; references are (name, text), deepest first."""
 
     kind: str
     text: str
@@ -22,15 +22,15 @@ class Schema(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """Another schema by the name that the text calls it, and where the registry has it."""
+    """A reference to another schema: the name in the text, and its subject and version."""
 
     name: str
     subject: str
     version: int
 
 
-class Draft(NamedTuple):
-    """A schema as a registry stores it: what it refers to is named, not told."""
+class UnregisteredSchema(NamedTuple):
+    """A schema as stored by a registry: references are only named."""
 
     kind: str
     text: str
@@ -39,7 +39,7 @@ class Draft(NamedTuple):
     rule_set: Any = None
 
     def body(self) -> dict[str, Any]:
-        """For a request."""
+        """The body of a request."""
         body: dict[str, Any] = {"schema": self.text}
         if self.kind != AVRO:
             body["schemaType"] = TYPES[self.kind]
@@ -52,19 +52,19 @@ class Draft(NamedTuple):
         return body
 
 
-class Registered(NamedTuple):
+class RegisteredSchema(NamedTuple):
     """A version of a subject."""
 
     subject: str
     version: int
     schema_id: int
-    draft: Draft
+    draft: UnregisteredSchema
     guid: str | None = None
     is_deleted: bool = False
 
 
-def read_draft(answer: dict[str, Any]) -> Draft:
-    """Of an answer, or of what was exported. Raises SchemaError."""
+def read_draft(answer: dict[str, Any]) -> UnregisteredSchema:
+    """From a response or an exported file. Raises SchemaError."""
     kind = KINDS.get(str(answer.get("schemaType") or "AVRO"))
     if kind is None or not isinstance(answer.get("schema"), str):
         raise SchemaError(f"a schema is of the unknown type {answer.get('schemaType')!r}")
@@ -75,15 +75,15 @@ def read_draft(answer: dict[str, Any]) -> Draft:
         )
     except (KeyError, TypeError, ValueError):
         raise SchemaError("references have a name, a subject and a version") from None
-    return Draft(kind, answer["schema"], references, answer.get("metadata"), answer.get("ruleSet"))
+    return UnregisteredSchema(kind, answer["schema"], references, answer.get("metadata"), answer.get("ruleSet"))
 
 
-def read_registered(answer: dict[str, Any]) -> Registered:
-    """Raises SchemaError."""
+def read_registered(answer: dict[str, Any]) -> RegisteredSchema:
+    """From a response or an exported file. Raises SchemaError."""
     try:
         subject, version, schema_id = str(answer["subject"]), int(answer["version"]), int(answer["id"])
     except (KeyError, TypeError, ValueError):
         raise SchemaError("a version has a subject, a version and an id") from None
     guid = answer.get("guid")
     draft = read_draft(answer)
-    return Registered(subject, version, schema_id, draft, guid and str(guid), bool(answer.get("deleted")))
+    return RegisteredSchema(subject, version, schema_id, draft, guid and str(guid), bool(answer.get("deleted")))

@@ -1,1 +1,1 @@
-"""Made-up data for examples, tests and `ottla demo`: seeded, so that the same numbers come out each time."""
+"""Generated data for examples, tests and `ottla demo`: seeded, so the numbers are reproducible."""

@@ -1,4 +1,4 @@
-"""What the demo's pipeline has found, read from its tables for those who watch."""
+"""Results of the demo's pipeline, read from its tables."""
 
 from __future__ import annotations
 
@@ -9,21 +9,6 @@ from typing import NamedTuple
 
 ROWS = 6
 WAIT_SECONDS = 0.2
-
-
-class Panel(NamedTuple):
-    """A small table; `numbers` are the columns with figures."""
-
-    title: str
-    columns: int
-    numbers: tuple[int, ...]
-    query: str
-    rows: tuple[tuple[str, ...], ...] = ()
-
-
-class Findings(NamedTuple):
-    panels: tuple[Panel, ...] = ()
-
 
 HOT_PAGES = """
 SELECT page, views FROM hot_pages WHERE window_end = (SELECT max(window_end) FROM hot_pages) ORDER BY rank LIMIT :rows
@@ -38,6 +23,22 @@ SLOW_REQUESTS = """
 SELECT substr(at, 12, 8), service, printf('%d ms', ms), printf('%d x', ms / expected) FROM slow_requests
 ORDER BY at DESC LIMIT :rows
 """
+
+
+class Panel(NamedTuple):
+    """A small table; `numbers` are the indexes of numeric columns."""
+
+    title: str
+    columns: int
+    numbers: tuple[int, ...]
+    query: str
+    rows: tuple[tuple[str, ...], ...] = ()
+
+
+class Findings(NamedTuple):
+    panels: tuple[Panel, ...] = ()
+
+
 PANELS = (
     Panel("hot pages", 2, (1,), HOT_PAGES),
     Panel("bought together", 3, (1, 2), BOUGHT_TOGETHER),
@@ -46,7 +47,7 @@ PANELS = (
 
 
 def read_findings(file: Path) -> Findings:
-    """What is there; a table that is not there yet has no rows."""
+    """The current results; a missing table has no rows."""
     if not file.exists():
         return Findings(PANELS)
     with closing(sqlite3.connect(f"file:{file}?mode=ro", timeout=WAIT_SECONDS, uri=True)) as database:
@@ -56,6 +57,6 @@ def read_findings(file: Path) -> Findings:
 def _rows(database: sqlite3.Connection, query: str) -> tuple[tuple[str, ...], ...]:
     try:
         found = database.execute(query, {"rows": ROWS}).fetchall()
-    except sqlite3.OperationalError:  # no such table yet, or the pipeline is writing
+    except sqlite3.OperationalError:  # the table does not exist yet, or the pipeline is writing
         return ()
     return tuple(tuple(str(cell) for cell in row) for row in found)

@@ -1,4 +1,4 @@
-"""A YAML file as plain values, with the line of every value beside them."""
+"""A YAML file as plain values, together with the line of every value."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from ottla.pipelines.model.problems import Path, PipelineError, Problem
 
 FILE_BYTES_MAX = 1 << 20
 DEPTH_MAX = 32
-PLAIN_TAGS = "tag:yaml.org,2002:"
-VALUES_MAX = 20_000  # also ends aliases that multiply each other
-EVENTS_PER_VALUE = 3  # a name, a beginning and an end
-NULL = f"{PLAIN_TAGS}null"
-LONG_TEXT = 64 << 10  # of this on the parser in C, where PyYAML has it: ten times as fast, with poorer complaints
+STANDARD_TAGS = "tag:yaml.org,2002:"
+VALUES_MAX = 20_000  # also limits aliases that expand to many values
+EVENTS_PER_VALUE = 3  # a key, a start and an end
+NULL = f"{STANDARD_TAGS}null"
+FAST_LOADER_TEXT_MIN = 64 << 10  # longer text goes to the C parser: ten times as fast, with less precise error messages
 FAST_LOADER: Any = getattr(yaml, "CSafeLoader", None)
 
 
 class Document:
-    """`values` is what the file says; `lines` leads from a path to the line on which it stands."""
+    """`values` are the parsed contents; `lines` maps the path of a value to its line."""
 
     def __init__(self, values: object, lines: dict[Path, int], file: str) -> None:
         self.values = values
@@ -38,11 +38,11 @@ class Document:
 
 
 def read_document(file: FilePath) -> Document:
-    """Raises PipelineError for what is no readable YAML."""
+    """Read a YAML file. Raises PipelineError for a file that is not readable YAML."""
     try:
         if file.stat().st_size > FILE_BYTES_MAX:
             raise PipelineError(
-                [Problem((), f"{file} is larger than {FILE_BYTES_MAX >> 20} MiB, which no pipeline is")]
+                [Problem((), f"{file} is larger than {FILE_BYTES_MAX >> 20} MiB, the limit for a pipeline")]
             )
         text = file.read_text(encoding="utf-8")
     except OSError as problem:
@@ -53,11 +53,12 @@ def read_document(file: FilePath) -> Document:
 
 
 def parse_document(
-    text: str, file: str, values_max: int = VALUES_MAX, is_as_written: Callable[[Path], bool] | None = None
+    text: str, file: str, values_max: int = VALUES_MAX, keeps_text: Callable[[Path], bool] | None = None
 ) -> Document:
-    """What YAML would take for a number or a truth value stays text where `is_as_written` says so."""
-    with _no_collection():
-        is_long = len(text) > LONG_TEXT and FAST_LOADER is not None
+    """Parse YAML. A scalar for which `keeps_text` is true stays text, even if it looks like a number or a
+    Boolean."""
+    with _gc_disabled():
+        is_long = len(text) > FAST_LOADER_TEXT_MIN and FAST_LOADER is not None
         _check_size(text, file, values_max)
         try:
             node = yaml.compose(text, Loader=FAST_LOADER if is_long else yaml.SafeLoader)
@@ -65,12 +66,13 @@ def parse_document(
             raise _syntax_error(problem, file) from None
         document = Document(None, {}, file)
         if node is not None:
-            document.values = _Reader(document, values_max, is_as_written).read(node, ())
+            document.values = _NodeReader(document, values_max, keeps_text).read(node, ())
         return document
 
 
 def _check_size(text: str, file: str, values_max: int) -> None:
-    """Before anything is built of it: thousands of brackets inside each other kill one parser and stall the other."""
+    """Limit depth and size before the tree is built. Thousands of nested brackets crash one parser and stall the
+    other."""
     if FAST_LOADER is None:
         return
     depth = 0
@@ -81,16 +83,17 @@ def _check_size(text: str, file: str, values_max: int) -> None:
             elif isinstance(event, yaml.CollectionEndEvent):
                 depth -= 1
             if depth > DEPTH_MAX or number > EVENTS_PER_VALUE * values_max:
-                cause = "nested beyond any use" if depth > DEPTH_MAX else f"it has more than {values_max} values"
+                cause = "nested too deeply" if depth > DEPTH_MAX else f"it has more than {values_max} values"
                 mark = event.start_mark
                 raise PipelineError([Problem((), cause)], file, {(): mark.line + 1} if mark else {})
     except yaml.YAMLError:
-        return  # the parser that reads it stops at the same place, and says it better
+        return  # the real parser fails at the same place with a better message
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
-    """A large file is many objects and no garbage: looking for some again and again takes longer than reading it."""
+def _gc_disabled() -> Iterator[None]:
+    """Switch the garbage collector off. A large file creates many objects and no garbage: collections would take longer
+    than parsing."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -100,27 +103,25 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-class _Reader:
-    def __init__(
-        self, document: Document, values_max: int, is_as_written: Callable[[Path], bool] | None = None
-    ) -> None:
+class _NodeReader:
+    def __init__(self, document: Document, values_max: int, keeps_text: Callable[[Path], bool] | None = None) -> None:
         self.document = document
         self.values_max = values_max
-        self.is_as_written = is_as_written
+        self.keeps_text = keeps_text
         self.plain = yaml.SafeLoader("")
 
     def read(self, node: yaml.Node, path: Path) -> object:
         lines = self.document.lines
         lines[path] = node.start_mark.line + 1
         if len(path) > DEPTH_MAX or len(lines) > self.values_max:
-            raise self.document.error(Problem(path[:3], "nested or repeated beyond any use", "unfold the aliases"))
-        if not node.tag.startswith(PLAIN_TAGS) or "python" in node.tag:
-            raise self.document.error(Problem(path, f"{node.tag} is no plain value"))
+            raise self.document.error(Problem(path[:3], "nested too deeply, or too many values", "expand the aliases"))
+        if not node.tag.startswith(STANDARD_TAGS) or "python" in node.tag:
+            raise self.document.error(Problem(path, f"{node.tag} is not a plain value"))
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
         if isinstance(node, yaml.SequenceNode):
             return [self.read(entry, (*path, number)) for number, entry in enumerate(node.value)]
-        if node.tag != NULL and self.is_as_written is not None and self.is_as_written(path):
+        if node.tag != NULL and self.keeps_text is not None and self.keeps_text(path):
             return str(node.value)
         try:
             return self.plain.construct_object(node)
@@ -135,7 +136,7 @@ class _Reader:
             key = str(key_node.value)
             if key in found:
                 self.document.lines[(*path, key)] = key_node.start_mark.line + 1
-                raise self.document.error(Problem((*path, key), f"{key!r} stands here twice", "remove one of them"))
+                raise self.document.error(Problem((*path, key), f"{key!r} appears twice", "remove one of them"))
             found[key] = self.read(entry, (*path, key))
             self.document.lines[(*path, key)] = key_node.start_mark.line + 1
         return found

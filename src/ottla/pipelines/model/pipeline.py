@@ -1,7 +1,7 @@
-"""What a pipeline is: streams of records, each from a topic or another stream, through steps, to sinks.
+"""A pipeline: streams of records, each from a topic or another stream, through steps, to sinks.
 
-A YAML file and Python code are two ways to write the same document; `read_pipeline` makes a Pipeline of it, or tells
-everything that is wrong with it in one go. Nothing here knows Spark.
+A YAML file and Python code write the same document. `read_pipeline` turns it into a Pipeline, or reports all problems
+at once. This module uses no Spark.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from ottla.base.bootstrap import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP, default_bootstrap
+from ottla.base.regular_expressions import PatternError, compile_java_pattern
 from ottla.operations.pipeline_runs.statuses import NAME
-from ottla.operations.schema_registry.addresses import RegistryAddress, address_of
+from ottla.operations.schema_registry.client_config import RegistryAddress, address_of
 from ottla.operations.schema_registry.errors import SchemaError
-from ottla.pipelines.model.circles import circles
-from ottla.pipelines.model.fields import Duration, Problems, Share, read_spec
 from ottla.pipelines.model.problems import Path, PipelineError, Problem, did_you_mean
-from ottla.pipelines.model.row_order import order_of
-from ottla.pipelines.model.sinks import NOT_YET, SINKS, DatabaseSink, Finding, Sink
+from ottla.pipelines.model.row_order import row_order_after
+from ottla.pipelines.model.sink_specs import SINKS, UNSUPPORTED_SINKS, DatabaseSink, FieldProblem, Sink, TopicSink
+from ottla.pipelines.model.specs import Duration, Problems, Share, read_spec
 
 STREAM_FIELDS = ("from", "steps", "to", "output")
-ONLY_STREAM = "main"  # the stream of a pipeline that is written without `streams`
+DEFAULT_STREAM = "main"  # the stream of a pipeline without `streams`
 
 Connector = Literal["ottla", "jvm"]
 Output = Literal["append", "update", "complete"]
@@ -29,12 +29,12 @@ Output = Literal["append", "update", "complete"]
 
 class NamedStep(NamedTuple):
     name: str
-    spec: object  # steps/step.py says what it can do
+    spec: object  # implements steps/step.py
 
 
 @dataclass(frozen=True, kw_only=True)
 class TopicSource:
-    """Records of one or several topics."""
+    """Records of one or more topics."""
 
     topic: list[str] = field(default_factory=list, metadata={"doc": "topic or topics to read"})
     pattern: str | None = field(default=None, metadata={"doc": "regular expression of topic names"})
@@ -44,11 +44,13 @@ class TopicSource:
     )
     connector: Connector | None = field(default=None, metadata={"doc": "ottla (default) or jvm: Spark's own connector"})
     max_per_batch: int | None = field(default=None, metadata={"doc": "most records in one micro-batch"})
-    fail_on_data_loss: bool = field(default=True, metadata={"doc": "stop when records are gone before they were read"})
+    fail_on_data_loss: bool = field(
+        default=True, metadata={"doc": "stop when records were deleted before they were read"}
+    )
     bootstrap_servers: str | None = field(default=None, metadata={"doc": "another cluster than the pipeline's"})
     options: dict[str, str] = field(default_factory=dict, metadata={"doc": "further options of the source"})
 
-    def problems(self) -> Iterator[Finding]:
+    def problems(self) -> Iterator[FieldProblem]:
         if bool(self.topic) == bool(self.pattern):
             yield "", "needs either topic or pattern", "write `from: {topic: NAME}`"
         if self.max_per_batch is not None and self.max_per_batch < 1:
@@ -56,10 +58,10 @@ class TopicSource:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Head:
-    """The fields of a pipeline beside its streams."""
+class PipelineFields:
+    """The fields of a pipeline besides its streams."""
 
-    name: str = field(metadata={"doc": "a name of letters, digits, dot, dash and underscore"})
+    name: str = field(metadata={"doc": "letters, digits, dot, dash and underscore"})
     description: str = field(default="", metadata={"doc": "what it is for"})
     bootstrap_servers: str = field(
         default_factory=default_bootstrap,
@@ -70,13 +72,13 @@ class Head:
         default=None,
         metadata={"doc": "schema registry: URL, or url and properties such as basic.auth.user.info: ${REGISTRY_LOGIN}"},
     )
-    group: str | None = field(default=None, metadata={"doc": "consumer group that shows the progress"})
+    group: str | None = field(default=None, metadata={"doc": "consumer group for the progress"})
     dead_letters: str | bool = field(default=True, metadata={"doc": "topic for records that fail, or false"})
     max_dead: Share | None = field(
         default=None,
-        metadata={"doc": "share of dead rows with which a run fails, such as 5 % (only when all are dead)"},
+        metadata={"doc": "share of dead rows above which a run fails, such as 5 % (only if all are dead)"},
     )
-    late_rows: str | None = field(default=None, metadata={"doc": "topic for records that come too late (only counted)"})
+    late_rows: str | None = field(default=None, metadata={"doc": "topic for late records (only counted)"})
     latency: Literal["micro-batch", "realtime"] = field(
         default="micro-batch", metadata={"doc": "micro-batch or realtime"}
     )
@@ -86,9 +88,9 @@ class Head:
     )
     spark: dict[str, str] = field(default_factory=dict, metadata={"doc": "settings of Spark"})
 
-    def problems(self) -> Iterator[Finding]:
+    def problems(self) -> Iterator[FieldProblem]:
         if not NAME.fullmatch(self.name):
-            yield "name", f"{self.name!r} is no good name", "use letters, digits, dot, dash and underscore"
+            yield "name", f"{self.name!r} is not a valid name", "use letters, digits, dot, dash and underscore"
         try:
             if self.registry is not None and self.registry_address is None:
                 yield "registry", "has no url", "write `registry: http://host:8081`"
@@ -97,7 +99,7 @@ class Head:
         except SchemaError as problem:
             yield "registry", str(problem), ""
         if self.late_rows is not None and self.latency == "realtime":
-            yield "late_rows", "realtime knows no late rows", "leave it out, or latency: micro-batch"
+            yield "late_rows", "realtime has no late rows", "remove it, or use latency: micro-batch"
 
     @property
     def registry_address(self) -> RegistryAddress | None:
@@ -108,7 +110,7 @@ class Head:
 
 
 class Stream(NamedTuple):
-    """One stream: `origin` is a topic, or the name of another stream."""
+    """`origin` is a topic source or the name of another stream."""
 
     name: str
     origin: TopicSource | str
@@ -119,38 +121,38 @@ class Stream(NamedTuple):
 
 
 class Pipeline(NamedTuple):
-    """A pipeline that was read without a problem."""
+    """A pipeline that was read without problems."""
 
-    head: Head
+    fields: PipelineFields
     streams: dict[str, Stream]
-    folder: str = "."  # relative paths start here, and files are written only below it
-    roots: tuple[str, ...] = ()  # and below these
+    folder: str = "."  # base of relative paths; files are written only below it
+    roots: tuple[str, ...] = ()  # and below these folders
 
     @property
     def name(self) -> str:
-        return self.head.name
+        return self.fields.name
 
     @property
     def group(self) -> str:
-        return self.head.group or f"ottla-pipeline-{self.name}"
+        return self.fields.group or f"ottla-pipeline-{self.name}"
 
     @property
     def dead_letter_topic(self) -> str | None:
-        chosen = self.head.dead_letters
+        chosen = self.fields.dead_letters
         if isinstance(chosen, str):
             return chosen
         return f"{self.name}-dead-letters" if chosen else None
 
     def queries(self) -> list[Stream]:
-        """The streams that go somewhere: each becomes one query."""
+        """The streams with sinks: each becomes one query."""
         return [stream for stream in self.streams.values() if stream.sinks]
 
     def group_of(self, stream: Stream) -> str:
-        """The consumer group that shows how far a query is: one each, for each reads on its own."""
+        """The consumer group that shows the progress of a query; each query has its own."""
         return self.group if len(self.queries()) == 1 else f"{self.group}.{stream.name}"
 
     def ancestry(self, stream: Stream) -> list[Stream]:
-        """The stream and all that lead to it, through parents and joins, in the order in which they are met."""
+        """The stream and all streams that lead to it, through parents and joins."""
         found: dict[str, Stream] = {}
         self._walk(stream, found)
         return list(found.values())
@@ -167,7 +169,7 @@ class Pipeline(NamedTuple):
 
 
 def parents(stream: Stream) -> list[str]:
-    """The streams that this one reads."""
+    """The names of the streams that this one reads."""
     joined = [getattr(step.spec, "with_stream", None) for step in stream.steps]
     joined += [name for step in stream.steps for name in getattr(step.spec, "with_streams", ())]
     own = [stream.origin] if isinstance(stream.origin, str) else []
@@ -175,24 +177,24 @@ def parents(stream: Stream) -> list[str]:
 
 
 def read_pipeline(values: object, steps: Mapping[str, type[object]], folder: str = ".") -> Pipeline:
-    """Raises PipelineError with all problems; `steps` are the known steps by name."""
+    """Raises PipelineError with all problems. `steps` maps names to step classes."""
     problems: Problems = []
     if not isinstance(values, Mapping):
         raise PipelineError([Problem((), "a pipeline is a mapping", "start with `name: …`")])
     whole = dict(values)
     is_flat = "streams" not in whole
     top = {key: whole.pop(key) for key in STREAM_FIELDS if key in whole} if is_flat else {}
-    described = {ONLY_STREAM: top} if is_flat else whole.pop("streams")
-    head = read_spec(Head, whole, (), problems)
+    described = {DEFAULT_STREAM: top} if is_flat else whole.pop("streams")
+    head = read_spec(PipelineFields, whole, (), problems)
     streams = _read_streams(described, is_flat, steps, problems)
     if head is None or problems:
         raise PipelineError(problems)
     _check_references(streams, problems)
     if not problems:
-        _check_order(streams, problems)
+        _check_row_order(streams, problems)
     pipeline = Pipeline(head, streams, folder)
     if not problems:
-        problems += circles(pipeline)
+        problems += find_pattern_loops(pipeline)
     if problems:
         raise PipelineError(problems)
     return pipeline
@@ -208,7 +210,9 @@ def _read_streams(
     for name, value in described.items():
         path: Path = () if is_flat else ("streams", str(name))
         if not NAME.fullmatch(str(name)):
-            problems.append(Problem(path, f"{name!r} is no good name", "use letters, digits, dot, dash and underscore"))
+            problems.append(
+                Problem(path, f"{name!r} is not a valid name", "use letters, digits, dot, dash and underscore")
+            )
         stream = _read_stream(str(name), value, path, steps, problems)
         if stream is not None:
             streams[stream.name] = stream
@@ -251,7 +255,7 @@ def _read_steps(
         return ()
     for number, entry in enumerate(value):
         here = (*path, number)
-        pair = _single(entry)
+        pair = _name_and_fields(entry)
         if pair is None:
             problems.append(Problem(here, "a step is one name with its fields", "write `- filter: {where: …}`"))
             continue
@@ -265,7 +269,7 @@ def _read_steps(
     return tuple(read)
 
 
-def _single(entry: object) -> tuple[str, object] | None:
+def _name_and_fields(entry: object) -> tuple[str, object] | None:
     if isinstance(entry, str):
         return entry, {}
     if isinstance(entry, Mapping) and len(entry) == 1:
@@ -287,11 +291,13 @@ def _read_sink(value: object, path: Path, problems: Problems) -> Sink | None:
     fields = {"console": True} if value == "console" else value
     kind = next((kind for kind in SINKS if kind in fields), None) if isinstance(fields, Mapping) else None
     if kind is None or not isinstance(fields, Mapping):
-        later = next((kind for kind in NOT_YET if kind in fields), None) if isinstance(fields, Mapping) else None
+        later = (
+            next((kind for kind in UNSUPPORTED_SINKS if kind in fields), None) if isinstance(fields, Mapping) else None
+        )
         if later is not None:
-            problems.append(Problem((*path, later), *NOT_YET[later]))
+            problems.append(Problem((*path, later), *UNSUPPORTED_SINKS[later]))
             return None
-        problems.append(Problem(path, "does not say where to", f"name one of {', '.join(SINKS)}"))
+        problems.append(Problem(path, "has no target", f"name one of {', '.join(SINKS)}"))
         return None
     given = {key: entry for key, entry in fields.items() if not (key == "console" and entry in (None, True))}
     return read_spec(SINKS[kind], given, path, problems)
@@ -307,33 +313,86 @@ def _check_references(streams: dict[str, Stream], problems: Problems) -> None:
     if problems:
         return
     for stream in streams.values():
-        if _reaches(stream.name, stream.name, streams, set()):
-            problems.append(Problem(stream.path, f"stream {stream.name!r} reads itself", "break the circle"))
+        if _depends_on(stream.name, stream.name, streams, set()):
+            problems.append(Problem(stream.path, f"stream {stream.name!r} reads itself", "break the cycle"))
     if not any(stream.sinks for stream in streams.values()):
-        problems.append(Problem((), "no stream has a `to`", "say where the result goes, e.g. `to: console`"))
+        problems.append(Problem((), "no stream has a `to`", "name a sink, e.g. `to: console`"))
 
 
-def _reaches(name: str, goal: str, streams: dict[str, Stream], seen: set[str]) -> bool:
+def _depends_on(name: str, goal: str, streams: dict[str, Stream], seen: set[str]) -> bool:
     for parent in parents(streams[name]):
         if parent == goal:
             return True
         if parent not in seen:
             seen.add(parent)
-            if _reaches(parent, goal, streams, seen):
+            if _depends_on(parent, goal, streams, seen):
                 return True
     return False
 
 
-def _check_order(streams: dict[str, Stream], problems: Problems) -> None:
+def _check_row_order(streams: dict[str, Stream], problems: Problems) -> None:
     """Rows that overwrite each other must have an order."""
     for stream in streams.values():
-        order = order_of(streams, stream)
+        order = row_order_after(streams, stream)
         for number, sink in enumerate(stream.sinks):
             if not isinstance(sink, DatabaseSink) or sink.mode != "upsert" or sink.newest_by is not None:
                 continue
-            if not order.is_enough_for(sink.key or ()):
+            if not order.determines_newest_for(sink.key or ()):
                 same = ", ".join(sink.key or ())
                 cause = f"which of several rows with the same {same} is the newest is not known after {order.lost_at}"
                 known = "".join(f", or have {', '.join(sorted(each))} in key" for each in order.keys[:1])
-                cure = f"name the column that tells it (newest_by: COLUMN){known}"
+                cure = f"name the column that determines it (newest_by: COLUMN){known}"
                 problems.append(Problem((*stream.path, "to", number), cause, cure))
+
+
+def find_pattern_loops(pipeline: Pipeline) -> Iterator[Problem]:
+    """Find patterns that match a topic which the pipeline writes: its rows would come back as records without end.
+
+    A topic that both `from` and `to` name is intended, for example to retry a record. This check uses no Spark and no
+    broker, so it runs before the topics exist.
+    """
+    for reader in pipeline.streams.values():
+        origin = reader.origin
+        if isinstance(origin, str) or not origin.pattern:
+            continue
+        for topic, what, cure in _written_topics(pipeline, reader):
+            if _matches(origin.pattern, topic):
+                cause = (
+                    f"{origin.pattern!r} matches {topic}, {what}: the rows would be read again as records, without end"
+                )
+                yield Problem((*reader.path, "from", "pattern"), cause, cure)
+
+
+def _written_topics(pipeline: Pipeline, reader: Stream) -> Iterator[tuple[str, str, str]]:
+    """The topics that receive rows of this stream: topic, description, hint."""
+    own = pipeline.fields.bootstrap_servers
+    servers = getattr(reader.origin, "bootstrap_servers", None) or own
+    if servers == own:
+        if pipeline.dead_letter_topic:
+            yield (
+                pipeline.dead_letter_topic,
+                "to which dead letters go",
+                "narrow the pattern, or choose another topic (dead_letters: TOPIC)",
+            )
+        if pipeline.fields.late_rows:
+            yield (
+                pipeline.fields.late_rows,
+                "to which late rows go",
+                "narrow the pattern, or choose another topic (late_rows: TOPIC)",
+            )
+    for stream in pipeline.queries():
+        if reader in pipeline.ancestry(stream):
+            for sink in stream.sinks:
+                if isinstance(sink, TopicSink) and (sink.bootstrap_servers or own) == servers:
+                    yield (
+                        sink.topic,
+                        f"to which rows of stream {stream.name} go",
+                        "narrow the pattern, or write to another topic",
+                    )
+
+
+def _matches(pattern: str, topic: str) -> bool:
+    try:
+        return compile_java_pattern(pattern).fullmatch(topic) is not None
+    except PatternError:
+        return False  # reported when the topics are read

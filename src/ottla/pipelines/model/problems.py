@@ -1,4 +1,4 @@
-"""What is wrong with a pipeline, told so that it can be mended: where, what, and what to do about it."""
+"""Problems of a pipeline: where, what, and how to fix it."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ Lines = Mapping[Path, int]
 
 
 class Problem(NamedTuple):
-    """`path` leads from the top of the document to the value that is wrong."""
+    """`path` leads from the top of the document to the wrong value."""
 
     path: Path
     cause: str
     cure: str = ""
 
     def text(self, file: str = "", lines: Lines | None = None) -> str:
-        """One line, as compilers write them: FILE:LINE: PLACE: CAUSE; CURE."""
+        """One line in the form of compiler messages: FILE:LINE: PLACE: CAUSE; CURE."""
         line = nearest_line(self.path, lines or {})
         where = [part for part in (file, str(line) if line else "") if part]
-        place = f"{place_name(self.path)}: " if self.path else ""
+        place = f"{path_text(self.path)}: " if self.path else ""
         return f"{':'.join(where)}{': ' if where else ''}{place}{self.cause}{'; ' if self.cure else ''}{self.cure}"
 
 
 class PipelineError(Exception):
-    """A pipeline that cannot run as it is written."""
+    """A pipeline that cannot run as written."""
 
     def __init__(self, problems: Iterable[Problem], file: str = "", lines: Lines | None = None) -> None:
         self.problems = list(problems)
@@ -39,15 +39,15 @@ class PipelineError(Exception):
 
 
 def nearest_line(path: Path, lines: Lines) -> int | None:
-    """The line of the value, or of the nearest thing around it that has one."""
+    """The line of the value, or of the nearest enclosing value that has one."""
     for length in range(len(path), -1, -1):
         if path[:length] in lines:
             return lines[path[:length]]
     return None
 
 
-def place_name(path: Path) -> str:
-    """('streams', 'views', 'steps', 0, 'filter', 'where') -> views, step 1, filter, where"""
+def path_text(path: Path) -> str:
+    """Convert ('streams', 'views', 'steps', 0, 'filter', 'where') to "views, step 1, filter, where"."""
     words: list[str] = []
     for part in path:
         if isinstance(part, int):
@@ -58,6 +58,6 @@ def place_name(path: Path) -> str:
 
 
 def did_you_mean(word: str, known: Sequence[str]) -> str:
-    """A cure for a misspelt word."""
+    """A hint for a misspelled word."""
     near = get_close_matches(word, known, n=1)
     return f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(known))}"

@@ -1,7 +1,7 @@
 """A stream over its whole history, as one batch: `--from beginning --once`.
 
-Everything that is there at the start is read, every window is closed, nothing is late. Nothing is kept for a next time:
-each run has an identity of its own. It looks like a query of one batch to whoever follows it.
+All records that exist at the start are read, every window is closed, nothing is late. No state is kept: each run has
+its own identity. To its observer it looks like a query of one batch.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import uuid
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ottla.operations.pipeline_runs.progress_text import letters
+from ottla.operations.pipeline_runs.progress_text import dead_letters_text
 from ottla.pipelines.model.pipeline import Pipeline, Stream
 from ottla.pipelines.running.accounting import Account, letters_in
 from ottla.pipelines.running.builder import Builder, Choices
 from ottla.pipelines.running.dead_letters import dead_letter_sink, letters_of, own_streams
 from ottla.pipelines.running.delivery import for_frame, make_delivery
+from ottla.pipelines.running.failed_record import NamedError, find_failed_record, is_of_value
 from ottla.pipelines.running.failures import first_cause, plain_failure
 from ottla.pipelines.running.followed_query import FAILURES
 from ottla.pipelines.running.laid_aside import aside_folder
@@ -34,7 +35,7 @@ LOOK_SECONDS = 0.1
 
 
 class BatchQuery:
-    """Runs in a thread of its own; `poll` tells when it is done."""
+    """Runs in its own thread; `poll` reports when it is done."""
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline, stream: Stream, folder: str, choices: Choices) -> None:
         self.pipeline = pipeline
@@ -54,7 +55,7 @@ class BatchQuery:
         delivery = make_delivery(pipeline, stream, self.folder, self.identity)
         self.delivery = for_frame(delivery, pipeline, stream, frame, self.builder)
         self.letter_sink = dead_letter_sink(pipeline)
-        self.account = Account(frame.passages, frame.sources)
+        self.account = Account(frame.applied_steps, frame.sources)
         self.news: list[Progress] = []
         self.failure: str | None = None
         self.warnings: list[str] = []
@@ -86,7 +87,7 @@ class BatchQuery:
         )
 
     def stop(self, grace_seconds: float) -> None:
-        """A batch that does not end in time ends with the process; sinks that write exactly once keep nothing of it."""
+        """A batch that does not end in time ends with the process; exactly-once sinks keep nothing of it."""
         self.is_stopped = True
         self.thread.join(grace_seconds)
 
@@ -103,13 +104,23 @@ class BatchQuery:
             if self.unsent:
                 self._send_patiently()
         except FAILURES as error:
-            self.failure = plain_failure(error, self.stream.path).text()
+            self.failure = self._failure_text(error)
+
+    def _failure_text(self, error: BaseException) -> str:
+        problem = plain_failure(error, self.stream.path)
+        named = NamedError(error)
+        if is_of_value(named, self.pipeline) and not self.is_stopped:
+            builder = self.builder
+            found = find_failed_record(builder.spark, self.pipeline, self.stream, self.ranges, builder.choices)
+            if found is not None:
+                problem = found.named_in(problem)
+        return problem.text()
 
     def _observed(self) -> dict[str, dict[str, int]]:
         return {name: each.get for name, each in self.builder.observations.items() if each is not None}
 
     def _send_patiently(self) -> None:
-        """The rows are delivered, and nobody but this run knows the letters: it waits for a broker that is away."""
+        """The rows are delivered, and only this run has the dead letters: it waits for an unavailable broker."""
         owed = Owed(is_owed=True)
         while owed.is_owed:
             try:
@@ -120,8 +131,8 @@ class BatchQuery:
                 owed.end(time.monotonic(), self.is_stopped)
                 owed.fail(time.monotonic(), first_cause(str(problem)))
                 if not owed.is_waited_for(time.monotonic()):
-                    raise SinkError(f"{letters(self.unsent)} not sent: {owed.problem}") from None
-                late = f"{letters(self.unsent)} not sent yet: {owed.problem}; it is tried again"
+                    raise SinkError(f"{dead_letters_text(self.unsent)} not sent: {owed.problem}") from None
+                late = f"{dead_letters_text(self.unsent)} not sent yet: {owed.problem}; it is tried again"
                 self.warnings.append(f"{self.stream.name}: {late}")
             while owed.is_owed and not owed.is_due(time.monotonic()):
                 time.sleep(LOOK_SECONDS)
@@ -133,7 +144,7 @@ class BatchQuery:
             self.letter_sink.write(found, Batch(query, BATCH_ID, f"{self.folder}/dead-letters"))
 
     def _progress(self, observed: dict[str, dict[str, int]], duration_ms: int) -> Progress:
-        """As a stream would report it."""
+        """The progress report in the form of a stream's."""
         count = sum(end - start for each in self.ranges.values() for start, end in each.values())
         seconds = max(duration_ms, 1) / 1000
         return {

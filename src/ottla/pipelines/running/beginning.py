@@ -1,8 +1,9 @@
-"""How a query begins, or goes on: what lies in its stream's folder, what its sinks remember, and where it starts.
+"""The start or continuation of a query: the contents of its stream's folder, the batches of its sinks, and its start
+offsets.
 
-The id of a new query is chosen here, and written into the checkpoint's metadata before Spark looks for it there: so all
-that the query keeps can be named after it from the first batch on. Metadata come first and the owner's name last:
-whoever dies in between has left a query without batches, which begins again.
+The id of a new query is chosen here and written to the checkpoint's metadata before Spark looks for it, so all state of
+the query is named after it from the first batch. Metadata is written first and the owner's name last: a crash in
+between leaves a query without batches, which starts again.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from ottla.pipelines.running.checkpoint import FRESH, STATE, Checkpoint, Checkpo
 from ottla.pipelines.running.delivery import SINKS_FOLDER, Delivery, can_last, kept_by_sinks, make_delivery
 from ottla.pipelines.running.notes import list_folder, read_note, write_note
 from ottla.pipelines.sinks.staging import local_path
-from ottla.pipelines.steps.frame import Passage
+from ottla.pipelines.steps.frame import AppliedStep
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,7 +45,7 @@ TRACES = (SINKS_FOLDER, dead_letters.FOLDER)
 
 @dataclass(frozen=True)
 class Beginning:
-    """A query that may be started. `kept` is the folder of what it keeps."""
+    """A query that may be started. `kept` is the folder of its state."""
 
     pipeline: Pipeline
     stream: Stream
@@ -54,11 +55,11 @@ class Beginning:
     is_new: bool
     committed: int
     start: Ends
-    is_from_sinks: bool  # the start is where the rows in the databases end
+    is_from_sinks: bool  # the start is the end of the rows in the databases
     delivery: Delivery
 
-    def check_state(self, passages: Iterable[Passage]) -> list[str]:
-        """Of the steps; what has changed and may, in words. Raises PipelineError, CheckpointError."""
+    def check_state(self, passages: Iterable[AppliedStep]) -> list[str]:
+        """Compare the state of the steps; return permitted changes as text. Raises PipelineError, CheckpointError."""
         passages = list(passages)
         if not self.is_new:
             changes = shape.check_shape(self.pipeline, self.stream, passages, self.kept, is_new=False)
@@ -72,7 +73,7 @@ class Beginning:
         return []
 
     def _check_state_is_there(self) -> None:
-        """Spark would find out in the batch, when other queries have begun theirs. Raises CheckpointError."""
+        """Spark would fail in the batch, after other queries have started theirs. Raises CheckpointError."""
         names = list_folder(self.checkpoint.folder)
         if self.committed >= 0 and names and STATE not in names:
             raise CheckpointError(f"{self.checkpoint.folder}/{STATE} is gone; {FRESH}")
@@ -80,18 +81,18 @@ class Beginning:
     def _has_unsent(self) -> bool:
         done, _ = dead_letters.noted(self.kept)
         late = late_letters.noted(self.kept)
-        is_late = self.pipeline.head.late_rows is not None and late is not None and late < self.committed
+        is_late = self.pipeline.fields.late_rows is not None and late is not None and late < self.committed
         return is_late or (self.pipeline.dead_letter_topic is not None and done < self.committed)
 
-    def note(self, passages: Iterable[Passage]) -> None:
-        """From here on the query is known."""
+    def note(self, passages: Iterable[AppliedStep]) -> None:
+        """From here on the query is registered."""
         passages = list(passages)
         if not self.is_new:
             shape.note_steps(self.pipeline, passages, self.kept)
             shape.note_plan(self.pipeline, self.stream, self.kept)
             return
         local = local_path(self.checkpoint.folder)
-        if local is not None:  # the checksum of metadata that somebody has deleted
+        if local is not None:  # the checksum of deleted metadata
             (local / f".{METADATA}.crc").unlink(missing_ok=True)
         write_note(self.checkpoint.folder, METADATA, json.dumps({"id": self.query_id}))
         starting.note_start(self.kept, self.start)
@@ -104,7 +105,7 @@ class Beginning:
 def settle(
     spark: SparkSession, pipeline: Pipeline, stream: Stream, folder: str, chosen: str | None, is_fresh: bool
 ) -> Beginning:
-    """`folder` is the stream's. Raises CheckpointError, SinkError, and what the sources raise; writes nothing."""
+    """`folder` is the stream's. Raises CheckpointError, SinkError, and errors of the sources; writes nothing."""
     checkpoint = Checkpoint(spark, f"{folder}/checkpoint")
     found = look(checkpoint, folder)
     name = name_of(pipeline, stream)
@@ -139,7 +140,7 @@ def check_sink_ends(memory: Memory, name: StreamName, standing: Standing, checkp
 
 
 def look(checkpoint: Checkpoint, folder: str) -> Found:
-    """Raises CheckpointError for what is damaged."""
+    """Raises CheckpointError for damaged files."""
     query_id = checkpoint.query_id()
     checkpoint.check()
     standing = Standing(checkpoint.newest_planned(), checkpoint.committed())

@@ -1,16 +1,16 @@
-"""Does what a run finds belong together: the checkpoint, what its query kept beside it, and what its sinks remember?
+"""Checks that checkpoint, query state and sinks belong together.
 
     <stream>/checkpoint/     Spark's, with the id of the query in `metadata`
-    <stream>/query-<id>/     all that the query keeps besides: notes, pinned rows, letters, losses
+    <stream>/query-<id>/     all other state of the query: notes, staged rows, dead letters, losses
 
-A new checkpoint is a new query with a new id. Whoever deletes a checkpoint, puts back an older one or brings that of
-another pipeline would make a run lose or repeat rows: then it must end before it has written anything.
+A new checkpoint is a new query with a new id. After a checkpoint was deleted, replaced by an older one, or copied from
+another pipeline, a run would lose or repeat rows: it must end before it writes anything.
 
 Rules:
-1. What decides is pure: no clock, no I/O.
-2. Batches have numbers without gaps, and Spark does the newest planned one again if it is not committed. So every sink
-   must have the batch before the next one, or that one itself if it is planned already.
-3. A query begins only where no earlier query of its stream has written, unless that is wanted (--fresh).
+1. Decisions are pure: no clock, no I/O.
+2. Batch numbers have no gaps, and Spark repeats the newest planned batch if it is not committed. So every sink must
+   have the batch before the next one, or that one itself if it is planned already.
+3. A query starts only where no earlier query of its stream has written, unless requested (--fresh).
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from ottla.pipelines.running.checkpoint import CheckpointError
-from ottla.pipelines.sinks.external_offsets import DIFFERENT, Offsets, offsets_json
-from ottla.pipelines.sinks.ledger import Recorded
+from ottla.pipelines.sinks.batch_ledger import LastBatch
+from ottla.pipelines.sinks.external_offsets import CONFLICTING_OFFSET, Offsets, offsets_json
 
 NONE = -1  # no batch
 QUERY_FOLDER = "query-"
-ID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"  # as Spark makes them
-RUN_ID = r"[0-9a-f]{32}"  # of a run without a checkpoint
+ID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"  # the form of Spark's query ids
+RUN_ID = r"[0-9a-f]{32}"  # ids of runs without a checkpoint
 
 
 class StreamName(NamedTuple):
-    """Under which sinks remember a stream's queries."""
+    """The name under which sinks store a stream's queries."""
 
     pipeline: str
     stream: str
@@ -41,27 +41,27 @@ class StreamName(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """How far a checkpoint is: the newest batch that is planned, and the newest that is done."""
+    """The progress of a checkpoint: the newest planned batch, and the newest committed one."""
 
     planned: int = NONE
     committed: int = NONE
 
     @property
     def following(self) -> int:
-        """The batch that runs next."""
+        """The next batch."""
         return self.planned if self.planned > self.committed else self.planned + 1
 
 
 class Found(NamedTuple):
-    """What lies in the folder of a stream."""
+    """The contents of a stream's folder."""
 
     folder: str
     query_id: str | None  # of the checkpoint
     standing: Standing
-    owner: str | None  # the stream for which this query keeps its notes; None if there are none
+    owner: str | None  # the stream that this query belongs to; None without notes
     others: tuple[str, ...] = ()  # folders of other queries
-    missing: tuple[str, ...] = ()  # notes that a query has from its beginning
-    has_traces: bool = False  # the query has pinned rows, or sent letters
+    missing: tuple[str, ...] = ()  # required notes that are missing
+    has_traces: bool = False  # the query has staged rows, or sent dead letters
 
     @property
     def is_new(self) -> bool:
@@ -69,19 +69,20 @@ class Found(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """What a sink remembers of all queries that have written there. `own` is the name of this one."""
+    """The batches that a sink has stored for all queries. `own` is the name of this query."""
 
     place: str
     own: str
-    batches: Mapping[str, Recorded]
-    is_lasting: bool = False  # kept under the stream's name and not under the query's id: offsets are beside the rows
+    batches: Mapping[str, LastBatch]
+    # stored under the stream's name instead of the query's id: offsets are stored beside the rows
+    is_lasting: bool = False
     is_exclusive: bool = False
     is_forgetful: bool = False
-    ends: Offsets = MappingProxyType({})  # where its rows end, of one that is lasting
+    ends: Offsets = MappingProxyType({})  # the end offsets of its rows, if is_lasting
 
 
 def check_found(found: Found, name: StreamName, can_last: bool) -> None:
-    """`name` is the stream's; `can_last`: its sinks know by themselves where to go on. Raises CheckpointError."""
+    """`name` is the stream's; `can_last`: its sinks can continue without a checkpoint. Raises CheckpointError."""
     if found.owner is not None and found.owner != str(name):
         raise CheckpointError(
             f"{found.folder} has the checkpoint of {found.owner}, not of {name}: put back its own, or {_begin(name)}"
@@ -94,7 +95,8 @@ def check_found(found: Found, name: StreamName, can_last: bool) -> None:
         )
     if not found.is_new and found.missing:
         raise CheckpointError(
-            f"{found.folder}/{QUERY_FOLDER}{found.query_id}/{found.missing[0]} is gone: put it back, or {_begin(name)}"
+            f"{found.folder}/{QUERY_FOLDER}{found.query_id}/{found.missing[0]} is missing:"
+            f" restore it, or {_begin(name)}"
         )
     if found.is_new and found.has_traces:
         raise CheckpointError(
@@ -109,12 +111,12 @@ def check_found(found: Found, name: StreamName, can_last: bool) -> None:
 
 
 def check_memory(memory: Memory, name: StreamName, standing: Standing, may_repeat: bool) -> None:
-    """`may_repeat`: that rows of earlier queries are there is known, and wanted. Raises CheckpointError."""
+    """`may_repeat`: repeating rows of earlier queries is intended. Raises CheckpointError."""
     recorded = memory.batches.get(memory.own)
     strangers = [query for query in memory.batches if query != memory.own]
     if memory.is_exclusive and "" in strangers:
         raise CheckpointError(
-            f"{memory.place}: the note of its newest batch is gone or damaged, so nobody knows what was written there:"
+            f"{memory.place}: the note of its newest batch is gone or damaged, so the written batches are unknown:"
             f" put it back, or {_begin(name)}"
         )
     if memory.is_exclusive and strangers:
@@ -129,14 +131,14 @@ def check_memory(memory: Memory, name: StreamName, standing: Standing, may_repea
 
 
 def check_ends(memory: Memory, name: StreamName, standing: Standing, planned: Sequence[Offsets | None]) -> None:
-    """Of a lasting sink, that counts the batches of the next query as this one's: its rows end where the checkpoint
-    says that its newest batch does (`planned`, by source). Raises CheckpointError."""
+    """For a lasting sink, which counts the batches of the next query as this one's: its rows must end at the offsets
+    of the checkpoint's newest batch (`planned`, by source). Raises CheckpointError."""
     if standing.following == 0:  # then the sink compares offsets
         return
     wanted = [
         (topic, number, at) for ends in planned for topic, each in (ends or {}).items() for number, at in each.items()
     ]
-    if any(memory.ends.get(topic, {}).get(number) not in (at, DIFFERENT) for topic, number, at in wanted):
+    if any(memory.ends.get(topic, {}).get(number) not in (at, CONFLICTING_OFFSET) for topic, number, at in wanted):
         raise CheckpointError(
             f"{memory.place} has rows up to {offsets_json(memory.ends)}, which are of another query of {name} than the"
             f" checkpoint: put back what was there, or {_begin(name)}"
@@ -144,9 +146,9 @@ def check_ends(memory: Memory, name: StreamName, standing: Standing, planned: Se
 
 
 def check_swept(swept: Sequence[int], newest: int, name: StreamName) -> None:
-    """Of a query that goes on where the rows in its database end, without its checkpoint: up to which batches those
-    before it have sent their dead letters, and the newest that the database has. What is not sent can be found only
-    with the checkpoint. Raises CheckpointError."""
+    """For a query that continues from the database without its checkpoint: the last batches whose dead letters
+    earlier queries have sent, and the newest batch in the database. Unsent dead letters can only be found with the
+    checkpoint. Raises CheckpointError."""
     if swept and newest not in swept:
         raise CheckpointError(
             f"the checkpoint of {name} is gone, and dead letters of its batches from {max(swept) + 1} to {newest} may"
@@ -155,23 +157,24 @@ def check_swept(swept: Sequence[int], newest: int, name: StreamName) -> None:
 
 
 def refuse_gone_topic(name: StreamName, topic: str) -> None:
-    """Of a query that has batches, and a topic that it wrote to."""
+    """For a query with batches, and a target topic that no longer exists."""
     raise CheckpointError(
-        f"topic {topic} is gone, with what {name} has written there, or is new in the file, and the checkpoint goes on:"
+        f"topic {topic} is missing, with the rows that {name} has written, or is new in the file, and the"
+        " checkpoint continues:"
         f" {_begin(name)}"
     )
 
 
 def refuse_other_topic(name: StreamName, topic: str) -> None:
-    """Of a query that knows another one by that name."""
+    """For a query that has stored another id for the topic."""
     raise CheckpointError(
-        f"topic {topic} was deleted and made anew since the last run of {name}, and the checkpoint goes on:"
+        f"topic {topic} was deleted and recreated since the last run of {name}, and the checkpoint continues:"
         f" {_begin(name)}"
     )
 
 
 def check_state(steps: Sequence[str], name: StreamName) -> None:
-    """Of a query that goes on where the rows in its database end: what steps remembered is gone with the checkpoint."""
+    """For a query that continues from the database: the state of its steps is lost with the checkpoint."""
     if steps:
         raise CheckpointError(
             f"the checkpoint of {name} is gone, and with it what {', '.join(steps)} remembered: going on where the rows"
@@ -180,22 +183,26 @@ def check_state(steps: Sequence[str], name: StreamName) -> None:
 
 
 def is_of_stream(query: str, name: StreamName, with_runs: bool = False) -> bool:
-    """Whether a query that a sink remembers was one of this stream; `with_runs`: or a run over its whole history."""
-    identity = rf"(?:{ID}|{RUN_ID})" if with_runs else ID
-    return re.fullmatch(rf"{re.escape(str(name))}\.(?:{identity}\.)?\d+", query) is not None
+    """Whether a query stored in a sink belongs to this stream; `with_runs`: or is a run over its whole history."""
+    rest = query.removeprefix(f"{name}.")
+    if rest == query:
+        return False
+    if with_runs and re.fullmatch(rf"{RUN_ID}\.\d+", rest):
+        return True
+    return re.fullmatch(rf"(?:{ID}\.)?\d+", rest) is not None
 
 
-def _check_beginning(memory: Memory, name: StreamName, recorded: Recorded | None, may_repeat: bool) -> None:
+def _check_beginning(memory: Memory, name: StreamName, recorded: LastBatch | None, may_repeat: bool) -> None:
     earlier = [query for query in memory.batches if is_of_stream(query, name)]
     if recorded is not None or (earlier and not may_repeat):
         raise CheckpointError(
             f"{memory.place} has rows of an earlier query of {name}, and the checkpoint is new: they would be there"
             f" twice; put back the old checkpoint, remove the rows ({_reset(name)} --sinks)"
-            + ("" if recorded is not None else ", or write all of it once more with --fresh")
+            + ("" if recorded is not None else ", or write everything again with --fresh")
         )
 
 
-def _check_going_on(memory: Memory, name: StreamName, recorded: Recorded | None, standing: Standing) -> None:
+def _check_going_on(memory: Memory, name: StreamName, recorded: LastBatch | None, standing: Standing) -> None:
     following = standing.following
     wanted = {following - 1, following} if following == standing.planned else {following - 1}
     if recorded is None and memory.is_forgetful:
@@ -204,18 +211,18 @@ def _check_going_on(memory: Memory, name: StreamName, recorded: Recorded | None,
     if newest in wanted:
         return
     if recorded is None:
-        what, cause = "remembers no batch of this query", "it was emptied, or is new in the file, or in another order"
+        what, cause = "has no batch of this query", "it was emptied, or is new in the file, or in another order"
     else:
         what = f"has batches up to {newest}"
         cause = "the checkpoint, or what was written, is older than the other"
     raise CheckpointError(
-        f"{memory.place} {what}, and the checkpoint goes on with batch {following}: {cause};"
+        f"{memory.place} {what}, and the checkpoint continues with batch {following}: {cause};"
         f" put back what was there, or {_begin(name)}"
     )
 
 
 def _begin(name: StreamName) -> str:
-    return f"begin anew ({_reset(name)}; with --sinks what was written goes, too)"
+    return f"start again ({_reset(name)}; --sinks also removes the written data)"
 
 
 def _reset(name: StreamName) -> str:

@@ -1,7 +1,7 @@
-"""From the model to Spark: the frames of a pipeline's streams.
+"""Translates the model to Spark: the frames of a pipeline's streams.
 
-One builder per query: the names of observations are its own within a query, and a stream that is used twice in one
-query is read twice, as Spark does it.
+One builder per query: observation names are unique within a query, and a stream that is used twice in one query is read
+twice, as Spark does.
 """
 
 from __future__ import annotations
@@ -11,18 +11,20 @@ from pathlib import Path as FilePath
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Observation
-from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
+from pyspark.sql import functions as F  # noqa: N812 (the usual alias)
 
-from ottla.operations.schema_registry.addresses import RegistryAddress
+from ottla.operations.schema_registry.client_config import RegistryAddress
 from ottla.pipelines.model.pipeline import Pipeline, Stream, TopicSource
 from ottla.pipelines.model.problems import Path
+from ottla.pipelines.running.file_access import check_reads
 from ottla.pipelines.running.laid_aside import Place, lay_aside, lay_late_aside
 from ottla.pipelines.running.problem_location import ProblemLocation
 from ottla.pipelines.running.sink_checks import check_sinks, sink_order
 from ottla.pipelines.running.source_options import Offsets, Ranges, part_of, source_format, source_options
+from ottla.pipelines.running.special_times import refuse_special_times
 from ottla.pipelines.sinks.staging import local_path
 from ottla.pipelines.source import register
-from ottla.pipelines.steps.frame import FATE, LETTER, REASON, Frame, Passage, source_frame
+from ottla.pipelines.steps.frame import FATE, REASON, SOURCE_RECORD, AppliedStep, Frame, source_frame
 from ottla.pipelines.steps.lateness import late_reason
 from ottla.pipelines.steps.step import Step, StepError
 
@@ -37,7 +39,7 @@ SCHEMA = (
 
 @dataclass
 class Choices:
-    """What the command line may say about the sources of any pipeline."""
+    """Command-line settings for the sources of any pipeline."""
 
     starting: str | None = None  # instead of what the file says
     connector: str | None = None
@@ -54,19 +56,20 @@ class Builder:
     is_streaming: bool = True
     choices: Choices = field(default_factory=Choices)
     ranges: Ranges | None = None
-    marked: list[tuple[DataFrame, list[Passage]]] = field(default_factory=list)  # for the sweep of dead letters
-    observations: dict[str, Observation | None] = field(default_factory=dict)  # a stream tells them in its progress
+    marked: list[tuple[DataFrame, list[AppliedStep]]] = field(default_factory=list)  # for dead letters
+    # None in a stream, whose progress reports them
+    observations: dict[str, Observation | None] = field(default_factory=dict)
     starting: Offsets = field(default_factory=dict)  # instead of what the file says
-    loss_folder: str = ""  # where the sources leave word of records that are gone
-    forgives_loss: bool = False  # whatever the file says about lost data
-    late_before_ms: int | None = None  # a watermark: what it made late is collected, in a batch
-    late: list[tuple[DataFrame, list[Passage]]] = field(default_factory=list)
-    aside_folder: str = ""  # for letters that cannot go with the rows
+    loss_folder: str = ""  # folder in which the sources report data loss
+    forgives_loss: bool = False  # overrides fail_on_data_loss
+    late_before_ms: int | None = None  # a watermark: the rows that it makes late are collected, in a batch
+    late: list[tuple[DataFrame, list[AppliedStep]]] = field(default_factory=list)
+    aside_folder: str = ""  # for dead letters that cannot stay with the rows
     aside: list[Place] = field(default_factory=list)
     late_folder: str = ""  # the same for late rows
     late_aside: list[Place] = field(default_factory=list)
-    checkpoint: str = ""  # of a query whose late rows are sent
-    looks_again: bool = False  # at batches of a stream, for their letters
+    checkpoint: str = ""  # of a query that sends late rows
+    looks_again: bool = False  # reads batches of a stream again, for dead letters
 
     @property
     def folder(self) -> str:
@@ -74,7 +77,7 @@ class Builder:
 
     @property
     def registry(self) -> RegistryAddress | None:
-        return self.pipeline.head.registry_address
+        return self.pipeline.fields.registry_address
 
     @property
     def is_counting(self) -> bool:
@@ -90,24 +93,24 @@ class Builder:
 
     def frame(self, name: str) -> Frame:
         """The stream after its last step, settled. Raises PipelineError."""
-        return self._built(self.pipeline.streams[name]).settle()
+        return self._built(self.pipeline.streams[name]).drop_marked()
 
     def query(self, name: str) -> tuple[Frame, DataFrame]:
-        """The frame, and its rows after a look at what the sinks want of them: what is visible, and the hidden columns
-        that tell the order where a sink asks for it, and the dead that have a letter. Raises PipelineError."""
+        """The frame, and its rows after a check of the sinks' requirements: visible columns, hidden order columns
+        that a sink needs, and dead rows with a source record. Raises PipelineError."""
         stream = self.pipeline.streams[name]
-        frame = self._built(stream).settle(keeps_letters=self.pipeline.dead_letter_topic is not None)
+        frame = self._built(stream).drop_marked(keeps_letters=self.pipeline.dead_letter_topic is not None)
         check_sinks(frame.rows.select(*(F.col(f"`{column}`") for column in frame.columns)), stream)
         order = sink_order(self.pipeline, stream)
-        if LETTER in frame.rows.columns and self.pipeline.dead_letter_topic is not None:
-            order = (*order, LETTER, FATE, REASON)
+        if SOURCE_RECORD in frame.rows.columns and self.pipeline.dead_letter_topic is not None:
+            order = (*order, SOURCE_RECORD, FATE, REASON)
         return frame, frame.rows.select(*(F.col(f"`{column}`") for column in (*frame.columns, *order)))
 
     def stream(self, name: str) -> Frame:
         return self.frame(name)
 
     def table(self, name: str) -> Frame:
-        """A stream as a table, for joins: all that its topic holds when the batch runs."""
+        """A stream as a table, for joins: all records of its topic when the batch runs."""
         choices = Choices(starting="earliest", connector=self.choices.connector, is_counting=False)
         whole = replace(self, is_streaming=False, choices=choices, ranges=None, marked=[], observations={}, starting={})
         alone = replace(whole, loss_folder="", forgives_loss=False, aside_folder="", checkpoint="", looks_again=False)
@@ -120,23 +123,27 @@ class Builder:
         self.observations[name] = observation
         return name, observed
 
-    def collect_marked(self, rows: DataFrame, marking: list[Passage]) -> None:
+    def collect_marked(self, rows: DataFrame, marking: list[AppliedStep]) -> None:
         self.marked.append((rows, marking))
 
     @property
     def sends_late(self) -> bool:
-        return self.pipeline.head.late_rows is not None
+        return self.pipeline.fields.late_rows is not None
 
-    def collect_late(self, rows: DataFrame, end_ms: Column, passage: Passage) -> DataFrame:
+    def collect_late(self, rows: DataFrame, end_ms: Column, passage: AppliedStep) -> DataFrame:
         if self.late_before_ms is None:
-            return self._lay_late_aside(rows, end_ms, passage) if self.checkpoint and LETTER in rows.columns else rows
+            return (
+                self._lay_late_aside(rows, end_ms, passage)
+                if self.checkpoint and SOURCE_RECORD in rows.columns
+                else rows
+            )
         is_late = F.coalesce(end_ms <= F.lit(self.late_before_ms), F.lit(False))
         marked = rows.filter(is_late).withColumn(FATE, F.lit(-passage.mark))
         self.late.append((marked.withColumn(REASON, F.lit(late_reason(self.late_before_ms))), [passage]))
         return rows.filter(~is_late)
 
-    def _lay_late_aside(self, rows: DataFrame, end_ms: Column, passage: Passage) -> DataFrame:
-        """Reading them again would not tell: a step before has asked, and might be answered otherwise."""
+    def _lay_late_aside(self, rows: DataFrame, end_ms: Column, passage: AppliedStep) -> DataFrame:
+        """A second read would not find them: an earlier step performed lookups, whose answers may change."""
         checkpoint = local_path(self.checkpoint)
         if checkpoint is None or not self.late_folder:
             cause = (
@@ -147,7 +154,7 @@ class Builder:
         self.late_aside.append(place)
         return lay_late_aside(rows, end_ms, FilePath(self.late_folder), place, checkpoint)
 
-    def lay_aside(self, rows: DataFrame, passages: tuple[Passage, ...]) -> DataFrame:
+    def lay_aside(self, rows: DataFrame, passages: tuple[AppliedStep, ...]) -> DataFrame:
         if not self.aside_folder or self.pipeline.dead_letter_topic is None:
             return rows
         self.aside.append((len(self.aside), passages))
@@ -162,8 +169,10 @@ class Builder:
             step: Step = spec  # type: ignore[assignment]
             with ProblemLocation((*stream.path, "steps", number - 1, name)):
                 if step.KIND != "marks":
-                    frame = frame.settle()
+                    frame = frame.drop_marked()
+                check_reads(self.pipeline, step)
                 frame = self._applied(step, frame.begin(stream.name, number, name, step.KIND))
+                refuse_special_times(frame.rows)
         return frame
 
     def _applied(self, step: Step, frame: Frame) -> Frame:
@@ -177,13 +186,13 @@ class Builder:
         if ranges is not None and not ranges:
             return self.spark.createDataFrame([], SCHEMA)
         kept = part_of(source, self.starting)
-        options = source_options(self.pipeline.head, source, self.choices.starting, kept, ranges)
+        options = source_options(self.pipeline.fields, source, self.choices.starting, kept, ranges)
         options |= self._loss_options(connector)
         reader = self.spark.readStream if self.is_streaming else self.spark.read
         with ProblemLocation((*path, "from")):
             return reader.format(source_format(connector)).options(**options).load()
 
     def _loss_options(self, connector: str) -> dict[str, str]:
-        """The folder is always said: a file of somebody else must not choose it."""
+        """The folder is always set, so that a pipeline file cannot choose it."""
         options = {"lossFolder": self.loss_folder} if connector == "ottla" else {}
         return options | ({"failOnDataLoss": "false"} if self.forgives_loss else {})

@@ -1,8 +1,8 @@
-"""Reading what Spark keeps in a checkpoint, on any file system that Spark can read.
+"""Reads Spark's checkpoint, on any file system that Spark can read.
 
-`metadata` holds the id of the query: a new checkpoint is a new query, also when its name is the same. `offsets/N` is
-written before batch N runs: a version, the batch's metadata with its watermark, then one line per source. `commits/N`
-says that batch N is done. `state` is what steps remember.
+`metadata` holds the id of the query: a new checkpoint is a new query, even under the same name. `offsets/N` is written
+before batch N runs: a version, the batch's metadata with its watermark, then one line per source. `commits/N` marks
+batch N as complete. `state` is the state of the steps.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark.errors import AnalysisException
 
 from ottla.pipelines.sinks.staging import local_path
-from ottla.pipelines.source.losses import SourceError
+from ottla.pipelines.source.data_loss import SourceError
 from ottla.pipelines.spark.masters import runs_here
 
 if TYPE_CHECKING:
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 NO_OFFSET = "-"
 STATE = "state"
 
-FRESH = "put back the folder as it was, or begin anew with --fresh"
+FRESH = "restore the folder, or start again with --fresh"
 
 Ends = dict[str, dict[int, int]]  # topic -> partition -> offset
 
 
 class CheckpointError(SourceError):
-    """A checkpoint, or a note beside it, that cannot be read: nothing is guessed."""
+    """A checkpoint, or a note beside it, is unreadable: nothing is guessed."""
 
 
 class PlannedBatch(NamedTuple):
-    """What `offsets/N` says."""
+    """The contents of `offsets/N`."""
 
     batch_id: int
     watermark_ms: int
@@ -41,7 +41,7 @@ class PlannedBatch(NamedTuple):
 
 
 class Checkpoint:
-    """One query's checkpoint; without Spark only one on a path can be read."""
+    """The checkpoint of one query; without Spark only local paths can be read."""
 
     def __init__(self, spark: SparkSession | None, folder: str) -> None:
         self.spark = spark
@@ -51,7 +51,7 @@ class Checkpoint:
         return f"Checkpoint({self.folder})"
 
     def query_id(self) -> str | None:
-        """None before the query was started for the first time. Raises CheckpointError."""
+        """None before the first start of the query. Raises CheckpointError."""
         lines = self._lines("metadata")
         if lines is None:
             return None
@@ -61,31 +61,31 @@ class Checkpoint:
             raise CheckpointError(f"{self.folder}/metadata is damaged; {FRESH}") from None
 
     def check(self) -> None:
-        """The newest of both logs must be whole, and the one before, where a batch begins. Raises CheckpointError.
-        Spark would find out as well, when other queries have begun."""
+        """The newest entries of both logs, and the previous one, where a batch starts, must be complete. Raises
+        CheckpointError. Spark would detect this only after other queries have started."""
         newest = self.newest_planned()
         if newest >= 0:
             self.planned(newest)
             if self.query_id() is None:
-                raise CheckpointError(f"{self.folder}/metadata is gone; {FRESH}")
+                raise CheckpointError(f"{self.folder}/metadata is missing; {FRESH}")
         done = self.committed()
         if done >= 0 and not is_commit(self._lines(f"commits/{done}") or []):
             raise CheckpointError(f"{self.folder}/commits/{done} is damaged; {FRESH}")
         if done > newest:
             raise CheckpointError(f"{self.folder}/offsets ends before batch {done}, which was done; {FRESH}")
         if newest > 0 and self.planned(newest - 1) is None:
-            raise CheckpointError(f"{self.folder}/offsets/{newest - 1} is gone; {FRESH}")
+            raise CheckpointError(f"{self.folder}/offsets/{newest - 1} is missing; {FRESH}")
 
     def newest_planned(self) -> int:
-        """The newest batch that was begun, -1 if none."""
+        """The newest batch that was started, -1 if none."""
         return max(self._numbers("offsets"), default=-1)
 
     def committed(self) -> int:
-        """The newest batch that is done, -1 if none."""
+        """The newest complete batch, -1 if none."""
         return max(self._numbers("commits"), default=-1)
 
     def planned(self, batch_id: int) -> PlannedBatch | None:
-        """None where there is no such file. Raises CheckpointError."""
+        """None if the file does not exist. Raises CheckpointError."""
         lines = self._lines(f"offsets/{batch_id}")
         try:
             return None if lines is None else parse_planned(batch_id, lines)
@@ -118,14 +118,14 @@ class Checkpoint:
         return [line for row in found for line in str(row.value).splitlines()]
 
     def _local(self, name: str) -> Path | None:
-        """Where it is, in a checkpoint that is here: Spark would need a job to read it."""
+        """The file of a local checkpoint: Spark would need a job to read it."""
         folder = local_path(self.folder)
         is_here = folder is not None and (self.spark is None or runs_here(self.spark) or folder.exists())
         return folder / name if folder is not None and is_here else None
 
 
 def is_commit(lines: list[str]) -> bool:
-    """A version, and JSON."""
+    """A version line, and JSON."""
     try:
         json.loads("".join(lines[1:]))
     except ValueError:
@@ -134,7 +134,7 @@ def is_commit(lines: list[str]) -> bool:
 
 
 def parse_planned(batch_id: int, lines: list[str]) -> PlannedBatch:
-    """Raises ValueError for what no Spark wrote."""
+    """Raises ValueError for files that Spark did not write."""
     if len(lines) < 2 or not lines[0].startswith("v"):
         raise ValueError(f"offsets of batch {batch_id} are not readable: {lines[:1]}")
     metadata = json.loads(lines[1])
@@ -142,7 +142,7 @@ def parse_planned(batch_id: int, lines: list[str]) -> PlannedBatch:
 
 
 def parse_ends(text: object) -> Ends | None:
-    """{"topic":{"0":12}}, as both connectors write it; None for sources of another kind."""
+    """{"topic":{"0":12}}, as both connectors write it; None for other sources."""
     if text is None or text == NO_OFFSET:
         return None
     value = json.loads(text) if isinstance(text, str) else text
@@ -152,7 +152,7 @@ def parse_ends(text: object) -> Ends | None:
 
 
 def batch_ranges(starts: Ends, ends: Ends) -> dict[str, dict[int, tuple[int, int]]]:
-    """What a batch read; partitions that were new in it start at 0, as with the sources."""
+    """The ranges that a batch read; new partitions start at 0, as in the sources."""
     ranges: dict[str, dict[int, tuple[int, int]]] = {}
     for topic, partitions in ends.items():
         for number, end in partitions.items():

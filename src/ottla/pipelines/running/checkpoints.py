@@ -1,4 +1,4 @@
-"""Checkpoints of earlier runs: which streams have one, and putting them aside for a fresh start."""
+"""Checkpoints of earlier runs: which streams have one, and moving them away for a fresh start."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ OLD_FOLDER = "_old"
 
 
 def begun(folder: str, pipeline: Pipeline) -> list[str]:
-    """The streams that would go on where they were; an address of another file system is not looked into."""
+    """The streams that would continue; remote file systems are not checked."""
     if "://" in folder:
         return []
     return [name for name, path in _places(folder, pipeline) if any(path.glob("checkpoint/offsets/[0-9]*"))]
 
 
 def check_names(folder: str, pipeline: Pipeline) -> None:
-    """A stream that was renamed would begin anew and write everything once more. Raises PipelineError."""
+    """A renamed stream would start again and repeat everything. Raises PipelineError."""
     strangers = _strangers(folder, pipeline)
     known = [name for name, path in _places(folder, pipeline) if (path / "checkpoint" / "metadata").exists()]
     without = [stream for stream in pipeline.queries() if stream.name not in known]
     if strangers and without:
         old = strangers[0]
         cause = f"stream {without[0].name!r} has no checkpoint, but {old.name!r} has, which is no stream of this file"
-        cure = f"if it was renamed, give it its old name; if {old} is not needed, remove it; --fresh begins all anew"
+        cure = f"if it was renamed, use its old name; if {old} is not needed, remove it; --fresh starts all again"
         raise PipelineError([Problem(without[0].path, cause, cure)])
 
 
 def put_aside(folder: str, pipeline: Pipeline) -> None:
-    """They are moved, not deleted. Raises PipelineError."""
+    """Checkpoints are moved, not deleted. Raises PipelineError."""
     for path, old in planned_moves(folder, pipeline):
         old.parent.mkdir(parents=True, exist_ok=True)
         path.rename(old)

@@ -1,10 +1,10 @@
 """The columns of every stream, followed from the source through the steps to the sinks without Spark.
 
-What is declared is known: the source's columns, schemas of `parse`, what select, rename, drop, cast, derive, window
-make of them. What is not declared (joins, SQL queries, Python) is unknown, and stays so until a step says anew which
-columns there are. Only what is certainly wrong is told; Spark, when it plans the queries, knows more.
+Declared columns are known: the source's columns, schemas of `parse`, and the results of select, rename, drop, cast,
+derive, window. Undeclared columns (joins, SQL queries, Python) are unknown until a step defines its columns again. Only
+certain problems are reported; Spark finds more when it plans the queries.
 
-A column's type is None where it is not known; columns are None where nobody knows which there are.
+A column's type is None if unknown; `columns` is None if the set of columns is unknown.
 """
 
 from __future__ import annotations
@@ -14,30 +14,24 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from pyspark.sql import types as T  # noqa: N812 (everybody's name for it)
+from pyspark.sql import types as T  # noqa: N812 (the usual alias)
 
-from ottla.operations.schema_registry.addresses import RegistryAddress
+from ottla.operations.schema_registry.client_config import RegistryAddress
 from ottla.pipelines.model.pipeline import Pipeline, Stream
 from ottla.pipelines.model.problems import Path, PipelineError, Problem
 from ottla.pipelines.running.sink_checks import conditions, named_columns
-from ottla.pipelines.steps.columns import Cast, Derive, Drop, Rename, Select
+from ottla.pipelines.steps.columns import Cast, Derive, Drop, Explode, Mask, Rename, Select
 from ottla.pipelines.steps.deduplicate import Deduplicate
 from ottla.pipelines.steps.enrich import Enrich
-from ottla.pipelines.steps.event_time import WINDOW_END, WINDOW_START
-from ottla.pipelines.steps.explode import Explode
-from ottla.pipelines.steps.filter import Filter
-from ottla.pipelines.steps.mask import Mask
-from ottla.pipelines.steps.parse import Parse
-from ottla.pipelines.steps.parsing.choose import choose_reader
-from ottla.pipelines.steps.parsing.grok import GrokError
+from ottla.pipelines.steps.event_time import WINDOW_END, WINDOW_START, Watermark
+from ottla.pipelines.steps.filter import Filter, Rule, Sample
+from ottla.pipelines.steps.parse import Parse, choose_reader
+from ottla.pipelines.steps.parsing.patterns import GrokError
 from ottla.pipelines.steps.parsing.schemas import SchemaError, parse_type, read_schema
 from ottla.pipelines.steps.pattern import Pattern
-from ottla.pipelines.steps.rule import Rule
-from ottla.pipelines.steps.sample import Sample
 from ottla.pipelines.steps.sql_columns import needed_columns
 from ottla.pipelines.steps.stateful import Stateful
 from ottla.pipelines.steps.step import StepError
-from ottla.pipelines.steps.watermark import Watermark
 from ottla.pipelines.steps.window import Window
 
 Columns = dict[str, T.DataType | None]
@@ -58,20 +52,20 @@ COMPARED = ("min", "max", "first", "last", "distinct")
 
 @dataclass
 class Flow:
-    """At one place of one stream."""
+    """The columns at one point of one stream."""
 
     columns: Columns | None
     folder: str
     registry: RegistryAddress | None = None
 
     def need(self, names: Iterable[str], where: str) -> None:
-        """As steps compare names: letter by letter. Raises StepError."""
+        """Case-sensitive, like the steps. Raises StepError."""
         for name in names:
             if self.columns is not None and name not in self.columns:
                 raise StepError(f"there is no column {name!r}", self._known(), where)
 
     def need_in(self, sql: str, where: str, also: Iterable[str] = ()) -> None:
-        """As Spark compares names: without regard to case; `also` are names beside the columns. Raises StepError."""
+        """Case-insensitive, like Spark; `also` are additional names. Raises StepError."""
         if self.columns is None:
             return
         known = {name.lower() for name in (*self.columns, *also)}
@@ -88,11 +82,11 @@ class Flow:
 
 @dataclass
 class ColumnCheck:
-    """`problems` has the first of every stream: what follows it would follow from it."""
+    """`problems` has only the first problem of every stream: later ones may follow from it."""
 
     pipeline: Pipeline
     problems: list[Problem] = field(default_factory=list)
-    unknown: list[Path] = field(default_factory=list)  # the steps behind which nobody knows the columns
+    unknown: list[Path] = field(default_factory=list)  # the steps after which the columns are unknown
     known: dict[str, Columns | None] = field(default_factory=dict)
 
     def run(self) -> None:
@@ -100,7 +94,7 @@ class ColumnCheck:
         for stream in self.pipeline.queries():
             after = self._after(stream)
             for number, sink in enumerate(stream.sinks):
-                flow = Flow(after, self.pipeline.folder, self.pipeline.head.registry_address)
+                flow = Flow(after, self.pipeline.folder, self.pipeline.fields.registry_address)
                 path = (*stream.path, "to", number)
                 for where, name in named_columns(sink):
                     self._try(path, partial(flow.need, [name], where))
@@ -110,7 +104,7 @@ class ColumnCheck:
             raise PipelineError(self.problems)
 
     def _after(self, stream: Stream) -> Columns | None:
-        """The stream's columns; a stream that several read is followed once."""
+        """The stream's columns; a shared stream is followed once."""
         if stream.name not in self.known:
             self.known[stream.name] = self._followed(stream)
         return self.known[stream.name]
@@ -119,7 +113,7 @@ class ColumnCheck:
         is_source = not isinstance(stream.origin, str)
         columns = dict(SOURCE) if is_source else self._after(self.pipeline.streams[str(stream.origin)])
         for number, (name, spec) in enumerate(stream.steps):
-            flow = Flow(columns, self.pipeline.folder, self.pipeline.head.registry_address)
+            flow = Flow(columns, self.pipeline.folder, self.pipeline.fields.registry_address)
             follow = STEPS.get(type(spec))
             path = (*stream.path, "steps", number, name)
             if follow is None:
@@ -142,7 +136,7 @@ class ColumnCheck:
 
 
 def check_columns(pipeline: Pipeline) -> list[Path]:
-    """The steps behind which only Spark knows the columns. Raises PipelineError."""
+    """Return the steps after which only Spark knows the columns. Raises PipelineError."""
     check = ColumnCheck(pipeline)
     check.run()
     return check.unknown
@@ -155,7 +149,7 @@ def _parse(step: Parse, flow: Flow) -> None:
         schema = choose_reader(step, flow.folder, flow.registry)[0].schema
     except (SchemaError, GrokError) as problem:
         raise StepError(str(problem), field=step.field_of(problem)) from None
-    except ImportError:  # what reads this format is not installed
+    except ImportError:  # the package for this format is not installed
         flow.columns = None
         return
     made: Columns = {name: flow.kind(name) for name in step.keep}
@@ -168,7 +162,7 @@ def _filter(step: Filter, flow: Flow) -> None:
     if step.where:
         flow.need_in(step.where, "where")
     if step.classifier:
-        flow.columns = None  # it may add columns
+        flow.columns = None  # may add columns
 
 
 def _rule(step: Rule, flow: Flow) -> None:
@@ -179,7 +173,7 @@ def _rule(step: Rule, flow: Flow) -> None:
 def _select(step: Select, flow: Flow) -> None:
     if isinstance(step.columns, Mapping):
         for text in step.columns.values():
-            flow.need_in(text, "columns", also=step.columns)  # one may use another of the same step
+            flow.need_in(text, "columns", also=step.columns)  # an expression may use other columns of the same step
         flow.columns = {name: flow.kind(text.strip("`")) for name, text in step.columns.items()}
         return
     columns = flow.columns
@@ -224,7 +218,7 @@ def _explode(step: Explode, flow: Flow) -> None:
     flow.need([step.column], "column")
     kind = flow.kind(step.column)
     if kind is not None and not isinstance(kind, T.ArrayType | T.MapType):
-        raise StepError(f"{step.column!r} is {kind.simpleString()}, no list or map", field="column")
+        raise StepError(f"{step.column!r} is {kind.simpleString()}, not a list or map", field="column")
     if flow.columns is None or kind is None:
         flow.columns = None
         return
@@ -239,7 +233,7 @@ def _explode(step: Explode, flow: Flow) -> None:
 
 def _watermark(step: Watermark, flow: Flow) -> None:
     if step.time == "timestamp" and flow.columns is not None and "timestamp" not in flow.columns:
-        return  # the record's own time, where rows are still records
+        return  # the record's own time, if rows are still records
     flow.need([step.time], "time")
     kind = flow.kind(step.time)
     if kind is not None and not isinstance(kind, T.TimestampType):
@@ -288,7 +282,7 @@ def _pattern(step: Pattern, flow: Flow) -> None:
     flow.need(step.by, "by")
     for where, text in step.conditions:
         flow.need_in(text, where)
-    flow.columns = None  # the name of the time is not known here
+    flow.columns = None  # the name of the time is unknown here
 
 
 def _stateful(step: Stateful, flow: Flow) -> None:

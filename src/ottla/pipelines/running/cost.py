@@ -1,6 +1,6 @@
-"""What a run costs on this machine: processor time and memory of its Python, of Spark's Java and of Python workers.
+"""CPU time and memory of a run on this machine: its Python process, Spark's Java, and Python workers.
 
-Asked of /proc: where there is none, nothing is known. Processes on other machines of a cluster are not counted.
+Read from /proc; elsewhere the cost is unknown. Processes on other machines are not counted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PROCESSES_MAX = 1_000
 
 
 class CostMeter:
-    """Looks when it is asked. Time of processes that have ended is kept: what was spent never becomes less."""
+    """Measures on request. The CPU time of ended processes is kept, so the total never decreases."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -29,7 +29,7 @@ class CostMeter:
         return f"CostMeter({self.pid}, {len(self._spent)} processes)"
 
     def look(self) -> Cost | None:
-        """None where nothing can be known."""
+        """None if unknown."""
         memory = {"driver": 0, "java": 0, "workers": 0}
         for pid in _family(self.pid):
             found = _process(pid)
@@ -44,7 +44,7 @@ class CostMeter:
 
 
 def _family(pid: int) -> Iterator[int]:
-    """The process and all below it."""
+    """The process and all its descendants."""
     found = [pid]
     for each in found:
         yield each
@@ -52,10 +52,10 @@ def _family(pid: int) -> Iterator[int]:
 
 
 def _process(pid: int) -> tuple[str, float, int] | None:
-    """Name, seconds of processor time of its own, resident memory."""
+    """Name, own CPU seconds, resident memory."""
     with suppress(OSError, ValueError, IndexError):
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        head, _, rest = text.rpartition(")")  # the name before it may hold anything
+        head, _, rest = text.rpartition(")")  # the name may contain spaces and parentheses
         fields = rest.split()
         return head.partition("(")[2], (int(fields[11]) + int(fields[12])) / TICKS_PER_S, int(fields[21]) * PAGE_BYTES
     return None

@@ -1,12 +1,12 @@
-"""Records that cannot be used go to a topic of their own, exactly once, with the reason and where they came from.
+"""Sends unusable records to a dead-letter topic, exactly once, with the reason and their origin.
 
-The query itself only counts them. When committed batches had some, exactly their offsets are read again as a batch job,
-the marked rows are kept and published with the last batch's number as marker. A note in the stream's folder says how
-far this went, and what was begun: that is done again before anything else, under the same number, after a restart as
-after a failure. Batches that an earlier run has committed and not swept are made up for at the start.
+The query itself only counts them. If committed batches had dead rows, exactly their offsets are read again as a batch
+job, and the marked rows are published with the last batch's number as marker. A note in the stream's folder stores the
+progress and the attempt in progress, which is repeated first under the same number after a restart or failure.
+Committed batches of earlier runs without dead letters sent are processed at the start.
 
-A letter has the key, value and headers of the record, and headers that begin with `ottla.`: pipeline, stream, step,
-reason, topic, partition, offset and timestamp. Steps of a stream that several queries share are swept by the first.
+A dead letter has the key, value and headers of the record, and headers that start with `ottla.`: pipeline, stream,
+step, reason, topic, partition, offset and timestamp. The dead letters of a shared stream are sent by its first query.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
+from pyspark.sql import functions as F  # noqa: N812 (the usual alias)
 
 from ottla.pipelines.model.pipeline import Pipeline, Stream
 from ottla.pipelines.running.accounting import dead_in
@@ -32,21 +32,21 @@ from ottla.pipelines.running.starting import noted_start
 from ottla.pipelines.sinks.batch import Batch, Sink, SinkError
 from ottla.pipelines.sinks.staging import local_path
 from ottla.pipelines.sinks.topic import ExactlyOnceTopic
-from ottla.pipelines.steps.frame import ALIVE, FATE, LETTER, REASON, Frame, Passage
+from ottla.pipelines.steps.frame import ALIVE, FATE, REASON, SOURCE_RECORD, AppliedStep, Frame
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NOTE = "swept"
-NOTHING = "[-1, -1]"  # what the note says in the beginning
+NOTHING = "[-1, -1]"  # the initial note
 FOLDER = "dead-letters"
 
-Marked = tuple[DataFrame, list[Passage]]
+Marked = tuple[DataFrame, list[AppliedStep]]
 Bounds = list[tuple[Ends | None, Ends | None]]
 
 
 class DeadLetters:
-    """Of one query. Batches that were committed close to each other are swept together."""
+    """The dead letters of one query. Batches that were committed in quick succession are processed together."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class DeadLetters:
         return f"DeadLetters({self.pipeline.name}.{self.stream.name} -> {self.pipeline.dead_letter_topic})"
 
     def after_batches(self, batches: Sequence[Progress]) -> None:
-        """Called with batches as they are committed, in order. What fails is done again with the next ones."""
+        """Called with committed batches, in order. Failed ones are retried with the next call."""
         if self.sink is None:
             return
         self.pending += batches
@@ -93,9 +93,11 @@ class DeadLetters:
         self.pending = []
 
     def _make_up(self, newest: int) -> int:
-        """What was begun, with the same number, then what was committed and not swept; the last batch that is done."""
+        """Repeat the interrupted attempt with the same number, then process the remaining committed batches; return
+        the last one."""
         done, begun = noted(self.folder)
-        if not self.is_made_up and self.committed > done:  # the note may be older than the topic: from a backup, say
+        # the note may be older than the topic, for example from a backup
+        if not self.is_made_up and self.committed > done:
             done = max(done, self._sent())
         if begun > done:
             self._sweep_from_checkpoint(done + 1, begun)
@@ -107,9 +109,9 @@ class DeadLetters:
         return done
 
     def _sent(self) -> int:
-        """The last batch up to which letters are in the topic, as far as its markers know."""
+        """The last batch whose dead letters are in the topic, according to its markers."""
         assert self.sink is not None
-        recorded = self.sink.remembered().get(self._query())
+        recorded = self.sink.last_batches().get(self._query())
         return -1 if recorded is None else recorded.batch_id
 
     def _query(self) -> str:
@@ -124,11 +126,11 @@ class DeadLetters:
         self._note(last, last)
         if not is_known:
             raise SinkError(
-                f"dead letters of batches {first} to {last} are not sent: the checkpoint has forgotten them"
+                f"dead letters of batches {first} to {last} are not sent: the checkpoint no longer has them"
             )
 
     def _sweep(self, first: int, last: int, bounds: Bounds) -> None:
-        """Batches from first to last. The note makes a repetition take the same ones under the same number."""
+        """Process batches from first to last. The note makes a repetition use the same batches and number."""
         assert self.sink is not None
         self._note(first - 1, last)
         start = noted_start(self.folder)
@@ -145,7 +147,7 @@ class DeadLetters:
             choices=self.choices,
             ranges=ranges,
             loss_folder=loss_folder(self.folder),
-            forgives_loss=True,  # the query has read them; what is gone since then is told, and holds up nothing
+            forgives_loss=True,  # the query has read them; data loss since then is reported and does not stop
         )
         builder.frame(self.stream.name)
         letters = letters_of(builder.marked, self.pipeline, self.own_streams)
@@ -158,24 +160,24 @@ class DeadLetters:
 
 @dataclass(frozen=True)
 class CarriedLetters:
-    """Letters of rows that died behind a step which would not give the same if it were done again: they come with the
-    rows of the batch, and are published like these."""
+    """Dead letters of rows that died after a step that is not repeatable: they come with the rows of the batch and
+    are published the same way."""
 
     sink: Sink
     pipeline: str
-    steps: tuple[Passage, ...]
+    steps: tuple[AppliedStep, ...]
 
     def write(self, rows: DataFrame, batch: Batch) -> None:
-        dead = rows.filter(F.col(FATE) < ALIVE).select(f"{LETTER}.*", FATE, REASON)
+        dead = rows.filter(F.col(FATE) < ALIVE).select(f"{SOURCE_RECORD}.*", FATE, REASON)
         named = dead.withColumn("_timestamp", F.timestamp_micros("_timestamp"))
-        once = letters_from(named, self.steps, self.pipeline).dropDuplicates(ORIGIN)  # of a record that was exploded
+        once = letters_from(named, self.steps, self.pipeline).dropDuplicates(ORIGIN)  # of an exploded record
         self.sink.write(once.select("key", "value", "headers"), batch)
 
 
 def carried_letters(sink: Sink | None, pipeline: Pipeline, stream: Stream, frame: Frame) -> CarriedLetters | None:
-    if sink is None or LETTER not in frame.rows.columns:
+    if sink is None or SOURCE_RECORD not in frame.rows.columns:
         return None
-    steps = _killing(frame.passages, own_streams(pipeline, stream))
+    steps = _killing(frame.applied_steps, own_streams(pipeline, stream))
     return CarriedLetters(sink, pipeline.name, steps) if steps else None
 
 
@@ -189,20 +191,22 @@ def letters_aside(
     return LaidAside("letters-aside", sink, pipeline.name, folder, wanted) if sink is not None and wanted else None
 
 
-def _killing(passages: Iterable[Passage], streams: set[str]) -> tuple[Passage, ...]:
-    """Each side of a union counts its steps from 1. What has died there is settled before the union: behind it such a
-    number means the later step, if any."""
-    found = {each.mark: each for each in passages if each.marks or each.kills}
+def _killing(passages: Iterable[AppliedStep], streams: set[str]) -> tuple[AppliedStep, ...]:
+    """Each side of a union counts its steps from 1. Dead rows before the union were settled; after it a shared
+    number means the later step."""
+    found = {each.mark: each for each in passages if each.marks_rows or each.kills}
     return tuple(each for each in found.values() if each.stream in streams)
 
 
 def living(rows: DataFrame) -> DataFrame:
-    """Of the rows of a query those that live, without what is there for letters."""
-    return rows.filter(F.col(FATE) == ALIVE).drop(LETTER, FATE, REASON) if LETTER in rows.columns else rows
+    """The living rows of a query, without the columns for dead letters."""
+    return (
+        rows.filter(F.col(FATE) == ALIVE).drop(SOURCE_RECORD, FATE, REASON) if SOURCE_RECORD in rows.columns else rows
+    )
 
 
 def noted(folder: str) -> tuple[int, int]:
-    """The last batch that is swept, and the last of those whose sweep was begun. Raises CheckpointError."""
+    """The last processed batch, and the last batch of an attempt. Raises CheckpointError."""
     try:
         done, begun = json.loads(read_note(folder, NOTE) or "")
         return int(done), int(begun)
@@ -211,7 +215,7 @@ def noted(folder: str) -> tuple[int, int]:
 
 
 def own_streams(pipeline: Pipeline, stream: Stream) -> set[str]:
-    """The streams that lead to this one and to no query before it."""
+    """The streams that lead to this one and to no earlier query."""
     taken: set[str] = set()
     for query in pipeline.queries():
         ancestry = {each.name for each in pipeline.ancestry(query)}
@@ -222,11 +226,11 @@ def own_streams(pipeline: Pipeline, stream: Stream) -> set[str]:
 
 
 def letters_of(marked: list[Marked], pipeline: Pipeline, streams: set[str]) -> DataFrame | None:
-    """What died in steps of these streams, as records for the dead-letter topic; None if nothing can die there."""
+    """The dead rows in steps of these streams, as records for the dead-letter topic; None if no row can die there."""
     letters: list[DataFrame] = []
     for rows, marking in marked:
         own = [passage for passage in marking if passage.stream in streams]
-        if own and "_offset" in rows.columns and LETTER not in rows.columns:
+        if own and "_offset" in rows.columns and SOURCE_RECORD not in rows.columns:
             letters.append(letters_from(rows, own, pipeline.name))
     if not letters:
         return None
@@ -235,7 +239,7 @@ def letters_of(marked: list[Marked], pipeline: Pipeline, streams: set[str]) -> D
 
 
 def loss_folder(folder: str) -> str:
-    """Where the sources of a query leave word of records that are gone; nowhere on other file systems."""
+    """The folder in which the sources of a query report data loss; empty on other file systems."""
     local = local_path(folder)
     return "" if local is None else str(local / "losses")
 
@@ -244,10 +248,12 @@ def dead_letter_sink(pipeline: Pipeline) -> ExactlyOnceTopic | None:
     topic = pipeline.dead_letter_topic
     if topic is None:
         return None
-    return ExactlyOnceTopic(topic, pipeline.head.bootstrap_servers, options=pipeline.head.client, needs_marker=False)
+    return ExactlyOnceTopic(
+        topic, pipeline.fields.bootstrap_servers, options=pipeline.fields.client, needs_marker=False
+    )
 
 
 def _bounds(first: Progress, last: Progress) -> Bounds:
-    """Per source, from where the first batch began to where the last one ended."""
+    """Per source, from the start of the first batch to the end of the last."""
     pairs = zip(first["sources"], last["sources"], strict=True)
     return [(parse_ends(begin["startOffset"]), parse_ends(end["endOffset"])) for begin, end in pairs]

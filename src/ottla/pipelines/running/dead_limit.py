@@ -1,8 +1,8 @@
-"""How many rows of a run may die, and when to say that many do. Pure.
+"""The limit for dead rows of a run, and when to warn about them. Pure.
 
-A run ends as failed when a larger share of a query's rows is dead than `max_dead` allows; without it, when all are. It
-is judged at the end of a run, and where `max_dead` is given also on the way, from ROWS_MIN rows on: the first record
-alone says nothing about a stream. A warning is told once where UNUSUAL_SHARE of the rows or more are dead.
+A run fails if the dead share of a query's rows exceeds `max_dead`, or without it, if all rows are dead. This is checked
+at the end of a run, and with `max_dead` also during the run, from ROWS_MIN rows on: the first records are not
+representative. A warning is issued once if UNUSUAL_SHARE or more of the rows are dead.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ UNUSUAL_SHARE = 0.1
 
 
 class DeadLimit(NamedTuple):
-    """What a pipeline says about its dead. `letters` is the topic in which the reasons are."""
+    """The limit of a pipeline. `letters` is the topic with the reasons."""
 
     share_max: float | None = None
     letters: str | None = None
@@ -34,7 +34,7 @@ class DeadLimit(NamedTuple):
         return None
 
     def warnings(self, snapshots: Iterable[Snapshot], is_over: bool) -> Iterator[tuple[str, str]]:
-        """Queries in which unusually many rows are dead, each with a sentence."""
+        """Queries with unusually many dead rows, each with a sentence."""
         for query, rows, dead in _deaths(snapshots):
             if dead >= rows * UNUSUAL_SHARE and (is_over or rows >= ROWS_MIN):
                 yield query, f"{query}: {_share(rows, dead)}{self._where()}"
@@ -48,7 +48,7 @@ def percent(share: float) -> str:
 
 
 def _deaths(snapshots: Iterable[Snapshot]) -> Iterator[tuple[str, int, int]]:
-    """Query, rows, dead rows; a step that makes several rows of one may let more die than were read."""
+    """Query, rows, dead rows; a step that makes several rows of one may kill more than were read."""
     for snapshot in snapshots:
         rows, dead = total_rows([snapshot]), total_of(snapshot.steps, "dead")
         if dead:

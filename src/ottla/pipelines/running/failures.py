@@ -1,4 +1,4 @@
-"""What ended a query, in words for its owner."""
+"""The reason why a query ended, as one readable line."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from pyspark.errors import AnalysisException
 from ottla.pipelines.model.problems import Path, Problem
 from ottla.pipelines.running.checkpoint import FRESH
 from ottla.pipelines.running.spark_advice import with_advice
-from ottla.pipelines.source.losses import CURE as SPARKS_CURE
+from ottla.pipelines.source.data_loss import LOSS_HINT as SPARKS_CURE
 
 LINE_LENGTH_MAX = 400
-OWN = ("SinkError", "SourceError", "DataLossError", "RuntimeError")  # their words say it all
-RAISED = "[USER_RAISED_EXCEPTION] "  # by a column of ours
-CALLED = "An error occurred while calling"  # Py4J's own words; those of Java follow
-WORDS = r"((?:.+:\n(?!\s))?.+)$"  # a line that ends with a colon goes on
+OWN = ("SinkError", "SourceError", "DataLossError", "RuntimeError")  # their messages are complete
+RAISED = "[USER_RAISED_EXCEPTION] "  # raised by our own expressions
+CALLED = "An error occurred while calling"  # Py4J's prefix of Java messages
+WORDS = r"((?:.+:\n(?!\s))?.+)$"  # a line that ends with a colon continues
 PYTHON_ERROR = re.compile(rf"^(?:: )?(?:[\w.]*\.)?(\w*(?:Error|Exception|Loss|Missing)\w*): {WORDS}", re.MULTILINE)
-AWAITED = "Exception thrown in awaitResult:"  # of another thread, whose own words are told as the cause
-PLAN = "=== Streaming Query ==="  # what follows may have words of anybody in it
+AWAITED = "Exception thrown in awaitResult:"  # from another thread, reported by its cause
+PLAN = "=== Streaming Query ==="  # the rest may contain arbitrary text
 CAUSE = re.compile(rf"^Caused by: [\w.$]+: (?!Exception thrown in awaitResult){WORDS}", re.MULTILINE)
-# Of the machine: Spark's own sentence says what it was about to do, and not why it could not.
+# Machine errors: Spark's message names the operation, not the cause.
 REFUSALS = ("No space left on device", "Disk quota exceeded", "Read-only file system")
 REFUSED = re.compile(rf"^Caused by: .*({'|'.join(REFUSALS)})", re.MULTILINE)
-ROOM = "make room there; the next run goes on where this one ended"
+ROOM = "free disk space; the next run continues where this one ended"
 STATE = re.compile(r"\[CANNOT_LOAD_STATE_STORE[\w.]*\] (?:An error occurred during loading state\. )?(.+)")
 GONE = re.compile(r"(\S+) does not exist")
 UNFIT_CALL = re.compile(r'Cannot resolve the runtime replaceable expression "(.+)"\. The replacement is unresolved')
@@ -31,36 +31,39 @@ UNFIT_WORDS = "has an argument that the function does not take in Spark's SQL"
 FRAMES = re.compile(r"^\s+(at |File |\^|\.\.\. \d+ more)")
 CURES = (
     *((refusal, ROOM) for refusal in REFUSALS[:2]),
-    ("failOnDataLoss", "if that was meant, set fail_on_data_loss: false to go on with what is there, or run --fresh"),
+    (
+        "failOnDataLoss",
+        "if this is intended, set fail_on_data_loss: false to continue with what is available, or run --fresh",
+    ),
     ("UnknownTopicOrPartition", "create the topic, or correct its name"),
     ("CHECKPOINT", "the checkpoint belongs to another version of this pipeline: run with --fresh to begin a new one"),
-    ("STATE_STORE_INVALID_CONFIG", "the checkpoint was made with it: set it back, or --fresh"),
+    ("STATE_STORE_INVALID_CONFIG", "the checkpoint depends on it: restore it, or use --fresh"),
     (
         "STATE_STORE_",
-        "a step with state gets other columns or types than the checkpoint was made with: take it back, or --fresh",
+        "a step with state gets other columns or types than in the checkpoint: revert the change, or use --fresh",
     ),
     (
         "Number of partitions",
-        "the checkpoint was made with another number of partitions: keep spark.sql.shuffle.partitions",
+        "the checkpoint has another number of partitions: keep spark.sql.shuffle.partitions",
     ),
 )
 
 
 def plain_failure(error: BaseException, path: Path) -> Problem:
-    """One line: the innermost cause that a person can do something about."""
+    """One line: the innermost actionable cause."""
     text = _text(error)
-    if isinstance(error, AnalysisException):  # the plan follows, with all options of the sources in it
+    if isinstance(error, AnalysisException):  # the plan follows, with all options of the sources
         text = text.strip().partition("\n")[0]
     state = STATE.search(text)
     if state is not None:
         return Problem(path, f"the state of a step {_lost(state[1])}", FRESH)
     cure = next((cure for word, cure in CURES if word in text), "")
-    said = text.replace(f". {SPARKS_CURE}", "")  # the cure is told in the words of a pipeline's file
+    said = text.replace(f". {SPARKS_CURE}", "")  # the hint uses the pipeline file's terms
     return Problem(path, first_cause(said), cure)
 
 
 def _text(error: BaseException) -> str:
-    """Without the plan. What Spark has awaited of another thread is told by the cause alone."""
+    """Without the plan. An error awaited from another thread is reported by its cause alone."""
     said = str(error).partition(PLAN)[0]
     cause = getattr(error, "_cause", None)
     return _text(cause) if said.strip().endswith(AWAITED) and cause is not None else said
@@ -72,8 +75,8 @@ def _lost(words: str) -> str:
 
 
 def first_cause(text: str) -> str:
-    """The last Python error in a stack of Java and Python frames, or what Java told Py4J, else the first line of the
-    message."""
+    """The last Python error in a stack of Java and Python frames, or the Java message in a Py4J error, else the
+    first line."""
     refused = REFUSED.search(text)
     told = _first_cause(text)
     return told if refused is None or refused[1] in told else _shortened(f"{told.rstrip('.')}: {refused[1]}")
@@ -81,7 +84,7 @@ def first_cause(text: str) -> str:
 
 def _first_cause(text: str) -> str:
     unfit = UNFIT_CALL.search(text)
-    if unfit is not None:  # that Spark did not expect it is of no use to who wrote it
+    if unfit is not None:  # "unexpected" has no meaning to the author of the query
         return _shortened(f"{unfit[1]} {UNFIT_WORDS}")
     found = PYTHON_ERROR.findall(text)
     if found:

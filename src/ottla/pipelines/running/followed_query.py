@@ -1,14 +1,13 @@
-"""A streaming query and what follows each of its batches.
+"""A streaming query and the work after each of its batches.
 
-After a batch was committed: its figures are added to the account, its offsets are committed as a consumer group, and
-if rows died in it they are sent to the dead-letter topic. All of that runs in `poll`, on the caller's thread: what one
-call has seen is followed by the next one, so that it can be told before. It is tried until it is done (owed.py), and
-the query counts as active until then.
+After a batch is committed, its figures are added to the account, its offsets are committed for a consumer group, and
+its dead letters are sent. All of this runs in `poll`, on the caller's thread: batches seen by one call are processed by
+the next, so they can be reported first. Failures are retried (owed.py), and the query counts as active until everything
+is done.
 """
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
@@ -17,32 +16,36 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from ottla.client.errors import ClientError
-from ottla.operations.pipeline_runs.progress_text import letters
+from ottla.operations.pipeline_runs.progress_text import dead_letters_text
 from ottla.pipelines.model.pipeline import Pipeline, Stream
 from ottla.pipelines.running.accounting import Account, Taken, letters_in
-from ottla.pipelines.running.checkpoint import Ends, parse_ends
+from ottla.pipelines.running.checkpoint import CheckpointError, Ends, parse_ends
 from ottla.pipelines.running.dead_letters import DeadLetters, loss_folder
+from ottla.pipelines.running.failed_record import FailedRecord, find_failed_record, is_of_value, ranges_of_batch
 from ottla.pipelines.running.failures import first_cause, plain_failure
 from ottla.pipelines.running.late_letters import LateLetters
 from ottla.pipelines.running.owed import Owed
 from ottla.pipelines.running.progress import is_batch
+from ottla.pipelines.running.progress_reports import NOTHING_SEEN, new_reports, place_of
 from ottla.pipelines.running.query_state import Progress, QueryState
+from ottla.pipelines.running.starting import noted_start
 from ottla.pipelines.running.waiting import AWAY, Waiting, takes_connections
 from ottla.pipelines.sinks.batch import SinkError
-from ottla.pipelines.source.losses import SourceError, collect_losses
-from ottla.pipelines.source.progress import commit_progress
+from ottla.pipelines.source.cluster import commit_progress
+from ottla.pipelines.source.data_loss import SourceError, take_reported_losses
 from ottla.pipelines.steps.lateness import late_rows, watermark_ms
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 RESTARTS_MAX = 5
-FAILURES = (ClientError, SinkError, SourceError, PySparkException, Py4JJavaError, OSError)  # a worker that died, say
-PASSING = "Python worker failed to connect back"  # Spark waits for 10 s, and no setting changes that
+# for example a worker that died
+FAILURES = (ClientError, SinkError, SourceError, PySparkException, Py4JJavaError, OSError)
+PASSING = "Python worker failed to connect back"  # Spark waits for 10 s; there is no setting
 
 
 class FollowedQuery:
-    """A query and what follows its batches."""
+    """A query and the work after its batches."""
 
     def __init__(
         self,
@@ -63,22 +66,23 @@ class FollowedQuery:
         self.late_letters.check()
         self.query = start()
         self.account = account
-        self.last_seen: tuple[int, str] = (-1, "")
-        self.batches: list[Progress] = []  # seen, and not followed yet
+        self.last_seen = NOTHING_SEEN
+        self.batches: list[Progress] = []  # seen, but not processed yet
         self.warnings: list[str] = []
-        self.watermark_ms: int | None = None  # of the last batch that was followed
-        self.ends: Ends = {}  # of the same
+        self.watermark_ms: int | None = None  # of the last processed batch
+        self.ends: Ends = {}  # of the same batch
         self.checkpoint = dead_letters.checkpoint
         self.loss_folder = loss_folder(folder)
         self.dead_letters = dead_letters
-        self.late: set[int] = set()  # batches with late rows, until these are sent
-        self.newest = dead_letters.committed  # batch that is known to be committed
+        self.late: set[int] = set()  # batches with unsent late rows
+        self.newest = dead_letters.committed  # newest batch known to be committed
         self.seconds = seconds
-        self.taken = taken  # what sinks have done with rows since the last look
-        self.owed = Owed(dead_letters.committed >= 0)  # what follows a batch may not have followed the last ones
+        self.taken = taken  # returns the rows that sinks have written since the last call
+        self.owed = Owed(dead_letters.committed >= 0)  # the work after the last batches may be incomplete
         self.unsent = 0  # dead letters of this run
         self.is_stopped = False
-        self.waiting = Waiting(lambda: takes_connections(pipeline.head.bootstrap_servers))
+        self.failure: str | None = None
+        self.waiting = Waiting(lambda: takes_connections(pipeline.fields.bootstrap_servers))
         self.doing = ""
         self.seen = 0  # batches
 
@@ -90,7 +94,7 @@ class FollowedQuery:
         return self.query.isActive
 
     def poll(self) -> QueryState:
-        is_active = self.query.isActive  # asked first: what ends in between is seen next time
+        is_active = self.query.isActive  # read first: a batch that ends in between is seen next time
         self._catch_up()
         news = self._news()
         self._count([progress for progress in news if is_batch(progress)])
@@ -101,10 +105,10 @@ class FollowedQuery:
         if not is_active:
             self.owed.end(self.seconds(), is_hurried=self.is_stopped or error is not None)
             is_active = self.owed.is_waited_for(self.seconds())
-        failures = [] if error is None else [plain_failure(error, self.stream.path).text()]
+        failures = [] if error is None else [self._failure_text(error)]
         if not is_active and self.owed.is_owed:
             failures.append(self._given_up())
-        self.warnings += [f"{self.stream.name}: {lost}; going on" for lost in collect_losses(self.loss_folder)]
+        self.warnings += [f"{self.stream.name}: {lost}; going on" for lost in take_reported_losses(self.loss_folder)]
         self.account.add_taken(self.stream, self.taken())
         doing = self._doing()
         warnings, self.warnings = self.warnings, []
@@ -121,8 +125,24 @@ class FollowedQuery:
             self.account.records(),
         )
 
+    def _failure_text(self, error: BaseException) -> str:
+        """Why the query ended; for a bad value, which record it was, determined once."""
+        if self.failure is None:
+            problem = plain_failure(error, self.stream.path)
+            found = self._failed_record() if is_of_value(error, self.pipeline) and not self.is_stopped else None
+            self.failure = (problem if found is None else found.named_in(problem)).text()
+        return self.failure
+
+    def _failed_record(self) -> FailedRecord | None:
+        letters = self.dead_letters
+        try:
+            ranges = ranges_of_batch(self.checkpoint, noted_start(letters.folder))
+        except CheckpointError:
+            return None
+        return find_failed_record(letters.spark, self.pipeline, self.stream, ranges, letters.choices)
+
     def stop(self, grace_seconds: float) -> None:
-        """The batch at work may end."""
+        """Let the current batch end."""
         self.is_stopped = True
         deadline = time.monotonic() + grace_seconds
         before = self._latest()
@@ -133,7 +153,7 @@ class FollowedQuery:
         self.query.stop()
 
     def wait_for_sources(self, seconds: float) -> None:
-        """Until Spark has started the processes that know the sources: many at once may be too many for it."""
+        """Wait until Spark has started the source processes: starting many at once may fail."""
         deadline = time.monotonic() + seconds
         while self.query.isActive and time.monotonic() < deadline:
             if not str(self.query.status["message"]).startswith("Initializing"):
@@ -141,21 +161,20 @@ class FollowedQuery:
             time.sleep(0.05)
 
     def _start_again(self) -> None:
-        """The checkpoint knows where to go on."""
+        """The checkpoint determines the start."""
         self.restarts_left -= 1
         self.warnings.append(f"{self.stream.name}: the machine is too busy for Spark's Python workers; started again")
         self.query = self.start()
 
     def _news(self) -> list[Progress]:
-        read = [json.loads(progress.json) for progress in self.query.recentProgress]
-        news = [each for each in read if (each["batchId"], each["timestamp"]) > self.last_seen]
+        news = new_reports(self.query, self.last_seen)
         if news:
-            self.last_seen = (news[-1]["batchId"], news[-1]["timestamp"])
+            self.last_seen = place_of(news[-1])
         return news
 
     def _latest(self) -> tuple[int, str]:
         latest = self.query.lastProgress
-        return (-1, "") if latest is None else (latest["batchId"], latest["timestamp"])
+        return NOTHING_SEEN if latest is None else (latest["batchId"], latest["timestamp"])
 
     def _count(self, batches: list[Progress]) -> None:
         for progress in batches:
@@ -174,7 +193,7 @@ class FollowedQuery:
             self.owed.add()
 
     def _catch_up(self) -> None:
-        """What follows the batches that were seen."""
+        """The work after the batches that were seen."""
         if not self.owed.is_due(self.seconds()):
             return
         batches, self.batches = self.batches, []
@@ -182,7 +201,7 @@ class FollowedQuery:
         try:
             self.dead_letters.after_batches(batches)
             if had_problem and self.unsent:
-                self.warnings.append(f"{self.stream.name}: {letters(self.unsent)} sent after all")
+                self.warnings.append(f"{self.stream.name}: {dead_letters_text(self.unsent)} sent after all")
             self.unsent = 0
             self.late_letters.after_batches(self.newest, self.late)
             self.late.clear()
@@ -190,11 +209,11 @@ class FollowedQuery:
             self.owed.settle()
         except FAILURES as problem:
             self.owed.fail(self.seconds(), first_cause(str(problem)))
-            late = f"{letters(self.unsent)} not sent yet: " if self.unsent else ""
+            late = f"{dead_letters_text(self.unsent)} not sent yet: " if self.unsent else ""
             self.warnings.append(f"{self.stream.name}: {late}{self.owed.problem}; it is tried again")
 
     def _doing(self) -> str:
-        """What the screen says where nothing happens."""
+        """The activity to show while nothing happens."""
         if self.owed.problem:
             return self.owed.problem
         if not self.query.isActive:
@@ -206,23 +225,23 @@ class FollowedQuery:
 
     def _given_up(self) -> str:
         if self.unsent:
-            return f"{letters(self.unsent)} not sent: {self.owed.problem}; the next run sends them"
+            return f"{dead_letters_text(self.unsent)} not sent: {self.owed.problem}; the next run sends them"
         return f"{self.owed.problem}; the next run makes up for it"
 
     def _watermark_before(self, progress: Progress) -> int:
-        """That of the batch before; after a restart the checkpoint knows it."""
+        """The watermark of the previous batch; after a restart it is read from the checkpoint."""
         if self.watermark_ms is None:
             before = self.checkpoint.planned(int(progress["batchId"]) - 1)
             return 0 if before is None else before.watermark_ms
         return self.watermark_ms
 
     def _ends_before(self) -> Ends:
-        """Where the earlier runs have ended."""
+        """The end offsets of earlier runs."""
         planned = self.checkpoint.planned(self.dead_letters.committed)
         return {} if planned is None else joined_ends(planned.ends)
 
     def _commit(self, ends: Ends) -> None:
-        head = self.pipeline.head
+        head = self.pipeline.fields
         commit_progress(head.bootstrap_servers, self.pipeline.group_of(self.stream), ends, head.client)
 
 

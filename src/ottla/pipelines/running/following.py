@@ -1,4 +1,4 @@
-"""Follows a runner: what its queries report becomes snapshots, in memory and in the files of the run."""
+"""Polls a runner: reports of its queries become snapshots, in memory and in the files of the run."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ WARNINGS_MAX = 100
 
 
 class Pollable(Protocol):
-    """What is asked of a runner."""
+    """The interface of a runner."""
 
     def poll(self) -> list[QueryState]: ...
 
 
 class Following:
-    """`poll` again and again until `is_active` is false."""
+    """Call `poll` until `is_active` is false."""
 
     def __init__(
         self,
@@ -35,11 +35,11 @@ class Following:
         limit: DeadLimit | None = None,
         before: Iterable[Snapshot] = (),
     ) -> None:
-        """`before`: what the queries did until they were started again."""
+        """`before`: the counts of the queries before their restart."""
         self.runner = runner
         self.folder = folder
         self.limit = limit or DeadLimit()
-        self._unusual: set[str] = set()  # queries of whose dead was told
+        self._unusual: set[str] = set()  # queries with a warning about dead rows
         earlier = {snapshot.query: snapshot for snapshot in before}
         self.trackers = {name: Tracker(name, earlier.get(name)) for name in queries}
         self.warnings: list[str] = []
@@ -55,7 +55,7 @@ class Following:
 
     @property
     def errors(self) -> list[str]:
-        """Of queries that have ended with one."""
+        """Errors of queries that have failed."""
         return [f"{each.query}: {each.error}" for each in self.snapshots if each.error]
 
     @property
@@ -68,7 +68,7 @@ class Following:
         return self.limit.problem(self.snapshots, is_over=not self.is_active)
 
     def poll(self) -> list[Snapshot]:
-        """One snapshot for every batch that was done since the last call."""
+        """One snapshot for every batch that was completed since the last call."""
         news: list[Snapshot] = []
         states = self.runner.poll()
         for state in states:
@@ -80,7 +80,7 @@ class Following:
                 self._warn(words)
         try:
             self._write(news)
-        except OSError as problem:  # a full disk: the pipeline itself goes on
+        except OSError as problem:  # the disk is full: the pipeline continues
             self._warn(f"status not written: {problem.strerror}")
         return news
 
@@ -93,7 +93,7 @@ class Following:
         return [*found[:-1], settled] if found else []
 
     def _warn(self, words: str) -> None:
-        """Once: a broker that does not answer, say, would else be told of after every batch."""
+        """Once per problem: otherwise an unavailable broker would be reported after every batch."""
         if words not in self.warnings and len(self.warnings) < WARNINGS_MAX:
             self.warnings.append(words)
 

@@ -1,10 +1,10 @@
-"""May a pipeline go on from a savepoint? Sinks that have got rows since then would get them once more.
+"""Decides whether a pipeline may continue from a savepoint: sinks with later rows would get them twice.
 
-exactly once   a sink knows its newest batch: beyond the savepoint it is refused. Folders on a path can be cut back
-               to the savepoint if that is asked for; tables and topics cannot, for rows do not tell their batch
-at least once  nothing is known there: it is refused unless the checkpoint has done nothing since the savepoint, or
-               repetition is asked for
-letters        of dead and late rows are like rows of a sink that is exactly once
+exactly once   a sink has stored its newest batch: one after the savepoint is rejected. Folders on a path can be
+               truncated to the savepoint on request; tables and topics cannot, because rows have no batch number
+at least once  batches are not stored: rejected unless the checkpoint has no batch after the savepoint, or repetition is
+               requested
+letters        dead and late rows are treated like rows of an exactly-once sink
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ottla.pipelines.model.pipeline import Pipeline, Stream
-from ottla.pipelines.model.sinks import is_repeated
+from ottla.pipelines.model.sink_specs import is_at_least_once
 from ottla.pipelines.running.beginning import check_sink_ends, look, name_of
 from ottla.pipelines.running.belonging import QUERY_FOLDER, Standing, check_memory
 from ottla.pipelines.running.checkpoint import Checkpoint, CheckpointError
@@ -23,21 +23,21 @@ from ottla.pipelines.running.delivery import make_delivery
 from ottla.pipelines.running.savepoint import SavedStream, Savepoint, SavepointError
 from ottla.pipelines.running.shape import check_file
 from ottla.pipelines.sinks.batch import Sink
-from ottla.pipelines.sinks.files import FilesSink, batches_of, number_of
-from ottla.pipelines.sinks.ledger import Remembering
+from ottla.pipelines.sinks.batch_ledger import LedgerSink
+from ottla.pipelines.sinks.files import FilesSink, batch_number, list_batches
 from ottla.pipelines.sinks.staging import local_path
 from ottla.pipelines.sinks.topic import ExactlyOnceTopic
 
 
 class Allowed(NamedTuple):
-    """What the command line allows."""
+    """The permissions of the command line."""
 
     truncates: bool = False
     repeats: bool = False
 
 
 def surplus(savepoint: Savepoint, folder: str, pipeline: Pipeline, allowed: Allowed) -> list[Path]:
-    """The folders of batches that must go. Raises SavepointError, CheckpointError, SinkError, PipelineError."""
+    """The folders of batches to remove. Raises SavepointError, CheckpointError, SinkError, PipelineError."""
     found: list[Path] = []
     for stream in pipeline.queries():
         saved = savepoint.streams.get(stream.name)
@@ -55,7 +55,7 @@ def cut_back(batches: list[Path]) -> None:
 
 
 def newest_allowed(standing: Standing) -> int:
-    """The newest batch that a sink may have: the one that is planned may be there already."""
+    """The newest batch that a sink may have: the planned one may already be written."""
     return standing.following if standing.following == standing.planned else standing.following - 1
 
 
@@ -75,37 +75,37 @@ def _of_stream(
         elif memory is not None:
             check_memory(memory, name_of(pipeline, stream), saved.standing, may_repeat=True)
             check_sink_ends(memory, name_of(pipeline, stream), saved.standing, kept_there)
-        elif is_repeated(stream.sinks[number]) and not allowed.repeats and not _is_there(saved, place):
+        elif is_at_least_once(stream.sinks[number]) and not allowed.repeats and not _is_there(saved, place):
             raise SavepointError(
-                f"{getattr(route.sink, 'place', 'a sink')} is at least once: what it got since the savepoint would come"
-                " there once more; --repeat allows that"
+                f"{getattr(route.sink, 'place', 'a sink')} is at least once: rows since the savepoint would be written"
+                " again; --repeat allows that"
             )
 
 
 def _beyond(sink: Sink, found: int, newest: int, allowed: Allowed, pipeline: str) -> Iterator[Path]:
     """Raises SavepointError."""
-    assert isinstance(sink, Remembering)
+    assert isinstance(sink, LedgerSink)
     cause = f"{sink.place} has batches up to {found}, and the savepoint ends with {newest}: they would be there twice"
     folder = local_path(sink.path) if isinstance(sink, FilesSink) else None
     if folder is None:
         raise SavepointError(
-            f"{cause}; put back a copy of it from the time of the savepoint, use a newer savepoint, or begin anew"
+            f"{cause}; restore a copy of it from the time of the savepoint, use a newer savepoint, or start again"
             f" (ottla pipeline reset {pipeline} --sinks)"
         )
     if not allowed.truncates:
         raise SavepointError(f"{cause}; --truncate-sinks removes them")
-    yield from (path for path, _ in batches_of(folder) if number_of(path) > newest)
+    yield from (path for path, _ in list_batches(folder) if batch_number(path) > newest)
 
 
 def _check_letters(saved: SavedStream, pipeline: Pipeline, stream: Stream) -> None:
     """Raises SavepointError."""
-    head = pipeline.head
+    head = pipeline.fields
     topics = (("dead-letters", "dead_letters", pipeline.dead_letter_topic), ("late-rows", "late_rows", head.late_rows))
     for kind, field, topic in topics:
         if topic is None:
             continue
         sink = ExactlyOnceTopic(topic, head.bootstrap_servers, options=head.client)
-        recorded = sink.remembered().get(f"{name_of(pipeline, stream)}.{kind}.{saved.query_id}")
+        recorded = sink.last_batches().get(f"{name_of(pipeline, stream)}.{kind}.{saved.query_id}")
         if recorded is not None and recorded.batch_id > saved.standing.committed:
             raise SavepointError(
                 f"{sink.place} has letters of batches up to {recorded.batch_id}, and the savepoint ends with"
@@ -114,7 +114,7 @@ def _check_letters(saved: SavedStream, pipeline: Pipeline, stream: Stream) -> No
 
 
 def _is_there(saved: SavedStream, place: str) -> bool:
-    """Whether the checkpoint is where the savepoint is: then nothing was written since."""
+    """Whether the checkpoint is at the savepoint: then nothing was written since."""
     try:
         found = look(Checkpoint(None, f"{place}/checkpoint"), place)
     except CheckpointError:

@@ -1,4 +1,4 @@
-"""How fast the state of a query grows: per hour, over the last hour. Pure."""
+"""The growth of a query's state: per hour, over the last hour. Pure."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections import deque
 from typing import NamedTuple
 
 HOUR_MS = 3_600_000
-SPACING_MS = 60_000  # between two samples that are kept
-SHORTEST_MS = 300_000  # in less time a growth says nothing
+SPACING_MS = 60_000  # minimum distance of stored samples
+SHORTEST_MS = 300_000  # a shorter interval is not meaningful
 
 
 class Sample(NamedTuple):
@@ -17,7 +17,7 @@ class Sample(NamedTuple):
 
 
 class Growth:
-    """Told of the state after every batch; keeps a sample a minute, for an hour."""
+    """Receives the state size after every batch; stores one sample per minute, for an hour."""
 
     def __init__(self) -> None:
         self._samples: deque[Sample] = deque(maxlen=HOUR_MS // SPACING_MS)
@@ -26,7 +26,7 @@ class Growth:
         return f"Growth({len(self._samples)} samples)"
 
     def add(self, at_ms: int, rows: int, size_bytes: int) -> tuple[float, float] | None:
-        """Rows and bytes an hour, None while too little is known."""
+        """Rows and bytes per hour, None if unknown."""
         now = Sample(at_ms, rows, size_bytes)
         if not self._samples or at_ms - self._samples[-1].at_ms >= SPACING_MS:
             self._samples.append(now)

@@ -1,14 +1,14 @@
-"""Rows that came too late go to a topic, where a pipeline asks for it (`late_rows: TOPIC`), exactly once.
+"""Sends late rows to a topic, exactly once, if a pipeline has `late_rows: TOPIC`.
 
-The query itself only counts them. When a committed batch had some, exactly its offsets are read again as a batch job,
-and its rows are compared with the watermark that Spark compared them with: that of the batch before, which the
-checkpoint knows. So each batch is swept on its own, under its own number, and a repetition finds the same rows, or that
-they are there. A note in the stream's folder says how far this went. Of batches that an earlier run has committed and
-not swept nobody knows whether they had late rows: they are looked at when the next run starts. Behind a step that would
-not give the same again, late rows are laid aside while the batch runs instead (laid_aside.py).
+The query itself only counts them. If a committed batch had late rows, exactly its offsets are read again as a batch
+job, and its rows are compared with the watermark that Spark used: that of the previous batch, from the checkpoint. So
+each batch is processed separately, under its own number, and a repetition finds the same rows, or finds them published.
+A note in the stream's folder stores the progress. For unprocessed batches of an earlier run the late rows are unknown:
+they are checked at the next start. After a step that is not repeatable, late rows are stored while the batch runs
+instead (laid_aside.py).
 
-A letter is made like a dead one (dead_letters.py): the record as it was, and headers that tell the step and why. A step
-that several queries share has its own late rows in each of them, so each sends its own.
+A late letter has the form of a dead letter (dead_letters.py): the record unchanged, and headers with step and reason.
+Queries that share a step have different late rows, so each sends its own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NOTE = "late-swept"
 
 
 class LateLetters:
-    """Of the query whose dead letters these are."""
+    """The late rows of the query with these dead letters."""
 
     def __init__(self, dead: DeadLetters) -> None:
         self.spark = dead.spark
@@ -41,21 +41,21 @@ class LateLetters:
         self.committed = dead.committed
 
     def __repr__(self) -> str:
-        return f"LateLetters({self.pipeline.name}.{self.stream.name} -> {self.pipeline.head.late_rows})"
+        return f"LateLetters({self.pipeline.name}.{self.stream.name} -> {self.pipeline.fields.late_rows})"
 
     def check(self) -> None:
-        """Before anything runs. A pipeline that did not ask for them before gets those from now on."""
-        if self.pipeline.head.late_rows is not None and noted(self.folder) is None:
+        """Called before anything runs. After late_rows was added, only new batches are sent."""
+        if self.pipeline.fields.late_rows is not None and noted(self.folder) is None:
             self._note(self.committed)
 
     def after_batches(self, last: int, late: Collection[int]) -> None:
-        """All batches up to `last` are committed, and these of them had late rows. After a failure it is called with
-        them once more."""
+        """All batches up to `last` are committed, and these of them had late rows. Called again with them after a
+        failure."""
         done = noted(self.folder)
-        if self.pipeline.head.late_rows is None or done is None:
+        if self.pipeline.fields.late_rows is None or done is None:
             return
         for number in range(done + 1, last + 1):
-            if number in late or number <= self.committed:  # of those nobody knows
+            if number in late or number <= self.committed:  # unknown for batches of earlier runs
                 self._sweep(number)
                 self._note(number)
         if last > done:
@@ -63,13 +63,13 @@ class LateLetters:
 
     def _sweep(self, number: int) -> None:
         if self.stream.output == "complete":
-            return  # all groups are told at every batch, so nothing is ever too late
+            return  # complete mode: all groups are emitted in every batch, so nothing is late
         before, planned = self.checkpoint.planned(number - 1), self.checkpoint.planned(number)
         if number == 0 or (before is not None and before.watermark_ms == 0):
             return
         if before is None or planned is None:
             self._note(number)
-            raise SinkError(f"late rows of batch {number} are not sent: the checkpoint has forgotten it")
+            raise SinkError(f"late rows of batch {number} are not sent: the checkpoint no longer has it")
         start = noted_start(self.folder)
         ranges = {
             topic: each
@@ -98,8 +98,8 @@ class LateLetters:
 
 
 def late_sink(pipeline: Pipeline) -> ExactlyOnceTopic:
-    """Of one that asks for them."""
-    head = pipeline.head
+    """The sink of a pipeline with late_rows."""
+    head = pipeline.fields
     assert head.late_rows is not None
     return ExactlyOnceTopic(head.late_rows, head.bootstrap_servers, options=head.client, needs_marker=False)
 
@@ -112,7 +112,7 @@ def late_rows_aside(pipeline: Pipeline, builder: Builder) -> LaidAside | None:
 
 
 def noted(folder: str) -> int | None:
-    """The last batch whose late rows are sent, None where nobody asked for them. Raises CheckpointError."""
+    """The last batch whose late rows are sent, None without late_rows. Raises CheckpointError."""
     text = read_note(folder, NOTE)
     try:
         return None if text is None else int(text)

@@ -1,4 +1,4 @@
-"""What a letter looks like: the record as it was, and headers that begin with `ottla.` and tell what became of it."""
+"""The form of a letter: the record unchanged, and headers with the prefix `ottla.` that describe its fate."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
+from pyspark.sql import functions as F  # noqa: N812 (the usual alias)
 
-from ottla.operations.dead_letters.letter import PREFIX, TOLD
-from ottla.pipelines.steps.frame import FATE, REASON, Passage
+from ottla.operations.dead_letters import HEADER_SUFFIXES, PREFIX
+from ottla.pipelines.steps.frame import FATE, REASON, AppliedStep
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -20,8 +20,8 @@ HEADERS = "array<struct<key string, value binary>>"
 ORIGIN = ["_topic", "_partition", "_offset", "_step"]
 
 
-def letters_from(rows: DataFrame, steps: Sequence[Passage], pipeline: str) -> DataFrame:
-    """Of rows with their origin, those that died in one of these steps; ORIGIN, and what is written."""
+def letters_from(rows: DataFrame, steps: Sequence[AppliedStep], pipeline: str) -> DataFrame:
+    """Of rows with their origin, those that died in one of these steps; ORIGIN, and the columns to write."""
     names = F.create_map(*(F.lit(part) for step in steps for part in (-step.mark, _step_name(step))))
     told = {
         "pipeline": F.lit(pipeline),
@@ -32,10 +32,10 @@ def letters_from(rows: DataFrame, steps: Sequence[Passage], pipeline: str) -> Da
         "offset": F.col("_offset"),
         "timestamp": F.date_format("_timestamp", TIMESTAMP),
     }
-    added = F.array(*(_header(name, told[name]) for name in TOLD)).cast(HEADERS)
+    added = F.array(*(_header(name, told[name]) for name in HEADER_SUFFIXES)).cast(HEADERS)
     headers = F.concat(F.coalesce(F.col("_headers"), F.array().cast(HEADERS)), added)
-    # Behind a count, past which Spark moves no condition: moved to the source, the mark of the last step would be
-    # written as all that led to it, twice as long with every step that marks. With five, planning took minutes.
+    # After an observation, past which Spark moves no condition. Moved to the source, the last mark would be expanded to
+    # all expressions before it, doubling with every marking step; planning five of them took minutes.
     counted = rows.observe(f"letters-{uuid4().hex}", F.count(F.lit(1)).alias("in"))
     dead = counted.filter(F.col(FATE).isin([-step.mark for step in steps]))
     named = dead.withColumn("_step", told["step"])
@@ -46,5 +46,5 @@ def _header(name: str, value: Column) -> Column:
     return F.struct(F.lit(f"{PREFIX}{name}").alias("key"), value.cast("string").cast("binary").alias("value"))
 
 
-def _step_name(passage: Passage) -> str:
+def _step_name(passage: AppliedStep) -> str:
     return f"{passage.stream} {passage.number} {passage.step}"

@@ -1,11 +1,11 @@
-"""From a file to a pipeline: YAML as it stands, or Python that is run and has written one.
+"""Loads a pipeline from a file: YAML as written, or Python that is run and writes one.
 
 Rules:
-1. Whatever is wrong with the file is a PipelineError with file and line; nobody sees a traceback of ours.
-2. `changes` (from the command line), and those of the chosen environment before them, are put into the document before
-   it is checked: one reader, one check. Settings of Spark from an environment are the file's own, and checked as such.
-3. A Python file is run under a name of its own, so that `if __name__ == "__main__":` does not run, and its functions
-   are sent to workers by value: these cannot import it.
+1. Every problem of the file is a PipelineError with file and line, never a traceback of our code.
+2. `changes` (from the command line), and before them those of the selected environment, are applied to the document
+   before it is checked: one reader, one check. Spark settings of an environment are checked like those of the file.
+3. A Python file runs under its own module name, so `if __name__ == "__main__":` does not apply, and its functions are
+   pickled by value: workers cannot import it.
 """
 
 from __future__ import annotations
@@ -22,44 +22,44 @@ from typing import Any, NamedTuple
 import yaml
 
 from ottla.pipelines.model.document import read_document
-from ottla.pipelines.model.pipeline import Head, Pipeline, read_pipeline
+from ottla.pipelines.model.pipeline import Pipeline, PipelineFields, read_pipeline
 from ottla.pipelines.model.problems import Lines, Path, PipelineError, Problem
-from ottla.pipelines.model.variables import take_environment, with_variables
+from ottla.pipelines.model.variables import select_environment, substitute_variables
+from ottla.pipelines.python_api import WrittenPipeline, collect_pipelines
 from ottla.pipelines.spark.settings import check_setting
-from ottla.pipelines.writing import WrittenPipeline, collecting
 
 MODULE = "ottla_pipeline_file"
-MAPPINGS = ("spark", "client")  # fields of a pipeline whose own keys have dots in them
+MAPPINGS = ("spark", "client")  # fields whose keys contain dots
 
 Changes = Mapping[str, object]
 
 
 class Loaded(NamedTuple):
-    """A pipeline, and where everything in it was written."""
+    """A pipeline, and the positions of its parts."""
 
     pipeline: Pipeline
     file: str
     lines: Lines
 
     def placed(self, wrong: PipelineError) -> PipelineError:
-        """An error that was found later, with file and line."""
+        """A later error, with file and line."""
         return PipelineError(wrong.problems, self.file, self.lines)
 
 
 def load_pipeline(file: FilePath, changes: Changes | None = None, environment: str | None = None) -> Loaded:
-    """`environment` is one of those that the file names. Raises PipelineError, its problems with file and line."""
+    """`environment` is one of those in the file. Raises PipelineError, its problems with file and line."""
     if file.suffix == ".py":
         if environment is not None:
             raise _wrong(file, "--env: a Python file has no `environments`", cure="it may read os.environ itself")
         written = load_python(file)
         written.document = changed_document(written.document, changes)
         return Loaded(written.model(), str(file), written.lines)
-    from ottla.pipelines.steps.table import STEPS  # noqa: PLC0415 (imports pyspark)
+    from ottla.pipelines.steps.step_table import STEPS  # noqa: PLC0415 (imports pyspark)
 
     document = read_document(file)
     try:
-        values, own = take_environment(document.values, environment)
-        values = with_variables(changed_document(values, own), os.environ)
+        values, own = select_environment(document.values, environment)
+        values = substitute_variables(changed_document(values, own), os.environ)
         pipeline = read_pipeline(changed_document(values, changes), STEPS, _folder(file))
     except PipelineError as wrong:
         raise PipelineError(wrong.problems, str(file), document.lines) from None
@@ -77,7 +77,7 @@ def load_python(file: FilePath) -> WrittenPipeline:
     known = set(sys.modules)
     sys.path.insert(0, folder)
     try:
-        with collecting() as made:
+        with collect_pipelines() as made:
             _execute(code, module, file)
     finally:
         sys.path.remove(folder)
@@ -90,7 +90,8 @@ def load_python(file: FilePath) -> WrittenPipeline:
 
 
 def changed_document(values: Any, changes: Changes | None) -> Any:
-    """`every`, `spark.sql.shuffle.partitions` or `streams.views.from.topic` as keys; the document itself stays."""
+    """Keys such as `every`, `spark.sql.shuffle.partitions` or `streams.views.from.topic`; the document itself is
+    unchanged."""
     for key, value in (changes or {}).items():
         if isinstance(values, Mapping):
             values = _with(values, change_path(key), value, key)
@@ -98,9 +99,9 @@ def changed_document(values: Any, changes: Changes | None) -> Any:
 
 
 def change_path(key: str) -> Path:
-    """Fields of a pipeline may be written with dots, and so may settings of Spark and of the client."""
+    """Pipeline fields may be written with dots, and so may settings of Spark and of the client."""
     plain = key.replace("-", "_").replace(".", "_")
-    if plain in {field.name for field in fields(Head)}:
+    if plain in {field.name for field in fields(PipelineFields)}:
         return (plain,)
     first, _, rest = key.partition(".")
     if first in MAPPINGS and rest:
@@ -109,12 +110,12 @@ def change_path(key: str) -> Path:
 
 
 def parse_change(text: str) -> tuple[str, object]:
-    """KEY=VALUE; the value is written as in YAML. Raises ValueError."""
+    """KEY=VALUE; the value is YAML. Raises ValueError."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise ValueError(f"{text!r} is not KEY=VALUE")
     if key.strip().partition(".")[0] in MAPPINGS:
-        return key.strip(), value  # settings are text, also where they read like true or 5
+        return key.strip(), value  # settings are text, even if they look like a Boolean or number
     try:
         return key.strip(), yaml.safe_load(value)
     except yaml.YAMLError:
@@ -122,15 +123,15 @@ def parse_change(text: str) -> tuple[str, object]:
 
 
 def _check_spark_settings(loaded: Loaded, changes: Changes) -> None:
-    """A file may come from others, and some settings run code; what the command line says is the user's own word."""
-    settings = loaded.pipeline.head.spark
+    """A file may come from another source, and some settings run code; the command line is trusted."""
+    settings = loaded.pipeline.fields.spark
     found = [(key, reason) for key in settings if key not in changes and (reason := check_setting(key, settings[key]))]
     if found:
         raise PipelineError([Problem(("spark", key), reason) for key, reason in found], loaded.file, loaded.lines)
 
 
 def _with(values: Any, path: Path, value: object, key: str) -> Any:
-    """A copy in which the value stands at the path; a name that is written with dots and dashes elsewhere is met."""
+    """A copy with the value at the path; names match regardless of dots and dashes."""
     changed = copy(values)
     first = path[0]
     if isinstance(changed, list):
@@ -141,7 +142,7 @@ def _with(values: Any, path: Path, value: object, key: str) -> Any:
         changed[first - 1] = _with(changed[first - 1], path[1:], value, key) if path[1:] else value
         return changed
     if not isinstance(changed, dict):
-        raise PipelineError([Problem((), f"the change {key} leads nowhere: nothing could have a {first!r}")])
+        raise PipelineError([Problem((), f"the change {key} has no target: no field can have a {first!r}")])
     name = next((name for name in changed if _plain(name) == _plain(first)), str(first))
     changed[name] = _with(changed.get(name, {}), path[1:], value, key) if path[1:] else value
     return changed
@@ -164,10 +165,10 @@ def _compiled(file: FilePath) -> CodeType:
 
 def _execute(code: CodeType, module: ModuleType, file: FilePath) -> None:
     try:
-        exec(code, module.__dict__)  # noqa: S102 (the user's own pipeline)
+        exec(code, module.__dict__)  # # noqa: S102 (the user's own pipeline)
     except PipelineError:
         raise
-    except (Exception, SystemExit) as problem:  # noqa: BLE001 (code of others may raise anything)
+    except (Exception, SystemExit) as problem:  # # noqa: BLE001 (user code may raise anything)
         said = f"{type(problem).__name__}: {problem}" if str(problem) else type(problem).__name__
         raise _wrong(file, " ".join(said.split()), _line_in(problem, str(file))) from None
 
@@ -178,7 +179,7 @@ def _wrong(file: FilePath, cause: str, line: int | None = None, cure: str = "") 
 
 
 def _line_in(problem: BaseException, file: str) -> int | None:
-    """The deepest line of the file itself in the traceback."""
+    """The innermost line of the file itself in the traceback."""
     line, trace = None, problem.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == file:
@@ -188,7 +189,7 @@ def _line_in(problem: BaseException, file: str) -> int | None:
 
 
 def _send_by_value(names: set[str], folder: str) -> None:
-    """Modules beside the file are the user's own, and no worker can import them."""
+    """Modules beside the file belong to the user, and workers cannot import them."""
     from pyspark import cloudpickle  # noqa: PLC0415 (only for Python files)
 
     for name in names:
@@ -199,5 +200,5 @@ def _send_by_value(names: set[str], folder: str) -> None:
 
 
 def _folder(file: FilePath) -> str:
-    """Where the file stands; of a link, where the link stands."""
+    """The folder of the file; for a link, that of the link."""
     return str(file.parent.resolve())

@@ -1,4 +1,4 @@
-"""The figures of a run for Prometheus, on 127.0.0.1 only: the same that the terminal shows."""
+"""The figures of a run for Prometheus, on 127.0.0.1 only: the same as in the terminal."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Source = Callable[[], Sequence[Status]]
 
 
 class MetricsServer:
-    """Serves until it is closed; without a port it does nothing. `source`: the runs, may be set later."""
+    """Serves until closed; without a port it does nothing. `source`: the runs, may be set later."""
 
     def __init__(self, port: int | None) -> None:
         self.source: Source = list
@@ -66,7 +66,7 @@ class MetricsServer:
 
 
 def families(runs: Sequence[Status]) -> Iterator[Family]:
-    """Everything that is known; what is unknown has no sample."""
+    """All known metrics; unknown values have no sample."""
     for name, kind, words, field, factor in FIGURES:
         samples = [
             Sample((("pipeline", run.name), ("query", snapshot.query)), value * factor)
@@ -80,7 +80,7 @@ def families(runs: Sequence[Status]) -> Iterator[Family]:
 
 
 def _of_runs(runs: Sequence[Status]) -> Iterator[Family]:
-    """A pipeline that has failed while others of its process go on is told, too."""
+    """Includes a failed pipeline while others of the process continue."""
     restarts = [Sample((("pipeline", run.name),), run.restarts) for run in runs]
     yield Family(f"{PREFIX}restarts_total", "counter", "How often it was started again after a failure.", restarts)
     failed = [Sample((("pipeline", run.name),), run.state in ("failed", "restarting")) for run in runs]
@@ -133,5 +133,5 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (its name there)
-        """The terminal belongs to the pipeline."""
+    def log_message(self, format: str, *args: object) -> None:  # # noqa: A002 (the base class's name)
+        """Request logs would disturb the pipeline's terminal output."""

@@ -1,4 +1,4 @@
-"""Small notes beside a checkpoint, replaced atomically, and lasting, where the file system can do that."""
+"""Small notes beside a checkpoint, replaced atomically and durably if the file system supports it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def write_note(folder: str, name: str, text: str) -> None:
 
 
 def list_folder(folder: str) -> list[str]:
-    """The names in it; none if there is no such folder."""
+    """The names in the folder; empty if it does not exist."""
     local = local_path(folder)
     if local is not None:
         return sorted(each.name for each in local.iterdir()) if local.is_dir() else []

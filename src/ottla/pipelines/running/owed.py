@@ -1,23 +1,23 @@
-"""What must follow a batch and could not be done yet: when it is tried again, and when it is given up. Pure.
+"""Pending work after a batch: when to retry it, and when to give up. Pure.
 
-Dead letters and the offsets of the consumer group need a broker, and it may be away. As long as the query runs there is
-no end to the patience. When it has ended by itself the run waits for PATIENCE_S more; where it was stopped or has
-failed, one more try is made. What is given up then is the reason with which the run ends.
+Dead letters and consumer group offsets need a broker, which may be unavailable. While the query runs, retries never
+end. After a normal end the run waits for PATIENCE_S; after a stop or failure it retries once. If that fails, it is the
+error of the run.
 """
 
 from __future__ import annotations
 
 PAUSE_S = 0.5
-PAUSE_S_MAX = 15.0  # a try costs a job of Spark
+PAUSE_S_MAX = 15.0  # each attempt costs a Spark job
 PATIENCE_S = 60.0
 
 
 class Owed:
-    """Of one query. Times are seconds of any clock that only goes on."""
+    """The pending work of one query. Times are seconds of a monotonic clock."""
 
     def __init__(self, is_owed: bool = False) -> None:
         self.is_owed = is_owed
-        self.problem = ""  # of the last try, since the last success
+        self.problem = ""  # error of the last attempt since the last success
         self._due_s = 0.0
         self._pause_s = PAUSE_S
         self._ended_s: float | None = None
@@ -34,7 +34,7 @@ class Owed:
         return self.is_owed and now_s >= self._due_s
 
     def settle(self) -> None:
-        """It is done."""
+        """Mark the work as done."""
         self.is_owed = False
         self.problem = ""
         self._due_s, self._pause_s = 0.0, PAUSE_S
@@ -46,7 +46,7 @@ class Owed:
         self._tried_since_end = self._ended_s is not None
 
     def end(self, now_s: float, is_hurried: bool) -> None:
-        """The query has ended; `is_hurried`: it was stopped or has failed, so one more try is made, at once."""
+        """The query has ended; `is_hurried`: after a stop or failure one immediate attempt is made."""
         if self._ended_s is None:
             self._ended_s = now_s
         if is_hurried and not self._is_hurried:
@@ -54,7 +54,7 @@ class Owed:
             self._due_s = now_s
 
     def is_waited_for(self, now_s: float) -> bool:
-        """After the end: is another try worth the wait?"""
+        """After the end: whether another attempt is worth waiting for."""
         if not self.is_owed or self._ended_s is None:
             return False
         if self._is_hurried:

@@ -1,7 +1,7 @@
-"""The first rows after each step, from the records that the topics hold now: nothing is written, committed or kept.
+"""The first rows after each step, from the current records of the topics: nothing is written, committed or kept.
 
-The records are read once, as a batch: every window is closed and nothing is late. Joins with a table read all of its
-topic, as they do in a run.
+The records are read once, as a batch: every window is closed and nothing is late. Joins with a table read its whole
+topic, as in a run.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
+from pyspark.sql import functions as F  # noqa: N812 (the usual alias)
 
 from ottla.base.names import TopicPartition
 from ottla.pipelines.model.pipeline import Pipeline, Stream, TopicSource
@@ -19,16 +19,16 @@ from ottla.pipelines.running.builder import Builder, Choices
 from ottla.pipelines.running.source_options import Ranges
 from ottla.pipelines.running.starting import find_ranges
 from ottla.pipelines.source.offset_ranges import limit_offsets
+from ottla.pipelines.steps.event_time import Watermark
 from ottla.pipelines.steps.frame import ALIVE, FATE, REASON, Frame
 from ottla.pipelines.steps.step import Step
-from ottla.pipelines.steps.watermark import Watermark
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 
 class Look(NamedTuple):
-    """What is there after a step; number 0 is the source."""
+    """The rows after a step; number 0 is the source."""
 
     stream: str
     number: int
@@ -38,7 +38,7 @@ class Look(NamedTuple):
     living: int
     filtered: int
     dead: int
-    reason: str  # of the first that died
+    reason: str  # of the first dead row
 
     @property
     def title(self) -> str:
@@ -56,11 +56,11 @@ class PreviewBuilder(Builder):
         if self.ranges is None:  # the table of a join
             return super()._read(source, path)
         if path not in self.read:
-            self.read[path] = super()._read(source, path).persist()  # every step looks at the same records
+            self.read[path] = super()._read(source, path).persist()  # every step sees the same records
         return self.read[path]
 
     def _applied(self, step: Step, frame: Frame) -> Frame:
-        last = frame.passages[-1]
+        last = frame.applied_steps[-1]
         made = step.apply(frame)
         if self.ranges is not None:
             self.frames.setdefault((last.stream, last.number), made)
@@ -97,7 +97,7 @@ def preview(
 
 
 def limited(ranges: Ranges, records_max: int) -> dict[str, dict[int, tuple[int, int]]]:
-    """At most about so many records of all partitions together, from the beginning of each."""
+    """At most about this many records of all partitions together, from the start of each."""
     starts = {TopicPartition(topic, n): ends[0] for topic, each in ranges.items() for n, ends in each.items()}
     ends = {TopicPartition(topic, n): ends[1] for topic, each in ranges.items() for n, ends in each.items()}
     found: dict[str, dict[int, tuple[int, int]]] = {}
@@ -107,7 +107,7 @@ def limited(ranges: Ranges, records_max: int) -> dict[str, dict[int, tuple[int, 
 
 
 def _before(pipeline: Pipeline, stream: Stream, number: int) -> tuple[str, int]:
-    """Where the rows come from that go into a step."""
+    """The input frames of a step."""
     if number > 1 or not isinstance(stream.origin, str):
         return stream.name, number - 1
     parent = pipeline.streams[stream.origin]
@@ -115,7 +115,7 @@ def _before(pipeline: Pipeline, stream: Stream, number: int) -> tuple[str, int]:
 
 
 def _with_settled(look: Look, before: Look | None, spec: object) -> Look:
-    """`watermark` drops what died in it: what is missing died there."""
+    """`watermark` drops its dead rows: missing rows died there."""
     if before is None or not isinstance(spec, Watermark):
         return look
     return look._replace(dead=before.living - look.living, reason=f"{spec.time} is null, or too far ahead")
@@ -129,14 +129,14 @@ def _source_look(stream: str, rows: DataFrame, rows_max: int) -> Look:
 
 
 def _in_utc(rows: DataFrame, names: list[str]) -> list[Column]:
-    """Times as text of the session's zone: Python would get them in that of the machine."""
+    """Times as text in the session's zone: Python would convert them to the local zone."""
     times = {each.name for each in rows.schema.fields if each.dataType.typeName() == "timestamp"}
     columns = {name: F.col(f"`{name}`") for name in names}
     return [(column.cast("string") if name in times else column).alias(name) for name, column in columns.items()]
 
 
 def _look(stream: str, number: int, step: str, frame: Frame, rows_max: int) -> Look:
-    mark = next((each.mark for each in frame.passages if (each.stream, each.number) == (stream, number)), 0)
+    mark = next((each.mark for each in frame.applied_steps if (each.stream, each.number) == (stream, number)), 0)
     fate, died = F.col(FATE), F.col(FATE) == -mark
     figures = frame.rows.agg(
         F.count_if(fate == ALIVE).alias("living"),

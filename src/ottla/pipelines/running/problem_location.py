@@ -1,4 +1,4 @@
-"""Whose fault it is: what Spark and steps say about a wrong pipeline, told at its place in the file."""
+"""Maps errors of Spark and of steps to the place in the pipeline file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PARSE_PLACE = re.compile(r"\(line 1, pos (\d+)\)\s+== SQL ==\n(.*)\n")
 
 
 class ProblemLocation:
-    """Turns what Spark and a step say about a wrong pipeline into a problem at its place."""
+    """Converts errors of Spark and of a step to a problem with its place."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -32,23 +32,23 @@ class ProblemLocation:
 
 
 def plain_words(error: AnalysisException) -> tuple[str, str]:
-    """Cause and cure in one line each, without Spark's error class, position and plan."""
+    """Cause and fix in one line each, without Spark's error class, position and plan."""
     parameters = error.getMessageParameters() or {}
     condition = error.getCondition() or ""
     if condition.startswith("UNRESOLVED_COLUMN"):
         name = str(parameters.get("objectName", "?")).replace("`", "")
         proposal = str(parameters.get("proposal", "")).replace("`", "").split(", ")
-        known = ", ".join(each for each in proposal if not each.startswith("_"))  # hidden columns are ours alone
+        known = ", ".join(each for each in proposal if not each.startswith("_"))  # hidden columns are internal
         return f"there is no column {name!r}", f"there are: {known}" if known else "there are no columns at all"
     if condition == "UNRESOLVED_ROUTINE":
         name = str(parameters.get("routineName", "?")).replace("`", "")
         return f"there is no function {name!r}", "those of Spark's SQL can be used"
-    message = str(error).strip().splitlines()[0]  # that of a text that cannot be parsed begins with an empty line
+    message = str(error).strip().splitlines()[0]  # parse errors start with an empty line
     return with_advice(message.split(" SQLSTATE")[0]).rstrip(".;"), ""
 
 
 def spark_places(problem: PySparkException) -> Iterator[tuple[str, int]]:
-    """Spark's own text of the query and the place in it; PySpark itself tells only a piece of the text."""
+    """Spark's text of the query and the position in it; PySpark reports only a fragment."""
     for context in problem.getQueryContext() or ():
         text = getattr(getattr(context, "_q", None), "sqlText", None)
         found = text() if text is not None else None

@@ -1,8 +1,7 @@
-"""How a query is doing: figures from the progress reports that Spark makes of every batch. Pure.
+"""Figures of a query from Spark's progress reports of every batch. Pure.
 
-Spark leaves out what it does not know, writes numbers as text and rates as NaN or infinity: whatever is not a finite
-number is "unknown" here (None), never a zero that looks like a measurement. So is the rate at which rows came into the
-first batch, which has no batch before it.
+Spark omits unknown values, and writes numbers as text and rates as NaN or infinity. Any value that is not a finite
+number is unknown (None), never zero. So is the input rate of the first batch, which has no previous batch.
 """
 
 from __future__ import annotations
@@ -13,15 +12,15 @@ from datetime import datetime
 from typing import Any
 
 from ottla.operations.lag import PartitionLag
-from ottla.operations.pipeline_runs.snapshots import Snapshot, StepCount, items_of, mapping, number, whole
+from ottla.operations.pipeline_runs.snapshots import Snapshot, StepCount, integer, items_of, mapping, number
 from ottla.pipelines.running.growth import Growth
 from ottla.pipelines.running.query_state import QueryState
 
-Report = Mapping[str, object]  # as query.lastProgress is as JSON
+Report = Mapping[str, object]  # the JSON form of query.lastProgress
 
 
 class Tracker:
-    """Adds up the reports of one query; `before` is what it did until it was started again."""
+    """Sums the reports of one query; `before` holds the sums before its restart."""
 
     def __init__(self, query: str, before: Snapshot | None = None) -> None:
         self.before = before or Snapshot(query)
@@ -35,25 +34,25 @@ class Tracker:
         return f"Tracker({now.query}, batch {now.batch}, {now.rows} rows)"
 
     def add(self, report: Report) -> Snapshot | None:
-        """The new snapshot; None for a report of a batch that had nothing to do."""
+        """The new snapshot; None for a report of an idle batch."""
         if not is_batch(report):
             return None
         before = self.snapshot
         at_ms = _time_ms(report.get("timestamp")) or before.at_ms
         watermark_ms = _watermark_ms(report)
-        rows = whole(report.get("numInputRows")) or 0
+        rows = integer(report.get("numInputRows")) or 0
         operators = items_of(report.get("stateOperators"))
         state_rows, state_bytes = _sum(operators, "numRowsTotal"), _sum(operators, "memoryUsedBytes")
         growth = self._growth.add(at_ms, state_rows, state_bytes) if operators else None
         self.snapshot = before._replace(
             at_ms=at_ms,
-            batch=whole(report.get("batchId")) or 0,
+            batch=integer(report.get("batchId")) or 0,
             batches=before.batches + 1,
             rows=before.rows + rows,
             batch_rows=rows,
             rows_in_per_s=number(report.get("inputRowsPerSecond")) if before.batches else None,
             rows_done_per_s=number(report.get("processedRowsPerSecond")),
-            batch_ms=whole(mapping(report.get("durationMs")).get("triggerExecution")),
+            batch_ms=integer(mapping(report.get("durationMs")).get("triggerExecution")),
             **lag_figures(partition_lags(report)),
             watermark_ms=watermark_ms,
             watermark_age_ms=at_ms - watermark_ms if watermark_ms is not None else None,
@@ -66,7 +65,7 @@ class Tracker:
         return self.snapshot
 
     def settle(self, state: QueryState) -> Snapshot:
-        """What the runner knows beside the reports."""
+        """Add the runner's information."""
         self.snapshot = self.snapshot._replace(
             steps=added_steps(self.before.steps, state.counts),
             is_active=state.is_active,
@@ -79,8 +78,8 @@ class Tracker:
 
 
 def added_steps(before: Sequence[StepCount], now: Sequence[StepCount]) -> tuple[StepCount, ...]:
-    """Of the same steps, before and after a restart; nothing has happened to the pipeline in between. A sink that has
-    refused rows only before is only there."""
+    """The same steps before and after a restart of an unchanged pipeline. A sink that has rejected rows only before
+    appears only there."""
     earlier = {(step.stream, step.number): step for step in before}
     there = {(step.stream, step.number) for step in now}
     added = [step.plus(earlier.get((step.stream, step.number))) for step in now]
@@ -92,31 +91,31 @@ def added_records(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str
 
 
 def is_batch(report: Report) -> bool:
-    """Spark also reports, every ten seconds, that there was nothing to do."""
+    """Every ten seconds Spark also reports that it was idle."""
     return "addBatch" in mapping(report.get("durationMs"))
 
 
 def lag_figures(lags: Sequence[int]) -> dict[str, Any]:
-    """The fields of a snapshot; nothing is known without a partition."""
+    """The lag fields of a snapshot; unknown without partitions."""
     if not lags:
         return dict.fromkeys(("lag", "lag_min", "lag_max", "lag_avg"))
     return {"lag": sum(lags), "lag_min": min(lags), "lag_max": max(lags), "lag_avg": sum(lags) / len(lags)}
 
 
 def partition_lags(report: Report) -> list[int]:
-    """What is in each partition beyond the end of the batch, of all sources that say what the latest is."""
+    """The records of each partition after the end of the batch, for all sources that report their latest offsets."""
     found: list[int] = []
     for source in map(mapping, items_of(report.get("sources"))):
         latest, end = _offsets(source.get("latestOffset")), _offsets(source.get("endOffset"))
         lags = (
             PartitionLag(end.get(partition, 0), at) for partition, at in latest.items()
-        )  # a new one: from its start
+        )  # a new partition: from its start
         found += [lag.records for lag in lags if lag.records is not None]
     return found
 
 
 def _offsets(value: object) -> dict[tuple[str, str], int]:
-    """{"topic": {"0": 5}} as {("topic", "0"): 5}; some sources hand it over as text."""
+    """{"topic": {"0": 5}} as {("topic", "0"): 5}; some sources return it as text."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -125,14 +124,14 @@ def _offsets(value: object) -> dict[tuple[str, str], int]:
     found: dict[tuple[str, str], int] = {}
     for topic, partitions in mapping(value).items():
         for partition, offset in mapping(partitions).items():
-            known = whole(offset)
+            known = integer(offset)
             if known is not None:
                 found[str(topic), str(partition)] = known
     return found
 
 
 def _watermark_ms(report: Report) -> int | None:
-    """Before the first row with a time Spark reports 1970, which is no watermark."""
+    """Before the first row with a time Spark reports 1970, which is not a watermark."""
     found = _time_ms(mapping(report.get("eventTime")).get("watermark"))
     return found or None
 
@@ -145,4 +144,4 @@ def _time_ms(text: object) -> int | None:
 
 
 def _sum(entries: Iterable[object], name: str) -> int:
-    return sum(whole(mapping(entry).get(name)) or 0 for entry in entries)
+    return sum(integer(mapping(entry).get(name)) or 0 for entry in entries)

@@ -1,4 +1,4 @@
-"""What a runner tells of a query each time it is asked."""
+"""The state of a query that a runner returns from each poll."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 from ottla.operations.pipeline_runs.snapshots import StepCount
 
-Progress = dict[str, Any]  # as Spark reports it after each batch
+Progress = dict[str, Any]  # Spark's report after each batch
 
 
 @dataclass
 class QueryState:
-    """What is new since the last time, and how the query stands."""
+    """News since the last poll, and the current state."""
 
     name: str
     progress: list[Progress]
@@ -20,6 +20,6 @@ class QueryState:
     is_active: bool
     failure: str | None = None
     warnings: list[str] = field(default_factory=list)
-    unsent: int = 0  # dead letters that wait to be sent
-    doing: str = ""  # what it waits for, in words
+    unsent: int = 0  # unsent dead letters
+    doing: str = ""  # what it is waiting for, as text
     records: dict[str, int] = field(default_factory=dict)  # read by each source stream

@@ -1,11 +1,11 @@
-"""When a run that failed is tried again, and after which pause.
+"""When a failed run is restarted, and after which pause.
 
     never        it ends (the default)
-    on-failure   it is tried again if it had been running: what fails at the first start is told to who has started it
-    always       it is tried again also if it could not start: a broker that comes up later, say
+    on-failure   it is restarted if it had been running; failures of the first start are reported to the caller
+    always       it is restarted even if it could not start, for example because the broker starts later
 
-Pauses grow from a second to five minutes, and begin anew after ten minutes of good work. What is wrong in the file,
-checkpoints that do not fit and too many dead rows are never tried again: they would be the same the next time.
+Pauses grow from a second to five minutes, and reset after ten minutes of work. Errors in the file, mismatching
+checkpoints and too many dead rows are never retried: they would recur.
 
 Rule: no clock, no I/O.
 """
@@ -22,7 +22,7 @@ Policy = Literal["never", "on-failure", "always"]
 
 
 class Restarts:
-    """Of one run. `count` is how often it was started again."""
+    """The restarts of one run. `count` is the number of restarts so far."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -33,11 +33,11 @@ class Restarts:
         return f"Restarts({self.policy}, {self.count}, next after {self._pause_s:g} s)"
 
     def are_wanted(self, has_run: bool) -> bool:
-        """After a failure that may pass; `has_run`: it had been started before."""
+        """After a transient failure; `has_run`: it had been started before."""
         return self.policy == "always" or (self.policy == "on-failure" and has_run)
 
     def next_pause_s(self, worked_s: float) -> float:
-        """It has failed after working for so long, and is to be started again."""
+        """The pause after a failure that followed this much work."""
         pause_s = PAUSE_MIN_S if worked_s >= GOOD_WORK_S else self._pause_s
         self._pause_s = min(pause_s * 2, PAUSE_MAX_S)
         self.count += 1

@@ -1,4 +1,4 @@
-"""Runs a pipeline: one query per stream that goes somewhere, started one after the other."""
+"""Runs a pipeline: one query per stream with sinks, started one after the other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 
 from ottla.pipelines.model.pipeline import Pipeline, Stream
 from ottla.pipelines.model.problems import PipelineError
-from ottla.pipelines.model.sinks import TopicSink, is_repeated
+from ottla.pipelines.model.sink_specs import TopicSink, is_at_least_once
 from ottla.pipelines.running.accounting import Account
 from ottla.pipelines.running.batch_query import BatchQuery
 from ottla.pipelines.running.beginning import Beginning, name_of, settle
@@ -43,12 +43,12 @@ SOURCES_SECONDS_MAX = 30.0
 
 @dataclass
 class RunOptions:
-    """`folder` is where checkpoints and staged rows live: a path, or an address that Spark's file systems know."""
+    """`folder` holds checkpoints and staged rows: a path, or an address on a file system that Spark supports."""
 
     folder: str
     is_once: bool = False
     is_batch: bool = False
-    is_fresh: bool = False  # rows of earlier queries may be written once more
+    is_fresh: bool = False  # rows of earlier queries may be repeated
     choices: Choices = field(default_factory=Choices)
 
 
@@ -60,21 +60,21 @@ class Runner:
         self.spark = spark
         self.options = options
         self.queries: list[FollowedQuery | BatchQuery] = []
-        self.has_worked = False  # a batch has ended well
+        self.has_worked = False  # a batch has succeeded
 
     def __repr__(self) -> str:
         return f"Runner({self.pipeline.name}, {len(self.queries)} queries)"
 
     def start(self) -> None:
-        """Raises PipelineError, CheckpointError, SinkError if it cannot run or must not; then nothing was written."""
-        self._refuse_gone_topics()
-        make_topics(self.pipeline)
-        self.spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", str(PROGRESS_KEPT))
-        self.spark.conf.set(SUBSTITUTION, "false")  # also in a session that somebody else has begun
-        if local_path(self.options.folder) is not None and runs_here(self.spark):
-            for key, value in LOCAL_CHECKPOINT.items():
-                self.spark.conf.set(key, value)
+        """Raises PipelineError, CheckpointError, SinkError if it cannot or must not run; then nothing was written."""
         try:
+            self._refuse_gone_topics()
+            make_topics(self.pipeline)
+            self.spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", str(PROGRESS_KEPT))
+            self.spark.conf.set(SUBSTITUTION, "false")  # also in a session of another program
+            if local_path(self.options.folder) is not None and runs_here(self.spark):
+                for key, value in LOCAL_CHECKPOINT.items():
+                    self.spark.conf.set(key, value)
             for begin in [self._prepare(stream) for stream in self.pipeline.queries()]:
                 self.queries.append(begin())
         except BaseException:
@@ -93,12 +93,12 @@ class Runner:
         return any(query.is_active for query in self.queries)
 
     def stop(self, grace_seconds: float = GRACE_SECONDS) -> None:
-        """Batches that are at work may end; what is cut off is done again at the next start."""
+        """Let current batches end; interrupted ones are repeated at the next start."""
         for query in self.queries:
             query.stop(grace_seconds)
 
     def _refuse_gone_topics(self) -> None:
-        """One that would be made anew, empty, while its query goes on. Raises CheckpointError."""
+        """A missing topic would be created empty while its query continues. Raises CheckpointError."""
         if self.options.is_batch:
             return
         gone = {topic for topics in missing_topics(self.pipeline).values() for topic in topics}
@@ -106,14 +106,14 @@ class Runner:
             folder = stream_folder(self.options.folder, self.pipeline, stream)
             if Checkpoint(self.spark, f"{folder}/checkpoint").newest_planned() >= 0:
                 for sink in stream.sinks:
-                    if isinstance(sink, TopicSink) and not is_repeated(sink) and sink.topic in gone:
+                    if isinstance(sink, TopicSink) and not is_at_least_once(sink) and sink.topic in gone:
                         refuse_gone_topic(name_of(self.pipeline, stream), sink.topic)
 
     def _prepare(self, stream: Stream) -> Callable[[], FollowedQuery | BatchQuery]:
-        """All that can be wrong is found before any query of the pipeline is started."""
+        """Finds all problems before any query of the pipeline is started."""
         folder = stream_folder(self.options.folder, self.pipeline, stream)
         choices = self.options.choices
-        is_realtime = self.pipeline.head.latency == "realtime"
+        is_realtime = self.pipeline.fields.latency == "realtime"
         if is_realtime:
             choices = replace(choices, connector="jvm")
         if self.options.is_batch:
@@ -131,10 +131,11 @@ class Runner:
             loss_folder=losses,
             aside_folder=aside_folder(beginning.kept),
             late_folder=aside_folder(beginning.kept, LATE_FOLDER),
-            checkpoint="" if stream.output == "complete" else beginning.checkpoint.folder,  # there nothing is late
+            # in complete mode nothing is late
+            checkpoint="" if stream.output == "complete" else beginning.checkpoint.folder,
         )
         frame, rows = builder.query(stream.name)
-        changes = beginning.check_state(frame.passages)
+        changes = beginning.check_state(frame.applied_steps)
         delivery = for_frame(beginning.delivery, self.pipeline, stream, frame, builder)
 
         def start() -> StreamingQuery:
@@ -143,7 +144,7 @@ class Runner:
             return self._start_batches(rows, stream, beginning, delivery)
 
         def begin() -> FollowedQuery:
-            beginning.note(frame.passages)
+            beginning.note(frame.applied_steps)
             note_topics(beginning.kept, topics)
             letters = DeadLetters(
                 self.spark,
@@ -154,7 +155,7 @@ class Runner:
                 beginning.checkpoint,
                 beginning.committed,
             )
-            account = Account(frame.passages, frame.sources)
+            account = Account(frame.applied_steps, frame.sources)
             query = FollowedQuery(self.pipeline, stream, start, account, beginning.kept, letters, taken=delivery.taken)
             query.warnings += [f"{stream.name}: {change}" for change in changes]
             query.wait_for_sources(SOURCES_SECONDS_MAX)
@@ -169,8 +170,8 @@ class Runner:
         writer = writer.option("checkpointLocation", beginning.checkpoint.folder).foreachBatch(delivery)
         if self.options.is_once:
             writer = writer.trigger(availableNow=True)
-        elif self.pipeline.head.every:
-            writer = writer.trigger(processingTime=self.pipeline.head.every.sql)
+        elif self.pipeline.fields.every:
+            writer = writer.trigger(processingTime=self.pipeline.fields.every.sql)
         try:
             query = writer.start()
         except PySparkException as error:
@@ -182,7 +183,7 @@ class Runner:
 
 
 def output_mode(stream: Stream) -> str:
-    """As the file says; totals that never end can only be told at every change."""
+    """The file's mode; running totals can only be emitted at every change."""
     needs_update = any(getattr(step.spec, "output", "") == "update" for step in stream.steps)
     return "update" if needs_update and stream.output == "append" else stream.output
 

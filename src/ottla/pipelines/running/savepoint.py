@@ -1,14 +1,15 @@
-"""A savepoint: a copy of all that a pipeline keeps, with which it can go on from that moment.
+"""Savepoints: copies of all state of a pipeline, from which it can continue.
 
-    <folder>/savepoint.json            whose it is, how far it is, and every file with its size and SHA-256
+    <folder>/savepoint.json            pipeline, progress, and every file with its size and SHA-256
     <folder>/<stream>/checkpoint/      Spark's, with the state of the steps
-    <folder>/<stream>/query-<id>/      notes, pinned rows, letters
+    <folder>/<stream>/query-<id>/      notes, staged rows, dead letters
 
 Rules:
-1. It is taken while no query of the pipeline runs: of one that has stopped, or between two batches of one that runs.
-2. Its folder gets its name when everything is in it and on disk. Whoever copies one is found out by sizes and sums.
-3. Only a pipeline whose parts fit together (belonging.py) is saved: what its sinks have is compared, and noted.
-4. Only what the list names is put back: what somebody has added is not.
+1. It is taken while no query of the pipeline runs: of a stopped one, or between two batches.
+2. The folder gets its final name when everything is complete and on disk. Partial copies are detected by sizes and
+   checksums.
+3. Only a pipeline whose parts match (belonging.py) is saved: the batches of its sinks are compared and stored.
+4. Only listed files are restored, never added ones.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ FORMAT = 1
 MANIFEST = "savepoint.json"
 SAVEPOINTS = "_savepoints"
 RESTORING = "_restoring"
-PLACES = "places"  # savepoints that were put elsewhere, one a line
+PLACES = "places"  # savepoints in other folders, one per line
 CHUNK_BYTES = 1 << 20
 TRIES_MAX = 5
 
 
 class SavepointError(CheckpointError):
-    """A savepoint that cannot be taken or used; one sentence says why."""
+    """A savepoint cannot be taken or used; one sentence with the reason."""
 
 
 class SavedSink(NamedTuple):
@@ -57,7 +58,7 @@ class SavedStream(NamedTuple):
 
 
 class Savepoint(NamedTuple):
-    """As its list says it. `files`: path within the folder -> size, SHA-256."""
+    """The contents of its list. `files`: path within the folder -> size, SHA-256."""
 
     folder: Path
     pipeline: str
@@ -76,7 +77,7 @@ def take_savepoint(folder: str, pipeline: Pipeline, target: Path) -> Savepoint:
     if "://" in folder:
         raise SavepointError(f"{folder} is not on a path: only what is can be saved; copy it while the pipeline stops")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise SavepointError(f"{target} is there already: choose another folder")
+        raise SavepointError(f"{target} exists already: choose another folder")
     founds = {stream.name: _found(folder, pipeline, stream) for stream in pipeline.queries()}
     begun = {name: found for name, found in founds.items() if not found.is_new}
     if not begun:
@@ -107,7 +108,7 @@ def default_target(folder: str, pipeline: str) -> Path:
 
 
 def list_savepoints(folder: str, pipeline: str) -> list[Savepoint]:
-    """Those that can be read, oldest first; what was removed is not among them."""
+    """The readable ones, oldest first, without removed ones."""
     parent = Path(folder, pipeline, SAVEPOINTS)
     noted = (parent / PLACES).read_text(encoding="utf-8").splitlines() if (parent / PLACES).exists() else []
     near = [path.parent for path in parent.glob(f"*/{MANIFEST}")]
@@ -121,11 +122,11 @@ def list_savepoints(folder: str, pipeline: str) -> list[Savepoint]:
 
 
 def read_savepoint(folder: Path) -> Savepoint:
-    """Its list; the files are not looked at. Raises SavepointError."""
+    """Read the list without checking the files. Raises SavepointError."""
     try:
         given: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise SavepointError(f"{folder} is no savepoint, or a part of one: it has no {MANIFEST}") from None
+        raise SavepointError(f"{folder} is not a savepoint, or incomplete: it has no {MANIFEST}") from None
     except (OSError, ValueError) as problem:
         raise SavepointError(f"{folder}/{MANIFEST} cannot be read ({problem}): take another savepoint") from None
     found = given.get("savepoint") if isinstance(given, dict) else None
@@ -138,26 +139,26 @@ def read_savepoint(folder: Path) -> Savepoint:
 
 
 def open_savepoint(folder: Path, pipeline: Pipeline) -> Savepoint:
-    """One that this pipeline can go on from, every file of it looked at. Raises SavepointError."""
+    """A savepoint that this pipeline can continue from, with every file checked. Raises SavepointError."""
     found = read_savepoint(folder)
     if found.pipeline != pipeline.name:
         raise SavepointError(f"{folder} is a savepoint of {found.pipeline}, not of {pipeline.name}")
     strangers = sorted(found.streams.keys() - {stream.name for stream in pipeline.queries()})
     if strangers:
-        raise SavepointError(f"{folder} has stream {strangers[0]!r}, which is no stream of this file: was it renamed?")
+        raise SavepointError(f"{folder} has stream {strangers[0]!r}, which is not in this file: was it renamed?")
     if _parts(found.spark) > _parts(_version("pyspark")):
         raise SavepointError(f"{folder} was made with Spark {found.spark}, and this is {_version('pyspark')}: older")
     for name, (size, digest) in found.files.items():
         path = folder / name
         if not path.is_file():
-            raise SavepointError(f"{path} is gone: the savepoint was copied in part, or damaged; take another one")
+            raise SavepointError(f"{path} is missing: the savepoint is incomplete or damaged; take another one")
         if path.stat().st_size != size or _digest(path) != digest:
-            raise SavepointError(f"{path} is not what was saved: the savepoint is damaged; take another one")
+            raise SavepointError(f"{path} has changed: the savepoint is damaged; take another one")
     return found
 
 
 def put_in_place(savepoint: Savepoint, folder: str, pipeline: Pipeline) -> None:
-    """Instead of the checkpoints that are there, which are put aside. Raises OSError, PipelineError."""
+    """Replaces the existing checkpoints, which are moved away. Raises OSError, PipelineError."""
     whole = Path(folder, pipeline.name)
     new = whole / RESTORING
     shutil.rmtree(new, ignore_errors=True)
@@ -179,7 +180,7 @@ def _found(folder: str, pipeline: Pipeline, stream: Stream) -> Found:
 
 
 def _saved(pipeline: Pipeline, stream: Stream, found: Found) -> SavedStream:
-    """How far it is, and what its sinks have: they must belong together. Raises CheckpointError, SinkError."""
+    """The progress of the checkpoint and of its sinks, which must match. Raises CheckpointError, SinkError."""
     assert found.query_id is not None
     kept = f"{found.folder}/{QUERY_FOLDER}{found.query_id}"
     delivery = make_delivery(pipeline, stream, kept, found.query_id, f"{found.folder}/checkpoint")
@@ -192,7 +193,7 @@ def _saved(pipeline: Pipeline, stream: Stream, found: Found) -> SavedStream:
 
 
 def _copied(founds: Mapping[str, Found], target: Path) -> dict[str, tuple[int, str]]:
-    """Of one moment: Spark may tidy up its state also while no query runs. Raises SavepointError."""
+    """A consistent copy: Spark may clean up its state even while no query runs. Raises SavepointError."""
     for _ in range(TRIES_MAX):
         before = list(_files(founds))
         with suppress(FileNotFoundError):
@@ -200,7 +201,7 @@ def _copied(founds: Mapping[str, Found], target: Path) -> dict[str, tuple[int, s
             if list(_files(founds)) == before:
                 return files
         shutil.rmtree(target, ignore_errors=True)
-    raise SavepointError("the checkpoint changes while it is copied: does somebody else use it?")
+    raise SavepointError("the checkpoint changes while it is copied: is it used by another run?")
 
 
 def _files(founds: Mapping[str, Found]) -> Iterator[tuple[Path, Path]]:
@@ -213,7 +214,7 @@ def _files(founds: Mapping[str, Found]) -> Iterator[tuple[Path, Path]]:
 
 
 def _copy(source: Path, target: Path) -> tuple[int, str]:
-    """Size and sum of what was written; it is on disk."""
+    """Size and checksum of the written file, which is on disk."""
     target.parent.mkdir(parents=True, exist_ok=True)
     digest, size = hashlib.sha256(), 0
     with source.open("rb") as reader, target.open("xb") as writer:
@@ -281,5 +282,5 @@ def _version(package: str) -> str:
 
 
 def _parts(text: str) -> tuple[int, ...]:
-    """4.2 of 4.2.1: what follows changes no format."""
+    """4.2 of 4.2.1: patch releases do not change formats."""
     return tuple(int(part) for part in text.split(".")[:2] if part.isdigit())

@@ -1,15 +1,15 @@
-"""What may change in a pipeline from run to run, and what must stay as the checkpoint was made with.
+"""The parts of a pipeline that may change between runs, and those that must match the checkpoint.
 
-Spark compares the columns of its state with those of the query, but not what they mean: with windows of another size it
-would go on, and mix what it has with what it gets. So what a query is made of is noted when it begins:
+Spark compares the columns of its state with those of the query, but not their meaning: with another window size it
+would continue and mix old and new windows. So the structure of a query is stored when it starts:
 
-    steps without state   may change, before and behind steps that keep state, unless records that died in the last
-                          run's steps are still to be sent: they are found by taking these steps once more
-    steps with state      must stay: which, how many, in which order, and all their fields; so must the column of time
-                          that a watermark names, and the output mode
-    sources               must stay in number and order. Topics may be added, and are read from their beginning; one
-                          that is gone from the file is a loss
-    sinks                 those that remember their batches are asked (belonging.py); the others may change
+    steps without state   may change, before and after steps with state, unless dead letters of the last run are still
+                          unsent: they are found by repeating these steps
+    steps with state      must stay: which, how many, in which order, and all their fields; so must the time column of a
+                          watermark, and the output mode
+    sources               must stay in number and order. Topics may be added, and are read from their beginning; a
+                          removed one is data loss
+    sinks                 those that store their batches are checked (belonging.py); the others may change
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from typing import Any, NamedTuple
 
 from ottla.pipelines.model.pipeline import Pipeline, Stream, TopicSource
 from ottla.pipelines.model.problems import PipelineError, Problem
-from ottla.pipelines.model.sinks import SINKS, Sink, shown_place
+from ottla.pipelines.model.sink_specs import SINKS, Sink, sink_display_name
 from ottla.pipelines.running.checkpoint import FRESH, CheckpointError
 from ottla.pipelines.running.notes import read_note, write_note
-from ottla.pipelines.steps.frame import Passage
-from ottla.pipelines.steps.watermark import Watermark
+from ottla.pipelines.steps.event_time import Watermark
+from ottla.pipelines.steps.frame import AppliedStep
 
 NOTE = "state-steps"
-ALL = "steps"  # note of all steps with which the query was started last
+ALL = "steps"  # note of all steps at the last start of the query
 PLAN = "plan"  # the rest; queries of earlier versions have none
 
-Shape = list[list[Any]]  # [["window", {"size": 60000}], …]: steps with the fields that somebody has written
+Shape = list[list[Any]]  # [["window", {"size": 60000}], …]: steps with their explicit fields
 
 
 class Plan(NamedTuple):
-    """What else a query is made of."""
+    """The other parts of a query."""
 
     output: str
-    times: tuple[str, ...]  # columns that watermarks name
+    times: tuple[str, ...]  # the time columns of watermarks
     sources: tuple[tuple[str, ...], ...]  # topics, or a pattern, of each
     sinks: tuple[str, ...]
 
 
 def check_shape(
-    pipeline: Pipeline, stream: Stream, passages: Iterable[Passage], folder: str, is_new: bool
+    pipeline: Pipeline, stream: Stream, passages: Iterable[AppliedStep], folder: str, is_new: bool
 ) -> list[str]:
-    """What has changed and may, in words. Raises PipelineError, CheckpointError; notes what a new query is made of."""
+    """Return permitted changes as text; stores the structure of a new query. Raises PipelineError, CheckpointError."""
     passages = list(passages)
     now: Shape = [step_shape(pipeline, passage) for passage in passages if passage.keeps_state]
     plan = plan_of(pipeline, stream)
@@ -56,7 +56,7 @@ def check_shape(
         started = read_note(folder, ALL)
         if started is None:
             _check_noted(before, now, pipeline, stream)
-        if started != _all_steps(pipeline, passages):  # else they are those of the last run
+        if started != _all_steps(pipeline, passages):  # otherwise they are those of the last run
             _check_steps(before, now, pipeline, stream)
         known = _parsed_plan(read_note(folder, PLAN), folder)
         changes = _changes(known, plan, pipeline, stream, has_state=bool(now)) if known is not None else []
@@ -67,8 +67,8 @@ def check_shape(
 
 
 def check_file(pipeline: Pipeline, stream: Stream, folder: str) -> None:
-    """What can be told without Spark, which alone knows what keeps state: the steps that did are in the file, and what
-    else must stay has. Raises PipelineError, CheckpointError."""
+    """The checks without Spark, which alone knows the steps with state: earlier ones are in the file, and fixed
+    parts are unchanged. Raises PipelineError, CheckpointError."""
     before = _parsed(read_note(folder, NOTE) or "", folder)
     now = [_shape(step.name, step.spec) for each in pipeline.ancestry(stream) for step in each.steps]
     gone = [each for each in before if each not in now]
@@ -81,7 +81,7 @@ def check_file(pipeline: Pipeline, stream: Stream, folder: str) -> None:
 
 
 def note_plan(pipeline: Pipeline, stream: Stream, folder: str) -> None:
-    """Of a query that goes on, with what has changed."""
+    """Stores the changes of a continued query."""
     write_note(folder, PLAN, json.dumps(plan_of(pipeline, stream)._asdict()))
 
 
@@ -94,11 +94,11 @@ def plan_of(pipeline: Pipeline, stream: Stream) -> Plan:
 
 def shown_sink(sink: Sink) -> str:
     kind = next(name for name, each in SINKS.items() if each is type(sink))
-    return " ".join(word for word in (kind, shown_place(sink), getattr(sink, "table", "")) if word)
+    return " ".join(word for word in (kind, sink_display_name(sink), getattr(sink, "table", "")) if word)
 
 
-def note_steps(pipeline: Pipeline, passages: Iterable[Passage], folder: str) -> None:
-    """Of a run that begins. Another version may have taken other steps for such with state."""
+def note_steps(pipeline: Pipeline, passages: Iterable[AppliedStep], folder: str) -> None:
+    """Stores the steps of a new run. Another version may have classified other steps as stateful."""
     passages = list(passages)
     with_state = [step_shape(pipeline, passage) for passage in passages if passage.keeps_state]
     for name, steps in ((NOTE, json.dumps(with_state)), (ALL, _all_steps(pipeline, passages))):
@@ -106,19 +106,19 @@ def note_steps(pipeline: Pipeline, passages: Iterable[Passage], folder: str) -> 
             write_note(folder, name, steps)
 
 
-def check_unsent(pipeline: Pipeline, stream: Stream, passages: Iterable[Passage], folder: str) -> None:
-    """Called where letters of earlier batches are not sent yet. Raises PipelineError if they would be others now."""
+def check_unsent(pipeline: Pipeline, stream: Stream, passages: Iterable[AppliedStep], folder: str) -> None:
+    """Called while letters of earlier batches are unsent. Raises PipelineError if they would differ now."""
     before = read_note(folder, ALL)
     if before is not None and before != _all_steps(pipeline, passages):
         cause = "dead letters or late rows of the last batches are not sent yet, and steps have changed since"
-        raise PipelineError([Problem(stream.path, cause, "run it once as it was, then with the change")])
+        raise PipelineError([Problem(stream.path, cause, "run it once unchanged, then with the change")])
 
 
-def _all_steps(pipeline: Pipeline, passages: Iterable[Passage]) -> str:
+def _all_steps(pipeline: Pipeline, passages: Iterable[AppliedStep]) -> str:
     return json.dumps([step_shape(pipeline, passage) for passage in passages])
 
 
-def step_shape(pipeline: Pipeline, passage: Passage) -> list[Any]:
+def step_shape(pipeline: Pipeline, passage: AppliedStep) -> list[Any]:
     return _shape(passage.step, pipeline.streams[passage.stream].steps[passage.number - 1].spec)
 
 
@@ -133,10 +133,10 @@ def _shape(name: str, spec: object) -> list[Any]:
 
 
 def _check_noted(before: Shape, now: Shape, pipeline: Pipeline, stream: Stream) -> None:
-    """Of a query of a version that knew of no state in SQL. Raises PipelineError."""
+    """For a query of a version that did not detect state in SQL. Raises PipelineError."""
     if before != now and before == [each for each in now if each[0] != "sql"]:
         cause = (
-            "the checkpoint is that of an earlier version, which has not noted sql: nobody knows whether it has changed"
+            "the checkpoint is that of an earlier version, which did not store sql: whether it has changed is unknown"
         )
         _refuse(cause, pipeline, stream)
 
@@ -169,7 +169,7 @@ def _topic_changes(before: Plan, now: Plan, pipeline: Pipeline, stream: Stream) 
         gone = [topic for topic in old if topic not in new]
         if gone and not source.pattern and source.fail_on_data_loss:
             _refuse(
-                f"topic {', '.join(gone)} is not read any more: what is unread there would be lost"
+                f"topic {', '.join(gone)} is no longer read: its unread records would be lost"
                 " (fail_on_data_loss: false allows that)",
                 pipeline,
                 stream,
@@ -185,7 +185,7 @@ def _sink_changes(before: Sequence[str], now: Sequence[str]) -> list[str]:
 
 
 def _is_another_order(before: Sequence[Sequence[str]], now: Sequence[Sequence[str]]) -> bool:
-    """Offsets of a source would be taken for those of another."""
+    """Offsets of one source would be applied to another."""
     return any(
         not set(old) & set(new) and any(set(new) & set(other) for other in before)
         for old, new in zip(before, now, strict=True)
@@ -194,8 +194,8 @@ def _is_another_order(before: Sequence[Sequence[str]], now: Sequence[Sequence[st
 
 def _refuse(cause: str, pipeline: Pipeline, stream: Stream) -> None:
     cure = (
-        "take the change back, give the pipeline another name, or begin anew with --fresh"
-        f" (ottla pipeline savepoint {pipeline.name} keeps what there is)"
+        "revert the change, rename the pipeline, or start again with --fresh"
+        f" (ottla pipeline savepoint {pipeline.name} keeps the current state)"
     )
     raise PipelineError([Problem(stream.path, cause, cure)])
 
@@ -205,7 +205,7 @@ def _topics(source: TopicSource) -> tuple[str, ...]:
 
 
 def _plain(value: object) -> Any:
-    """As JSON gives it back."""
+    """The form after a JSON round trip."""
     return json.loads(json.dumps(value, default=lambda each: getattr(each, "__qualname__", None) or str(each)))
 
 

@@ -1,4 +1,4 @@
-"""Do the rows of a stream have what its sinks want? Asked before anything runs."""
+"""Checks that the rows of a stream have the columns that its sinks need, before anything runs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from ottla.pipelines.model.pipeline import Pipeline, Stream
 from ottla.pipelines.model.problems import Path, PipelineError, Problem, did_you_mean
-from ottla.pipelines.model.row_order import order_of
-from ottla.pipelines.model.sinks import DatabaseSink, FileSink, Sink, TopicSink
+from ottla.pipelines.model.row_order import row_order_after
+from ottla.pipelines.model.sink_specs import DatabaseSink, FileSink, Sink, TopicSink
 from ottla.pipelines.running.problem_location import ProblemLocation
-from ottla.pipelines.sinks.tables import newest_problem, table_columns
+from ottla.pipelines.running.special_times import refuse_special_times
+from ottla.pipelines.sinks.sql_tables import newest_by_problem, table_columns
 from ottla.pipelines.steps.sql_safety import check_condition
 
 if TYPE_CHECKING:
@@ -22,12 +23,12 @@ def is_upsert(sink: Sink) -> bool:
 
 
 def sink_order(pipeline: Pipeline, stream: Stream) -> tuple[str, ...]:
-    """The hidden columns that its sinks need to tell which of two rows is the later one."""
-    return order_of(pipeline.streams, stream).columns if any(map(is_upsert, stream.sinks)) else ()
+    """The hidden columns that its sinks need to determine the later of two rows."""
+    return row_order_after(pipeline.streams, stream).columns if any(map(is_upsert, stream.sinks)) else ()
 
 
 def check_sinks(rows: DataFrame, stream: Stream) -> None:
-    """Raises PipelineError with everything that is missing."""
+    """Raises PipelineError with all missing columns."""
     problems: list[Problem] = []
     for number, sink in enumerate(stream.sinks):
         path = (*stream.path, "to", number)
@@ -37,13 +38,13 @@ def check_sinks(rows: DataFrame, stream: Stream) -> None:
             if refused:
                 raise PipelineError([Problem((*path, field), refused)])
             with ProblemLocation((*path, field)):
-                rows.filter(condition)
+                refuse_special_times(rows.filter(condition))
     if problems:
         raise PipelineError(problems)
 
 
 def conditions(sink: Sink) -> Iterator[tuple[str, str]]:
-    """The field of the sink and the condition in it."""
+    """Pairs of sink field and condition."""
     if sink.where:
         yield "where", sink.where
     if isinstance(sink, DatabaseSink) and sink.delete_when:
@@ -51,7 +52,7 @@ def conditions(sink: Sink) -> Iterator[tuple[str, str]]:
 
 
 def named_columns(sink: Sink) -> Iterator[tuple[str, str]]:
-    """The field of the sink and the column that it names."""
+    """Pairs of sink field and column name."""
     yield from (("columns", name) for name in sink.columns or ())
     if isinstance(sink, TopicSink | DatabaseSink):
         yield from (("key", name) for name in sink.key or ())
@@ -76,5 +77,5 @@ def _missing(rows: DataFrame, sink: Sink, path: Path) -> list[Problem]:
 
 def _not_comparable(rows: DataFrame, sink: Sink, path: Path) -> list[Problem]:
     name = sink.newest_by if isinstance(sink, DatabaseSink) else None
-    problem = newest_problem(name, table_columns(rows.schema)) if name else None
+    problem = newest_by_problem(name, table_columns(rows.schema)) if name else None
     return [Problem((*path, "newest_by"), problem, "cast it before")] if problem else []

@@ -1,4 +1,4 @@
-"""The options of a source, as both connectors understand them."""
+"""The options of a source for both connectors."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TypeVar
+from functools import lru_cache
+from typing import Any, TypeVar
 
-from ottla.pipelines.model.pipeline import Head, TopicSource
+from ottla.base.regular_expressions import compile_java_pattern
+from ottla.pipelines.model.pipeline import PipelineFields, TopicSource
 
 Offsets = Mapping[str, Mapping[int, int]]
 Ranges = Mapping[str, Mapping[int, tuple[int, int]]]
@@ -25,14 +27,14 @@ def source_format(connector: str) -> str:
 
 
 def source_options(
-    head: Head, source: TopicSource, starting: str | None, kept: Offsets | None, ranges: Ranges | None
+    head: PipelineFields, source: TopicSource, starting: str | None, kept: Offsets | None, ranges: Ranges | None
 ) -> dict[str, str]:
-    """`starting` and `kept` go before what the source itself says; `ranges` before everything."""
+    """`starting` and `kept` override the source's own fields; `ranges` override everything."""
     options = {
         "kafka.bootstrap.servers": source.bootstrap_servers or head.bootstrap_servers,
         "failOnDataLoss": str(source.fail_on_data_loss).lower(),
         "includeHeaders": "true",
-        # Rows of a transaction that was aborted were never written: also those of a pipeline that this one reads.
+        # Aborted transactions must not be read, including those of a pipeline whose output this one reads.
         "kafka.isolation.level": "read_committed",
     }
     options |= {f"kafka.{key}": value for key, value in head.client.items()}
@@ -49,7 +51,7 @@ def source_options(
 
 
 def starting_options(starting: str | Mapping[str, object]) -> dict[str, str]:
-    """Raises ValueError with words for what is allowed."""
+    """Raises ValueError that names the allowed values."""
     if isinstance(starting, Mapping):
         return {"startingOffsets": json.dumps(starting)}
     word = BEGINNINGS.get(starting)
@@ -72,12 +74,17 @@ def offsets_json(offsets: Offsets) -> str:
 
 
 def part_of(source: TopicSource, whole: Mapping[str, T]) -> dict[str, T]:
-    """What concerns the topics that this source reads."""
+    """The entries for the topics of this source."""
     return {topic: each for topic, each in whole.items() if reads(source, topic)}
 
 
 def reads(source: TopicSource, topic: str) -> bool:
-    return re.fullmatch(source.pattern, topic) is not None if source.pattern else topic in source.topic
+    return _compiled(source.pattern).fullmatch(topic) is not None if source.pattern else topic in source.topic
+
+
+@lru_cache(16)
+def _compiled(pattern: str) -> Any:
+    return compile_java_pattern(pattern)
 
 
 def _range_options(ranges: Ranges) -> dict[str, str]:

@@ -1,8 +1,8 @@
-"""Spark's words without what nobody can do here, and with what works. Pure.
+"""Rewrites Spark's error messages: removes advice that does not apply here and adds advice that does. Pure.
 
-Spark ends many sentences with a setting: `set "spark.sql.ansi.enabled" to "false"`. At `ottla sql` there are none, and
-in a pipeline they would have sums wrap around and texts become NULL without a word. What Spark says of polite nothing
-goes, too; what is to be written instead stands in CURES.
+Many messages of Spark end with a setting: `set "spark.sql.ansi.enabled" to "false"`. `ottla sql` has no settings, and
+in a pipeline this one would make sums wrap around and texts become NULL silently. Filler phrases are removed too; CURES
+has the replacements.
 """
 
 from __future__ import annotations
@@ -37,37 +37,48 @@ OVERFLOW: Final = (
     "try_subtract, try_multiply, try_sum"
 )
 CURES: Final = (
-    (r"^Division by zero", "NULLIF(divisor, 0) or try_divide give NULL instead"),
-    (r"^Remainder by zero", "NULLIF(divisor, 0) or try_mod give NULL instead"),
-    (r"^(?:long |integer |int |short |byte )?overflow\b", OVERFLOW),
+    (re.compile(r"^Division by zero"), "NULLIF(divisor, 0) or try_divide give NULL instead"),
+    (re.compile(r"^Remainder by zero"), "NULLIF(divisor, 0) or try_mod give NULL instead"),
+    (re.compile(r"^(?:long |integer |int |short |byte )?overflow\b"), OVERFLOW),
     (
-        r"cannot be represented as Decimal\(",
+        re.compile(r"cannot be represented as Decimal\("),
         "cast to DOUBLE or to a DECIMAL with more digits (38 at most), or have NULL with try_cast, try_sum",
     ),
     (
-        r"^Invalid (?:value for \w+ \(valid values|date ')",
+        re.compile(r"^Invalid (?:value for \w+ \(valid values|date ')"),
         "try_make_timestamp and try_to_date(text, 'y-M-d') give NULL instead",
     ),
-    (r'cannot cast "\w+" to "\w+"', "use a function for it, such as unix_timestamp, unix_date, encode"),
-    (r"hash expressions are prohibited on", "take array_sort(map_entries(column)) instead of the map"),
-    (r"^Duplicate map key", "let each key be there once before a map is made, with array_distinct or filter"),
-    (r"^More than one row returned by a subquery", "let it give one (max(column), LIMIT 1), or write IN (SELECT …)"),
-    (r"week-based", "write yyyy for the year, and EXTRACT(WEEK FROM time) for the week"),
-    (r"^Fail to recognize .* pattern in the DateTimeFormatter", f"letters of patterns: {PATTERNS}"),
-    (r"^(?:Unable to parse '|Error parsing '.*' to interval)", "intervals are like '1 hour 30 minutes'"),
-    (r"^The comparator has returned a NULL", "let it give a number, with coalesce(…, 0)"),
-    (r"has duplicate arguments", "give one of them another name"),
-    (r" near index \d+", "that is about a regular expression, which is Java's: write [(] for a bracket itself"),
+    (re.compile(r'cannot cast "\w+" to "\w+"'), "use a function for it, such as unix_timestamp, unix_date, encode"),
+    (re.compile(r"hash expressions are prohibited on"), "take array_sort(map_entries(column)) instead of the map"),
     (
-        r"(?:year -?\d+ is out of range|ordinal must be >= 1|date value out of range)",
+        re.compile(r"^Duplicate map key"),
+        "let each key be there once before a map is made, with array_distinct or filter",
+    ),
+    (
+        re.compile(r"^More than one row returned by a subquery"),
+        "let it give one (max(column), LIMIT 1), or write IN (SELECT …)",
+    ),
+    (re.compile(r"week-based"), "write yyyy for the year, and EXTRACT(WEEK FROM time) for the week"),
+    (re.compile(r"^Fail to recognize .* pattern in the DateTimeFormatter"), f"letters of patterns: {PATTERNS}"),
+    (re.compile(r"^(?:Unable to parse '|Error parsing '.*' to interval)"), "intervals are like '1 hour 30 minutes'"),
+    (re.compile(r"^The comparator has returned a NULL"), "let it give a number, with coalesce(…, 0)"),
+    (re.compile(r"has duplicate arguments"), "give one of them another name"),
+    (
+        re.compile(r" near index \d+"),
+        "that is about a regular expression, which is Java's: write [(] for a bracket itself",
+    ),
+    (
+        re.compile(r"(?:year -?\d+ is out of range|ordinal must be >= 1|date value out of range)"),
         "a time outside of the years 1 to 9999 cannot be shown: cast it to STRING",
     ),
-    (r"^(?:YearMonth|Calendar)IntervalType\.", "an interval of months cannot be shown: cast it to STRING"),
-    (r'^Unsupported data type "TIMESTAMP', "write TIMESTAMP"),
-    (r'^Unsupported data type "(?:BYTES|VARBINARY)', "write BINARY"),
-    (r'^DataType "(?:VAR)?CHAR" requires', "write STRING"),
+    (re.compile(r"^(?:YearMonth|Calendar)IntervalType\."), "an interval of months cannot be shown: cast it to STRING"),
+    (re.compile(r'^Unsupported data type "TIMESTAMP'), "write TIMESTAMP"),
+    (re.compile(r'^Unsupported data type "(?:BYTES|VARBINARY)'), "write BINARY"),
+    (re.compile(r'^DataType "(?:VAR)?CHAR" requires'), "write STRING"),
     (
-        r"^(?:Not enough memory to build and broadcast|Could not execute broadcast|Cannot broadcast the table)",
+        re.compile(
+            r"^(?:Not enough memory to build and broadcast|Could not execute broadcast|Cannot broadcast the table)"
+        ),
         "let fewer rows or columns of the smaller table go into the join",
     ),
 )  # fmt: skip
@@ -75,10 +86,10 @@ LAST: Final = re.compile(r"[.;:,\s]+$")
 
 
 def with_advice(words: str) -> str:
-    """One line of Spark's, as it is told here."""
+    """One line of Spark's message, rewritten."""
     told = OR_SETTING.sub("", BEFORE.sub("", words.strip()))
     told = NOTHING.sub("", SETTING.sub("", told)).strip()
-    cure = next((cure for pattern, cure in CURES if re.search(pattern, told)), "")
+    cure = next((cure for pattern, cure in CURES if pattern.search(told)), "")
     if not cure or cure in told:
         return told
     return f"{LAST.sub('', told)}; {cure}"

@@ -1,7 +1,7 @@
-"""Where a query begins, found out once and noted beside its checkpoint.
+"""The start offsets of a query, determined once and stored beside its checkpoint.
 
-`latest` or a moment would mean another place at every look: what a query began with must be known later, too, when
-its first batch is looked at again.
+`latest` or a time would resolve differently each time, and the start is needed again when the first batch is read
+again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ottla.pipelines.running.checkpoint import FRESH, CheckpointError, Ends, par
 from ottla.pipelines.running.notes import read_note, write_note
 from ottla.pipelines.running.source_options import source_options, starting_options
 from ottla.pipelines.source.cluster import open_cluster
-from ottla.pipelines.source.losses import SourceError
+from ottla.pipelines.source.data_loss import SourceError
 from ottla.pipelines.source.options import read_options
 from ottla.pipelines.source.planner import Planner
 
@@ -22,7 +22,7 @@ NOTE = "starting"
 
 
 def noted_start(folder: str) -> Ends:
-    """Nothing before the first start. Raises CheckpointError."""
+    """Empty before the first start. Raises CheckpointError."""
     try:
         return parse_ends(read_note(folder, NOTE)) or {}
     except ValueError:
@@ -34,7 +34,7 @@ def note_start(folder: str, start: Ends) -> None:
 
 
 def find_start(pipeline: Pipeline, stream: Stream, chosen: str | None) -> Ends:
-    """What the sources say, asked of the cluster. Raises what the source raises: a missing topic, say."""
+    """Resolve the sources' start in the cluster. Raises the source's errors, for example for a missing topic."""
     return {
         topic: {number: bounds[0] for number, bounds in each.items()}
         for topic, each in find_ranges(pipeline, stream, chosen).items()
@@ -42,23 +42,23 @@ def find_start(pipeline: Pipeline, stream: Stream, chosen: str | None) -> Ends:
 
 
 def with_new(pipeline: Pipeline, stream: Stream, ends: Ends) -> Ends:
-    """Where rows end, and of topics and partitions that have come since then their beginning."""
+    """The end of stored rows, and the beginning of topics and partitions that were added since."""
     earliest = find_start(pipeline, stream, "earliest")
     return {topic: {**earliest.get(topic, {}), **ends.get(topic, {})} for topic in {*ends, *earliest}}
 
 
 def find_ranges(pipeline: Pipeline, stream: Stream, chosen: str | None) -> dict[str, dict[int, tuple[int, int]]]:
-    """From where the sources begin to what is there now. Raises SourceError for two that begin the same topic in
-    different places: a query has one place in a partition, for its letters, and for the offsets that sinks keep."""
+    """From the start of the sources to the current end. Raises SourceError if two sources start the same topic at
+    different offsets: a query has one position per partition, for dead letters and for stored offsets."""
     found: dict[str, dict[int, tuple[int, int]]] = {}
     beginnings: dict[str, object] = {}
     for source in pipeline.sources_of(stream):
         beginning = starting_options(source.starting if chosen is None else chosen)
-        options = read_options(_for_batch(source_options(pipeline.head, source, chosen, None, None)))
+        options = read_options(_for_batch(source_options(pipeline.fields, source, chosen, None, None)))
         cluster = open_cluster(options)
         try:
             starts = Planner(options, cluster).initial()
-            ends = cluster.latest(starts)
+            ends = cluster.end_offsets(starts)
         finally:
             cluster.close()
         for place, start in starts.items():

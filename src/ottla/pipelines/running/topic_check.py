@@ -1,18 +1,17 @@
-"""Do the topics of a pipeline exist that nobody will make? Asked before Spark is started, which takes much longer."""
+"""Checks that the source topics of a pipeline exist, before Spark is started, which takes much longer."""
 
 from __future__ import annotations
 
 from ottla.pipelines.model.pipeline import Pipeline, Stream, TopicSource
 from ottla.pipelines.model.problems import Path, PipelineError, Problem
-from ottla.pipelines.model.sinks import TopicSink
+from ottla.pipelines.model.sink_specs import TopicSink
 from ottla.pipelines.running.source_options import source_options
-from ottla.pipelines.source.bounds import OptionError
 from ottla.pipelines.source.cluster import open_cluster
-from ottla.pipelines.source.options import Options, read_options
+from ottla.pipelines.source.options import OptionError, Options, read_options
 
 
 def check_topics(pipeline: Pipeline) -> None:
-    """Raises PipelineError for those that are missing; ClientError, SourceError if nobody can be asked."""
+    """Raises PipelineError for missing topics; ClientError, SourceError if the brokers do not answer."""
     problems: list[Problem] = []
     for stream in pipeline.streams.values():
         if isinstance(stream.origin, TopicSource):
@@ -24,7 +23,7 @@ def check_topics(pipeline: Pipeline) -> None:
 
 def _of_source(pipeline: Pipeline, source: TopicSource, path: Path) -> list[Problem]:
     try:
-        options = read_options(source_options(pipeline.head, source, None, None, None))
+        options = read_options(source_options(pipeline.fields, source, None, None, None))
     except (OptionError, ValueError) as wrong:
         return [Problem(path, str(wrong))]
     found = _existing(options)
@@ -38,7 +37,7 @@ def _of_sinks(pipeline: Pipeline, stream: Stream) -> list[Problem]:
     for number, sink in enumerate(stream.sinks):
         if isinstance(sink, TopicSink) and not sink.create:
             written = TopicSource(topic=[sink.topic], bootstrap_servers=sink.bootstrap_servers)
-            options = read_options(source_options(pipeline.head, written, None, None, None))
+            options = read_options(source_options(pipeline.fields, written, None, None, None))
             if sink.topic not in _existing(options):
                 problems.append(_missing(sink.topic, options, (*stream.path, "to", number, "topic")))
     return problems

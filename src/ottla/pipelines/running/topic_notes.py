@@ -1,9 +1,8 @@
-"""Is a topic still the one that a query knows? One that was deleted and made anew has the same name and another id.
+"""Detects recreated topics: same name, another id.
 
-The ids are noted beside the checkpoint when a query starts, on any file system. What the query has written is gone with
-a topic that it wrote to, also where it may write a row twice. Of a topic that it reads the source itself notices it, in
-the middle of a run, too, if its own notes are on a path (source/topic_ids.py); for checkpoints elsewhere it is asked
-here.
+The ids are stored beside the checkpoint when a query starts, on any file system. Deleting a target topic deletes the
+rows of the query, even at least once. For source topics the source itself detects it, also during a run, if its own
+notes are on a path (source/planner.py); for remote checkpoints it is checked here.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import json
 
 from ottla.pipelines.model.pipeline import Pipeline, Stream, TopicSource
-from ottla.pipelines.model.sinks import TopicSink
+from ottla.pipelines.model.sink_specs import TopicSink
 from ottla.pipelines.running.belonging import StreamName, refuse_other_topic
 from ottla.pipelines.running.checkpoint import FRESH, CheckpointError
 from ottla.pipelines.running.notes import read_note, write_note
@@ -22,11 +21,11 @@ from ottla.pipelines.source.options import read_options
 
 NOTE = "topic-ids"
 
-Ids = dict[str, str]  # brokers and topic -> id
+Ids = dict[str, str]  # (brokers, topic) -> id
 
 
 def check_same_topics(pipeline: Pipeline, stream: Stream, kept: str) -> Ids:
-    """`kept` is the query's folder. What is to be noted when it starts. Raises CheckpointError, SourceError."""
+    """`kept` is the query's folder. Return the notes to store at the start. Raises CheckpointError, SourceError."""
     text = read_note(kept, NOTE)
     try:
         noted: Ids = {} if text is None else dict(json.loads(text))
@@ -35,7 +34,7 @@ def check_same_topics(pipeline: Pipeline, stream: Stream, kept: str) -> Ids:
     found: Ids = {}
     for source in _topics(pipeline, stream, has_sources=local_path(kept) is None):
         ids = topic_ids(pipeline, source)
-        servers = source.bootstrap_servers or pipeline.head.bootstrap_servers
+        servers = source.bootstrap_servers or pipeline.fields.bootstrap_servers
         for topic, topic_id in ids.items():
             key = f"{servers} {topic}"
             found[key] = topic_id
@@ -50,7 +49,7 @@ def note_topics(kept: str, found: Ids) -> None:
 
 
 def topic_ids(pipeline: Pipeline, source: TopicSource) -> Ids:
-    options = read_options(source_options(pipeline.head, source, None, None, None))
+    options = read_options(source_options(pipeline.fields, source, None, None, None))
     cluster = open_cluster(options)
     try:
         cluster.partitions(options.subscription)
@@ -60,7 +59,7 @@ def topic_ids(pipeline: Pipeline, source: TopicSource) -> Ids:
 
 
 def _topics(pipeline: Pipeline, stream: Stream, has_sources: bool) -> list[TopicSource]:
-    """Those that it writes to, as if they were read; and those that it reads, if they are wanted."""
+    """Target topics as subscriptions; and source topics, if requested."""
     found = [
         TopicSource(topic=[sink.topic], bootstrap_servers=sink.bootstrap_servers)
         for sink in stream.sinks

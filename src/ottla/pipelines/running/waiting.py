@@ -1,7 +1,7 @@
-"""What a query waits for while nothing happens, in words for the screen. Pure but for the question to the broker.
+"""What a query waits for while nothing happens, as text for the screen. Pure, except for the broker check.
 
-Spark says what a query is doing. Asking for offsets and reading take moments; where one of them goes on and on, the
-broker may be away, and it is asked: a look at the clock alone would blame it for a large batch.
+Spark reports the activity of a query. Fetching offsets and reading normally take moments; if one of them lasts long,
+the broker may be unavailable, so it is checked: the duration alone could also mean a large batch.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 SUSPICION_S = 2.0
-PAUSE_S = 2.0  # between two questions
+PAUSE_S = 2.0  # between two checks
 CONNECT_S = 0.5
 READING = "Processing"
-AT_BROKER = ("Getting offsets", READING)  # how Spark's words begin while a broker is needed
+AT_BROKER = ("Getting offsets", READING)  # prefixes of Spark's status while it needs a broker
 AWAY = "broker away"
 AT_START = "Initializing"
 
 
 class Waiting:
-    """Of one query. `is_reachable` asks whether any broker takes a connection."""
+    """The waiting state of one query. `is_reachable` checks whether any broker accepts a connection."""
 
     def __init__(self, is_reachable: Callable[[], bool]) -> None:
         self.is_reachable = is_reachable
@@ -34,15 +34,16 @@ class Waiting:
 
     @property
     def away_since_s(self) -> float | None:
-        """By the clock of `look`; None while a broker is there, or nobody has missed it."""
+        """By the clock of `look`; None while a broker is reachable, or none was needed."""
         return self._since_s if self._is_away else None
 
     def look(self, message: str, batches: int, now_s: float) -> str:
-        """`message` is that of the query's status, `batches` how many this run has done."""
+        """`message` is that of the query's status, `batches` the number of batches in this run."""
         words = next((each for each in AT_BROKER if message.startswith(each)), message)
         if words != self._words:
             self._words = words
-            if not self._is_away or words not in AT_BROKER:  # one that is away is not back because Spark turns to it
+            # an activity change of Spark does not prove that the broker is back
+            if not self._is_away or words not in AT_BROKER:
                 self._since_s, self._asked_s, self._is_away = now_s, None, False
         if words in AT_BROKER and now_s - self._since_s >= SUSPICION_S:
             if self._asked_s is None or now_s - self._asked_s >= PAUSE_S:
@@ -55,7 +56,7 @@ class Waiting:
         return "waiting for Spark" if is_starting else ""
 
     def news(self, message: str, batches: int, now_s: float, at: datetime) -> str:
-        """What is told once when a broker has gone, and once when it is back; `at` is now."""
+        """One message when the broker has become unavailable, and one when it is back; `at` is now."""
         before = self.away_since_s
         self.look(message, batches, now_s)
         since = self.away_since_s
@@ -65,7 +66,7 @@ class Waiting:
 
 
 def takes_connections(bootstrap: str) -> bool:
-    """Any of the brokers; what cannot be read as an address is no proof that one is away."""
+    """Whether any of the brokers accepts connections; an unparsable address proves nothing."""
     for address in bootstrap.split(","):
         host, _, port = address.strip().rpartition(":")
         try:

@@ -1,6 +1,6 @@
-"""What a sink is given: rows, and which batch of which query they are.
+"""The interface of sinks: rows, and the batch and query that they belong to.
 
-A sink is picklable, because Spark Connect sends it to the server: what it learns while it works is left behind.
+Spark Connect pickles sinks and sends them to the server, so state that a sink collects while it runs is not pickled.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ if TYPE_CHECKING:
 
 
 class SinkError(Exception):
-    """Why rows cannot be written: one line with the cause, and what to do about it."""
+    """Rows cannot be written: one line with the cause and the fix."""
 
 
-class LostError(Exception):
-    """The connection broke, or another transaction was first: to be tried again."""
+class TransactionLostError(Exception):
+    """The connection broke, or another transaction was first: retry."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """`folder` lies beside the query's checkpoint and lives as long: rows are pinned there until they are published.
+    """`folder` lies beside the query's checkpoint and has the same lifetime: rows are staged there until they are
+    published.
 
-    `identity` is that of the checkpoint, where whoever calls knows it.
+    `identity` is that of the checkpoint, if the caller knows it.
     """
 
     query: str
@@ -49,14 +50,14 @@ class ForeachBatch:
 
     def __post_init__(self) -> None:
         if not self.query:
-            raise SinkError("a query needs a name: what it has written is remembered under it")
+            raise SinkError("a query needs a name: the sink stores its batches under it")
         if not self.folder:
-            raise SinkError("a query needs a folder beside its checkpoint: rows are pinned there")
+            raise SinkError("a query needs a folder beside its checkpoint: rows are staged there")
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
         self.sink.write(rows, Batch(self.query, batch_id, self.folder))
 
 
 def run_plan(rows: DataFrame) -> None:
-    """Run the plan and keep nothing: state stores and counts are those of the batch, also when it is a repetition."""
+    """Run the plan and discard its rows: state stores and counts advance even if the batch was written before."""
     rows.write.format("noop").mode("overwrite").save()

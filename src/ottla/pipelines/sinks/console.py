@@ -1,11 +1,11 @@
-"""Rows in the terminal, for trying a pipeline."""
+"""Prints rows in the terminal, to try a pipeline."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ottla.base.text_width import column_widths, row_text, shortened
+from ottla.base.text import column_widths, row_text, truncate
 from ottla.pipelines.sinks.batch import Batch, run_plan
 
 if TYPE_CHECKING:
@@ -17,12 +17,12 @@ WIDTH_MAX = 40
 
 @dataclass(frozen=True)
 class ConsoleSink:
-    """The first rows of each batch as a table; empty batches say nothing."""
+    """Prints the first rows of each batch as a table; prints nothing for empty batches."""
 
     rows: int = ROWS
 
     def write(self, rows: DataFrame, batch: Batch) -> None:
-        kept = rows.persist()  # a limit reads only some partitions, but state and counts need them all, and once
+        kept = rows.persist()  # limit() reads only some partitions, but state and counts need all of them exactly once
         try:
             run_plan(kept)
             shown = kept.limit(self.rows + 1).collect()
@@ -52,4 +52,4 @@ def cell_text(value: object) -> str:
     if isinstance(value, bytes | bytearray):
         value = bytes(value).decode(errors="backslashreplace")
     text = "NULL" if value is None else str(value).replace("\n", "\\n")
-    return shortened(text, WIDTH_MAX)
+    return truncate(text, WIDTH_MAX)

@@ -1,7 +1,8 @@
-"""From rows to records: the columns `key` and `value` (and `headers`, `topic`, `timestamp`) that a topic takes.
+"""From rows to records: the columns `key` and `value` (and `headers`, `topic`, `timestamp`) of a topic.
 
-JSON: every column is there, null or not; timestamps are ISO-8601 in UTC, binary is base64. JSON has no NaN and no
-infinity: they become null, as in every browser, so that whoever reads a number finds a number or nothing.
+JSON contains every column, null or not; timestamps are ISO 8601 in UTC, binary is base64. JSON has no NaN and no
+infinity:
+they become null, as in JavaScript, so a reader of a number finds a number or null.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ottla.operations.schema_registry.formats.avro import flat
+from ottla.operations.schema_registry.formats.avro import inline_references
 from ottla.pipelines.sinks.batch import SinkError
 from ottla.pipelines.sinks.row_encoders import AvroEncoder, ProtobufEncoder, RowEncoder, checked_json
 from ottla.pipelines.sinks.subjects import Subject
@@ -25,10 +26,10 @@ Format = Literal["json", "csv", "text", "avro", "protobuf", "raw"]
 TIMESTAMP = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
 TIME_OPTIONS = {"timestampFormat": TIMESTAMP, "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", "timeZone": "UTC"}
 JSON_OPTIONS = {**TIME_OPTIONS, "ignoreNullFields": "false"}
-# As RFC 4180 and `parse` have it: Spark writes \" for a quote, and takes the blanks around a text away.
+# As in RFC 4180 and `parse`: Spark's defaults write \" for a quote and trim blanks around text.
 CSV_TEXT_OPTIONS = {"escape": '"', "ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
-# Of rows that are records already. Not topic and partition: those of a record that was read say where it came from.
-TAKEN_OVER = ("key", "headers", "timestamp")
+# For rows that are records already. Topic and partition are excluded: in a record that was read they name its source.
+RAW_RECORD_COLUMNS = ("key", "headers", "timestamp")
 RECORD_TYPES = {
     "key": "binary",
     "value": "binary",
@@ -41,12 +42,12 @@ RECORD_TYPES = {
 
 @dataclass(frozen=True)
 class Encoding:
-    """How a row becomes a record. With the defaults, rows that already have a `value` are taken as records.
+    """How a row becomes a record. By default, rows with a column `value` are taken as records.
 
-    `format`: json, csv, text (one column), avro (by `schema`, a file), raw (the columns are there). None: raw or json.
-    `key`: columns that make the key: one as its text (binary as it is), several as a JSON object.
-    `columns`: those that the value is made of (all but `topic_column` and `partition`).
-    `subject`: json, avro and protobuf by a schema of a registry, whose id stands before the data.
+    `format`: json, csv, text (one column), avro (with `schema`, a file), raw (the columns exist). None: raw or json.
+    `key`: columns of the key: a single one as text (binary unchanged), several as a JSON object.
+    `columns`: columns of the value (all except `topic_column` and `partition`).
+    `subject`: json, avro and protobuf with a schema of a registry, whose id precedes the data.
     """
 
     format: Format | None = None
@@ -60,13 +61,13 @@ class Encoding:
     subject: Subject | None = None
 
     def apply(self, rows: DataFrame) -> DataFrame:
-        """Raises SinkError for columns that are not there."""
+        """Raises SinkError for missing columns."""
         form = self.format or ("raw" if "value" in rows.columns and not self.columns else "json")
         self._check(rows)
         if form in ("avro", "protobuf"):
-            return self._with_bytes(rows, form)
+            return self._encode_in_python(rows, form)
         value = self._raw(rows) if form == "raw" else self._value(rows, form)
-        return rows.select(*self._around(rows, form), value.alias("value"))
+        return rows.select(*self._record_columns(rows, form), value.alias("value"))
 
     def value_columns(self, rows: DataFrame) -> list[str]:
         return list(self.columns) or [name for name in rows.columns if name not in (self.topic_column, self.partition)]
@@ -83,7 +84,7 @@ class Encoding:
         names = self.value_columns(rows)
         types = {field.name: field.dataType for field in rows.schema.fields}
         if form == "text":
-            name = _one_of(names)
+            name = _single_column(names)
             return as_bytes(_column(name), types[name])
         if form == "csv":
             plain = [csv_column(name, types[name]) for name in names]
@@ -92,7 +93,7 @@ class Encoding:
         text = F.to_json(F.struct(*(json_column(name, types[name]) for name in names)), JSON_OPTIONS)
         if self.subject is None:
             return text
-        prefix, schema = self.subject.written(rows.select(*map(_column, names)).schema)
+        prefix, schema = self.subject.resolve_schema(rows.select(*map(_column, names)).schema)
         return checked_json(prefix, schema)(text)
 
     def _raw(self, rows: DataFrame) -> Column:
@@ -100,14 +101,14 @@ class Encoding:
             raise SinkError(f"format raw needs a column 'value'; there are: {', '.join(rows.columns)}")
         return _column("value")
 
-    def _around(self, rows: DataFrame, form: str) -> list[Column]:
-        """Everything of a record but its value."""
+    def _record_columns(self, rows: DataFrame, form: str) -> list[Column]:
+        """All columns of the record except its value."""
         from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
         types = {field.name: field.dataType for field in rows.schema.fields}
         made: dict[str, Column] = {}
         if form == "raw":
-            made = {name: _column(name) for name in TAKEN_OVER if name in rows.columns}
+            made = {name: _column(name) for name in RAW_RECORD_COLUMNS if name in rows.columns}
         if self.key:
             made["key"] = key_column(rows, self.key)
         if self.headers:
@@ -120,13 +121,15 @@ class Encoding:
             made["timestamp"] = _column(self.time).cast("timestamp")
         return [column.alias(name) for name, column in made.items()]
 
-    def _with_bytes(self, rows: DataFrame, form: str) -> DataFrame:
-        """By an encoder in Python, over Arrow."""
-        around = self._around(rows, form)
+    def _encode_in_python(self, rows: DataFrame, form: str) -> DataFrame:
+        """Encode with a Python encoder over Arrow."""
+        around = self._record_columns(rows, form)
         names = [name for name in RECORD_TYPES if name in rows.select(*around).columns] if around else []
         inside = [_column(name).alias(f"_{number}") for number, name in enumerate(self.value_columns(rows))]
         schema = ", ".join(f"`{name}` {RECORD_TYPES[name]}" for name in [*names, "value"])
-        selected = [column.cast(RECORD_TYPES[name]).alias(name) for column, name in _paired(rows, around, names)]
+        selected = [
+            column.cast(RECORD_TYPES[name]).alias(name) for column, name in _pair_with_names(rows, around, names)
+        ]
         encode = BatchEncoder(self._encoder(rows, form), tuple(self.value_columns(rows)), tuple(names))
         return rows.select(*selected, *inside).mapInArrow(encode, schema)
 
@@ -135,19 +138,19 @@ class Encoding:
             if self.schema is None or form != "avro":
                 raise SinkError(f"format {form} needs the file of a schema, or a subject")
             return AvroEncoder(Path(self.schema).read_text())
-        prefix, schema = self.subject.written(rows.select(*map(_column, self.value_columns(rows))).schema)
+        prefix, schema = self.subject.resolve_schema(rows.select(*map(_column, self.value_columns(rows))).schema)
         if form == "protobuf":
             return ProtobufEncoder(schema, prefix, self.subject.message)
-        return AvroEncoder(flat(schema), prefix)
+        return AvroEncoder(inline_references(schema), prefix)
 
 
 @dataclass(frozen=True)
 class BatchEncoder:
-    """Runs in Spark's workers: columns `_0`, `_1`, … are the fields, the others pass as they are."""
+    """Runs in Spark's workers: columns `_0`, `_1`, … are the fields; other columns pass unchanged."""
 
     encoder: RowEncoder
     fields: tuple[str, ...]
-    passing: tuple[str, ...]
+    passthrough: tuple[str, ...]
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa  # noqa: PLC0415
@@ -158,7 +161,7 @@ class BatchEncoder:
                 batch.column(f"_{number}").to_pylist(maps_as_pydicts="strict") for number in range(len(self.fields))
             ]
             values = [encode(dict(zip(self.fields, row, strict=True))) for row in zip(*columns, strict=True)]
-            passing = {name: batch.column(name) for name in self.passing}
+            passing = {name: batch.column(name) for name in self.passthrough}
             yield pa.RecordBatch.from_pydict({**passing, "value": pa.array(values, pa.binary())})
 
 
@@ -171,8 +174,8 @@ def key_column(rows: DataFrame, names: tuple[str, ...]) -> Column:
     return F.to_json(F.struct(*(json_column(name, types[name]) for name in names)), JSON_OPTIONS)
 
 
-def finite(column: Column, kind: DataType) -> Column:
-    """The same value with null for NaN and the infinities, at any depth."""
+def null_non_finite(column: Column, kind: DataType) -> Column:
+    """The value with null for NaN and infinity, at any depth."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
     from pyspark.sql.types import ArrayType, DoubleType, FloatType, MapType, StructType  # noqa: PLC0415
 
@@ -181,21 +184,21 @@ def finite(column: Column, kind: DataType) -> Column:
     if isinstance(kind, FloatType | DoubleType):
         return F.when(~F.isnan(column) & (F.abs(column) != float("inf")), column)
     if isinstance(kind, ArrayType):
-        return F.transform(column, lambda each: finite(each, kind.elementType))
+        return F.transform(column, lambda each: null_non_finite(each, kind.elementType))
     if isinstance(kind, MapType):
-        return F.transform_values(column, lambda _, each: finite(each, kind.valueType))
+        return F.transform_values(column, lambda _, each: null_non_finite(each, kind.valueType))
     assert isinstance(kind, StructType)
-    inside = [finite(column.getField(each.name), each.dataType).alias(each.name) for each in kind.fields]
+    inside = [null_non_finite(column.getField(each.name), each.dataType).alias(each.name) for each in kind.fields]
     return F.when(column.isNotNull(), F.struct(*inside))
 
 
 def partition_number(name: str) -> Column:
-    """Whether there is such a partition is seen where rows are sent; what is no number must not become one."""
+    """Whether the partition exists is checked when rows are sent; text that is not a number fails here."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
     column = _column(name)
     number, text = column.try_cast("bigint"), column.cast("string")
-    words = F.concat(F.lit(f"column {name}: '"), text, F.lit("' is no number of a partition: correct it"))
+    words = F.concat(F.lit(f"column {name}: '"), text, F.lit("' is not a partition number: correct it"))
     return F.when(column.isNotNull() & number.isNull(), F.raise_error(words)).otherwise(number)
 
 
@@ -206,7 +209,7 @@ def header(name: str, kind: DataType) -> Column:
 
 
 def as_bytes(column: Column, kind: DataType) -> Column:
-    """As it stands in a JSON value, without quotes, in UTF-8; binary stays what it is."""
+    """The text form as in a JSON value, without quotes, in UTF-8; binary is unchanged."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
     name = kind.typeName()
@@ -215,28 +218,28 @@ def as_bytes(column: Column, kind: DataType) -> Column:
     if name == "timestamp":
         text = F.when(column.isNotNull(), F.to_csv(F.struct(column), TIME_OPTIONS))
     elif name in ("struct", "array", "map"):
-        text = F.to_json(finite(column, kind), JSON_OPTIONS)
+        text = F.to_json(null_non_finite(column, kind), JSON_OPTIONS)
     else:
         text = column.cast("string")
     return text.cast("binary")
 
 
 def json_column(name: str, kind: DataType) -> Column:
-    """JSON has no NaN: Spark would write a text where a number is awaited."""
-    return finite(_column(name), kind).alias(name)
+    """JSON has no NaN: Spark would write text where a number is expected."""
+    return null_non_finite(_column(name), kind).alias(name)
 
 
 def csv_column(name: str, kind: DataType) -> Column:
-    """CSV has no nesting: it is written as JSON text; binary as base64."""
+    """CSV has no nesting: nested values become JSON text, binary becomes base64."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
     column = _column(name)
     if kind.typeName() in ("struct", "array", "map"):
-        return F.to_json(finite(column, kind), JSON_OPTIONS).alias(name)
+        return F.to_json(null_non_finite(column, kind), JSON_OPTIONS).alias(name)
     return F.base64(column).alias(name) if kind.typeName() == "binary" else column.alias(name)
 
 
-def _one_of(names: list[str]) -> str:
+def _single_column(names: list[str]) -> str:
     if len(names) == 1:
         return names[0]
     if "value" in names:
@@ -255,7 +258,7 @@ def _column(name: str) -> Column:
     return F.col("`" + name.replace("`", "``") + "`")
 
 
-def _paired(rows: DataFrame, columns: list[Column], names: list[str]) -> Iterator[tuple[Column, str]]:
+def _pair_with_names(rows: DataFrame, columns: list[Column], names: list[str]) -> Iterator[tuple[Column, str]]:
     order = rows.select(*columns).columns if columns else []
     by_name = dict(zip(order, columns, strict=True))
     for name in names:

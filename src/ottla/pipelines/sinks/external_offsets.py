@@ -1,8 +1,8 @@
-"""Offsets in the database that takes the rows.
+"""Source offsets in the database that stores the rows.
 
-Spark keeps the offsets of a query in its checkpoint, written before a batch runs. A sink that also writes them into its
-database, in the transaction of the rows, makes the database the only thing that must not be lost: when the checkpoint
-is gone, a new one begins where the rows end.
+Spark writes the offsets of a query to its checkpoint before a batch runs. A sink that also writes them to its database,
+in the transaction of the rows, makes the database the only state to protect: without the checkpoint, a new one starts
+where the rows end.
 
     sink = SqliteSink(Table("views"), path="views.db", keeps_offsets=True, checkpoint=CHECKPOINT)
     options = kept_offsets(sink, "views")          # {} at the first start
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
     from ottla.pipelines.sinks.database import DatabaseSink
 
 OFFSETS_TABLE = "ottla_offsets"
-DIFFERENT = -1  # two sources of the query have read a partition, and not equally far
+CONFLICTING_OFFSET = -1  # two sources of the query read the partition to different offsets
 
 Offsets = Mapping[str, Mapping[int, int]]  # topic -> partition -> the next offset
 
 
 def kept_offsets(sink: DatabaseSink, query: str) -> Offsets:
-    """Where the query's rows in the database end; empty if it has written none, or the table is gone."""
-    return sink.patiently(lambda session: session.offsets(query) if session.has_table(sink.table) else {})
+    """The end offsets of the query's rows; empty if it has written none, or the table does not exist."""
+    return sink.with_retries(lambda session: session.offsets(query) if session.has_table(sink.table) else {})
 
 
 def offsets_json(offsets: Offsets) -> str:
-    """As the option startingOffsets takes them; empty for none."""
+    """The form of the option startingOffsets; empty for no offsets."""
     if not offsets:
         return ""
     return json.dumps({topic: {str(number): at for number, at in each.items()} for topic, each in offsets.items()})
 
 
-def planned_offsets(spark: SparkSession, checkpoint: str, batch_id: int) -> Offsets:
-    """Up to where a batch reads, from the checkpoint's `offsets/N`. Raises SinkError."""
+def batch_end_offsets(spark: SparkSession, checkpoint: str, batch_id: int) -> Offsets:
+    """The end offsets of a batch, from the checkpoint's `offsets/N`. Raises SinkError."""
     from pyspark.errors import AnalysisException  # noqa: PLC0415 (this package is imported without Spark)
 
     if not checkpoint:
@@ -50,24 +50,24 @@ def planned_offsets(spark: SparkSession, checkpoint: str, batch_id: int) -> Offs
     try:
         found = spark.read.text(path, wholetext=True).collect()
     except AnalysisException as problem:
-        raise SinkError(f"{path} is not there: {checkpoint} is not the checkpoint of this query") from problem
-    return parse_planned("".join(str(row.value) for row in found))
+        raise SinkError(f"{path} does not exist: {checkpoint} is not the checkpoint of this query") from problem
+    return parse_offset_log("".join(str(row.value) for row in found))
 
 
-def parse_planned(text: str) -> Offsets:
-    """A version, the batch's metadata, then one line per source; sources that are not topics have other offsets. A
-    stream that is used twice is two sources, and each of them asks by itself where its topic ends."""
+def parse_offset_log(text: str) -> Offsets:
+    """Parse a version, the batch's metadata, then one line per source; sources other than topics have other offsets. A
+    stream that is used twice is two sources, and each determines the end of its topic separately."""
     offsets: dict[str, dict[int, int]] = {}
     for line in text.splitlines()[2:]:
-        for topic, partitions in _topics(line).items():
+        for topic, partitions in _parse_source_line(line).items():
             known = offsets.setdefault(topic, {})
             for number, at in partitions.items():
-                known[int(number)] = int(at) if known.get(int(number), int(at)) == int(at) else DIFFERENT
+                known[int(number)] = int(at) if known.get(int(number), int(at)) == int(at) else CONFLICTING_OFFSET
     return offsets
 
 
-def refuse_other_start(subject: str, started_at: Offsets | None, kept: Offsets) -> None:
-    """A new checkpoint must begin where the database ends; partitions of which it has no rows begin anywhere. Raises
+def reject_different_start(subject: str, started_at: Offsets | None, kept: Offsets) -> None:
+    """A new checkpoint must start where the database ends; partitions without rows may start anywhere. Raises
     SinkError."""
     started = started_at or {}
     if any(started.get(topic, {}).get(number) != at for topic, each in kept.items() for number, at in each.items()):
@@ -77,18 +77,18 @@ def refuse_other_start(subject: str, started_at: Offsets | None, kept: Offsets) 
         )
 
 
-def as_rows(query: str, offsets: Offsets) -> list[tuple[str, str, int, int]]:
+def offsets_to_rows(query: str, offsets: Offsets) -> list[tuple[str, str, int, int]]:
     return [(query, topic, number, at) for topic, each in offsets.items() for number, at in each.items()]
 
 
-def from_rows(rows: Iterable[tuple[Any, ...]]) -> Offsets:
+def offsets_from_rows(rows: Iterable[tuple[Any, ...]]) -> Offsets:
     offsets: dict[str, dict[int, int]] = {}
     for topic, number, at in rows:
         offsets.setdefault(str(topic), {})[int(number)] = int(at)
     return offsets
 
 
-def _topics(line: str) -> Mapping[str, Mapping[str, int]]:
+def _parse_source_line(line: str) -> Mapping[str, Mapping[str, int]]:
     try:
         value = json.loads(line)
     except ValueError:

@@ -1,14 +1,14 @@
-"""`format("ottla")` as a sink, in Spark's own words: rows of a DataFrame or of a stream into a topic.
+"""`format("ottla")` as a sink: rows of a DataFrame or of a stream into a topic, with the options of Spark's kafka sink.
 
     rows.write.format("ottla").mode("append").option("kafka.bootstrap.servers", "…").option("topic", "out").save()
     rows.writeStream.format("ottla").option(…).option("checkpointLocation", "state/views").start()
 
-A stream is written exactly once, by its checkpoint: each task writes its rows into a file under it; when all are done,
-the driver pins these files as the rows of the batch and publishes each in one transaction with its marker
-(publishing.py). All that is remembered belongs to the id of the query in the checkpoint: whoever deletes the checkpoint
-begins anew, as with any sink of Spark. A stream with `delivery=at-least-once`, and a batch, send from their tasks.
+A stream is written exactly once, with state in its checkpoint. Each task writes its rows into a file there; then the
+driver stages these files as the rows of the batch and publishes each in one transaction with its marker
+(file_publisher.py). Markers belong to the id of the query in the checkpoint: deleting the checkpoint starts anew, as
+with any Spark sink. A stream with `delivery=at-least-once`, and a batch, send from their tasks.
 
-Spark makes a writer for every batch in a process that stays: what is worth keeping is kept in this module.
+Spark creates a writer for every batch in a long-lived process: reusable objects are cached in this module.
 """
 
 from __future__ import annotations
@@ -17,30 +17,41 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from ottla.pipelines.sinks.at_least_once import producer_settings, send_all
+from ottla.pipelines.sinks.at_least_once import producer_settings, send_batches
 from ottla.pipelines.sinks.batch import Batch, SinkError
-from ottla.pipelines.sinks.format_options import EXACTLY_ONCE, WriteOptions
-from ottla.pipelines.sinks.producing import Target
+from ottla.pipelines.sinks.record_sender import Target
 from ottla.pipelines.sinks.staging import StagedFile, local_path
 from ottla.pipelines.sinks.topic import ExactlyOnceTopic
+from ottla.pipelines.source.options import BOOTSTRAP, OptionError, choice_option, client_properties, reject_unknown
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-FOLDER = "ottla-sink"  # under the checkpoint
-INCOMING = "incoming"  # what tasks have written and nobody has pinned yet
+
+EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
+# queryName and path are Spark's own. Headers are always sent if rows have them, regardless of includeHeaders.
+KNOWN_OPTIONS = ("topic", "delivery", "checkpointLocation", "includeHeaders", "queryName", "path")
+REJECTED_KAFKA_OPTIONS = {
+    "key.serializer": "keys are sent unchanged: convert them to text or binary with DataFrame functions",
+    "value.serializer": "values are sent unchanged: convert them to text or binary with DataFrame functions",
+    "interceptor.classes": "interceptors could change the records",
+    "transactional.id": "each file of a batch has its own, which detects repetitions",
+}
+
+FOLDER = "ottla-sink"  # below the checkpoint
+INCOMING = "incoming"  # files of tasks that are not staged yet
 CHECKPOINT_METADATA = "metadata"
 BINARY, INTEGER = "binary", "int"
 KINDS = {"value": BINARY, "key": BINARY, "partition": INTEGER}
-TYPES = {  # what Spark calls the types of columns that a record can be made of
+RECORD_COLUMN_TYPES = {  # Spark's names of the types that each record column may have
     "value": ("string", "binary"),
     "key": ("string", "binary"),
     "topic": ("string",),
@@ -48,6 +59,37 @@ TYPES = {  # what Spark calls the types of columns that a record can be made of
     "timestamp": ("timestamp",),
     "headers": ("array<struct<key:string,value:binary>>",),
 }
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """All options of the writers; property names have no `kafka.` prefix."""
+
+    properties: tuple[tuple[str, str], ...]
+    topic: str
+    delivery: str
+    checkpoint: str
+
+    def client(self) -> dict[str, str]:
+        return dict(self.properties)
+
+    def sink(self) -> ExactlyOnceTopic:
+        return ExactlyOnceTopic(self.topic, self.client()[BOOTSTRAP], self.client())
+
+
+def read_write_options(given: Mapping[str, str]) -> WriteOptions:
+    """Raises OptionError."""
+    texts = {name.lower(): str(value).strip() for name, value in given.items()}
+    reject_unknown(texts, KNOWN_OPTIONS, "sink")
+    if texts.get("path"):
+        raise OptionError("save() and start() take no path here: name the topic with the option topic")
+    topic = texts.get("topic", "")
+    if not topic:
+        raise OptionError("the option topic is missing")
+    properties = client_properties(texts, REJECTED_KAFKA_OPTIONS)
+    delivery = choice_option(texts, "delivery", (EXACTLY_ONCE, AT_LEAST_ONCE))
+    return WriteOptions(tuple(sorted(properties.items())), topic, delivery, texts.get("checkpointlocation", ""))
+
 
 _sinks: dict[tuple[str, WriteOptions], ExactlyOnceTopic] = {}
 _targets: dict[WriteOptions, Target] = {}
@@ -59,10 +101,12 @@ def check_schema(schema: StructType) -> None:
     if "value" not in found:
         raise SinkError(f"rows for a topic need a column value, as text or binary; there are: {', '.join(found)}")
     for name, kind in found.items():
-        if name not in TYPES:
-            raise SinkError(f"a record has no {name}: columns are {', '.join(TYPES)}; make a value of the others")
-        if kind not in TYPES[name]:
-            raise SinkError(f"the column {name} is {kind}, not {' or '.join(TYPES[name])}")
+        if name not in RECORD_COLUMN_TYPES:
+            raise SinkError(
+                f"a record has no {name}: columns are {', '.join(RECORD_COLUMN_TYPES)}; make a value of the others"
+            )
+        if kind not in RECORD_COLUMN_TYPES[name]:
+            raise SinkError(f"the column {name} is {kind}, not {' or '.join(RECORD_COLUMN_TYPES[name])}")
 
 
 def stream_writer(options: WriteOptions) -> DataSourceStreamArrowWriter:
@@ -70,8 +114,8 @@ def stream_writer(options: WriteOptions) -> DataSourceStreamArrowWriter:
 
 
 @dataclass
-class Part(WriterCommitMessage):
-    """What one task has written."""
+class TaskOutput(WriterCommitMessage):
+    """The output of one task."""
 
     path: str
     size: int
@@ -79,34 +123,34 @@ class Part(WriterCommitMessage):
 
 
 class AtLeastOnceWriter(DataSourceArrowWriter):
-    """Sends from the tasks: one that is run again sends again."""
+    """Sends from the tasks: a repeated task sends again."""
 
     def __init__(self, options: WriteOptions) -> None:
         self.options = options
-        self.target = target_of(options)
+        self.target = cached_target(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return send(iterator, self.options, self.target)
+        return send_rows(iterator, self.options, self.target)
 
 
 class AtLeastOnceStreamWriter(DataSourceStreamArrowWriter):
-    """The same for each batch of a stream: one that is repeated after a crash is sent again."""
+    """The same for each batch of a stream: a batch that is repeated after a crash is sent again."""
 
     def __init__(self, options: WriteOptions) -> None:
         self.options = options
-        self.target = target_of(options)
+        self.target = cached_target(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return send(iterator, self.options, self.target)
+        return send_rows(iterator, self.options, self.target)
 
 
 class ExactlyOnceWriter(DataSourceStreamArrowWriter):
-    """Tasks write files, and what the driver makes of them counts."""
+    """Tasks write files; the driver stages and publishes them."""
 
     def __init__(self, options: WriteOptions) -> None:
         self.options = options
         self.checkpoint = checkpoint_of(options)
-        target_of(options)  # a topic that is not there is told now
+        cached_target(options)  # fails early if the topic does not exist
 
     @property
     def folder(self) -> Path:
@@ -115,12 +159,12 @@ class ExactlyOnceWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         place = self.folder / INCOMING
         place.mkdir(parents=True, exist_ok=True)
-        return write_part(place / f"part-{uuid.uuid4().hex}.parquet", map(producible, iterator))
+        return write_task_file(place / f"part-{uuid.uuid4().hex}.parquet", map(to_producer_columns, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's name)
         query = query_id(self.checkpoint)
         sink = _sinks.setdefault((query, self.options), self.options.sink())
-        parts = [each for each in messages if isinstance(each, Part) and each.rows]
+        parts = [each for each in messages if isinstance(each, TaskOutput) and each.rows]
         sink.publish_files(
             [StagedFile(each.path, each.size) for each in parts], Batch(query, batchId, str(self.folder))
         )
@@ -130,47 +174,47 @@ class ExactlyOnceWriter(DataSourceStreamArrowWriter):
         self._remove_incoming()
 
     def _remove_incoming(self) -> None:
-        """Of this batch, and of tasks that died: one batch of a query runs at a time."""
+        """Files of this batch and of failed tasks: only one batch of a query runs at a time."""
         shutil.rmtree(self.folder / INCOMING, ignore_errors=True)
 
 
-def target_of(options: WriteOptions) -> Target:
-    """Raises SinkError if there is no such topic."""
+def cached_target(options: WriteOptions) -> Target:
+    """Raises SinkError if the topic does not exist."""
     if options not in _targets:
         _targets[options] = options.sink().target()
     return _targets[options]
 
 
 def checkpoint_of(options: WriteOptions) -> Path:
-    """Raises SinkError where it is not said, or is out of reach."""
+    """Raises SinkError if it is missing or not a shared path."""
     cure = "or set delivery=at-least-once"
     if not options.checkpoint:
-        raise SinkError(f"exactly once needs the option checkpointLocation: rows are pinned there; give it, {cure}")
+        raise SinkError(f"exactly once needs the option checkpointLocation: rows are staged there; set it, {cure}")
     path = local_path(options.checkpoint)
     if path is None:
         raise SinkError(
-            f"the checkpoint {options.checkpoint} is on no path that all machines see: use one,"
+            f"the checkpoint {options.checkpoint} is not on a path that all machines share: use one,"
             f" foreachBatch with exactly_once_topic, {cure}"
         )
     return path
 
 
 def query_id(checkpoint: Path) -> str:
-    """Of the query that this checkpoint belongs to; Spark writes it before the first batch."""
+    """The id of the checkpoint's query; Spark writes it before the first batch."""
     try:
         return str(json.loads((checkpoint / CHECKPOINT_METADATA).read_text())["id"])
     except (OSError, ValueError, KeyError, TypeError) as problem:
-        raise SinkError(f"{checkpoint / CHECKPOINT_METADATA} does not tell which query this is: {problem}") from None
+        raise SinkError(f"{checkpoint / CHECKPOINT_METADATA} does not identify the query: {problem}") from None
 
 
-def send(batches: Iterator[pa.RecordBatch], options: WriteOptions, target: Target) -> WriterCommitMessage:
-    report = send_all(map(producible, batches), producer_settings(options.client(), target), target)
-    return Part("", 0, report.rows)
+def send_rows(batches: Iterator[pa.RecordBatch], options: WriteOptions, target: Target) -> WriterCommitMessage:
+    report = send_batches(map(to_producer_columns, batches), producer_settings(options.client(), target), target)
+    return TaskOutput("", 0, report.rows)
 
 
-def write_part(path: Path, batches: Iterator[pa.RecordBatch]) -> Part:
-    """All rows of a task in one file, in their order; no file for none."""
-    import pyarrow.parquet as pq  # noqa: PLC0415 (in tasks only)
+def write_task_file(path: Path, batches: Iterator[pa.RecordBatch]) -> TaskOutput:
+    """Write all rows of a task into one file, in their order; no file without rows."""
+    import pyarrow.parquet as pq  # # noqa: PLC0415 (only tasks need it)
 
     writer, rows = None, 0
     try:
@@ -183,19 +227,20 @@ def write_part(path: Path, batches: Iterator[pa.RecordBatch]) -> Part:
         if writer is not None:
             writer.close()
     if writer is None:
-        return Part(str(path), 0, 0)
+        return TaskOutput(str(path), 0, 0)
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-    return Part(str(path), path.stat().st_size, rows)
+    return TaskOutput(str(path), path.stat().st_size, rows)
 
 
-def producible(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The columns that a producer understands, with the types that it understands.
+def to_producer_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The columns and types that a producer accepts.
 
-    Not `topic`: the option of that name goes before it, as with Spark's own sink. What was read would go back.
+    Without `topic`: the option `topic` overrides it, as in Spark's own sink. Otherwise rows would return to their
+    source topic.
     """
     import pyarrow as pa  # noqa: PLC0415
 

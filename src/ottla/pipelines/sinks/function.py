@@ -1,7 +1,6 @@
-"""A function of the user's for each batch, as `DataFrame.writeStream.foreachBatch` has it: at least once.
+"""A user function for each batch, like `DataFrame.writeStream.foreachBatch`: at least once.
 
-What the function does with the rows is its own affair, and nobody can undo it: a batch that was cut off is given to it
-again, with the same number.
+The effects of the function cannot be undone: after a crash it is called again with the same batch number.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FunctionSink:
-    """`function` is called with the rows and the number of the batch."""
+    """`function` is called with the rows and the batch number."""
 
     function: Callable[..., object]
 
@@ -37,7 +36,7 @@ class FunctionSink:
         return f"function {self.name}"
 
     def write(self, rows: DataFrame, batch: Batch) -> None:
-        kept = rows.persist()  # state and counts need the plan to run, once, whatever the function does with the rows
+        kept = rows.persist()  # state and counts need the plan to run exactly once, regardless of the function
         try:
             run_plan(kept)
             self._call(kept, batch.batch_id)
@@ -47,13 +46,13 @@ class FunctionSink:
     def _call(self, rows: DataFrame, batch_id: int) -> None:
         try:
             self.function(rows, batch_id)
-        except Exception as problem:  # (it is the user's code, and may raise anything)
+        except Exception as problem:  # user code may raise anything
             words = " ".join(f"{type(problem).__name__}: {problem}".split())
             raise SinkError(f"{self.place}, batch {batch_id}: {words}") from problem
 
 
 def function_problem(function: Callable[..., object]) -> str | None:
-    """Why it cannot be called with rows and a number, or would do nothing then."""
+    """Why it cannot be called with rows and a number, or would have no effect."""
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         return "is asynchronous, and would do nothing"
     if inspect.isgeneratorfunction(function):
@@ -62,6 +61,6 @@ def function_problem(function: Callable[..., object]) -> str | None:
         inspect.signature(function).bind(None, 0)
     except TypeError as problem:
         return f"does not take two arguments: {problem}"
-    except ValueError:  # functions that are written in C have none
+    except ValueError:  # functions written in C have no signature
         return None
     return None

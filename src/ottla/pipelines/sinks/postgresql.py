@@ -1,8 +1,8 @@
-"""A transaction with PostgreSQL, through psycopg 3.
+"""A transaction with PostgreSQL through psycopg 3.
 
-Rows go by COPY as CSV text that Arrow writes, which is several times faster than a statement a row; for upserts into a
-temporary table first. Text cannot hold U+0000 in PostgreSQL: it becomes U+FFFD, because one such character in the
-input would stop the query for ever.
+Rows are sent with COPY as CSV that Arrow writes, several times faster than one statement per row; upserts copy into a
+temporary table first. PostgreSQL text cannot contain U+0000: it becomes U+FFFD, because one such character would stop
+the query permanently.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any, Self
 
 from ottla.pipelines.sinks.batch import SinkError
-from ottla.pipelines.sinks.external_offsets import OFFSETS_TABLE, Offsets, as_rows, from_rows
-from ottla.pipelines.sinks.ledger import Recorded
-from ottla.pipelines.sinks.tables import (
-    LEDGER,
-    ORDERED,
-    STORED,
-    Kind,
+from ottla.pipelines.sinks.batch_ledger import LastBatch
+from ottla.pipelines.sinks.external_offsets import OFFSETS_TABLE, Offsets, offsets_from_rows, offsets_to_rows
+from ottla.pipelines.sinks.sql_tables import (
+    LEDGER_TABLE,
+    ORDERED_KINDS,
+    STORED_ALIAS,
+    ColumnKind,
     Table,
     TableColumn,
     conflict_clause,
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     import psycopg
 
 CONNECT_SECONDS = 10
-STAGED = "ottla_rows"
-PLACE = "ottla_place"
+STAGING_TABLE = "ottla_rows"
+POSITION_COLUMN = "ottla_place"
 IS_DELETED = "ottla_is_deleted"
-TYPES: Mapping[Kind, str] = {
+TYPES: Mapping[ColumnKind, str] = {
     "boolean": "BOOLEAN",
     "integer": "BIGINT",
     "float": "DOUBLE PRECISION",
@@ -48,9 +48,9 @@ TYPES: Mapping[Kind, str] = {
     "timestamp": "TIMESTAMPTZ",
     "local_timestamp": "TIMESTAMP",
 }
-# A column may have been made with another type than ours; NaN, which PostgreSQL finds the greatest, is no value.
-COMPARED: Mapping[Kind, str] = {
-    **{kind: f"CAST({{}} AS {TYPES[kind]})" for kind in ORDERED},
+# An existing column may have another type; PostgreSQL sorts NaN last, but here it counts as null.
+COMPARISON_CASTS: Mapping[ColumnKind, str] = {
+    **{kind: f"CAST({{}} AS {TYPES[kind]})" for kind in ORDERED_KINDS},
     "float": "NULLIF(CAST({} AS DOUBLE PRECISION), 'NaN')",
 }
 COLUMNS = """
@@ -74,11 +74,12 @@ class PostgresSession:
         return f"PostgresSession({'open' if self._database else 'closed'})"
 
     @property
-    def LOST(self) -> tuple[type[Exception], ...]:  # noqa: N802 (a constant where psycopg is loaded)
-        import psycopg  # noqa: PLC0415 (installed where PostgreSQL is used)
+    def RETRIABLE_ERRORS(self) -> tuple[type[Exception], ...]:  # # noqa: N802 (named like the constant of the other sessions)
+        import psycopg  # # noqa: PLC0415 (optional dependency)
 
         broken = (psycopg.OperationalError, psycopg.InterfaceError)
-        return (*broken, psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable)  # another query made a table
+        # another query created the table
+        return (*broken, psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable)
 
     def __enter__(self) -> Self:
         import psycopg  # noqa: PLC0415
@@ -88,7 +89,7 @@ class PostgresSession:
 
     def __exit__(self, *problem: object) -> None:
         assert self._database is not None
-        self._database.close()  # what was not committed is rolled back
+        self._database.close()  # uncommitted changes are rolled back
 
     @property
     def database(self) -> psycopg.Connection[Any]:
@@ -109,7 +110,7 @@ class PostgresSession:
 
     def _make_ledger(self) -> None:
         self._run(
-            f"CREATE TABLE IF NOT EXISTS {LEDGER} (query TEXT, sink TEXT, batch BIGINT, identity TEXT,"
+            f"CREATE TABLE IF NOT EXISTS {LEDGER_TABLE} (query TEXT, sink TEXT, batch BIGINT, identity TEXT,"
             " PRIMARY KEY (query, sink))"
         )
 
@@ -121,29 +122,30 @@ class PostgresSession:
                 f" CREATE UNIQUE INDEX ON {table.quoted} ({quoted_list(table.key)})"
             )
 
-    def recorded(self, query: str, table: str) -> Recorded | None:
-        """What is recorded stays so until this transaction ends: a driver that is late waits, and sees it."""
+    def last_batch(self, query: str, table: str) -> LastBatch | None:
+        """The advisory lock holds until the transaction ends: a concurrent driver waits and then reads the new
+        entry."""
         self.database.execute("SELECT pg_advisory_xact_lock(hashtext(%s), hashtext(%s))", (query, table))
-        statement = f"SELECT batch, identity FROM {LEDGER} WHERE query = %s AND sink = %s"  # noqa: S608
+        statement = f"SELECT batch, identity FROM {LEDGER_TABLE} WHERE query = %s AND sink = %s"  # noqa: S608
         row = self.database.execute(statement, (query, table)).fetchone()
-        return None if row is None else Recorded(int(row[0]), str(row[1]))
+        return None if row is None else LastBatch(int(row[0]), str(row[1]))
 
-    def remembered(self, table: str) -> dict[str, Recorded]:
+    def last_batches(self, table: str) -> dict[str, LastBatch]:
         self._make_ledger()
-        statement = f"SELECT query, batch, identity FROM {LEDGER} WHERE sink = %s"  # noqa: S608
+        statement = f"SELECT query, batch, identity FROM {LEDGER_TABLE} WHERE sink = %s"  # noqa: S608
         found = self.database.execute(statement, (table,)).fetchall()
-        return {str(query): Recorded(int(batch), str(identity)) for query, batch, identity in found}
+        return {str(query): LastBatch(int(batch), str(identity)) for query, batch, identity in found}
 
     def has_table(self, table: Table) -> bool:
         return bool(self.database.execute(COLUMNS, (table.quoted,)).fetchall())
 
-    def forget(self, query: str, table: str) -> None:
+    def delete_batch(self, query: str, table: str) -> None:
         self._make_offsets()
-        self.database.execute(f"DELETE FROM {LEDGER} WHERE query = %s AND sink = %s", (query, table))  # noqa: S608
+        self.database.execute(f"DELETE FROM {LEDGER_TABLE} WHERE query = %s AND sink = %s", (query, table))  # noqa: S608
         self.database.execute(f"DELETE FROM {OFFSETS_TABLE} WHERE query = %s", (query,))  # noqa: S608
 
     def count(self, table: Table) -> int:
-        """The rows of the table; none if there is no such table."""
+        """The number of rows; 0 if the table does not exist."""
         if not self.has_table(table):
             return 0
         found = self.database.execute(f"SELECT count(*) FROM {table.quoted}").fetchone()  # noqa: S608
@@ -153,9 +155,9 @@ class PostgresSession:
         if self.count(table):
             self._run(f"DELETE FROM {table.quoted}")  # noqa: S608
 
-    def record(self, query: str, table: str, recorded: Recorded) -> None:
+    def store_batch(self, query: str, table: str, recorded: LastBatch) -> None:
         statement = (
-            f"INSERT INTO {LEDGER} (query, sink, batch, identity) VALUES (%s, %s, %s, %s)"  # noqa: S608
+            f"INSERT INTO {LEDGER_TABLE} (query, sink, batch, identity) VALUES (%s, %s, %s, %s)"  # noqa: S608
             " ON CONFLICT (query, sink) DO UPDATE SET batch = excluded.batch, identity = excluded.identity"
         )
         self.database.execute(statement, (query, table, *recorded))
@@ -171,7 +173,7 @@ class PostgresSession:
             return self._copy(table.quoted, columns, batches)
         except (psycopg.DataError, psycopg.IntegrityError, psycopg.ProgrammingError) as problem:
             words = " ".join(str(problem).split())
-            raise SinkError(f"table {table.name} takes no row: {words}") from problem
+            raise SinkError(f"table {table.name} accepts no row: {words}") from problem
 
     def _copy(self, target: str, columns: list[TableColumn], batches: Iterator[Any]) -> int:
         count = 0
@@ -184,44 +186,45 @@ class PostgresSession:
         return count
 
     def _upsert(self, table: Table, columns: list[TableColumn], batches: Iterator[Any]) -> int:
-        """The last row of a key counts. NULLs never conflict: rows with one in their key are deleted and come anew."""
+        """The last row of a key wins. NULLs never conflict: rows with NULL in the key are deleted and inserted
+        again."""
         names, keys = quoted_list([column.name for column in columns]), quoted_list(table.key)
         self._run(
-            f"CREATE TEMPORARY TABLE {STAGED} ON COMMIT DROP AS SELECT {names} FROM {table.quoted} WHERE false;"  # noqa: S608
-            f" ALTER TABLE {STAGED} ADD COLUMN {PLACE} BIGSERIAL, ADD COLUMN {IS_DELETED} BOOLEAN"
+            f"CREATE TEMPORARY TABLE {STAGING_TABLE} ON COMMIT DROP AS SELECT {names} FROM {table.quoted} WHERE false;"  # noqa: S608
+            f" ALTER TABLE {STAGING_TABLE} ADD COLUMN {POSITION_COLUMN} BIGSERIAL, ADD COLUMN {IS_DELETED} BOOLEAN"
         )
         flag = [TableColumn(IS_DELETED, "boolean")] if table.delete_by else []
-        count = self._copy(STAGED, [*columns, *flag], batches)
+        count = self._copy(STAGING_TABLE, [*columns, *flag], batches)
         same = " AND ".join(f"t.{quoted(name)} IS NOT DISTINCT FROM s.{quoted(name)}" for name in table.key)
         with_null = " OR ".join(f"s.{quoted(name)} IS NULL" for name in table.key)
         same = f"({with_null}) AND {same}"
         if table.newest_by:
-            newer = is_newer("t", "s", table, columns, COMPARED)
-            self._run(f"DELETE FROM {STAGED} s USING {table.quoted} t WHERE {same} AND {newer}")  # noqa: S608
-        self._run(f"DELETE FROM {table.quoted} t USING {STAGED} s WHERE {same}")  # noqa: S608
-        last = f"(SELECT DISTINCT ON ({keys}) * FROM {STAGED} ORDER BY {keys}, {PLACE} DESC) s"  # noqa: S608
-        if table.delete_by:  # these have no NULL in their key
+            newer = is_newer("t", "s", table, columns, COMPARISON_CASTS)
+            self._run(f"DELETE FROM {STAGING_TABLE} s USING {table.quoted} t WHERE {same} AND {newer}")  # noqa: S608
+        self._run(f"DELETE FROM {table.quoted} t USING {STAGING_TABLE} s WHERE {same}")  # noqa: S608
+        last = f"(SELECT DISTINCT ON ({keys}) * FROM {STAGING_TABLE} ORDER BY {keys}, {POSITION_COLUMN} DESC) s"  # noqa: S608
+        if table.delete_by:  # these have no NULL in the key
             equal = " AND ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in table.key)
             self._run(f"DELETE FROM {table.quoted} t USING {last} WHERE {IS_DELETED} AND {equal}")  # noqa: S608
         self._run(
-            f"INSERT INTO {table.quoted} AS {STORED} ({names}) SELECT {names} FROM {last}"  # noqa: S608
-            f" WHERE {IS_DELETED} IS NOT TRUE {conflict_clause(table, columns, COMPARED)}"
+            f"INSERT INTO {table.quoted} AS {STORED_ALIAS} ({names}) SELECT {names} FROM {last}"  # noqa: S608
+            f" WHERE {IS_DELETED} IS NOT TRUE {conflict_clause(table, columns, COMPARISON_CASTS)}"
         )
         return count
 
     def offsets(self, query: str) -> Offsets:
         self._make_offsets()
         statement = f"SELECT topic, partition, next_offset FROM {OFFSETS_TABLE} WHERE query = %s"  # noqa: S608
-        return from_rows(self.database.execute(statement, (query,)).fetchall())
+        return offsets_from_rows(self.database.execute(statement, (query,)).fetchall())
 
-    def keep_offsets(self, query: str, offsets: Offsets) -> None:
+    def store_offsets(self, query: str, offsets: Offsets) -> None:
         self._make_offsets()
         statement = (
             f"INSERT INTO {OFFSETS_TABLE} (query, topic, partition, next_offset) VALUES (%s, %s, %s, %s)"  # noqa: S608
             " ON CONFLICT (query, topic, partition) DO UPDATE SET next_offset = excluded.next_offset"
         )
         with self.database.cursor() as cursor:
-            cursor.executemany(statement, as_rows(query, offsets))
+            cursor.executemany(statement, offsets_to_rows(query, offsets))
 
     def _make_offsets(self) -> None:
         self._run(
@@ -237,7 +240,7 @@ class PostgresSession:
 
 
 def csv_text(batch: Any, columns: list[TableColumn]) -> bytes:
-    """Values are quoted and NULL is nothing at all, so that an empty text stays one."""
+    """Values are quoted and NULL is unquoted and empty, so an empty text stays one."""
     import pyarrow as pa  # noqa: PLC0415 (this package is imported without Arrow)
     from pyarrow import csv  # noqa: PLC0415
 
@@ -248,7 +251,7 @@ def csv_text(batch: Any, columns: list[TableColumn]) -> bytes:
     return buffer.getvalue()
 
 
-def _text(array: Any, kind: Kind) -> Any:
+def _text(array: Any, kind: ColumnKind) -> Any:
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.compute as pc  # noqa: PLC0415
 

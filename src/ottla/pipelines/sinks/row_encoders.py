@@ -1,9 +1,14 @@
-"""Rows to bytes in Spark's workers, one by one: Avro by fastavro, Protobuf by Google's runtime. They travel there."""
+"""Encodes rows to bytes in Spark's workers: Avro with fastavro, Protobuf with Google's runtime. Encoders are picklable.
+
+fastavro converts some values silently: it truncates fractions for integers, writes 2^31 as an `int` that no reader
+accepts, turns the text "false" into true, and writes infinity for a double beyond `float`. Such values are rejected
+before.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -12,25 +17,29 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.operations.schema_registry.errors import SchemaError
 from ottla.operations.schema_registry.schemas import Schema
-from ottla.pipelines.sinks.avro_values import misfits
 from ottla.pipelines.sinks.batch import SinkError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
+
 Encode = Callable[[dict[str, Any]], bytes]
+
+INT_MAX = 2**31 - 1
+FLOAT_MAX = 3.4028235677973366e38  # a double from here on rounds to infinity
+TypeCheck = Callable[[Any], str | None]  # for a value that is not None: why it does not fit
 
 
 class RowEncoder(Protocol):
-    """One schema."""
+    """Encodes rows with one schema."""
 
     def prepare(self) -> Encode:
-        """Called once in each task; what it gives raises SinkError for a row that does not fit."""
+        """Called once per task; the returned function raises SinkError for a row that does not fit."""
 
 
 @dataclass(frozen=True)
 class AvroEncoder:
-    """`prefix` stands before the data of each row. A column that the schema does not have is an error."""
+    """`prefix` precedes the data of each row. A column that the schema does not have is an error."""
 
     schema: str
     prefix: bytes = b""
@@ -41,7 +50,7 @@ class AvroEncoder:
         import fastavro  # noqa: PLC0415
 
         parsed, prefix = fastavro.parse_schema(json.loads(self.schema)), self.prefix
-        find_misfit = misfits(parsed)
+        find_misfit = build_type_check(parsed)
 
         def encode(row: dict[str, Any]) -> bytes:
             misfit = find_misfit(row) if find_misfit else None
@@ -60,7 +69,7 @@ class AvroEncoder:
 
 @dataclass(frozen=True)
 class ProtobufEncoder:
-    """`message` is a full name, or none for the first message of the schema."""
+    """`message` is a full name, or None for the first message of the schema."""
 
     schema: Schema
     prefix: bytes = b""
@@ -70,11 +79,14 @@ class ProtobufEncoder:
         from ottla.operations.schema_registry.formats.protobuf import Messages  # noqa: PLC0415
 
         messages, prefix = Messages(self.schema), self.prefix
-        encode_document, message = messages.encoder(self.message), messages.named(self.message).DESCRIPTOR
+        encode_document, message = (
+            messages.encoder(self.message),
+            messages.message_class_by_name(self.message).DESCRIPTOR,
+        )
 
         def encode(row: dict[str, Any]) -> bytes:
             try:
-                return prefix + encode_document(_document(row, message))
+                return prefix + encode_document(_protobuf_document(row, message))
             except SchemaError as problem:
                 raise SinkError(f"a row does not fit the Protobuf schema: {problem}") from None
 
@@ -82,13 +94,13 @@ class ProtobufEncoder:
 
 
 def checked_json(prefix: bytes, schema: Schema) -> Callable[[Column], Column]:
-    """A column of JSON texts as bytes behind a prefix; a text that the JSON Schema does not allow raises SinkError."""
+    """JSON texts as bytes behind a prefix. A text that violates the JSON Schema raises SinkError."""
     import pyarrow as pa  # noqa: PLC0415
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
     def check(texts: pa.Array) -> pa.Array:
         from ottla.operations.schema_registry.formats.json_schema import json_encoder  # noqa: PLC0415
-        from ottla.operations.schema_registry.serializing import read_document  # noqa: PLC0415
+        from ottla.operations.schema_registry.serdes import read_document  # noqa: PLC0415
 
         encode = json_encoder(schema)
         try:
@@ -96,13 +108,14 @@ def checked_json(prefix: bytes, schema: Schema) -> Callable[[Column], Column]:
         except SchemaError as problem:
             raise SinkError(f"a row does not fit the JSON Schema: {problem}") from None
 
-    check.__annotations__ = {"texts": pa.Array, "return": pa.Array}  # Spark looks at them; ours are only text
+    # Spark evaluates annotations, which are strings here
+    check.__annotations__ = {"texts": pa.Array, "return": pa.Array}
     made: Callable[[Column], Column] = F.arrow_udf(check, "binary")  # type: ignore[attr-defined]
     return made
 
 
-def _document(row: dict[str, Any], message: Any) -> dict[str, Any]:
-    """As Protobuf's JSON has it: no field for null. `message` is its descriptor, None for what is in no schema."""
+def _protobuf_document(row: dict[str, Any], message: Any) -> dict[str, Any]:
+    """Protobuf's JSON form: no field for null. `message` is its descriptor, None for fields outside the schema."""
     return {name: _value(item, _field(message, name), name) for name, item in row.items() if item is not None}
 
 
@@ -122,7 +135,7 @@ def _value(value: Any, field: Any, name: str) -> Any:
     if isinstance(value, dict):
         message = None if field is None else field.message_type
         if message is None or not message.GetOptions().map_entry:
-            return _document(value, message)
+            return _protobuf_document(value, message)
         inside = message.fields_by_name["value"]
         return {key: _value(item, inside, name) for key, item in value.items() if item is not None}
     if isinstance(value, bytes):
@@ -135,9 +148,70 @@ def _value(value: Any, field: Any, name: str) -> Any:
         return value.isoformat() if value.tzinfo is not None else f"{value.isoformat()}Z"
     if isinstance(value, date):
         return value.isoformat()
-    if isinstance(value, Decimal):  # as text, which fields of numbers take, too
+    if isinstance(value, Decimal):  # as text, which number fields accept as well
         is_text = kind is not None and kind == field.TYPE_STRING
         return f"{value:f}" if is_text or value != value.to_integral_value() else str(int(value))
     if isinstance(value, float) and not isfinite(value):
         return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value
+
+
+def build_type_check(
+    schema: Any, place: str = "", named: dict[str, TypeCheck | None] | None = None
+) -> TypeCheck | None:
+    """For a schema that fastavro has parsed; None if fastavro itself detects every misfit."""
+    named = {} if named is None else named
+    if isinstance(schema, list):
+        real = [branch for branch in schema if branch != "null"]
+        # fastavro selects the matching branch itself
+        return build_type_check(real[0], place, named) if len(real) == 1 else None
+    kind = schema["type"] if isinstance(schema, dict) else schema
+    if kind in PRIMITIVES:
+        is_wrong = PRIMITIVES[kind]
+        return lambda value: f"{place}: {value!r} does not fit {kind}" if is_wrong(value) else None
+    if kind == "record":
+        return _record(schema, place, named)
+    if kind in ("array", "map"):
+        inside = build_type_check(schema["items" if kind == "array" else "values"], place, named)
+        return None if inside is None else lambda values: _first_problem(inside, values)
+    return named.get(kind) if isinstance(kind, str) else None
+
+
+def _record(schema: dict[str, Any], place: str, named: dict[str, TypeCheck | None]) -> TypeCheck:
+    checks: list[tuple[str, TypeCheck]] = []
+
+    def find(row: Any) -> str | None:
+        for name, check in checks:
+            value = row.get(name)
+            problem = None if value is None else check(value)
+            if problem is not None:
+                return problem
+        return None
+
+    named[schema["name"]] = find  # before the fields: a record may contain itself
+    for field in schema["fields"]:
+        check = build_type_check(field["type"], f"{place}.{field['name']}".lstrip("."), named)
+        if check is not None:
+            checks.append((field["name"], check))
+    return find
+
+
+def _first_problem(inside: TypeCheck, values: Any) -> str | None:
+    for value in values.values() if isinstance(values, Mapping) else values:
+        problem = None if value is None else inside(value)
+        if problem is not None:
+            return problem
+    return None
+
+
+def _is_not_whole(value: Any) -> bool:
+    """fastavro converts times and dates to numbers itself."""
+    return isinstance(value, bool | float | Decimal)
+
+
+PRIMITIVES: dict[str, Callable[[Any], bool]] = {
+    "int": lambda value: _is_not_whole(value) or (isinstance(value, int) and not -INT_MAX - 1 <= value <= INT_MAX),
+    "long": _is_not_whole,
+    "boolean": lambda value: not isinstance(value, bool),
+    "float": lambda value: isinstance(value, int | float | Decimal) and FLOAT_MAX <= abs(float(value)) < float("inf"),
+}

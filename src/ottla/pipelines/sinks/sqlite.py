@@ -1,7 +1,7 @@
 """A transaction with SQLite.
 
-SQLite has no types for dates and decimals: timestamps and dates are ISO-8601 text (UTC, with Z), decimals are text
-with all their digits, booleans 0 and 1. NaN is NULL, because SQLite has none; the infinities are kept.
+SQLite has no types for dates and decimals: timestamps and dates are ISO 8601 text (UTC, with Z), decimals are text with
+all digits, Booleans are 0 and 1. NaN is NULL, because SQLite has none; infinity is kept.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from decimal import Context, Decimal
 from typing import Any, Self
 
 from ottla.pipelines.sinks.batch import SinkError
-from ottla.pipelines.sinks.external_offsets import OFFSETS_TABLE, Offsets, as_rows, from_rows
-from ottla.pipelines.sinks.ledger import Recorded
-from ottla.pipelines.sinks.tables import (
-    LEDGER,
-    STORED,
-    Kind,
+from ottla.pipelines.sinks.batch_ledger import LastBatch
+from ottla.pipelines.sinks.external_offsets import OFFSETS_TABLE, Offsets, offsets_from_rows, offsets_to_rows
+from ottla.pipelines.sinks.sql_tables import (
+    LEDGER_TABLE,
+    STORED_ALIAS,
+    ColumnKind,
     Table,
     TableColumn,
     conflict_clause,
@@ -29,15 +29,15 @@ from ottla.pipelines.sinks.tables import (
 )
 
 BUSY_SECONDS = 30.0
-SORTABLE = "ottla_sortable"  # a function of ours: decimals are text here
-DECIMAL_DIGITS = 38  # before and behind the point, at most
-# A column may have been made with another type than ours.
-COMPARED: Mapping[Kind, str] = {
+SORTABLE_FUNCTION = "ottla_sortable"  # SQL function: decimals are stored as text
+DECIMAL_DIGITS = 38  # maximum before and after the decimal point
+# An existing column may have another type.
+COMPARISON_CASTS: Mapping[ColumnKind, str] = {
     "integer": "CAST({} AS INTEGER)",
     "float": "CAST({} AS REAL)",
-    "decimal": f"{SORTABLE}({{}})",
+    "decimal": f"{SORTABLE_FUNCTION}({{}})",
 }
-TYPES: Mapping[Kind, str] = {
+TYPES: Mapping[ColumnKind, str] = {
     "boolean": "INTEGER",
     "integer": "INTEGER",
     "float": "REAL",
@@ -54,7 +54,7 @@ TYPES: Mapping[Kind, str] = {
 class SqliteSession:
     """Opened for one batch."""
 
-    LOST: tuple[type[Exception], ...] = ()
+    RETRIABLE_ERRORS: tuple[type[Exception], ...] = ()
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -66,7 +66,7 @@ class SqliteSession:
     def __enter__(self) -> Self:
         try:
             self._database = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
-            self._database.create_function(SORTABLE, 1, sortable, deterministic=True)
+            self._database.create_function(SORTABLE_FUNCTION, 1, sortable_decimal, deterministic=True)
             self._database.execute("BEGIN IMMEDIATE")
         except sqlite3.Error as problem:
             raise SinkError(f"{self.path}: {problem}") from problem
@@ -74,7 +74,7 @@ class SqliteSession:
 
     def __exit__(self, *problem: object) -> None:
         assert self._database is not None
-        self._database.close()  # what was not committed is rolled back
+        self._database.close()  # uncommitted changes are rolled back
 
     @property
     def database(self) -> sqlite3.Connection:
@@ -96,7 +96,7 @@ class SqliteSession:
 
     def _make_ledger(self) -> None:
         columns = "(query TEXT, sink TEXT, batch INTEGER, identity TEXT, UNIQUE (query, sink))"
-        self.database.execute(f"CREATE TABLE IF NOT EXISTS {LEDGER} {columns}")
+        self.database.execute(f"CREATE TABLE IF NOT EXISTS {LEDGER_TABLE} {columns}")
 
     def _check_key(self, table: Table) -> None:
         for row in self.database.execute(f"PRAGMA index_list({table.quoted})").fetchall():
@@ -108,27 +108,27 @@ class SqliteSession:
             f" CREATE UNIQUE INDEX … ON {table.quoted} ({quoted_list(table.key)})"
         )
 
-    def recorded(self, query: str, table: str) -> Recorded | None:
-        statement = f"SELECT batch, identity FROM {LEDGER} WHERE query = ? AND sink = ?"  # noqa: S608
+    def last_batch(self, query: str, table: str) -> LastBatch | None:
+        statement = f"SELECT batch, identity FROM {LEDGER_TABLE} WHERE query = ? AND sink = ?"  # noqa: S608
         row = self.database.execute(statement, (query, table)).fetchone()
-        return None if row is None else Recorded(int(row[0]), str(row[1]))
+        return None if row is None else LastBatch(int(row[0]), str(row[1]))
 
-    def remembered(self, table: str) -> dict[str, Recorded]:
+    def last_batches(self, table: str) -> dict[str, LastBatch]:
         self._make_ledger()
-        statement = f"SELECT query, batch, identity FROM {LEDGER} WHERE sink = ?"  # noqa: S608
+        statement = f"SELECT query, batch, identity FROM {LEDGER_TABLE} WHERE sink = ?"  # noqa: S608
         found = self.database.execute(statement, (table,)).fetchall()
-        return {str(query): Recorded(int(batch), str(identity)) for query, batch, identity in found}
+        return {str(query): LastBatch(int(batch), str(identity)) for query, batch, identity in found}
 
     def has_table(self, table: Table) -> bool:
         return bool(self.database.execute(f"PRAGMA table_info({table.quoted})").fetchall())
 
-    def forget(self, query: str, table: str) -> None:
+    def delete_batch(self, query: str, table: str) -> None:
         self._make_offsets()
-        self.database.execute(f"DELETE FROM {LEDGER} WHERE query = ? AND sink = ?", (query, table))  # noqa: S608
+        self.database.execute(f"DELETE FROM {LEDGER_TABLE} WHERE query = ? AND sink = ?", (query, table))  # noqa: S608
         self.database.execute(f"DELETE FROM {OFFSETS_TABLE} WHERE query = ?", (query,))  # noqa: S608
 
     def count(self, table: Table) -> int:
-        """The rows of the table; none if there is no such table."""
+        """The number of rows; 0 if the table does not exist."""
         if not self.has_table(table):
             return 0
         return int(self.database.execute(f"SELECT count(*) FROM {table.quoted}").fetchone()[0])  # noqa: S608
@@ -137,8 +137,8 @@ class SqliteSession:
         if self.count(table):
             self.database.execute(f"DELETE FROM {table.quoted}")  # noqa: S608
 
-    def record(self, query: str, table: str, recorded: Recorded) -> None:
-        statement = f"INSERT OR REPLACE INTO {LEDGER} (query, sink, batch, identity) VALUES (?, ?, ?, ?)"  # noqa: S608
+    def store_batch(self, query: str, table: str, recorded: LastBatch) -> None:
+        statement = f"INSERT OR REPLACE INTO {LEDGER_TABLE} (query, sink, batch, identity) VALUES (?, ?, ?, ?)"  # noqa: S608
         self.database.execute(statement, (query, table, *recorded))
 
     def insert(self, table: Table, columns: list[TableColumn], batches: Iterator[Any]) -> int:
@@ -164,7 +164,7 @@ class SqliteSession:
     def _delete(
         self, table: Table, places: list[int], columns: list[TableColumn], rows: Iterable[tuple[tuple[Any, ...], bool]]
     ) -> list[tuple[Any, ...]]:
-        """Rows with the word whether they delete; the others come back. Of a key the last one counts."""
+        """Delete keys whose last row has the delete flag; return the other rows. The last row of a key wins."""
         last = {tuple(row[place] for place in places): (row, is_deleted) for row, is_deleted in rows}
         same = " AND ".join(f"{quoted(columns[place].name)} = ?" for place in places)
         statement = f"DELETE FROM {table.quoted} WHERE {same}"  # noqa: S608
@@ -174,14 +174,16 @@ class SqliteSession:
     def _replace(
         self, table: Table, columns: list[TableColumn], rows: Mapping[tuple[Any, ...], tuple[Any, ...]]
     ) -> None:
-        """NULLs never conflict with each other: what has one in its key is deleted, unless it is newer, and comes anew.
-        `rows` by their key."""
+        """NULLs never conflict: a stored row with NULL in its key is deleted, unless it is newer, and inserted again.
+        `rows` are keyed by their key."""
         key = [column.name for column in columns if column.name in table.key]
-        same = " AND ".join(f"{STORED}.{quoted(name)} IS given.{quoted(name)}" for name in key)
+        same = " AND ".join(f"{STORED_ALIAS}.{quoted(name)} IS given.{quoted(name)}" for name in key)
         names = quoted_list([column.name for column in columns])
         given = f"WITH given ({names}) AS (VALUES ({', '.join('?' * len(columns))}))"
-        stays = f" AND NOT {is_newer(STORED, 'given', table, columns, COMPARED)}" if table.newest_by else ""
-        stored = f"{table.quoted} AS {STORED}"
+        stays = (
+            f" AND NOT {is_newer(STORED_ALIAS, 'given', table, columns, COMPARISON_CASTS)}" if table.newest_by else ""
+        )
+        stored = f"{table.quoted} AS {STORED_ALIAS}"
         delete = f"{given} DELETE FROM {stored} WHERE EXISTS (SELECT 1 FROM given WHERE {same}{stays})"  # noqa: S608
         absent = f"NOT EXISTS (SELECT 1 FROM {stored} WHERE {same})"  # noqa: S608
         insert = f"{given} INSERT INTO {table.quoted} ({names}) SELECT * FROM given WHERE {absent}"  # noqa: S608
@@ -192,18 +194,18 @@ class SqliteSession:
         try:
             self.database.executemany(statement, rows)
         except sqlite3.Error as problem:
-            raise SinkError(f"table {table.name} takes no row: {problem}") from problem
+            raise SinkError(f"table {table.name} accepts no row: {problem}") from problem
 
     def offsets(self, query: str) -> Offsets:
         self._make_offsets()
         statement = f"SELECT topic, partition, next_offset FROM {OFFSETS_TABLE} WHERE query = ?"  # noqa: S608
-        return from_rows(self.database.execute(statement, (query,)).fetchall())
+        return offsets_from_rows(self.database.execute(statement, (query,)).fetchall())
 
-    def keep_offsets(self, query: str, offsets: Offsets) -> None:
+    def store_offsets(self, query: str, offsets: Offsets) -> None:
         self._make_offsets()
         names = "(query, topic, partition, next_offset)"
         statement = f"INSERT OR REPLACE INTO {OFFSETS_TABLE} {names} VALUES (?, ?, ?, ?)"  # noqa: S608
-        self.database.executemany(statement, as_rows(query, offsets))
+        self.database.executemany(statement, offsets_to_rows(query, offsets))
 
     def _make_offsets(self) -> None:
         self.database.execute(
@@ -220,12 +222,12 @@ class SqliteSession:
 
 def insert_statement(table: Table, columns: list[TableColumn]) -> str:
     names = quoted_list([column.name for column in columns])
-    conflict = conflict_clause(table, columns, COMPARED) if table.mode == "upsert" else ""
-    return f"INSERT INTO {table.quoted} AS {STORED} ({names}) VALUES ({', '.join('?' * len(columns))}) {conflict}"  # noqa: S608
+    conflict = conflict_clause(table, columns, COMPARISON_CASTS) if table.mode == "upsert" else ""
+    return f"INSERT INTO {table.quoted} AS {STORED_ALIAS} ({names}) VALUES ({', '.join('?' * len(columns))}) {conflict}"  # noqa: S608
 
 
-def sortable(text: Any) -> str | None:
-    """A decimal number as digits that sort as it does."""
+def sortable_decimal(text: Any) -> str | None:
+    """A decimal as digits in sort order."""
     if text is None:
         return None
     zero = 10 ** (2 * DECIMAL_DIGITS)

@@ -1,7 +1,7 @@
-"""Which schema of a registry the rows of a sink are written with, asked when the first batch comes.
+"""The registry schema that a sink's rows are written with, resolved at the first batch.
 
-A schema file is registered. Without one it is the newest of the subject; and if the subject has none, one is made of
-the columns of the rows, and registered. (A message of Protobuf has numbers that nobody can guess: it needs a schema.)
+A schema file is registered. Without one, the newest schema of the subject is used; if the subject has none, one is
+derived from the columns and registered. Protobuf needs a schema, because field numbers cannot be derived.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.operations.errors import OperationError
-from ottla.operations.schema_registry.addresses import RegistryAddress
 from ottla.operations.schema_registry.client import RegistryClient, is_missing
+from ottla.operations.schema_registry.client_config import RegistryAddress
 from ottla.operations.schema_registry.errors import SchemaError
 from ottla.operations.schema_registry.folders import read_draft_file
 from ottla.operations.schema_registry.framing import frame
-from ottla.operations.schema_registry.schemas import AVRO, JSON_SCHEMA, PROTOBUF, TYPES, Draft, Schema
-from ottla.operations.schema_registry.serializing import Choice, choose
+from ottla.operations.schema_registry.schemas import AVRO, JSON_SCHEMA, PROTOBUF, TYPES, Schema, UnregisteredSchema
+from ottla.operations.schema_registry.serdes import SchemaChoice, choose_schema
 from ottla.pipelines.sinks.batch import SinkError
 
 if TYPE_CHECKING:
@@ -40,9 +40,11 @@ SIMPLE_JSON: dict[str, dict[str, str]] = {
 }  # fmt: skip
 RECORD_NAME = "Row"
 
+KNOWN_MAX = 1000
 
-class Written(NamedTuple):
-    """What stands before the data, and the schema of the data."""
+
+class SubjectSchema(NamedTuple):
+    """The prefix of the data, and its schema."""
 
     prefix: bytes
     schema: Schema
@@ -58,44 +60,44 @@ class Subject:
     file: str | None = None
     message: str | None = None
 
-    def written(self, rows: StructType) -> Written:
-        """Asks once for each subject, format and columns of this process. Raises SinkError."""
+    def resolve_schema(self, rows: StructType) -> SubjectSchema:
+        """Queries the registry once per process for each subject, format and columns. Raises SinkError."""
         key = (self, rows.json())
-        if key not in _known:
-            if len(_known) >= KNOWN_MAX:
-                _known.clear()
-            _known[key] = self._asked(rows)
-        return _known[key]
+        if key not in _schema_cache:
+            if len(_schema_cache) >= KNOWN_MAX:
+                _schema_cache.clear()
+            _schema_cache[key] = self._fetch_or_register(rows)
+        return _schema_cache[key]
 
-    def _asked(self, rows: StructType) -> Written:
+    def _fetch_or_register(self, rows: StructType) -> SubjectSchema:
         kind = KINDS[self.format]
         try:
             client = RegistryClient(self.address)
             draft = None if self.file is None else read_draft_file(Path(self.file), kind)
             try:
-                schema_id, schema = choose(client, Choice(self.name, draft))
+                schema_id, schema = choose_schema(client, SchemaChoice(self.name, draft))
             except SchemaError as problem:
                 if draft is not None or not is_missing(problem) or kind == PROTOBUF:
                     raise
-                schema_id, schema = choose(client, Choice(self.name, self._made(rows)))
+                schema_id, schema = choose_schema(client, SchemaChoice(self.name, self._derive_schema(rows)))
         except OperationError as problem:
             raise SinkError(f"subject {self.name}: {problem}") from None
         if schema.kind != kind:
             raise SinkError(f"subject {self.name} is of type {TYPES[schema.kind]}, not {TYPES[kind]}")
-        return Written(frame(schema_id, b""), schema)
+        return SubjectSchema(frame(schema_id, b""), schema)
 
-    def _made(self, rows: StructType) -> Draft:
+    def _derive_schema(self, rows: StructType) -> UnregisteredSchema:
         if self.format == "json":
-            return Draft(JSON_SCHEMA, json.dumps({"title": RECORD_NAME, **_json_type(rows)}))
-        return Draft(AVRO, json.dumps(_avro_type(rows, RECORD_NAME)))
+            return UnregisteredSchema(JSON_SCHEMA, json.dumps({"title": RECORD_NAME, **_json_type(rows)}))
+        return UnregisteredSchema(AVRO, json.dumps(_avro_type(rows, RECORD_NAME)))
 
 
-KNOWN_MAX = 1000
-_known: dict[tuple[Subject, str], Written] = {}
+_schema_cache: dict[tuple[Subject, str], SubjectSchema] = {}
 
 
 def _avro_type(kind: DataType, name: str) -> Any:
-    """Raises SinkError for what Avro cannot hold. `name` is the path to it, so that no two records are called alike."""
+    """Raises SinkError for types without Avro counterpart. `name` is the field path, which makes record names
+    unique."""
     from pyspark.sql import types as T  # noqa: N812, PLC0415 (this package is imported without Spark)
 
     if isinstance(kind, T.StructType):
@@ -114,7 +116,7 @@ def _avro_type(kind: DataType, name: str) -> Any:
 
 def _avro_field(field: Any, name: str) -> dict[str, Any]:
     if not field.name.isidentifier() or not field.name.isascii():
-        raise SinkError(f"{field.name!r} cannot be the name of a field in Avro: rename the column")
+        raise SinkError(f"{field.name!r} is not a valid Avro field name: rename the column")
     made = {"name": field.name, "type": _avro_nullable(field.dataType, f"{name}_{field.name}", field.nullable)}
     return {**made, "default": None} if field.nullable else made
 
@@ -140,7 +142,7 @@ def _json_type(kind: DataType) -> dict[str, Any]:
 
 
 def _json_nullable(field: Any) -> dict[str, Any]:
-    # NaN and the infinities are written as null, whatever the column says of itself.
+    # NaN and infinity are written as null even if the column is not nullable.
     is_float = field.dataType.typeName() in ("float", "double")
     return _or_null(_json_type(field.dataType), field.nullable or is_float)
 

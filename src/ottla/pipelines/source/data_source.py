@@ -1,7 +1,7 @@
 """The Python data source format("ottla") of Spark: batch and stream readers over a Kafka cluster, and its writers.
 
-Spark makes these objects on the driver, asks them for offsets and partitions there, and sends them to the tasks, which
-call read(). So nothing is opened before it is needed, and nothing open travels. Names in camelCase are Spark's.
+Spark creates these objects on the driver, asks them for offsets and partitions there, and sends them to the tasks,
+which call read(). Connections are therefore opened late and never pickled. Names in camelCase are Spark's.
 """
 
 from __future__ import annotations
@@ -27,15 +27,19 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from ottla.client.errors import ClientError
-from ottla.operations.fetching import Range
-from ottla.pipelines.source.bounds import OptionError, offsets_json, offsets_of
-from ottla.pipelines.source.cluster import open_cluster
-from ottla.pipelines.source.decoding import Decoding, ddl, decoding_of
-from ottla.pipelines.source.losses import SourceError
-from ottla.pipelines.source.options import Options, read_options
+from ottla.operations.range_fetcher import OffsetRange
+from ottla.pipelines.source.cluster import commit_progress, open_cluster
+from ottla.pipelines.source.data_loss import SourceError
+from ottla.pipelines.source.decoding import Decoding, ddl, registry_decoding
+from ottla.pipelines.source.options import (
+    OptionError,
+    Options,
+    offsets_from_document,
+    offsets_json,
+    read_options,
+    spark_schema,
+)
 from ottla.pipelines.source.planner import Planner
-from ottla.pipelines.source.progress import commit_progress
-from ottla.pipelines.source.schema import spark_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,30 +59,30 @@ class OttlaDataSource(DataSource):
 
     def schema(self) -> str:
         options = read_options(self.options)
-        decoding = decoding_of(options)
+        decoding = registry_decoding(options)
         return spark_schema(options.columns) if decoding is None else decoding.spark_schema()
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = read_options(self.options, is_stream=False)
-        return BatchReader(options, _same_decoding(options, schema))
+        return BatchReader(options, _decoding_for_schema(options, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         options = read_options(self.options, is_stream=True)
-        return StreamReader(options, _same_decoding(options, schema))
+        return StreamReader(options, _decoding_for_schema(options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from ottla.pipelines.sinks import format_options, format_writer  # noqa: PLC0415 (who reads does not need them)
+        from ottla.pipelines.sinks import format_writer  # noqa: PLC0415 (readers do not need it)
 
-        options = format_options.read_write_options(self.options)
+        options = format_writer.read_write_options(self.options)
         format_writer.check_schema(schema)
         if overwrite:
             raise OptionError("records of a topic cannot be overwritten: use mode append")
         return format_writer.AtLeastOnceWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        from ottla.pipelines.sinks import format_options, format_writer  # noqa: PLC0415
+        from ottla.pipelines.sinks import format_writer  # noqa: PLC0415
 
-        options = format_options.read_write_options(self.options)
+        options = format_writer.read_write_options(self.options)
         format_writer.check_schema(schema)
         if overwrite:
             raise OptionError("records of a topic cannot be overwritten: use the output mode append or update")
@@ -86,14 +90,14 @@ class OttlaDataSource(DataSource):
 
 
 class RangePartition(InputPartition):
-    """What one task reads, and of which topic: one of the same name may be made before it comes to that."""
+    """A range of one task, with the topic id: a recreated topic of the same name must not be read instead."""
 
-    def __init__(self, wanted: Range, topic_ids: Mapping[str, str]) -> None:
+    def __init__(self, wanted: OffsetRange, topic_ids: Mapping[str, str]) -> None:
         super().__init__((*wanted, topic_ids.get(wanted.topic)))
 
 
 class BatchReader(DataSourceReader):
-    """Reads what is there between two bounds."""
+    """Reads the records between two bounds."""
 
     def __init__(self, options: Options, decoding: Decoding | None = None) -> None:
         self.options = options
@@ -108,20 +112,20 @@ class BatchReader(DataSourceReader):
             cluster.close()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return _read(partition, self.options, self.decoding)
+        return _read_partition(partition, self.options, self.decoding)
 
     def __repr__(self) -> str:
         return f"<BatchReader {self.options.subscription}>"
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads a stream batch by batch, with the limits that Spark or the options set."""
+    """Reads a stream batch by batch, within the limits of Spark and the options."""
 
     def __init__(self, options: Options, decoding: Decoding | None = None) -> None:
         self.options = options
         self.decoding = decoding
         self._planner: Planner | None = None
-        self._shown: dict[str, Any] | None = None
+        self._committed_offsets: dict[str, Any] | None = None
 
     @property
     def planner(self) -> Planner:
@@ -139,35 +143,35 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if least is None else ReadMinRows(least)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        self._show(start)  # Spark asks when the batch before is done; commit() would come one batch later
+        self._commit_group_offsets(start)  # Spark calls this after the previous batch; commit() comes one batch later
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         least = None if isinstance(limit, ReadAllAvailable) else self.options.offsets_per_trigger_min
-        return offsets_json(self.planner.next_end(offsets_of(start), most, least))
+        return offsets_json(self.planner.next_end(offsets_from_document(start), most, least))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        return offsets_json(self.planner.newest) or None
+        return offsets_json(self.planner.latest_offsets) or None
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self.planner.fix_end()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        wanted = self.planner.ranges(offsets_of(start), offsets_of(end))
+        wanted = self.planner.ranges(offsets_from_document(start), offsets_from_document(end))
         return [RangePartition(each, self.planner.topic_ids.seen) for each in wanted]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return _read(partition, self.options, self.decoding)
+        return _read_partition(partition, self.options, self.decoding)
 
     def commit(self, end: dict[str, Any]) -> None:
-        self._show(end)
+        self._commit_group_offsets(end)
 
-    def _show(self, done: dict[str, Any]) -> None:
-        """Commit what Spark has in its checkpoint; trouble with telling others is no reason to stop the query."""
+    def _commit_group_offsets(self, done: dict[str, Any]) -> None:
+        """Commit the offsets of Spark's checkpoint to the consumer group. A failed commit does not stop the query."""
         group = self.options.commit_group
-        if group is None or done == self._shown:
+        if group is None or done == self._committed_offsets:
             return
         try:
             commit_progress(self.options.bootstrap, group, done, self.options.properties)
-            self._shown = done
+            self._committed_offsets = done
         except (ClientError, SourceError) as problem:
             logger.warning("the progress of group %s cannot be committed: %s", group, problem)
 
@@ -179,20 +183,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return f"<StreamReader {self.options.subscription}>"
 
 
-def _same_decoding(options: Options, schema: StructType) -> Decoding | None:
-    """By the schema that Spark was told a moment ago. Raises OptionError if the subject has another one by now."""
-    decoding = decoding_of(options)
+def _decoding_for_schema(options: Options, schema: StructType) -> Decoding | None:
+    """The decoding for the schema that Spark read before. Raises OptionError if the subject has changed."""
+    decoding = registry_decoding(options)
     if decoding is not None and ddl(schema["value"].dataType) != ddl(decoding.fields):
         raise OptionError(f"the newest schema of {options.value_subject} has changed: start the query again")
     return decoding
 
 
-def _read(partition: InputPartition, options: Options, decoding: Decoding | None = None) -> Iterator[pa.RecordBatch]:
-    if partition.value is None:  # Spark's way to say that there is nothing to read at all
+def _read_partition(
+    partition: InputPartition, options: Options, decoding: Decoding | None = None
+) -> Iterator[pa.RecordBatch]:
+    if partition.value is None:  # Spark passes None if there is nothing to read
         return iter(())
-    from ottla.pipelines.source.reading import read_range  # noqa: PLC0415 (Arrow is needed in tasks only)
+    from ottla.pipelines.source.range_reader import read_range  # # noqa: PLC0415 (only tasks need Arrow)
 
     *wanted, topic_id = partition.value
     if decoding is None:
-        return read_range(Range(*wanted), options, topic_id)
-    return decoding.decoded(read_range(Range(*wanted), decoding.reading(options), topic_id))
+        return read_range(OffsetRange(*wanted), options, topic_id)
+    return decoding.decode_batches(read_range(OffsetRange(*wanted), decoding.source_options(options), topic_id))

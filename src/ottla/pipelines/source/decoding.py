@@ -1,7 +1,7 @@
-"""Values by a schema registry: with the options `registry` and `valueSubject` the column `value` is a struct.
+"""Values decoded by a schema registry: with the options `registry` and `valueSubject`, the column `value` is a struct.
 
-The reader's schema is asked for when Spark asks for the columns, and stays what it was then: a newer version of the
-subject is for the next query. Writers' schemas are found by the ids in the records, once for each process.
+The reader's schema is fetched when Spark asks for the columns and stays fixed for the query; a newer version of the
+subject applies to the next query. Writers' schemas are found by the ids in the records, once per process.
 """
 
 from __future__ import annotations
@@ -10,16 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import types as T  # noqa: N812 (everybody's name for it)
+from pyspark.sql import types as T  # noqa: N812 (the usual alias)
 
 from ottla.operations.schema_registry.client import RegistryClient
 from ottla.operations.schema_registry.errors import SchemaError as ClientSchemaError
 from ottla.operations.schema_registry.framing import schema_header
 from ottla.operations.schema_registry.schemas import AVRO, PROTOBUF, TYPES
-from ottla.pipelines.source.bounds import OptionError
-from ottla.pipelines.source.losses import SourceError
-from ottla.pipelines.source.options import Options
-from ottla.pipelines.source.schema import SPARK_TYPES
+from ottla.pipelines.source.data_loss import SourceError
+from ottla.pipelines.source.options import SPARK_TYPES, OptionError, Options
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,24 +28,24 @@ FORMATS = {AVRO: "avro", PROTOBUF: "protobuf"}
 
 @dataclass(frozen=True)
 class Decoding:
-    """Travels to the tasks."""
+    """Pickled to the tasks."""
 
     decoder: Any
     fields: T.StructType
     is_permissive: bool
-    columns: tuple[str, ...]  # that are wanted; those that are read have the headers, too
+    columns: tuple[str, ...]  # requested columns; headers are always read in addition
 
     def spark_schema(self) -> str:
         return ", ".join(
             f"`{name}` {ddl(self.fields) if name == VALUE else SPARK_TYPES[name]}" for name in self.columns
         )
 
-    def reading(self, options: Options) -> Options:
-        """What must be read of the topic."""
+    def source_options(self, options: Options) -> Options:
+        """The source options for the columns that decoding needs."""
         return replace(options, columns=(*dict.fromkeys((*self.columns, HEADERS)),))
 
-    def decoded(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Raises SourceError for a record that cannot be read, unless null may stand for it."""
+    def decode_batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Raises SourceError for an unreadable record, unless the mode is permissive."""
         import pyarrow as pa  # noqa: PLC0415 (Arrow is needed in tasks only)
         from pyspark.sql.pandas.types import to_arrow_type  # noqa: PLC0415
 
@@ -60,7 +58,7 @@ class Decoding:
             yield pa.RecordBatch.from_pydict(made)
 
     def _row(self, value: bytes | None, headers: list[dict[str, Any]] | None) -> Any:
-        from ottla.pipelines.steps.parsing.binaries import DecodeError  # noqa: PLC0415
+        from ottla.pipelines.steps.parsing.reader import DecodeError  # noqa: PLC0415
 
         if value is None:
             return None
@@ -72,16 +70,15 @@ class Decoding:
         except DecodeError as problem:
             if self.is_permissive:
                 return None
-            raise SourceError(f"a value cannot be read by its schema: {problem}") from None
+            raise SourceError(f"a value does not match its schema: {problem}") from None
 
 
-def decoding_of(options: Options) -> Decoding | None:
-    """Asks the registry. Raises OptionError; None if values stay bytes."""
+def registry_decoding(options: Options) -> Decoding | None:
+    """Query the registry. Return None if values stay bytes. Raises OptionError."""
     if options.registry is None or options.value_subject is None:
         return None
-    from ottla.pipelines.steps.parse import Parse  # noqa: PLC0415
-    from ottla.pipelines.steps.parsing.binaries import BinaryReader  # noqa: PLC0415
-    from ottla.pipelines.steps.parsing.choose import choose_reader  # noqa: PLC0415
+    from ottla.pipelines.steps.parse import Parse, choose_reader  # noqa: PLC0415
+    from ottla.pipelines.steps.parsing.reader import BinaryReader  # noqa: PLC0415
     from ottla.pipelines.steps.parsing.schemas import SchemaError  # noqa: PLC0415
 
     subject = options.value_subject
@@ -98,7 +95,7 @@ def decoding_of(options: Options) -> Decoding | None:
 
 
 def ddl(kind: T.DataType) -> str:
-    """A type as Spark reads it, whatever its fields are called."""
+    """A type in Spark's DDL, with quoted field names."""
     if isinstance(kind, T.StructType):
         quoted = ((each.name.replace("`", "``"), each.dataType) for each in kind.fields)
         return f"struct<{', '.join(f'`{name}`: {ddl(inner)}' for name, inner in quoted)}>"

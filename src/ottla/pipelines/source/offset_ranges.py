@@ -1,6 +1,6 @@
-"""Which offsets a query reads next, decided without asking anybody: limits per trigger, shares, ranges for tasks.
+"""Which offsets a query reads next, as pure functions: limits per trigger, shares, and ranges for tasks.
 
-The numbers are those of Spark's kafka source, so that both cut the same data into the same batches.
+The arithmetic is that of Spark's kafka source, so both split the same data into the same batches.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Iterable, Mapping
 from itertools import zip_longest
 
 from ottla.base.names import TopicPartition
-from ottla.operations.fetching import Range
-from ottla.pipelines.source.bounds import Offsets
+from ottla.operations.range_fetcher import OffsetRange
+from ottla.pipelines.source.options import Offsets
 
-FIRST_LOOK = 1000  # records
+FIRST_RANGE_RECORDS = 1000  # records
 
 
 def limit_offsets(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], offsets_max: int) -> Offsets:
-    """An end that takes at most about `offsets_max` offsets, from each partition in proportion to what it has."""
+    """An end that covers at most about `offsets_max` offsets, from each partition in proportion to its backlog."""
     sizes = {partition: end[partition] - start[partition] for partition in end if end[partition] > start[partition]}
     total = sum(sizes.values())
     if total == 0:
@@ -25,33 +25,34 @@ def limit_offsets(start: Mapping[TopicPartition, int], end: Mapping[TopicPartiti
     limited = dict(end)
     for partition, size in sizes.items():
         share = offsets_max * (size / total)
-        # a small partition is never starved: it gets at least one offset
+        # at least one offset, so that a small partition never starves
         offsets = math.ceil(share) if share < 1 else math.floor(share)
         limited[partition] = min(end[partition], start[partition] + offsets)
     return limited
 
 
-def available(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> int:
-    """How many offsets lie between the two."""
+def count_offsets(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> int:
+    """The number of offsets between start and end."""
     return sum(max(0, offset - start.get(partition, offset)) for partition, offset in end.items())
 
 
-def split(ranges: Iterable[Range], partitions_min: int | None, records_max: int | None) -> list[Range]:
-    """Ranges for tasks: none is empty, large ones are cut until there are enough and none is too large."""
+def split_ranges(
+    ranges: Iterable[OffsetRange], partitions_min: int | None, records_max: int | None
+) -> list[OffsetRange]:
+    """Ranges for tasks: no empty ones; large ones are split until there are enough and none is too large."""
     found = [item for item in ranges if item.size > 0]
     if records_max is not None:
-        found = [part for item in found for part in _cut(item, -(-item.size // records_max))]
+        found = [part for item in found for part in _split_range(item, -(-item.size // records_max))]
     if partitions_min is None or len(found) >= partitions_min:
         return found
     total = sum(item.size for item in found)
-    return [part for item in found for part in _cut(item, _share(item.size, total, partitions_min))]
+    return [part for item in found for part in _split_range(item, _range_count(item.size, total, partitions_min))]
 
 
-def in_turn(ranges: Iterable[Range], first: int = FIRST_LOOK) -> list[Range]:
-    """The first of each partition, then the second of each: whoever stops when there is enough has looked into all of
-    them, and need not read whole partitions before the one that has it. A partition of several ranges is looked into
-    with a few records before."""
-    of_partition: dict[TopicPartition, list[Range]] = {}
+def interleave_partitions(ranges: Iterable[OffsetRange], first: int = FIRST_RANGE_RECORDS) -> list[OffsetRange]:
+    """Interleave the ranges of the partitions: first of each, then second of each. A reader that stops early has seen
+    every partition. A partition with several ranges starts with a short one."""
+    of_partition: dict[TopicPartition, list[OffsetRange]] = {}
     for item in ranges:
         of_partition.setdefault(TopicPartition(item.topic, item.partition), []).append(item)
     for found in of_partition.values():
@@ -61,12 +62,12 @@ def in_turn(ranges: Iterable[Range], first: int = FIRST_LOOK) -> list[Range]:
     return [item for turn in zip_longest(*of_partition.values()) for item in turn if item is not None]
 
 
-def _share(count: int, total: int, partitions_min: int) -> int:
+def _range_count(count: int, total: int, partitions_min: int) -> int:
     return max(1, math.floor(count / total * partitions_min + 0.5))
 
 
-def _cut(item: Range, parts: int) -> list[Range]:
-    """Nearly equal parts; never more of them than there are offsets."""
+def _split_range(item: OffsetRange, parts: int) -> list[OffsetRange]:
+    """Nearly equal ranges, at most one per offset."""
     found = []
     start = item.start
     for left in range(min(parts, item.size), 0, -1):

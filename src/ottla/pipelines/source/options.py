@@ -1,39 +1,54 @@
-"""The options of the source, checked: those of Spark's kafka source, and a few of our own.
+"""The options of the source, validated: those of Spark's kafka source, and a few of our own.
 
-Spark hands the names of options to Python in lower case, so they are looked up like that here and told in the form
-that people write. An unknown option is an error: a misspelt one would silently read something else.
+Spark passes option names to Python in lower case, so lookups use lower case and messages use the documented spelling.
+An unknown option is an error: a misspelled one would silently read something else.
 """
 
 from __future__ import annotations
 
 import difflib
+import json
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ottla.base.names import TopicPartition
-from ottla.operations.schema_registry.addresses import RegistryAddress, address_of
+from ottla.base.regular_expressions import PatternError, compile_java_pattern
+from ottla.operations.schema_registry.client_config import RegistryAddress, address_of
 from ottla.operations.schema_registry.errors import SchemaError
-from ottla.pipelines.source.bounds import (
-    EARLIEST,
-    LATEST,
-    TIMES_EXAMPLE,
-    Bound,
-    OptionError,
-    parse_assignment,
-    parse_offsets,
-)
-from ottla.pipelines.source.schema import COLUMNS, USUAL_COLUMNS
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+DEFAULT_COLUMNS = COLUMNS[:-1]  # headers only with includeHeaders
+SPARK_TYPES = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+    "headers": "array<struct<key:string,value:binary>>",
+}
+
+LATEST, EARLIEST = -1, -2  # special offsets in the options, special timestamps in ListOffsets
+OFFSETS_EXAMPLE = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
+TIMES_EXAMPLE = '{"topicA":{"0":1700000000000,"1":1700000000000}}'
+ASSIGN_EXAMPLE = '{"topicA":[0,1],"topicB":[2,4]}'
+Offsets = dict[TopicPartition, int]
 SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
-STARTS = ("startingOffsets", "startingOffsetsByTimestamp", "startingTimestamp")
-ENDS = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
+STARTING_OPTIONS = ("startingOffsets", "startingOffsetsByTimestamp", "startingTimestamp")
+ENDING_OPTIONS = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
 STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "commitGroup")
-KNOWN = (
+KNOWN_OPTIONS = (
     *SUBSCRIPTIONS,
-    *STARTS,
-    *ENDS,
+    *STARTING_OPTIONS,
+    *ENDING_OPTIONS,
     *STREAM_ONLY,
     "startingOffsetsByTimestampStrategy",
     "failOnDataLoss",
@@ -51,19 +66,18 @@ KNOWN = (
     "mode",
 )
 KAFKA = "kafka."
-REGISTRY = "registry."  # before properties of the registry's client, such as basic.auth.user.info
+REGISTRY = "registry."  # prefix of registry client properties, such as basic.auth.user.info
 BOOTSTRAP = "bootstrap.servers"
-REFUSED_KAFKA = {  # as Spark's kafka source refuses them
-    "auto.offset.reset": "where to start is said with the option startingOffsets",
-    "key.deserializer": "keys come as bytes: turn them into something else with DataFrame functions",
-    "value.deserializer": "values come as bytes: turn them into something else with DataFrame functions",
+REJECTED_KAFKA_OPTIONS = {  # Spark's kafka source rejects the same settings
+    "auto.offset.reset": "use the option startingOffsets",
+    "key.deserializer": "keys are bytes: convert them with DataFrame functions",
+    "value.deserializer": "values are bytes: convert them with DataFrame functions",
     "enable.auto.commit": "Spark keeps the offsets in its checkpoint; commitGroup shows them to lag tools",
     "interceptor.classes": "interceptors could change the records",
 }
 ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
 STRATEGIES = ("error", "latest")
-MODES = ("failfast", "permissive")  # what becomes of values that no schema of the registry can read
-
+MODES = ("failfast", "permissive")  # handling of values that do not match their schema
 RETRIES = 3
 RETRY_INTERVAL_MS = 10
 POLL_TIMEOUT_MS = 120_000
@@ -79,12 +93,108 @@ DURATION_UNITS_MS = {
     **dict.fromkeys(("d", "day", "days"), 86_400_000),
 }
 
+
+def spark_schema(columns: Sequence[str]) -> str:
+    """The schema as Spark DDL."""
+    return ", ".join(f"`{name}` {SPARK_TYPES[name]}" for name in columns)
+
+
+def arrow_schema(columns: Sequence[str]) -> pa.Schema:
+    """The schema that Spark expects from Python workers."""
+    import pyarrow as pa  # # noqa: PLC0415 (Spark's workers have Arrow; reading options does not need it)
+
+    header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+    types = {
+        "key": pa.binary(),
+        "value": pa.binary(),
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "timestampType": pa.int32(),
+        "headers": pa.list_(header),
+    }
+    return pa.schema([pa.field(name, types[name]) for name in columns])
+
+
+class OptionError(ValueError):
+    """An invalid option of the source; str() is one sentence with the cause and the fix."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """One end of the range to read. Exactly one field is set."""
+
+    all_partitions: int | None = None  # EARLIEST or LATEST, for all partitions
+    offsets: Offsets = field(default_factory=dict)  # per partition; may be EARLIEST or LATEST
+    times_ms: Offsets = field(default_factory=dict)  # per partition
+    time_ms: int | None = None  # for all partitions
+
+
+def offsets_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    """Offsets in the JSON form of Spark's kafka source, always in the same order.
+
+    Spark compares offsets as text: another order would look like new data.
+    """
+    found: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        found.setdefault(topic, {})[str(partition)] = offset
+    return found
+
+
+def offsets_from_document(document: object, name: str = "the offsets", example: str = OFFSETS_EXAMPLE) -> Offsets:
+    """Read offsets from a parsed document. Raises OptionError for another form."""
+    found: Offsets = {}
+    try:
+        if not isinstance(document, dict):
+            raise TypeError
+        for topic, partitions in document.items():
+            for partition, offset in partitions.items():
+                if isinstance(offset, bool) or not isinstance(offset, int):
+                    raise TypeError
+                found[TopicPartition(str(topic), int(partition))] = offset
+    except (TypeError, ValueError, AttributeError):
+        raise _format_error(name, example, document) from None
+    return found
+
+
+def parse_offsets(text: str, name: str, example: str = OFFSETS_EXAMPLE) -> Offsets:
+    return offsets_from_document(_parse(text, name, example), name, example)
+
+
+def parse_assignment(text: str, name: str) -> tuple[TopicPartition, ...]:
+    """The partitions of the option `assign`."""
+    document = _parse(text, name, ASSIGN_EXAMPLE)
+    found: list[TopicPartition] = []
+    try:
+        if not isinstance(document, dict):
+            raise TypeError
+        for topic, partitions in document.items():
+            found += [TopicPartition(topic, int(partition)) for partition in partitions]
+    except (TypeError, ValueError):
+        raise _format_error(name, ASSIGN_EXAMPLE, text) from None
+    if not found:
+        raise OptionError(f"{name} names no partitions: write for example {ASSIGN_EXAMPLE}")
+    return tuple(found)
+
+
+def _parse(text: str, name: str, example: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise _format_error(name, example, text) from None
+
+
+def _format_error(name: str, example: str, got: object) -> OptionError:
+    return OptionError(f"{name} must be of the form {example}, not {str(got)[:200]!r}")
+
+
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Subscription:
-    """Which partitions are read: those of some topics, of topics whose name matches, or certain ones."""
+    """The partitions to read: of some topics, of topics that match a pattern, or individual ones."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
@@ -98,16 +208,16 @@ class Subscription:
 
 @dataclass(frozen=True)
 class Options:
-    """All that the readers need to know. The properties have no kafka. in front."""
+    """All options of the readers. Property names have no `kafka.` prefix."""
 
     properties: Mapping[str, str]
     subscription: Subscription
     columns: tuple[str, ...]
     starting: Bound
     ending: Bound
-    is_latest_without_match: bool
+    falls_back_to_latest: bool
     fails_on_data_loss: bool
-    is_committed_only: bool
+    is_read_committed: bool
     offsets_per_trigger_max: int | None
     offsets_per_trigger_min: int | None
     trigger_delay_ms_max: int
@@ -118,7 +228,7 @@ class Options:
     poll_timeout_ms: int
     fetch_bytes: int
     commit_group: str | None
-    loss_folder: str | None = None  # for what is told of losses, see losses.py
+    loss_folder: str | None = None  # for data loss reports, see data_loss.py
     registry: RegistryAddress | None = None
     value_subject: str | None = None
     is_permissive: bool = False
@@ -129,40 +239,41 @@ class Options:
 
 
 def read_options(given: Mapping[str, str], is_stream: bool | None = None) -> Options:
-    """Check the options; what only a batch or only a stream may have is judged once `is_stream` is known."""
+    """Validate the options. Rules for batch or stream only are checked once `is_stream` is known."""
     texts = {name.lower(): str(value).strip() for name, value in given.items()}
-    refuse_unknown(texts, KNOWN, "source")
-    properties = client_properties(texts, REFUSED_KAFKA)
+    reject_unknown(texts, KNOWN_OPTIONS, "source")
+    properties = client_properties(texts, REJECTED_KAFKA_OPTIONS)
     if is_stream is not None:
         _check_mode(texts, is_stream)
     return Options(
         properties=properties,
         subscription=_subscription(texts),
         columns=_columns(texts),
-        starting=_bound(texts, STARTS, LATEST if is_stream else EARLIEST),
-        ending=_bound(texts, ENDS, LATEST),
-        is_latest_without_match=one_of(texts, "startingOffsetsByTimestampStrategy", STRATEGIES) == "latest",
-        fails_on_data_loss=_flag(texts, "failOnDataLoss", True),
-        is_committed_only=_isolation(properties),
-        offsets_per_trigger_max=_number(texts, "maxOffsetsPerTrigger", 1),
-        offsets_per_trigger_min=_number(texts, "minOffsetsPerTrigger", 1),
+        starting=_read_bound(texts, STARTING_OPTIONS, LATEST if is_stream else EARLIEST),
+        ending=_read_bound(texts, ENDING_OPTIONS, LATEST),
+        falls_back_to_latest=choice_option(texts, "startingOffsetsByTimestampStrategy", STRATEGIES) == "latest",
+        fails_on_data_loss=_bool_option(texts, "failOnDataLoss", True),
+        is_read_committed=_is_read_committed(properties),
+        offsets_per_trigger_max=_int_option(texts, "maxOffsetsPerTrigger", 1),
+        offsets_per_trigger_min=_int_option(texts, "minOffsetsPerTrigger", 1),
         trigger_delay_ms_max=_duration_ms(texts, "maxTriggerDelay", TRIGGER_DELAY_MS),
-        partitions_min=_number(texts, "minPartitions", 1),
-        records_per_partition_max=_number(texts, "maxRecordsPerPartition", 1),
-        retries=_number_or(texts, "fetchOffset.numRetries", 0, RETRIES),
-        retry_interval_ms=_number_or(texts, "fetchOffset.retryIntervalMs", 0, RETRY_INTERVAL_MS),
-        poll_timeout_ms=_number_or(texts, "kafkaConsumer.pollTimeoutMs", 1, POLL_TIMEOUT_MS),
+        partitions_min=_int_option(texts, "minPartitions", 1),
+        records_per_partition_max=_int_option(texts, "maxRecordsPerPartition", 1),
+        retries=_int_option_or(texts, "fetchOffset.numRetries", 0, RETRIES),
+        retry_interval_ms=_int_option_or(texts, "fetchOffset.retryIntervalMs", 0, RETRY_INTERVAL_MS),
+        poll_timeout_ms=_int_option_or(texts, "kafkaConsumer.pollTimeoutMs", 1, POLL_TIMEOUT_MS),
         fetch_bytes=_fetch_bytes(properties),
         commit_group=texts.get("commitgroup") or None,
         loss_folder=texts.get("lossfolder") or None,
         registry=_registry(texts),
         value_subject=texts.get("valuesubject") or None,
-        is_permissive=one_of(texts, "mode", MODES) == "permissive",
+        is_permissive=choice_option(texts, "mode", MODES) == "permissive",
     )
 
 
-def refuse_unknown(texts: Mapping[str, str], names: Sequence[str], what: str) -> None:
-    """`what` has these options, and those of the client. Raises OptionError that names the closest one."""
+def reject_unknown(texts: Mapping[str, str], names: Sequence[str], what: str) -> None:
+    """Reject options of `what` that are neither `names` nor client settings. Raises OptionError that suggests the
+    closest name."""
     known = {name.lower(): name for name in names}
     for name in texts:
         if name in known or name.startswith(KAFKA) or (name.startswith(REGISTRY) and "registry" in known):
@@ -175,7 +286,7 @@ def refuse_unknown(texts: Mapping[str, str], names: Sequence[str], what: str) ->
 
 
 def client_properties(texts: Mapping[str, str], refused: Mapping[str, str]) -> dict[str, str]:
-    """Settings of the client, without kafka. in front. Raises OptionError."""
+    """Client settings without the `kafka.` prefix. Raises OptionError."""
     properties = {name[len(KAFKA) :]: value for name, value in texts.items() if name.startswith(KAFKA)}
     if not properties.get(BOOTSTRAP):
         raise OptionError(f"the option {KAFKA}{BOOTSTRAP} is missing: write host:port, for example 127.0.0.1:9092")
@@ -186,7 +297,7 @@ def client_properties(texts: Mapping[str, str], refused: Mapping[str, str]) -> d
 
 
 def _check_mode(texts: Mapping[str, str], is_stream: bool) -> None:
-    for name in ENDS:
+    for name in ENDING_OPTIONS:
         if is_stream and name.lower() in texts:
             raise OptionError(f"a stream has no end: the option {name} is for batch queries")
     for name in STREAM_ONLY:
@@ -194,10 +305,10 @@ def _check_mode(texts: Mapping[str, str], is_stream: bool) -> None:
             logger.warning("the option %s has no effect on a batch query", name)
     if is_stream:
         return
-    starts, ends = _bound(texts, STARTS, EARLIEST), _bound(texts, ENDS, LATEST)
-    if starts.everywhere == LATEST or LATEST in starts.offsets.values():
+    starts, ends = _read_bound(texts, STARTING_OPTIONS, EARLIEST), _read_bound(texts, ENDING_OPTIONS, LATEST)
+    if starts.all_partitions == LATEST or LATEST in starts.offsets.values():
         raise OptionError("a batch query cannot start at latest: there would be nothing to read")
-    if ends.everywhere == EARLIEST or EARLIEST in ends.offsets.values():
+    if ends.all_partitions == EARLIEST or EARLIEST in ends.offsets.values():
         raise OptionError("a batch query cannot end at earliest: there would be nothing to read")
 
 
@@ -221,8 +332,8 @@ def _pattern(text: str) -> str:
     if not text:
         raise OptionError("the option subscribePattern is empty")
     try:
-        re.compile(text)
-    except re.error as problem:
+        compile_java_pattern(text)
+    except PatternError as problem:
         raise OptionError(f"subscribePattern {text!r} is not a regular expression: {problem}") from None
     return text
 
@@ -245,7 +356,7 @@ def _registry(texts: Mapping[str, str]) -> RegistryAddress | None:
 
 
 def _columns(texts: Mapping[str, str]) -> tuple[str, ...]:
-    usual = COLUMNS if _flag(texts, "includeHeaders", False) else USUAL_COLUMNS
+    usual = COLUMNS if _bool_option(texts, "includeHeaders", False) else DEFAULT_COLUMNS
     text = texts.get("columns")
     if text is None:
         return usual
@@ -259,11 +370,11 @@ def _columns(texts: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names[part.lower()] for part in chosen))
 
 
-def _bound(texts: Mapping[str, str], names: tuple[str, str, str], default: int) -> Bound:
-    """As in Spark: one time for all partitions comes before times of single ones, and those before offsets."""
+def _read_bound(texts: Mapping[str, str], names: tuple[str, str, str], default: int) -> Bound:
+    """Spark's precedence: one time for all partitions, then times per partition, then offsets."""
     offsets, times, time = names
     if time.lower() in texts:
-        return Bound(time_ms=_number(texts, time, 0))
+        return Bound(time_ms=_int_option(texts, time, 0))
     if times.lower() in texts:
         found = parse_offsets(texts[times.lower()], times, TIMES_EXAMPLE)
         if any(moment < 0 for moment in found.values()):
@@ -271,9 +382,9 @@ def _bound(texts: Mapping[str, str], names: tuple[str, str, str], default: int) 
         return Bound(times_ms=found)
     text = texts.get(offsets.lower())
     if text is None:
-        return Bound(everywhere=default)
+        return Bound(all_partitions=default)
     if text.lower() in ("earliest", "latest"):
-        return Bound(everywhere=EARLIEST if text.lower() == "earliest" else LATEST)
+        return Bound(all_partitions=EARLIEST if text.lower() == "earliest" else LATEST)
     if not text.startswith("{"):
         raise OptionError(f"{offsets} is earliest, latest or offsets as JSON, not {text[:200]!r}")
     found = parse_offsets(text, offsets)
@@ -282,7 +393,7 @@ def _bound(texts: Mapping[str, str], names: tuple[str, str, str], default: int) 
     return Bound(offsets=found)
 
 
-def _isolation(properties: Mapping[str, str]) -> bool:
+def _is_read_committed(properties: Mapping[str, str]) -> bool:
     level = properties.get("isolation.level", ISOLATION_LEVELS[0]).lower()
     if level not in ISOLATION_LEVELS:
         raise OptionError(f"kafka.isolation.level is {' or '.join(ISOLATION_LEVELS)}, not {level!r}")
@@ -290,10 +401,10 @@ def _isolation(properties: Mapping[str, str]) -> bool:
 
 
 def _fetch_bytes(properties: Mapping[str, str]) -> int:
-    return _number_or(properties, "max.partition.fetch.bytes", 1, FETCH_BYTES)
+    return _int_option_or(properties, "max.partition.fetch.bytes", 1, FETCH_BYTES)
 
 
-def _flag(texts: Mapping[str, str], name: str, default: bool) -> bool:
+def _bool_option(texts: Mapping[str, str], name: str, default: bool) -> bool:
     text = texts.get(name.lower())
     if text is None:
         return default
@@ -302,24 +413,24 @@ def _flag(texts: Mapping[str, str], name: str, default: bool) -> bool:
     return text.lower() == "true"
 
 
-def one_of(texts: Mapping[str, str], name: str, known: tuple[str, ...]) -> str:
+def choice_option(texts: Mapping[str, str], name: str, known: tuple[str, ...]) -> str:
     text = texts.get(name.lower(), known[0]).lower()
     if text not in known:
         raise OptionError(f"{name} is {' or '.join(known)}, not {text!r}")
     return text
 
 
-def _number_or(texts: Mapping[str, str], name: str, least: int, default: int) -> int:
-    found = _number(texts, name, least)
+def _int_option_or(texts: Mapping[str, str], name: str, least: int, default: int) -> int:
+    found = _int_option(texts, name, least)
     return default if found is None else found
 
 
-def _number(texts: Mapping[str, str], name: str, least: int) -> int | None:
+def _int_option(texts: Mapping[str, str], name: str, least: int) -> int | None:
     text = texts.get(name.lower())
-    return None if text is None else _parsed(text, name, least, int)
+    return None if text is None else _parse_int(text, name, least, int)
 
 
-def _parsed(text: str, name: str, least: int, parse: Callable[[str], int]) -> int:
+def _parse_int(text: str, name: str, least: int, parse: Callable[[str], int]) -> int:
     try:
         number = parse(text)
     except ValueError:

@@ -1,20 +1,20 @@
-"""Faster starts: Java's archive of classes that were loaded before (application class data sharing).
+"""Faster starts with Java's archive of loaded classes (application class data sharing).
 
-Most of the time that Spark takes to start goes into reading thousands of classes from 250 jars. Java can write them to
-a file when it ends, in the form in which it holds them in memory, and map that file when it starts the next time.
+Most of Spark's start time is spent reading thousands of classes from 250 jars. Java can write them to a file at exit,
+in their in-memory form, and map that file at the next start.
 
 Rules:
-1. An archive belongs to one Java, one Spark, one class path and one kind of work: all of them are in its name.
-2. It is written by the first session that finds none for its work, after that work, when Java ends, which takes more
-   than ten seconds of one core; nobody waits for its end. A stream that is started meanwhile waits: without an archive
-   it would take as long, and Java would write another. If that Java is killed, the next session tries again.
-3. A file under its final name has been mapped once by a Java that was told to fail if it could not.
-4. Streams load nearly all that others load, but not the other way round: their archive serves everybody, and once it
-   is there the others go. Java cannot add to an archive that it uses, so the first stream goes without that of others.
-5. So it is kept only of a stream whose first batch has ended well: `note_work` then writes down beside it how many
-   classes Java had loaded, and whose Java that is. A stream that has loaded many more (the first one had no state, say)
-   makes it go, at most once an hour, and the next one writes another.
-6. Without an archive everything works as well, but slower.
+1. An archive is specific to one Java, one Spark, one class path and one kind of work: its name contains all of them.
+2. It is written by the first session without an archive for its work, when its Java exits. That takes more than ten
+   seconds of one core in the background. A stream that starts meanwhile waits: without an archive it would take as
+   long, and its Java would write another. If that Java is killed, the next session tries again.
+3. A file under its final name has been mapped once by a Java that was started with mandatory sharing.
+4. Streams load nearly all classes of other work, but not vice versa: their archive serves all work and replaces the
+   others. Java cannot extend an archive that it uses, so the first stream runs without one.
+5. An archive is kept only of a stream whose first batch succeeded: `note_work` stores the number of loaded classes and
+   the process of that Java beside it. A stream that has loaded many more (because the first one had no state, for
+   example) removes the archive, at most once an hour, and the next one writes a new one.
+6. Without an archive everything works, but more slowly.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ if TYPE_CHECKING:
 
 Work = Literal["streams", "trials", "queries"]
 WIDEST_FIRST: tuple[Work, ...] = ("streams", "trials", "queries")
-ARCHIVES_MAX = 3  # of some 160 MB each, with those that nobody has tried yet: the oldest go
-QUIET_SECONDS = 30  # a file that was changed more recently may still be written
+ARCHIVES_MAX = 3  # about 160 MB each, including untested ones: the oldest are removed
+QUIET_SECONDS = 30  # a more recently changed file may still be written
 TRY_SECONDS_MAX = 60
-WRITE_SECONDS_MAX = 15.0  # so long a stream waits for an archive that is being written
+WRITE_SECONDS_MAX = 15.0  # maximum time that a stream waits for an archive in progress
 LOOK_SECONDS = 0.1
-# So many times the classes that it was made of: it lacks too many. A stream with state loads 6 % more than one without;
-# one that does the same again seems to load 3 % fewer.
+# Replace the archive if a stream loads this many times its classes. A stream with state loads 6 % more than one
+# without; a repetition seems to load 3 % fewer.
 POOR = 1.04
 REMADE_SECONDS_MIN = 3600
 SWITCH = "OTTLA_SPARK_CLASS_ARCHIVE"  # 0 = no archives
 DISABLED = "0"
 RECORDING = "-XX:ArchiveClassesAtExit="
 USING = "-XX:SharedArchiveFile="
-CRASHING = ("-XX:ErrorFile=/dev/null", "-XX:-CreateCoredumpOnCrash")  # over half an archive; nobody must hear of it
-SILENT = ("-Xshare:auto", "-Xlog:disable", "-Xlog:all=error:stderr")  # what Java says about archives is for nobody
-# Else Java chooses another place each time, and writes to nearly all pages of the archive before it begins.
+# Java may crash on a partial archive; suppress its crash reports
+CRASHING = ("-XX:ErrorFile=/dev/null", "-XX:-CreateCoredumpOnCrash")
+SILENT = ("-Xshare:auto", "-Xlog:disable", "-Xlog:all=error:stderr")  # suppress Java's messages about archives
+# Otherwise Java maps the archive at a random address and relocates nearly all of its pages first.
 IN_PLACE = ("-XX:+UnlockDiagnosticVMOptions", "-XX:ArchiveRelocationMode=0")
 
 
 def archive_options(java: Java, place: ClassPath, work: Work = "queries", *, records: bool = True) -> list[str]:
-    """Options for Java: to use an archive that has what the work needs, or, if it `records`, to write one where there
-    is none."""
+    """Java options to use an archive that fits the work, or, if it `records`, to write a missing one."""
     if os.environ.get(SWITCH) == DISABLED:
         return []
     folder = cache_folder() / "classes"
@@ -68,12 +68,12 @@ def archive_options(java: Java, place: ClassPath, work: Work = "queries", *, rec
         if base is None:
             return []
         return _options(java, place, work, folder, base, records)
-    except OSError:  # a cache that cannot be written is no reason not to start
+    except OSError:  # a read-only cache must not prevent the start
         return []
 
 
 def archive_name(java: Java, place: ClassPath, work: Work = "queries") -> str:
-    """Changes with whatever would make the archive useless."""
+    """Changes with everything that would invalidate the archive."""
     program, spark = java.program.resolve(), place.spark
     parts = [str(program), str(program.stat().st_mtime_ns), str(spark.jars), str(spark.jars.stat().st_mtime_ns)]
     parts += [*map(str, place.jars), *(["lean"] if place.is_lean else [])]
@@ -82,9 +82,9 @@ def archive_name(java: Java, place: ClassPath, work: Work = "queries") -> str:
 
 
 def note_work(spark: SparkSession) -> None:
-    """A stream has done its first batch in it."""
+    """Called after the first batch of a stream in this session."""
     java = getattr(spark, "_jvm", None)
-    if java is not None:  # not far away, behind Spark Connect
+    if java is not None:  # None behind Spark Connect
         factory = java.java.lang.management.ManagementFactory
         arguments = [str(each) for each in factory.getRuntimeMXBean().getInputArguments()]
         classes = int(factory.getClassLoadingMXBean().getTotalLoadedClassCount())
@@ -92,8 +92,8 @@ def note_work(spark: SparkSession) -> None:
 
 
 def note_classes(arguments: Sequence[str], classes: int, java: int, python: int | None = None) -> None:
-    """`arguments` are those of a Java, the process `java` of ours, that has loaded so many classes."""
-    with contextlib.suppress(OSError, ValueError):  # it is only about the speed of the next start
+    """`arguments` are those of a Java, our process `java`, that has loaded this many classes."""
+    with contextlib.suppress(OSError, ValueError):  # affects only the speed of the next start
         written = next((each.removeprefix(RECORDING) for each in arguments if each.startswith(RECORDING)), "")
         used = next((each.rpartition(":")[2] for each in arguments if each.startswith(USING)), "")
         archive = Path(written or used)
@@ -114,16 +114,16 @@ def _is_poor(note: Path, classes: int) -> bool:
 
 
 def _is_being_written(archive: Path) -> bool:
-    """By the Java of a stream that has ended."""
+    """Whether the Java of an ended stream is writing it."""
     with contextlib.suppress(OSError, ValueError):
         _classes, java, python = map(int, _note(archive).read_text().split())
-        command = Path(f"/proc/{java}/cmdline").read_bytes()  # the number may be somebody else's by now
+        command = Path(f"/proc/{java}/cmdline").read_bytes()  # the process id may be reused
         return os.fsencode(_unfinished(archive)) in command and not Path(f"/proc/{python}").exists()
     return False
 
 
 def base_archive(java: Java, folder: Path) -> Path | None:
-    """The archive of Java's own classes, on which ours builds; runtimes that come without one get one from us."""
+    """The archive of Java's own classes, on which ours builds; created for runtimes without one."""
     own = java.library / "server" / "classes.jsa"
     if own.exists():
         return own
@@ -148,14 +148,14 @@ def _options(java: Java, place: ClassPath, work: Work, folder: Path, base: Path,
             time.sleep(LOOK_SECONDS)
         if is_there:
             with contextlib.suppress(OSError):
-                os.utime(archive)  # the archive that was used last is removed last
-                # Nobody asks for these any more; an unfinished one is of a session that ran at the same time.
+                os.utime(archive)  # marks the archive as used: the least recently used one is removed first
+                # Archives of earlier names are unused; an unfinished one belongs to a concurrent session.
                 for path in (*files[number + 1 :], *map(_unfinished, files[number:])):
                     path.unlink(missing_ok=True)
             return [*SILENT, *IN_PLACE, f"{USING}{base}:{archive}"]
     if records and not _unfinished(files[own]).exists() and not _is_being_written(files[own]):
         _remove_oldest(folder)
-        _note(files[own]).unlink(missing_ok=True)  # of an archive that is gone
+        _note(files[own]).unlink(missing_ok=True)  # of a removed archive
         return [*SILENT, f"{USING}{base}", f"{RECORDING}{_unfinished(files[own])}"]
     narrower = [archive for archive in files[own + 1 :] if archive.exists()]
     return [*SILENT, *IN_PLACE, f"{USING}{':'.join(map(str, (base, *narrower[:1])))}"]
@@ -166,7 +166,7 @@ def _unfinished(archive: Path) -> Path:
 
 
 def _adopt(archive: Path, java: Java, place: ClassPath, base: Path, is_proven: bool) -> bool:
-    """Try what an earlier session has left; what cannot be used is removed, unless it may still be written."""
+    """Test the archive of an earlier session; remove an unusable one, unless it may still be written."""
     unfinished = _unfinished(archive)
     with contextlib.suppress(FileNotFoundError):
         may_grow = time.time() - unfinished.stat().st_mtime < QUIET_SECONDS

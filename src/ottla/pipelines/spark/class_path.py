@@ -1,8 +1,8 @@
-"""Which jars Java gets.
+"""The jars for Java.
 
-Lean is a class path without what Spark brings for Hive, Kubernetes, YARN and machine learning, a third of its jars. Who
-runs neither code of their own nor a model needs none of them, and each session pays: the functions of MLlib alone are
-registered in most of a second, and every name that generated code does not find is looked for in all jars.
+The lean class path omits Spark's jars for Hive, Kubernetes, YARN and machine learning, a third of all. Pipelines
+without user code and models do not need them, and they slow down each session: registering MLlib's functions takes most
+of a second, and every unknown name in generated code is searched in all jars.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ LEFT_OUT = (
     "hive-", "kubernetes-", "lapack", "spark-hive", "spark-kubernetes", "spark-mllib", "spark-yarn", "spire", "vertx-",
     "volcano-",
 )  # fmt: skip
-KEPT = "hive-storage-api"  # ORC is built on it
+KEPT = "hive-storage-api"  # ORC depends on it
 
 
 class ClassPath(NamedTuple):
-    """`jars` are those that come in addition."""
+    """`jars` are additional ones."""
 
     spark: Installed
     jars: tuple[Path, ...] = ()
     is_lean: bool = False
 
     def text(self) -> str:
-        """As Spark's own launcher makes it, with a star that Java unfolds."""
+        """The form of Spark's own launcher, with a wildcard that Java expands."""
         own = self.lean_jars() if self.is_lean else [self.spark.jars / "*"]
         first = sorted(self.spark.jars.glob("slf4j-api-*.jar"))
         return ":".join(map(str, (*self.jars, settings_folder(self.spark), *first, *own)))
@@ -42,5 +42,5 @@ class ClassPath(NamedTuple):
 
 
 def settings_folder(spark: Installed) -> Path:
-    """Where Spark looks for files with settings."""
+    """The folder in which Spark looks for configuration files."""
     return Path(os.environ.get("SPARK_CONF_DIR") or spark.home / "conf")

@@ -1,13 +1,14 @@
-"""The command that starts Java for a session on this machine.
+"""The command that starts Java for a local session.
 
-Spark's own scripts find it out with a shell and a Java of their own, and the program that they start then looks for
-what it has to run: most of a second, every time. For the Spark that we know, on this machine alone, and where nobody
-has left settings for those scripts, it is put together here.
+Spark's own scripts determine it with a shell and a separate Java, and the started program then resolves what to run:
+most of a second each time. For the supported Spark version, on this machine alone, and without settings for those
+scripts, it is built here.
 
 Rules:
-1. Java's options are those that Spark's launcher would give: a test compares the two.
-2. PySpark tells Java all settings when it makes the context; they need not stand here as well, for everybody to see.
-3. Whatever is not known for certain goes to Spark's script.
+1. Java's options are those of Spark's launcher: a test compares the two.
+2. PySpark passes all settings to Java when it creates the context; they are not on the command line, where other users
+   could see them.
+3. Any uncertain case uses Spark's script.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from ottla.pipelines.spark.places import Installed
 KNOWN = "4.2."
 SUBMIT = "org.apache.spark.deploy.SparkSubmit"
 LAUNCHER = "org.apache.spark.launcher.Main"
-# What SparkSubmit runs for PySpark, and what it says to that on our behalf.
+# The class that SparkSubmit runs for PySpark, and the settings that it would pass.
 GATEWAY = ("-Dspark.submit.deployMode=client", "-DSPARK_SUBMIT=true", "org.apache.spark.api.python.PythonGatewayServer")
 SHELL = "pyspark-shell"
-# What Spark opens of Java for itself: JavaModuleOptions in its launcher.
+# Java modules that Spark opens: JavaModuleOptions in its launcher.
 OPENED = (
     "java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio", "java.util",
     "java.util.concurrent", "java.util.concurrent.atomic", "jdk.internal.ref", "sun.nio.ch", "sun.nio.cs",
@@ -62,7 +63,7 @@ def script_command(spark: Installed, settings: Mapping[str, str]) -> list[str]:
 
 
 def direct_command(place: ClassPath, java_home: Path, settings: Mapping[str, str]) -> list[str] | None:
-    """None where it is left to Spark's script."""
+    """None if Spark's script must be used."""
     jars = ":".join(map(str, place.jars))
     if not is_known(place.spark, settings) or settings.get(CLASS_PATH, "") != jars:
         return None
@@ -72,13 +73,13 @@ def direct_command(place: ClassPath, java_home: Path, settings: Mapping[str, str
 
 
 def script_variables(spark: Installed) -> dict[str, str]:
-    """What Spark's scripts would set."""
+    """The variables that Spark's scripts would set."""
     found = {"SPARK_HOME": str(spark.home), "SPARK_CONF_DIR": str(settings_folder(spark))}
     return {**found, "SPARK_SCALA_VERSION": spark.scala, "SPARK_ENV_LOADED": "1", "PYTHONHASHSEED": "0"}
 
 
 def is_known(spark: Installed, settings: Mapping[str, str]) -> bool:
-    """Whether nothing can make a difference that is not seen here."""
+    """Whether no other setting can influence the command."""
     if not spark.version.startswith(KNOWN) or MEMORY not in settings:
         return False
     if parse_master(settings["spark.master"]).kind is not Kind.LOCAL:

@@ -1,4 +1,4 @@
-"""A Spark Connect server on this machine: a Spark that clients reach over gRPC, sc://127.0.0.1:PORT.
+"""A local Spark Connect server: a Spark that clients reach over gRPC, sc://127.0.0.1:PORT.
 
 with ConnectServer(folder) as server:
     spark = start_session("job", server.master)
@@ -48,7 +48,7 @@ class ConnectServer:
         return f"sc://{HOST}:{self.port}"
 
     def start(self) -> Self:
-        """Returns when it serves. Raises SparkStartError."""
+        """Return when it serves. Raises SparkStartError."""
         self.folder.mkdir(parents=True, exist_ok=True)
         spark, java = find_spark(), find_java()
         settings = default_settings(self._behind, self._settings, machine_memory())

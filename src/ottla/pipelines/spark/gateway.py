@@ -1,10 +1,10 @@
-"""The Java process of a session, from its start to the connection that PySpark speaks through.
+"""The Java process of a session, from its start to the connection for PySpark.
 
-PySpark can start one itself, but then nothing else happens meanwhile: here the start and the connection are two steps.
+PySpark can start it too, but blocks meanwhile: here start and connection are two steps.
 
 Rules:
-1. No Java is left behind: it ends with its standard input, which is ours, and until it reads that it is killed.
-2. Java tells its port in a file, as it would tell PySpark.
+1. No Java is left behind: it exits when its standard input closes, and it is killed if it does not read that yet.
+2. Java reports its port in a file, as it does for PySpark.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.01
 PORT_VARIABLE, SECRET_VARIABLE = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
-# The program that makes Java's command line is a Java as well, and needs none of what long runs need.
+# The program that builds Java's command line is a Java as well, and needs no tuning for long runs.
 LAUNCHER_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
-# Classes of Spark, by the names with which PySpark asks for them.
+# Spark classes under the names that PySpark uses.
 OFTEN_USED = {
     "functions": "org.apache.spark.sql.functions",
     "org.apache.spark.sql.functions": "org.apache.spark.sql.functions",
     "PythonUtils": "org.apache.spark.api.python.PythonUtils",
     "PythonSQLUtils": "org.apache.spark.sql.api.python.PythonSQLUtils",
 }
-# With the Python of this name Spark looks for data sources in all installed packages: once for each session, and each
-# query, and each batch that goes to a function, has a session of its own. Ours is registered: so there is no such name.
+# Spark uses the Python of this name to search all installed packages for data sources, once per session, and each query
+# and foreachBatch call has its own session. Ours is registered explicitly, so the name is invalid on purpose.
 NO_DRIVER_PYTHON = {"PYSPARK_DRIVER_PYTHON": "/nonexistent/python"}
 
 
 class StartingJava:
-    """On its way. `settings` are what it was started with: a session with others needs another."""
+    """A Java that is starting. A session with other `settings` needs another one."""
 
     def __init__(
         self, place: ClassPath, settings: Mapping[str, str], more: Mapping[str, str], errors: Path | None
     ) -> None:
-        """`more` goes into its environment; what it says to `errors`, or to the terminal. Raises OSError."""
+        """`more` is added to its environment; its output goes to `errors`, or to the terminal. Raises OSError."""
         self.settings = dict(settings)
         self.is_lean = place.is_lean
         self._folder = Path(tempfile.mkdtemp(prefix="ottla-java-"))
@@ -61,20 +61,20 @@ class StartingJava:
         environment |= {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._told)}
         with ExitStack() as open_files:
             output = None if errors is None else open_files.enter_context(errors.open("ab"))
-            self.process = subprocess.Popen(  # noqa: S603 (Spark's own script, or what that would run)
+            self.process = subprocess.Popen(  # # noqa: S603 (Spark's own script, or its equivalent)
                 command or script_command(place.spark, self.settings),
                 stdin=subprocess.PIPE,
                 stderr=output,
                 env=environment,
-                preexec_fn=_ignore_interrupts,  # noqa: PLW1509 (as PySpark does: Ctrl-C is for Python)
+                preexec_fn=_ignore_interrupts,  # # noqa: PLW1509 (as in PySpark: Ctrl-C is handled by Python)
             )
 
     def __repr__(self) -> str:
         return f"<StartingJava {self.process.pid}>"
 
     def connect(self) -> JavaGateway:
-        """Wait until it is there. Raises SparkStartError if it ends before; whoever is interrupted leaves no Java."""
-        from pyspark.java_gateway import launch_gateway  # noqa: PLC0415 (takes time)
+        """Wait until it is ready. Raises SparkStartError if it exits before; an interrupt also ends Java."""
+        from pyspark.java_gateway import launch_gateway  # noqa: PLC0415 (slow import)
 
         try:
             port, secret = self._wait()
@@ -101,18 +101,18 @@ class StartingJava:
             if self.process.poll() is not None:
                 raise SparkStartError("")
             time.sleep(LOOK_SECONDS)
-        data = self._told.read_bytes()  # it appears as a whole: two numbers of four bytes, and the secret after them
+        data = self._told.read_bytes()  # written atomically: two four-byte numbers, then the secret
         shutil.rmtree(self._folder, ignore_errors=True)
         return int.from_bytes(data[:4], "big"), data[8:].decode("utf-8")
 
 
 def remember_classes(gateway: JavaGateway) -> None:
-    """For every column that is made PySpark asks Java what `functions` is, and what its `col` is: a third of all calls
-    while a plan is made, and for a name without its package Java looks through all jars. The answers never change."""
-    from py4j.java_gateway import JavaClass, JavaMember  # noqa: PLC0415 (takes time)
+    """Caches Java class lookups. For every column PySpark asks Java for `functions` and its `col`: a third of all
+    calls of a plan, and for a name without package Java searches all jars. The answers never change."""
+    from py4j.java_gateway import JavaClass, JavaMember  # noqa: PLC0415 (slow import)
 
     class Remembered(JavaClass):  # type: ignore[misc]
-        """Only what it does not know yet is asked for."""
+        """Only unknown names are looked up."""
 
         def __getattr__(self, name: str) -> object:
             found = super().__getattr__(name)
@@ -125,7 +125,8 @@ def remember_classes(gateway: JavaGateway) -> None:
 
 
 def end(gateway: JavaGateway) -> None:
-    """Java ends when its standard input does; writing an archive of classes may take it some seconds, without us."""
+    """Java exits when its standard input closes; writing a class archive may take it some more seconds in the
+    background."""
     gateway.shutdown()
     process = getattr(gateway, "proc", None)
     if process is not None and process.stdin is not None:

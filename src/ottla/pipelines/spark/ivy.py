@@ -1,7 +1,6 @@
-"""Fetching jars with Apache Ivy, which every PySpark has among its own jars.
+"""Fetches jars with Apache Ivy, which is among PySpark's own jars.
 
-Ivy knows where Maven's central repository is, checks what it downloads, and obeys a settings file of the user's (a
-company's mirror): OTTLA_IVY_SETTINGS names one.
+Ivy knows Maven Central, verifies downloads, and supports a settings file for mirrors: OTTLA_IVY_SETTINGS names one.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ UNREACHABLE = re.compile(r"Server access error|Host \S+ not found")
 
 
 class Module(NamedTuple):
-    """A jar by Maven's coordinates; `revision` may be a range, [4.2.0,4.2.1], and the newest of it is taken."""
+    """A jar in Maven coordinates; `revision` may be a range, [4.2.0,4.2.1], of which the newest is used."""
 
     organisation: str
     name: str
     revision: str
-    is_override: bool = False  # not asked for: the revision to take when another module asks for it
+    is_override: bool = False  # not requested: the revision to use if another module requires it
 
     def __str__(self) -> str:
         return f"{self.organisation}:{self.name}:{self.revision}"
 
 
 class NotFoundError(Exception):
-    """The repository answered, and one of the modules is not there in any revision that was asked for."""
+    """The repository answered, and has no requested revision of one of the modules."""
 
 
 class UnreachableError(Exception):
@@ -44,15 +43,13 @@ class UnreachableError(Exception):
 
 
 def fetch(spark: Installed, java: Path, modules: Sequence[Module], folder: Path) -> None:
-    """Put the jars of these modules, and of what they need and Spark lacks, into the folder.
-
-    Raises NotFoundError, UnreachableError, SparkStartError.
-    """
+    """Put the jars of these modules, and their dependencies that Spark lacks, into the folder. Raises NotFoundError,
+    UnreachableError, SparkStartError."""
     request = folder / "ivy.xml"
     request.write_text(request_text(modules, spark.artifacts()), encoding="utf-8")
     command = command_line(spark, java, request, folder)
     try:
-        done = subprocess.run(  # noqa: S603 (our own command line)
+        done = subprocess.run(  # # noqa: S603 (our own command line)
             command, capture_output=True, text=True, errors="replace", check=False, timeout=FETCH_SECONDS_MAX
         )
     except subprocess.TimeoutExpired:
@@ -63,7 +60,7 @@ def fetch(spark: Installed, java: Path, modules: Sequence[Module], folder: Path)
 
 
 def request_text(modules: Sequence[Module], excluded: Collection[str]) -> str:
-    """An ivy.xml: the modules, and the names that must not be fetched because Spark has them."""
+    """An ivy.xml: the modules, and the names to exclude because Spark has them."""
     lines = ['<ivy-module version="2.0">', '<info organisation="ottla" module="jars"/>']
     lines += ['<configurations><conf name="default"/></configurations>', "<dependencies>"]
     lines += [_dependency_text(module) for module in modules if not module.is_override]
@@ -95,7 +92,7 @@ def command_line(spark: Installed, java: Path, request: Path, folder: Path) -> l
 
 
 def proxy_options(proxy: str) -> list[str]:
-    """Java does not look at the variable that everybody else obeys."""
+    """Java ignores the proxy variable of the environment."""
     found = urlsplit(proxy)
     if not found.hostname:
         return []
@@ -103,7 +100,7 @@ def proxy_options(proxy: str) -> list[str]:
 
 
 def judge(code: int, output: str) -> None:
-    """Ivy tells what went wrong in prose. Raises unless all is well."""
+    """Ivy reports errors only as text. Raises for any error."""
     if code == 0 and "UNRESOLVED DEPENDENCIES" not in output and "FAILED DOWNLOADS" not in output:
         return
     if UNREACHABLE.search(output):

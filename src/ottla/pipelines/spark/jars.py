@@ -1,10 +1,11 @@
-"""The jars that Spark lacks: its Kafka connector, Delta, Iceberg, the way to S3; those that fit its version, kept.
+"""Jars that Spark lacks: its Kafka connector, Delta, Iceberg, S3 support; versions that fit Spark, cached.
 
 Rules:
-1. The newest that fits: of the same minor version as Spark, and not newer than it. What Spark has is not fetched.
-2. A folder under its final name is complete: jars are fetched beside it and the folder is renamed. The checksums of its
-   jars are kept in it and compared before use; what does not match is fetched again.
-3. With a filled folder no network is touched. OTTLA_SPARK_JARS names a folder of jars to use instead of fetching any.
+1. The newest fitting version: the same minor version as Spark, and not newer than it. Jars that Spark has are not
+   fetched.
+2. A folder under its final name is complete: jars are fetched beside it and the folder is renamed. Their checksums are
+   stored in it and compared before use; a mismatch fetches again.
+3. A filled folder needs no network. OTTLA_SPARK_JARS names a folder of jars to use instead of fetching any.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ Say = Callable[[str], None]
 
 
 class Package(NamedTuple):
-    """Something that can be added to Spark. {spark} and {scala} in the name stand for the versions 4.2 and 2.13."""
+    """An extension of Spark. {spark} and {scala} in the name stand for the versions 4.2 and 2.13."""
 
     title: str
     organisation: str
     artifact: str
-    follows_spark: bool  # its version is Spark's own; otherwise its name says for which Spark it is made
-    substitutes: tuple[str, ...] = ()  # needed by it; an older minor version serves where its own is not published
-    settings: Mapping[str, str] = MappingProxyType({})  # what Spark must be told to use it
-    instead: str = ""  # what to use where it cannot be had
-    follows_jar: str = ""  # its version is that of this one of Spark's jars
+    follows_spark: bool  # its version is Spark's; otherwise its name contains the Spark version
+    substitutes: tuple[str, ...] = ()  # dependencies; an older minor version is used if its own is not published
+    settings: Mapping[str, str] = MappingProxyType({})  # Spark settings that enable it
+    instead: str = ""  # alternative if it is unavailable
+    follows_jar: str = ""  # its version is that of this Spark jar
 
 
 PACKAGES = {
@@ -84,14 +85,14 @@ PACKAGES = {
 
 
 class JarSet(NamedTuple):
-    """Jars that belong together, and a sentence that says what was chosen and why."""
+    """Jars that belong together, and a sentence with the choice and its reason."""
 
     jars: tuple[Path, ...]
     sentence: str
 
 
 def find_jars(name: str, spark: Installed, java: Path, say: Say = lambda _line: None) -> JarSet:
-    """The jars of a package: the user's own, those in the cache, or fetched now. Raises SparkStartError."""
+    """The jars of a package: the user's own, cached, or fetched now. Raises SparkStartError."""
     package = PACKAGES.get(name)
     if package is None:
         raise SparkStartError(f"there is no package {name!r}; known: {', '.join(PACKAGES)}")
@@ -111,7 +112,7 @@ def find_jars(name: str, spark: Installed, java: Path, say: Say = lambda _line: 
 
 
 def attempts(package: Package, spark: Installed) -> Iterator[list[Module]]:
-    """What to ask for, best first: all from one release, then older minor versions of what may be substituted."""
+    """The requests in order of preference: all from one release, then older minor versions of substitutable parts."""
     wanted = Module(package.organisation, full_name(package.artifact, spark), _revisions(package, spark))
     yield [wanted]
     major, minor = spark.version.split(".")[:2]
@@ -128,7 +129,7 @@ def full_name(artifact: str, spark: Installed) -> str:
 
 
 def sentence(package: Package, spark: Installed, jars: Sequence[Path]) -> str:
-    """One line: what was chosen, why, what comes with it, where it is."""
+    """One line: version, reason, dependencies, folder."""
     versions = {match["artifact"]: match["version"] for match in (JAR.fullmatch(path.name) for path in jars) if match}
     name = full_name(package.artifact, spark)
     chosen = versions.pop(name, "?")
@@ -143,7 +144,7 @@ def sentence(package: Package, spark: Installed, jars: Sequence[Path]) -> str:
 
 
 def read_cache(folder: Path) -> tuple[Path, ...] | None:
-    """The jars, if the folder is whole and every one of them is what was fetched."""
+    """The jars, if the folder is complete and every checksum matches."""
     try:
         digests = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["sha256"]
         jars = tuple(folder / name for name in sorted(digests))
@@ -178,7 +179,7 @@ def jar_version(spark: Installed, artifact: str) -> str:
 
 
 def _from_folder(package: Package, spark: Installed, folder: Path) -> JarSet:
-    """Jars that the user has brought: all of the folder but those that Spark has."""
+    """The user's jars: all in the folder except those that Spark has."""
     known = spark.artifacts()
     jars = tuple(path for path in sorted(folder.glob("*.jar")) if not artifacts_of([path.name]) & known)
     name = full_name(package.artifact, spark)
@@ -201,7 +202,7 @@ def _fetch_into(folder: Path, package: Package, spark: Installed, java: Path) ->
 
 
 def _fetch_first(unfinished: Path, package: Package, spark: Installed, java: Path) -> None:
-    """The first attempt that succeeds counts."""
+    """The first successful attempt is used."""
     name = full_name(package.artifact, spark)
     substitutes = [full_name(other, spark) for other in package.substitutes]
     for modules in attempts(package, spark):
@@ -223,7 +224,7 @@ def _fetch_first(unfinished: Path, package: Package, spark: Installed, java: Pat
 
 
 def _put_in_place(unfinished: Path, folder: Path) -> None:
-    """By rename: whoever looks sees a whole folder or none. Two at a time bring the same."""
+    """Publish by rename: readers see a complete folder or none. Concurrent fetches have equal contents."""
     if folder.exists():
         damaged = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-old-"))
         folder.rename(damaged / folder.name)

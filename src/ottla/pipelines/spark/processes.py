@@ -1,9 +1,9 @@
-"""Java processes of Spark's own programs: a master, a worker, a Spark Connect server.
+"""Java processes of Spark's programs: a master, a worker, a Spark Connect server.
 
 Rules:
 1. Each writes to one file, and is ready when a line in it says so.
-2. Each leads a process group, so that what it has started ends with it; and none outlives us: a small companion in that
-   group waits for the end of a pipe whose other end is ours, and then ends the group.
+2. Each leads a process group, so its children end with it, and none outlives this process: a small companion in the
+   group waits for the end of a pipe from this process and then kills the group.
 3. They listen on 127.0.0.1 only.
 """
 
@@ -31,7 +31,7 @@ COMPANION = ("/bin/sh", "-c", "trap '' TERM INT; cat > /dev/null; kill -9 0")
 
 
 class JavaProcess:
-    """A program out of Spark's jars."""
+    """A program in Spark's jars."""
 
     def __init__(self, name: str, log: Path) -> None:
         self.name = name
@@ -52,7 +52,7 @@ class JavaProcess:
         return self._process.pid
 
     def start(self, spark: Installed, java: Java, arguments: Sequence[str], extra: Mapping[str, str]) -> None:
-        """`arguments` are those of Spark's own script spark-class."""
+        """`arguments` are those of Spark's script spark-class."""
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(  # noqa: S603 (Spark's own script)
                 [str(spark.home / "bin" / "spark-class"), *arguments],
@@ -62,12 +62,12 @@ class JavaProcess:
                 env=environment(java, spark) | dict(extra),
                 process_group=0,
             )
-        self._companion = subprocess.Popen(  # noqa: S603 (constant)
+        self._companion = subprocess.Popen(  # # noqa: S603 (constant)
             COMPANION, stdin=subprocess.PIPE, process_group=self._process.pid
         )
 
     def wait_for(self, pattern: re.Pattern[str], seconds_max: float = READY_SECONDS_MAX) -> re.Match[str]:
-        """The first place in what it said that matches. Raises SparkStartError."""
+        """The first match in its output. Raises SparkStartError."""
         deadline = time.monotonic() + seconds_max
         while (found := pattern.search(self.text())) is None:
             if not self.is_running:
@@ -82,7 +82,7 @@ class JavaProcess:
         return self.log.read_text(encoding="utf-8", errors="replace")
 
     def stop(self) -> None:
-        """As an operator would; who does not obey is killed."""
+        """Terminate, then kill after a timeout."""
         self._send(signal.SIGTERM)
         if self._process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -90,7 +90,7 @@ class JavaProcess:
         self.kill()
 
     def kill(self) -> None:
-        """As when the machine dies: with everything that it has started."""
+        """Kill it with all its children, as in a machine failure."""
         self._send(signal.SIGKILL)
         companion, self._companion = self._companion, None
         for process in (self._process, companion):
@@ -100,13 +100,13 @@ class JavaProcess:
             companion.stdin.close()
 
     def _send(self, number: int) -> None:
-        """To the whole group, which exists as long as the companion does; later its number may be somebody else's."""
+        """Signal the whole group, which exists as long as the companion; later its id may be reused."""
         if self._process is not None and self._companion is not None:
             os.killpg(self._process.pid, number)
 
 
 def environment(java: Java, spark: Installed) -> dict[str, str]:
-    """Ours, and what Spark's scripts need to find everything."""
+    """Our environment, and the variables that Spark's scripts need."""
     return os.environ | {
         "JAVA_HOME": str(java.home),
         "SPARK_HOME": str(spark.home),
@@ -116,7 +116,7 @@ def environment(java: Java, spark: Installed) -> dict[str, str]:
 
 
 def children_of(pid: int) -> list[int]:
-    """The processes that this one has started and that are alive."""
+    """The living child processes."""
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):

@@ -1,17 +1,17 @@
-"""Spark's real-time mode, in which a row does not wait for a batch: what it permits, found out on Spark 4.2.
+"""The limits of Spark's real-time mode, in which a row does not wait for a batch; verified on Spark 4.2.
 
-Its tasks run for as long as a checkpoint interval, one for each partition of a topic, and hand each row on at once. So
-(1) there is no shuffle, hence no state; (2) no Python in the middle of the plan; (3) rows come from Spark's own Kafka
-connector and go to it, at least once, in update mode; (4) there must be a free core for each partition: Spark starts as
-many tasks as there are cores and does not read the other partitions at all, without a word.
-Filters, projections, from_json and from_csv, explode, watermarks, a join with a table that fits into memory, and the
-counting of rows (observe) are permitted. What we do not know is refused here; what we know wrongly is refused by Spark.
+Its tasks run for a whole checkpoint interval, one per partition of a topic, and pass each row on at once. So (1) there
+is no shuffle, hence no state; (2) no Python inside the plan; (3) source and sink are Spark's own Kafka connector, at
+least once, in update mode; (4) there must be a free core for each partition: Spark starts as many tasks as there are
+cores and silently does not read the other partitions. Filters, projections, from_json and from_csv, explode,
+watermarks, a join with a table that fits into memory, and row counts (observe) are permitted. Unknown steps are
+rejected here; Spark rejects the rest.
 """
 
 from __future__ import annotations
 
 OUTPUT_MODE = "update"
-INTERVAL_SECONDS_MIN = 5  # Spark's own lower bound
+INTERVAL_SECONDS_MIN = 5  # Spark's lower bound
 
 NEEDS_STATE = "keeps state between rows, which needs a shuffle"
 NEEDS_PYTHON = "runs Python for each row"
@@ -31,21 +31,21 @@ STEPS_REFUSED = {
     "order": NEEDS_STATE,
     "pattern": NEEDS_STATE,
     "stateful": NEEDS_STATE,
-    "sql": "may need a shuffle, which cannot be told from its text",
+    "sql": "may need a shuffle, which its text does not show",
     "python": NEEDS_PYTHON,
     "outliers": NEEDS_PYTHON,
     "enrich": NEEDS_PYTHON,
 }
-PARSED_IN_JAVA = frozenset({"json", "csv", "text"})  # other formats are read by Python
+PARSED_IN_JAVA = frozenset({"json", "csv", "text"})  # other formats are decoded in Python
 
 
 def trigger_arguments(interval_seconds: int = INTERVAL_SECONDS_MIN) -> dict[str, str]:
-    """For `DataStreamWriter.trigger`: the time between two checkpoints, not between rows."""
+    """For `DataStreamWriter.trigger`: the checkpoint interval, not the latency of rows."""
     return {"realTime": f"{max(interval_seconds, INTERVAL_SECONDS_MIN)} seconds"}
 
 
 def step_problem(name: str, spec: object = None) -> str | None:
-    """Why a step cannot be used in real-time mode; None if it can. `spec` is the step as it was written."""
+    """Why a step cannot be used in real-time mode; None if it can. `spec` is the step as written."""
     if name == "parse" and getattr(spec, "format", "json") not in PARSED_IN_JAVA:
         return f"parse {getattr(spec, 'format', '')}: {NEEDS_PYTHON}"
     if name == "filter" and getattr(spec, "classifier", None):
@@ -58,7 +58,7 @@ def step_problem(name: str, spec: object = None) -> str | None:
 
 
 def sink_problem(sink: object) -> str | None:
-    """The same for a sink, as it was written."""
+    """The same for a sink, as written."""
     if getattr(sink, "topic", None) is None:
         return "real-time mode writes to topics only"
     if getattr(sink, "delivery", "exactly-once") != "at-least-once":
@@ -67,7 +67,7 @@ def sink_problem(sink: object) -> str | None:
 
 
 def cores_problem(partitions: int, cores: int | None) -> str | None:
-    """Too few cores are worse than an error: the partitions without a task are never read."""
+    """With too few cores, partitions without a task would silently never be read."""
     if cores is None or partitions <= cores:
         return None
     return (

@@ -1,12 +1,12 @@
-"""Starting Spark: Java, jars, settings and a clean terminal, without the user doing anything.
+"""Starts Spark: Java, jars, settings and logging, without user interaction.
 
     from ottla.pipelines.spark.session import start_session
     spark = start_session("page-views")
 
 Rules:
-1. One line for each step that takes time, handed to `on_step`; nothing else is said unless `quiet` is false.
-2. What Spark's Java says goes to a log file of bounded size. If it does not start, one line tells why.
-3. On this machine alone nothing listens to the network but on 127.0.0.1.
+1. One line for each slow step is passed to `on_step`; there is no other output unless `quiet` is false.
+2. Java logs to a file of bounded size. If it does not start, one line has the reason.
+3. A local session listens on 127.0.0.1 only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ottla.base.java import Java
-from ottla.pipelines.source.notebooks import register
+from ottla.pipelines.source.dataframes import register
 from ottla.pipelines.spark.class_archive import Work, archive_options
 from ottla.pipelines.spark.class_path import ClassPath
 from ottla.pipelines.spark.command import CLASS_PATH, is_known
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 REACH_SECONDS_MAX = 5.0
 IMAGE = "spark.kubernetes.container.image"
 EXTENSIONS = "spark.sql.extensions"
-# Java's compilers take more than a third of all processor time of a start, mostly for code that runs a few thousand
-# times. So the second one waits twenty times as long as usual, the first one, whose numbers are those of tier 3, two to
-# five times; what a stream does all day reaches these numbers within the first batches.
+# Java's compilers use more than a third of the CPU time of a start, mostly for code that runs a few thousand times. So
+# the second compiler waits twenty times as long as by default, the first one (tier 3) two to five times; the hot code
+# of a stream reaches these counts within the first batches.
 PATIENT_COMPILERS = (
     "-XX:Tier3InvocationThreshold=1000",
     "-XX:Tier3MinInvocationThreshold=500",
@@ -59,11 +59,11 @@ PATIENT_COMPILERS = (
     "-XX:Tier4CompileThreshold=250000",
     "-XX:Tier4BackEdgeThreshold=800000",
 )
-# With two cores, threads that collect while others work take from these, a tenth of all processor time of a start; the
-# heap is small, and the state of a stream is not in it. Java does not start with two collectors: the user's goes first.
+# With two cores, concurrent garbage collection takes a tenth of the CPU time of a start; the heap is small, and stream
+# state is outside of it. Java rejects two collectors, so a user's choice replaces ours.
 SMALL_CORES = 2
 SMALL_COLLECTOR = "-XX:+UseSerialGC"
-# Java looks through its whole heap each time that classes need more room than it expected, at first 21 MB.
+# Java runs a full collection whenever class metadata exceeds its threshold, initially 21 MB.
 ROOM_FOR_CLASSES = "-XX:MetaspaceSize=256m"
 EXTRA_OPTIONS = "spark.driver.extraJavaOptions"
 
@@ -71,7 +71,7 @@ Say = Callable[[str], None]
 
 
 class Plan(NamedTuple):
-    """All settings of a new session, and what its Java and its workers must find in the environment."""
+    """All settings of a new session, and the environment of its Java and workers."""
 
     place: ClassPath
     settings: dict[str, str]
@@ -79,7 +79,7 @@ class Plan(NamedTuple):
 
 
 class Wish(NamedTuple):
-    """What was asked for."""
+    """The requested session."""
 
     name: str
     master: Master
@@ -105,11 +105,11 @@ def start_session(
     on_step: Say | None = None,
     log_file: Path | None = None,
 ) -> SparkSession:
-    """A session for streams. `packages`: kafka (the connector jvm brings it), delta, iceberg. `is_lean`: nobody will
-    use Hive or pyspark.ml in it, so it need not have them (class_path.py). `work`: what it will do, for which an
-    archive of classes is kept (class_archive.py). Raises SparkStartError.
+    """A session for streams. `packages`: kafka (implied by the connector jvm), delta, iceberg. `is_lean`: without Hive
+    and pyspark.ml (class_path.py). `work`: the kind of work, for its class archive (class_archive.py). Raises
+    SparkStartError.
 
-    A Spark that runs already in this process is used as it is.
+    A Spark that already runs in this process is used unchanged.
     """
     say = on_step or (lambda _line: None)
     started = time.monotonic()
@@ -124,7 +124,7 @@ def start_session(
         wanted = dict.fromkeys([*(["kafka"] if connector == "jvm" else []), *packages])
         wish = Wish(name, target, list(wanted), given, is_lean and not wanted, work)
         session = _launch(wish, quiet, say, log_file or default_log_file(name))
-        register(session)  # Spark does not look for it by itself in a Java of ours (gateway.py)
+        register(session)  # Spark does not search for it in our Java (gateway.py)
     say(f"Spark {session.version} is ready after {time.monotonic() - started:.1f} s")
     return session
 
@@ -141,7 +141,7 @@ def is_running() -> bool:
 def _running(say: Say) -> SparkSession | None:
     if "pyspark.sql" not in sys.modules:
         return None
-    from pyspark.core.context import SparkContext  # noqa: PLC0415 (takes time; those who only check a file go without)
+    from pyspark.core.context import SparkContext  # # noqa: PLC0415 (slow import, not needed to check a file)
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     session = SparkSession.getActiveSession()
@@ -153,7 +153,7 @@ def _running(say: Say) -> SparkSession | None:
 
 
 def _connect(name: str, master: Master, given: dict[str, str], say: Say) -> SparkSession:
-    """A session on somebody else's Spark: only what can be changed while it runs is set."""
+    """A session on an external Spark: only runtime settings are set."""
     pyspark_folder()
     say(f"connecting to {master.url}")
     _check_reachable(master)
@@ -175,11 +175,11 @@ def _connect(name: str, master: Master, given: dict[str, str], say: Say) -> Spar
 
 
 def _launch(wish: Wish, quiet: bool, say: Say, log: Path) -> SparkSession:
-    if any(not java.is_lean for java in _early_java):  # it has more than is needed, and is there
+    if any(not java.is_lean for java in _early_java):  # a full class path includes the lean one
         wish = wish._replace(is_lean=False)
     plan = _planned(wish, find_spark(), say, log)
     # It stays set: Python workers and later sessions need the same.
-    os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)  # left behind by an earlier session of Spark Connect
+    os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)  # set by an earlier session of Spark Connect
     os.environ.update(plan.environment)
     end_java()
     return launch(_early(plan) or _started(plan, log, quiet), log, get_ready)
@@ -192,11 +192,11 @@ def start_early(
     is_lean: bool = False,
     work: Work = "queries",
 ) -> None:
-    """Start Java for a session that will be asked for soon with the same, on this machine alone, and with no packages.
-    Python may import meanwhile. What is asked for instead gets a Java of its own, and this one ends."""
+    """Start Java in advance for a local session with the same settings and no packages, while Python imports. For
+    another session this Java ends and a new one is started."""
     if _early_java or is_running():
         return
-    with suppress(SparkStartError):  # told when the session is asked for
+    with suppress(SparkStartError):  # reported when the session is requested
         target, spark, log = parse_master(master), find_spark(), default_log_file(name)
         if target.kind is not Kind.LOCAL:
             return
@@ -206,12 +206,12 @@ def start_early(
 
 
 def end_early() -> None:
-    """Nobody has asked for the session."""
+    """The session was not requested."""
     while _early_java:
         _early_java.pop().kill()
 
 
-_early_java: list[StartingJava] = []  # one, or none
+_early_java: list[StartingJava] = []  # at most one
 
 
 def _early(plan: Plan) -> StartingJava | None:
@@ -233,8 +233,8 @@ def _started(plan: Plan, log: Path, quiet: bool) -> StartingJava:
 def _planned(wish: Wish, spark: Installed, say: Say, log: Path) -> Plan:
     java, master, given = find_java(), wish.master, wish.given
     if master.kind is Kind.LOCAL:
-        fork_server()  # Java must know of it
-    for remark in java.remarks:
+        fork_server()  # Java needs its address
+    for remark in java.rejections:
         say(remark)
     say(f"Java {java.version} ({java.origin})")
     _check_cluster(master, given)
@@ -256,7 +256,7 @@ def _planned(wish: Wish, spark: Installed, say: Say, log: Path) -> Plan:
 
 
 def joined(chosen: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str]:
-    """Two packages may each bring an extension: Spark takes a list of them."""
+    """Two packages may each have an extension: Spark takes a list of them."""
     if EXTENSIONS in chosen and EXTENSIONS in added:
         return {**added, EXTENSIONS: f"{chosen[EXTENSIONS]},{added[EXTENSIONS]}"}
     return dict(added)
@@ -265,7 +265,7 @@ def joined(chosen: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str
 def _java_settings(
     wish: Wish, java: Java, place: ClassPath, jars: Sequence[Path], more: Sequence[str]
 ) -> dict[str, str]:
-    """Jars go on the class path where that is enough, and are shipped where it is not."""
+    """Jars are on the class path if that suffices, and are shipped otherwise."""
     master, extra = wish.master, wish.given.get(EXTRA_OPTIONS, "")
     options = [*PATIENT_COMPILERS, ROOM_FOR_CLASSES, *more]
     if master.cores is not None and master.cores <= SMALL_CORES and "GC" not in extra:
@@ -289,7 +289,7 @@ def _check_cluster(master: Master, given: Mapping[str, str]) -> None:
 
 
 def _check_reachable(master: Master) -> None:
-    """Spark would try for a minute and then tell it in a hundred lines."""
+    """Spark would retry for a minute and then print a hundred lines."""
     problems: list[str] = []
     for host, port in master.addresses():
         try:
@@ -302,7 +302,7 @@ def _check_reachable(master: Master) -> None:
 
 
 def _environment(master: Master, java: Java) -> dict[str, str]:
-    """What Spark's scripts look at."""
+    """The variables that Spark's scripts read."""
     is_local = master.kind is Kind.LOCAL
     program, found = python_of_workers() if is_local else (sys.executable, {})
     if is_local or is_ours(os.environ.get("PYSPARK_PYTHON", "")):

@@ -1,7 +1,7 @@
-"""Settings of Spark: what we set for streams, and what a pipeline file may set.
+"""Spark settings: our settings for streams, and those that a pipeline file may contain.
 
-A pipeline file may come from somebody else. Spark has many settings that load classes, start programs or read files, so
-a file may only give those that are known to be harmless; everything else belongs on the command line of who runs it.
+A pipeline file may come from another source. Many Spark settings load classes, start programs or read files, so a file
+may only contain settings that are known to be harmless; all others belong on the command line.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from ottla.pipelines.spark.zone import UTC, ZONE
 
 HOST = "127.0.0.1"
 GIB = 1 << 30
-MEMORY_PART = 8  # of the machine's memory goes to the driver, within the bounds that follow
+MEMORY_PART = 8  # fraction of the machine's memory for the driver, within the following bounds
 MEMORY_MIN = GIB
 MEMORY_MAX = 4 * GIB
 PARTITIONS_LOCAL_MIN = 2
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 PARTITIONS_OF_SPARK = "200"
-# Spark would put the environment of this process into SQL that says ${env:NAME}, after all that was checked in it.
+# Spark would substitute environment variables in SQL with ${env:NAME}, after our checks.
 SUBSTITUTION = "spark.sql.variable.substitute"
-DELTA_PARTITIONS = "spark.databricks.delta.snapshotPartitions"  # in which Delta reads its log; it would take 50
-PARTITIONS_OF_CLUSTER = 16  # where nobody says how many cores there are; 200 make small batches slow
+DELTA_PARTITIONS = "spark.databricks.delta.snapshotPartitions"  # partitions for reading Delta's log; the default is 50
+PARTITIONS_OF_CLUSTER = 16  # if the number of cores is unknown; the default 200 makes small batches slow
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
-# What a stream needs wherever it runs. Sessions of Spark Connect can be given these, too.
+# Settings that a stream needs everywhere, including sessions of Spark Connect.
 STREAMING = {
     "spark.sql.session.timeZone": "UTC",
     SUBSTITUTION: "false",
@@ -40,29 +40,29 @@ STREAMING = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 
-# For a checkpoint in a folder of this machine. Else Spark starts a program, readlink, twice for each file that it puts
-# in place, 40 ms a file: for each batch, and each part of its state. What is put in place, and how, is the same.
+# For a checkpoint in a local folder. Otherwise Spark runs the program readlink twice per published file, 40 ms each:
+# for each batch and each part of its state. The published files are the same.
 LOCAL_CHECKPOINT = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     )
 }
 
-# What can only be said before Spark starts.
+# Settings that must be set before Spark starts.
 STARTING = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.sql.ui.explainMode": "simple",  # every batch of a stream is described, for nobody: there is no UI
+    "spark.sql.ui.explainMode": "simple",  # no UI shows the description of every batch
     "spark.python.worker.reuse": "true",
-    f"spark.executorEnv.{ZONE}": UTC,  # of Python's workers, whoever has started this process (zone.py)
-    # Where in Python each column was made would be told to Java in a dozen calls for every one of them: two thirds of
-    # all calls while a plan is made. Nobody sees it: steps are named by their place in the file.
+    f"spark.executorEnv.{ZONE}": UTC,  # for Python workers, regardless of the parent process (zone.py)
+    # PySpark would send the Python location of each column to Java in a dozen calls: two thirds of all calls of a plan.
+    # It is not used: errors name the step in the file.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.log.structuredLogging.enabled": "false",
-    "spark.log.level": "INFO",  # to a file; without it Spark would set WARN, and say so
+    "spark.log.level": "INFO",  # for the log file; otherwise Spark would set WARN and print it
 }
 
-# A file may set these: numbers, sizes, times and switches.
+# Allowed in a file: numbers, sizes, times and Booleans.
 HARMLESS = re.compile(
     r"spark\.("
     r"sql\.(shuffle\.partitions|session\.timeZone|ansi\.enabled|caseSensitive|codegen\.\w+|adaptive\.[\w.]+|files\.max\w+|"
@@ -77,11 +77,11 @@ HARMLESS = re.compile(
     r"kafka\.(consumer|producer)\.cache\.[\w.]+)"
 )
 
-NEVER = re.compile(r"[cC]lass|allowlistCheck")  # names of classes hide among harmless neighbours
+NEVER = re.compile(r"[cC]lass|allowlistCheck")  # class names among harmless settings
 
 OWN = {"spark.master": "--master", "spark.remote": "--master", "spark.app.name": "name:"}
 
-# Why the rest is refused, as far as it can be told; the first that matches is said.
+# Reasons for rejecting the rest; the first match is reported.
 DANGERS = (
     (re.compile(r"JavaOptions$|javaOptions"), "it gives options to Java, which can run any code"),
     (re.compile(r"ClassPath|LibraryPath|spark\.jars|pyFiles|spark\.files|archives|metastore\.jars"), "it loads code"),
@@ -90,16 +90,16 @@ DANGERS = (
     (re.compile(r"pyspark\.python|driver\.python|daemon|\.module|[sS]cript|\.command"), "it names a program to run"),
     (re.compile(r"executorEnv|appMasterEnv|driverEnv"), "it sets environment variables, which can run any code"),
     (re.compile(r"hadoop"), "it reaches file systems and their credentials"),
-    (re.compile(r"kubernetes|yarn|container"), "it says what the cluster runs, and as whom"),
+    (re.compile(r"kubernetes|yarn|container"), "it controls the cluster's processes and users"),
     (re.compile(r"(dir|Dir|path|Path|File|file|location|log4j)"), "it names places on the disk"),
     (re.compile(r"authenticate|ssl|secret|acls|password|credential|proxy|allowlistCheck"), "it weakens a protection"),
 )  # fmt: skip
 
 
 def check_setting(key: str, value: str = "") -> str | None:
-    """Why a pipeline file may not give this setting; None if it may."""
+    """Why a pipeline file may not contain this setting; None if it may."""
     if not key.startswith("spark."):
-        return f"{key} is no setting of Spark: they begin with spark."
+        return f"{key} is not a setting of Spark: they begin with spark."
     if key in OWN:
         return f"{key} is given by {OWN[key]}"
     if "${" in value or "\n" in value:
@@ -111,21 +111,22 @@ def check_setting(key: str, value: str = "") -> str | None:
 
 
 def default_settings(master: Master, given: Mapping[str, str], memory_bytes: int) -> dict[str, str]:
-    """What is set unless somebody says otherwise; `given` is what somebody says."""
-    if master.kind is Kind.CONNECT:  # whoever runs the server has chosen the rest
+    """The defaults; `given` are explicit settings."""
+    if master.kind is Kind.CONNECT:  # the server's operator has chosen the rest
         return dict(STREAMING)
     chosen = {**STREAMING, **STARTING, SHUFFLE_PARTITIONS: str(shuffle_partitions(master, given))}
     if master.is_near:
         chosen |= {"spark.driver.host": HOST, "spark.driver.bindAddress": HOST}
-        chosen["spark.sql.warehouse.dir"] = str(cache_folder() / "spark" / "warehouse")  # not where the user stands
+        chosen["spark.sql.warehouse.dir"] = str(cache_folder() / "spark" / "warehouse")  # not in the working directory
     if master.kind is Kind.LOCAL:
-        chosen[DELTA_PARTITIONS] = chosen[SHUFFLE_PARTITIONS]  # for every batch: with 50, five sixths of its work
+        # per batch; 50 partitions would take five sixths of its work
+        chosen[DELTA_PARTITIONS] = chosen[SHUFFLE_PARTITIONS]
         chosen["spark.driver.memory"] = f"{driver_memory(memory_bytes) >> 20}m"
     return chosen
 
 
 def shuffle_partitions(master: Master, given: Mapping[str, str]) -> int:
-    """As many as cores: each costs a task a batch. A checkpoint keeps the number with which it was begun."""
+    """One per core: each costs a task per batch. A checkpoint keeps its initial number."""
     if master.cores is not None:
         return max(master.cores, PARTITIONS_LOCAL_MIN)
     executors = _number(given, "spark.executor.instances") * max(_number(given, "spark.executor.cores"), 1)

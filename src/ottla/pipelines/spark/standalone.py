@@ -1,9 +1,9 @@
-"""A Spark cluster on one machine: a master and workers, each a process of its own, out of the PySpark that pip brought.
+"""A Spark cluster on one machine: a master and workers, each a separate process, from the PySpark that pip installed.
 
     with StandaloneCluster(folder, workers=2) as cluster:
         spark = start_session("job", cluster.master)
 
-It is what tests use to see that a pipeline that runs here runs there, too, also when a worker dies.
+Tests use it to verify that pipelines run on a cluster, including the loss of a worker.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ MASTER_AT = re.compile(r"Starting Spark master at (spark://\S+)")
 PAGE_AT = re.compile(r"MasterWebUI.*?(http://\S+:\d+)")
 REGISTERED = re.compile(r"Successfully registered with master")
 EXECUTOR = "CoarseGrainedExecutorBackend"
-MEMORY = "256m"  # for a master or a worker itself; executors have their own
+MEMORY = "256m"  # for the master or worker process; executors have their own
 
 
 class WorkerSize(NamedTuple):
-    """What one worker offers."""
+    """The resources of one worker."""
 
     cores: int = 1
     memory: str = "1g"
 
 
 class StandaloneCluster:
-    """`folder` gets the logs and the workers' files."""
+    """`folder` holds the logs and the workers' files."""
 
-    def __init__(self, folder: Path, workers: int = 2, size: WorkerSize = WorkerSize()) -> None:  # noqa: B008 (immutable)
+    def __init__(self, folder: Path, workers: int = 2, size: WorkerSize = WorkerSize()) -> None:  # # noqa: B008 (immutable)
         self.folder = folder
         self.size = size
-        self.master = ""  # spark://HOST:PORT once it runs
+        self.master = ""  # spark://HOST:PORT while it runs
         self.workers: list[JavaProcess] = []
         self._count = workers
         self._numbers = itertools.count()
@@ -63,7 +63,7 @@ class StandaloneCluster:
         self.close()
 
     def start(self) -> Self:
-        """Returns when all workers have reported. Raises SparkStartError."""
+        """Return when all workers have registered. Raises SparkStartError."""
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
             self._start_master()
@@ -75,23 +75,23 @@ class StandaloneCluster:
         return self
 
     def add_worker(self) -> int:
-        """One more; returns its number."""
+        """Add a worker; return its number."""
         self._launch_worker().wait_for(REGISTERED)
         return len(self.workers) - 1
 
     def kill_worker(self, number: int) -> None:
-        """kill -9 of the worker and of its executors, as when its machine dies."""
+        """kill -9 of the worker and its executors, as in a machine failure."""
         self.workers[number].kill()
 
     def stop_worker(self, number: int) -> None:
         self.workers[number].stop()
 
     def executor_pids(self, number: int) -> list[int]:
-        """The executors that a worker is running."""
+        """The process ids of a worker's executors."""
         return [pid for pid in children_of(self.workers[number].pid) if EXECUTOR in command_of(pid)]
 
     def workers_alive(self) -> int:
-        """What the master thinks."""
+        """The master's view."""
         return sum(worker["state"] == "ALIVE" for worker in self._state()["workers"])
 
     def wait_for_workers(self, count: int, seconds_max: float = READY_SECONDS_MAX) -> None:
@@ -122,13 +122,13 @@ class StandaloneCluster:
         return worker
 
     def _start(self, process: JavaProcess, arguments: list[str]) -> None:
-        # A worker that is gone is noticed by the master after this many seconds; 60 would be Spark's own number.
+        # Seconds until the master detects a lost worker; Spark's default is 60.
         options = ["-Dspark.worker.timeout=10", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
         options += archive_options(self._java, ClassPath(self._spark), records=False)
         extra = {"SPARK_DAEMON_MEMORY": MEMORY, "SPARK_DAEMON_JAVA_OPTS": option_text(options)}
         process.start(self._spark, self._java, arguments, extra)
 
     def _state(self) -> dict[str, list[dict[str, str]]]:
-        with urllib.request.urlopen(f"{self._page}/json/", timeout=10) as answer:  # noqa: S310 (our own page)
+        with urllib.request.urlopen(f"{self._page}/json/", timeout=10) as answer:  # # noqa: S310 (our own page)
             found: dict[str, list[dict[str, str]]] = json.load(answer)
             return found

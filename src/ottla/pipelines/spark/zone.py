@@ -1,7 +1,7 @@
-"""Times are UTC, whatever the zone of the machine is.
+"""Uses UTC for all times, regardless of the machine's zone.
 
-Spark gives Python a time without zone, in that of the process, where it gives rows of a state store back and where rows
-are collected; and takes one without zone for UTC where rows come out of a stateful step. In UTC all of them agree.
+Spark returns times to Python without zone, in the zone of the process, from a state store and from collected rows; and
+reads times without zone as UTC from the output of a stateful step. With UTC everywhere, all of these agree.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ ZONE, UTC = "TZ", "UTC"
 
 
 def use_utc() -> None:
-    """From here on, in this process and those that it starts."""
+    """For this process and later child processes."""
     _use(UTC)
 
 
 @contextmanager
 def in_utc() -> Iterator[None]:
-    """For as long as this lasts; what was started meanwhile stays with it."""
+    """Inside this context; processes started in it keep UTC."""
     before = os.environ.get(ZONE)
     use_utc()
     try:

@@ -1,7 +1,7 @@
-"""Which tables there are: those that were declared, and every topic whose samples tell its columns.
+"""The catalog of tables: declared ones, and topics whose columns are inferred from samples.
 
-Samples are the first and the last records of a topic, read without Spark. What they told is kept for the session; a
-topic that was empty is looked at again.
+Samples are the first and the last records of a topic, read without Spark. The result is cached for the session. An
+empty topic is sampled again at the next use.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ottla.pipelines.model.inference import Guess, Inference, guess_format, infer
-from ottla.pipelines.model.pipeline import Head as PipelineHead
+from ottla.pipelines.model.inference import FormatGuess, InferredSchema, guess_format, infer_schema
+from ottla.pipelines.model.pipeline import PipelineFields as PipelineHead
 from ottla.pipelines.model.pipeline import TopicSource
 from ottla.pipelines.model.problems import did_you_mean
 from ottla.pipelines.running.source_options import source_options, starting_options
 from ottla.pipelines.source.cluster import open_cluster
 from ottla.pipelines.source.options import Options, read_options
-from ottla.pipelines.source.sampling import sample_values
+from ottla.pipelines.source.range_reader import sample_values
 from ottla.pipelines.sql.documents import Head
 from ottla.pipelines.sql.tables import Table
 from ottla.pipelines.steps.sql_tokens import SqlError
@@ -25,18 +25,19 @@ SAMPLES = 1000
 
 
 class Catalog:
-    """Raises SqlError for what was asked wrongly, SourceError if the cluster cannot tell."""
+    """Find, declare and drop tables. Raises SqlError for a wrong statement, SourceError if the cluster does not
+    answer."""
 
     def __init__(self, head: Head) -> None:
         self.head = head
-        self.declared: dict[str, Table] = {}  # by name in small letters
+        self.declared: dict[str, Table] = {}  # by lower-case name
         self.sampled: dict[str, Table] = {}
 
     def __repr__(self) -> str:
         return f"<Catalog {self.head.bootstrap} declared={sorted(self.declared)}>"
 
     def topics(self) -> dict[str, int]:
-        """With the number of partitions."""
+        """Return each topic with its number of partitions."""
         cluster = open_cluster(self._options(None))
         try:
             partitions = cluster.partitions(self._options(None).subscription)
@@ -48,12 +49,13 @@ class Catalog:
         return found
 
     def names(self) -> dict[str, str]:
-        """In small letters, as SQL compares them -> as they are written; a declared table hides a topic."""
+        """Map names in lower case, as SQL compares them, to names as written. A declared table hides a topic of its
+        name."""
         found = {name.lower(): name for name in self.topics()}
         return found | {key: table.name for key, table in self.declared.items()}
 
     def declare(self, table: Table, or_replace: bool = False, if_not_exists: bool = False) -> bool:
-        """Whether it was new."""
+        """Declare a table. Return whether it was new."""
         key = table.name.lower()
         if key in self.declared and not or_replace:
             if if_not_exists:
@@ -72,7 +74,7 @@ class Catalog:
             raise SqlError(f"drops {name}, which was not declared here (topics are deleted with ottla topics delete)")
 
     def table(self, name: str) -> Table:
-        """With its columns: as declared, or as samples tell them."""
+        """Return a table with its columns, as declared or as inferred from samples."""
         key = name.lower()
         table = self.declared.get(key) or self._of_topic(key)
         if not table.needs_samples:
@@ -90,7 +92,7 @@ class Catalog:
             )
         if not found:
             known = [*(table.name for table in self.declared.values()), *topics]
-            raise SqlError(f"reads {key}, which is no table and no topic; {did_you_mean(key, known)}")
+            raise SqlError(f"reads {key}, which is neither a table nor a topic; {did_you_mean(key, known)}")
         return Table(found[0], found[0], is_inferred=True)
 
     def _sampled(self, table: Table) -> Table:
@@ -98,7 +100,7 @@ class Catalog:
         present = [value for value in values if value is not None]
         if not present:
             raise SqlError(
-                f"reads {table.name}, whose topic is empty: nothing tells its columns; "
+                f"reads {table.name}, whose topic is empty, so its columns are unknown: "
                 f"declare them, CREATE TABLE {table.name} (…)"
             )
         guess = guess_format(present) if table.is_inferred else _declared_guess(table)
@@ -107,7 +109,7 @@ class Catalog:
                 f"reads {table.name}, whose records are neither JSON nor CSV nor text: declare it with a schema, "
                 f"CREATE TABLE {table.name} WITH (format = 'avro', schema = 'file.avsc')"
             )
-        found = infer(values, guess)
+        found = infer_schema(values, guess)
         if not found.schema:
             raise SqlError(f"reads {table.name}, of whose samples no column can be made: {_why(found)}")
         return replace(
@@ -120,11 +122,11 @@ class Catalog:
         )
 
     def _compared(self, table: Table) -> Table:
-        """A column that no sample has would be null in every row, without a word: ksqlDB finds names in any case, JSON
-        has them in one."""
+        """Compare a declaration with samples. A column that no sample has would silently be null in every row: ksqlDB
+        matches names in any case, JSON is case-sensitive."""
         if table.format != "json" or not table.columns:
             return table
-        found = infer(sample_values(self._options(table.topic), SAMPLES), _declared_guess(table))
+        found = infer_schema(sample_values(self._options(table.topic), SAMPLES), _declared_guess(table))
         return replace(table, remarks=tuple(compare(table, found)))
 
     def _options(self, topic: str | None) -> Options:
@@ -134,16 +136,16 @@ class Catalog:
 
 
 def _check_start(table: Table) -> None:
-    """Else only EMIT CHANGES would tell."""
+    """Check the start here; otherwise only EMIT CHANGES would report the error."""
     try:
         starting_options(table.starting or "latest")
     except ValueError as wrong:
         raise SqlError(f"says where {table.name} begins, but {wrong}") from None
 
 
-def compare(table: Table, found: Inference) -> list[str]:
-    """What is to be told about a declaration, beside samples of its records. Raises SqlError."""
-    present = {*found.schema, *found.left_out}
+def compare(table: Table, found: InferredSchema) -> list[str]:
+    """Return remarks on a declaration, compared with samples of the topic's records. Raises SqlError."""
+    present = {*found.schema, *found.omitted}
     missing = {*table.columns} - {*present, table.in_record_key} if present else set()
     written = {name.lower(): name for name in present}
     for name in table.columns:
@@ -156,27 +158,27 @@ def compare(table: Table, found: Inference) -> list[str]:
     return [*told, *_rounded(found, table.columns)]
 
 
-def _rounded(found: Inference, columns: Mapping[str, str]) -> list[str]:
-    """Spark reads a number with a fraction as a double before it makes text of it."""
+def _rounded(found: InferredSchema, columns: Mapping[str, str]) -> list[str]:
+    """Find text columns that hold fractions: Spark reads such a number as a double before it converts it to text."""
     mixed = {each.path for each in found.conflicts if "double" in each.counts}
     as_text = [name for name, kind in columns.items() if kind == "string"]
     lossy = [name for name in as_text if name in mixed or found.schema.get(name) == "double"]
     return [f"{name}: numbers as text are rounded (1.10 is 1.1); DECIMAL(38, 18) keeps digits" for name in lossy]
 
 
-def _declared_guess(table: Table) -> Guess:
-    return Guess(
+def _declared_guess(table: Table) -> FormatGuess:
+    return FormatGuess(
         "csv" if table.format == "csv" else "json",
         "confluent" if table.parsing.get("encoding") == "confluent" else "raw",
         str(table.parsing.get("delimiter", ",")),
     )
 
 
-def _parsing(guess: Guess) -> dict[str, object]:
+def _parsing(guess: FormatGuess) -> dict[str, object]:
     if guess.format == "csv":
         return {"delimiter": guess.delimiter}
     return {"encoding": guess.encoding} if guess.encoding != "raw" else {}
 
 
-def _why(found: Inference) -> str:
+def _why(found: InferredSchema) -> str:
     return "; ".join(found.remarks()) or "all are empty"

@@ -1,4 +1,4 @@
-"""A query over what comes: `SELECT … EMIT CHANGES`. A broker that goes away is told, and waited for."""
+"""Streaming queries: `SELECT … EMIT CHANGES`. If a broker becomes unreachable, the query reports it and waits."""
 
 from __future__ import annotations
 
@@ -6,12 +6,19 @@ import tempfile
 import time
 from typing import TYPE_CHECKING
 
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame
 
-from ottla.pipelines.model.pipeline import Pipeline
+from ottla.client.errors import ClientError
+from ottla.pipelines.model.pipeline import Pipeline, TopicSource
 from ottla.pipelines.running.builder import Builder, Choices
+from ottla.pipelines.running.checkpoint import Checkpoint, CheckpointError
+from ottla.pipelines.running.failed_record import ranges_of_batch
 from ottla.pipelines.running.progress import is_batch
+from ottla.pipelines.running.progress_reports import NOTHING_SEEN, new_reports, place_of
+from ottla.pipelines.running.source_options import Ranges
+from ottla.pipelines.running.starting import find_start
+from ottla.pipelines.source.data_loss import SourceError
 from ottla.pipelines.sql.documents import RESULT
 from ottla.pipelines.sql.execution import POLL_S, Batch, Cancelled, RunningQuery, check_values, with_options, with_zones
 from ottla.pipelines.sql.losses import Losses, count_losses
@@ -21,20 +28,22 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-TABLE_ROWS_MAX = 1000  # of a table that is shown as a whole
-RETRIES_OPTION, RETRIES = "fetchOffset.numRetries", "1000000"  # a person ends the wait for a broker
-BATCH_END_S_MAX = 5.0  # for the batch at work, whose losses are to be told
+TABLE_ROWS_MAX = 1000  # when each change shows the whole table
+RETRIES_OPTION, RETRIES = "fetchOffset.numRetries", "1000000"  # only the user ends the wait for a broker
+BATCH_END_S_MAX = 5.0  # the running batch may finish, so that its losses are reported
 
 
 class ChangesQuery(RunningQuery):
-    """Over what comes. As one table that is told as a whole at each change, where the query is such that it can be."""
+    """A streaming query. Where the query allows it, the result is a table that is shown as a whole at each change."""
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline, is_whole: bool) -> None:
         super().__init__(spark, with_options(pipeline, {RETRIES_OPTION: RETRIES}))
         self.modes = ("complete", "append", "update") if is_whole else ("update", "append")
         self.query: StreamingQuery | None = None
-        self.shown = -1  # the newest batch that gave rows
-        self.told = -1  # the newest one whose figures were counted
+        self.shown = -1  # the newest batch that returned rows
+        self.told = -1  # the newest batch whose figures were counted
+        self.last_seen = NOTHING_SEEN
+        self.mode = ""  # the output mode
 
     def _run(self) -> None:
         builder = Builder(self.spark, self.pipeline, choices=Choices(counts_filtered=False))
@@ -54,12 +63,29 @@ class ChangesQuery(RunningQuery):
                     if words:
                         self._put(Batch((), (), remark=words))
                 self._count(self.query)
+            except StreamingQueryException:
+                self.ranges = self._failed_ranges(folder)
+                raise
             finally:
                 self.query.stop()
 
+    def _failed_ranges(self, folder: str) -> Ranges:
+        """Return the ranges of the batch that failed, while the checkpoint still exists."""
+        noted = {
+            each.origin.starting for each in self.pipeline.streams.values() if isinstance(each.origin, TopicSource)
+        }
+        is_whole = noted == {"earliest"}  # otherwise the start of the first batch is unknown
+        try:
+            start = find_start(self.pipeline, self.pipeline.streams[RESULT], "earliest") if is_whole else None
+            return ranges_of_batch(Checkpoint(None, f"{folder}/{self.mode}"), start)
+        except (CheckpointError, SourceError, ClientError):
+            return {}
+
     def _started(self, rows: DataFrame, folder: str) -> StreamingQuery:
-        """Which kinds of output a query can have only Spark knows: the first that it takes. If there is none, what is
-        wrong in any of them tells more than that one does not fit; of these, what append lacks."""
+        """Start the query in the first output mode that Spark accepts; only Spark knows which modes a query allows.
+
+        If none fits, report an error that concerns the query itself rather than the mode, and prefer the one of
+        append."""
         problems: dict[str, AnalysisException] = {}
         for mode in self.modes:
 
@@ -71,6 +97,7 @@ class ChangesQuery(RunningQuery):
                     return
 
             writer = rows.writeStream.outputMode(mode).foreachBatch(show)
+            self.mode = mode
             try:
                 return writer.option("checkpointLocation", f"{folder}/{mode}").start()
             except AnalysisException as refused:
@@ -87,7 +114,7 @@ class ChangesQuery(RunningQuery):
         self._put(Batch(batch.columns, rows[:TABLE_ROWS_MAX], True, len(rows) > TABLE_ROWS_MAX))
 
     def _await_figures(self, query: StreamingQuery) -> None:
-        """Rows of a batch are here before Spark tells what else became of its records."""
+        """Wait for a batch's progress report: the rows of a batch arrive before it."""
         deadline = time.monotonic() + BATCH_END_S_MAX
         while self.told < self.shown and time.monotonic() < deadline:
             if query.awaitTermination(POLL_S / 3):  # type: ignore[arg-type]
@@ -95,16 +122,16 @@ class ChangesQuery(RunningQuery):
             self._count(query)
 
     def _count(self, query: StreamingQuery) -> None:
-        for progress in query.recentProgress:
-            # Spark also reports that there was nothing to do, with the number of the batch to come.
-            if progress["batchId"] <= self.told or not is_batch(progress):
+        for report in new_reports(query, self.last_seen):
+            self.last_seen = place_of(report)
+            if not is_batch(report):  # Spark also reports idle triggers, with the number of the next batch
                 continue
-            self.told = progress["batchId"]
-            found = count_losses([dict(row.asDict()) for row in progress["observedMetrics"].values()])
-            late = sum(each["numRowsDroppedByWatermark"] for each in progress["stateOperators"])
+            self.told = report["batchId"]
+            found = count_losses(list((report.get("observedMetrics") or {}).values()))
+            late = sum(each["numRowsDroppedByWatermark"] for each in report.get("stateOperators") or ())
             self.losses = Losses(
                 self.losses.unreadable + found.unreadable, self.losses.empty + found.empty, self.losses.late + late
             )
 
     def _interrupt(self) -> None:
-        """It looks itself, and stops behind the batch at work."""
+        """Stop the query after the running batch. The query polls for the interrupt itself."""

@@ -1,4 +1,4 @@
-"""What may follow what was typed at `ottla sql`. Pure."""
+"""Completion of words at the prompt of `ottla sql`. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OTHERS = (
 
 
 def candidates(before: str, begun: str, tables: Sequence[str], columns: Sequence[str]) -> list[str]:
-    """Completions of the word that was begun; `before` is what stands on the line before it."""
+    """Return completions of the word `begun`; `before` is the text in front of it on the line."""
     last = _last_word(before)
     if not last:
         found: Sequence[str] = FIRST
@@ -35,7 +35,7 @@ def candidates(before: str, begun: str, tables: Sequence[str], columns: Sequence
 
 
 def _last_word(text: str) -> str:
-    """In capitals; nothing at the beginning of a statement."""
+    """Return the last word in capitals, or "" at the beginning of a statement."""
     words = [match[0] for match in PIECES.finditer(text) if match.lastgroup not in ("blank", "comment")]
     return "" if not words or words[-1] == ";" else words[-1].upper()
 

@@ -1,4 +1,4 @@
-"""The parts of statements: names, options, and the columns of a table with types as Flink and ksqlDB write them.
+"""The parser for parts of statements: names, options, and columns with the types of Flink and ksqlDB.
 
 (id BIGINT NOT NULL, at TIMESTAMP(3), PRIMARY KEY (id) NOT ENFORCED, WATERMARK FOR at AS at - INTERVAL '5' SECOND)
 WITH ('topic' = 'orders', format = 'json')
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from ottla.pipelines.model.fields import WrongValueError, parse_duration
+from ottla.pipelines.model.specs import WrongValueError, parse_duration
 from ottla.pipelines.sql.tables import RECORD_COLUMNS, Table, declared
 from ottla.pipelines.steps.parsing.schemas import SchemaError, parse_type
 from ottla.pipelines.steps.sql_tokens import END, SqlError, Token
@@ -17,15 +17,16 @@ TYPES = {
     "varchar": "string", "char": "string", "text": "string", "bytes": "binary", "varbinary": "binary", "row": "struct",
     "timestamp_ltz": "timestamp",
 }  # fmt: skip
-WITHOUT_LENGTH = ("timestamp", "string", "binary")  # TIMESTAMP(3), VARCHAR(20): the number changes nothing here
-ZONES = (("WITH", "LOCAL", "TIME", "ZONE"), ("WITHOUT", "TIME", "ZONE"))  # as it is written, or UTC
+WITHOUT_LENGTH = ("timestamp", "string", "binary")  # the length in TIMESTAMP(3) or VARCHAR(20) has no effect here
+# ignored: the time zone is the one that the value has, or UTC
+ZONES = (("WITH", "LOCAL", "TIME", "ZONE"), ("WITHOUT", "TIME", "ZONE"))
 SAID_MORE = {"double": (("PRECISION",),), "timestamp": ZONES}
 ENDS_TYPE = ("NOT", "NULL", "PRIMARY", "KEY", "COMMENT", "METADATA", "DEFAULT")
 ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "0": "\0"}
 
 
 class Reader:
-    """Goes from token to token; every method raises SqlError."""
+    """A parser that consumes tokens one by one. Every method raises SqlError."""
 
     def __init__(self, text: str, tokens: list[Token]) -> None:
         self.text = text
@@ -37,7 +38,7 @@ class Reader:
 
     @property
     def position(self) -> int:
-        """Of the token at hand in the text."""
+        """The position of the current token in the text."""
         return self.tokens[self.place].start if self.place < len(self.tokens) else len(self.text.rstrip())
 
     @property
@@ -56,7 +57,7 @@ class Reader:
         return token
 
     def skip(self, *words: str) -> bool:
-        """Whether these words stand here; then they are taken."""
+        """Consume these words if they come next. Return whether they did."""
         if any(self.peek(distance).word != word for distance, word in enumerate(words)):
             return False
         self.place += len(words)
@@ -83,7 +84,7 @@ class Reader:
         raise SqlError(f"has {self._here()} where {' or '.join(words)} should stand")
 
     def name(self) -> str:
-        """As it was written: topics know upper and lower case."""
+        """Return a name as written: names of topics are case-sensitive."""
         token = self.peek()
         if not token.name:
             raise SqlError(f"has {self._here()} where a name should stand")
@@ -101,7 +102,7 @@ class Reader:
     # options
 
     def options(self) -> dict[str, str]:
-        """(key = value, …); a key may be quoted, or have dots in it."""
+        """Parse (key = value, …). A key may be quoted, or contain dots."""
         self.expect("(")
         found: dict[str, str] = {}
         while not self.skip_symbol(")"):
@@ -131,7 +132,7 @@ class Reader:
     # tables
 
     def table(self) -> Table:
-        """Its name, columns and options."""
+        """Parse a table: its name, columns and options."""
         name = self.name()
         columns: dict[str, str] = {}
         details: dict[str, object] = {}
@@ -191,7 +192,7 @@ class Reader:
             raise SqlError("has a COMMENT that is no text")
 
     def _type(self) -> str:
-        """The text of a type up to the comma or bracket that ends the column, in the words of our schemas."""
+        """Return the text of a type up to the comma or bracket that ends the column, as our schemas write types."""
         pieces: list[str] = []
         depth = 0
         while not self.is_at_end:
@@ -211,7 +212,7 @@ class Reader:
         return re.sub(r" ?([<>(),:]) ?", r"\1", " ".join(pieces))
 
     def _watermark(self, details: dict[str, object]) -> None:
-        """WATERMARK FOR at AS at [- INTERVAL '5' SECOND]"""
+        """Parse WATERMARK FOR at AS at [- INTERVAL '5' SECOND]."""
         time = self.name()
         self.expect("AS")
         if self.name().lower() != time.lower():
@@ -228,13 +229,17 @@ class Reader:
 
 
 def unquoted(token: Token) -> str:
-    """The text that a string token stands for."""
+    """Return the text of a string token without its quotes."""
     if token.kind == "raw":
         return token.text[2:-1]
     if token.kind != "string":
         return token.text
     quote, body = token.text[0], token.text[1:-1]
-    return re.sub(rf"\\(.)|{quote}{quote}", lambda found: ESCAPES.get(found[1], found[1]) if found[1] else quote, body)
+    return re.sub(
+        rf"\\(.)|{re.escape(quote)}{re.escape(quote)}",
+        lambda found: ESCAPES.get(found[1], found[1]) if found[1] else quote,
+        body,
+    )
 
 
 def _check(table: Table) -> None:

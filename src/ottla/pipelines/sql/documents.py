@@ -1,7 +1,6 @@
-"""A SELECT over tables as an ordinary pipeline: each table a stream, the query the step `sql` on top of them. Pure.
+"""The pipeline document of a SELECT: each table is a stream, and the query is the step `sql` over them. Pure.
 
-So a query at the prompt and the pipeline that CREATE PIPELINE writes are the same thing, and what a pipeline may not do
-no query may.
+A query at the prompt and a pipeline that CREATE PIPELINE writes are the same document, so they have the same limits.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ottla.base.counting import counted
+from ottla.base.text import format_count
 from ottla.pipelines.sql.stars import check_stars, without_doubles
 from ottla.pipelines.sql.tables import Table, columns_of_record, stream_of
 from ottla.pipelines.steps.sql_query import STREAM, Query, rewrite_query
@@ -23,25 +22,25 @@ SESSION = "SESSION_WINDOW"
 
 @dataclass(frozen=True)
 class Head:
-    """What all queries of a session have in common: where the cluster is and how it is reached."""
+    """What all queries of a session share: the cluster and its connection properties."""
 
     bootstrap: str
     client: Mapping[str, str] = field(default_factory=dict)
 
 
 def tables_in(text: str, known: Collection[str]) -> tuple[Query, list[str]]:
-    """The query, and the tables that it reads, in small letters. Raises SqlError."""
+    """Return the query, and the tables that it reads in lower case. Raises SqlError."""
     query = without_doubles(rewrite_query(text, list(known)))
     names = list(dict.fromkeys(query.tables.values()))
     if STREAM in names and STREAM not in {name.lower() for name in known}:
-        raise SqlError(f"reads {STREAM}, which is no table and no topic")
+        raise SqlError(f"reads {STREAM}, which is neither a table nor a topic")
     if not names:
         raise SqlError("reads no table: write FROM and the name of a topic")
     return query, names
 
 
 def check_comparisons(query: Query, tables: Sequence[Table]) -> None:
-    """Where rows are compared whole. Raises SqlError."""
+    """Check queries that compare whole rows. Raises SqlError."""
     words = {piece.strip("`").lower() for piece in query.pieces}
     check_stars(query, sorted({name for table in tables for name in columns_of_record(table, words)}))
 
@@ -55,7 +54,7 @@ def document_of(
     sink: object = "console",
     output: str = "append",
 ) -> dict[str, object]:
-    """`tables` by their names in the query, in small letters."""
+    """Build the document; the keys of `tables` are their names in the query, in lower case."""
     words = {piece.strip("`").lower() for piece in query.pieces}
     names = _safe_names(list(tables), words)
     main = next((each for each in tables if not tables[each].key), next(iter(tables)))
@@ -73,7 +72,7 @@ def document_of(
 
 
 def output_of(query: Query, tables: Sequence[Table]) -> str:
-    """How a pipeline tells what changes: windows that a watermark closes are told once, other groups at each change."""
+    """Return the output mode: append for windows that a watermark closes, update or complete for other groups."""
     words = _words(query)
     if not _is_grouped(words):
         return "append"
@@ -82,12 +81,12 @@ def output_of(query: Query, tables: Sequence[Table]) -> str:
 
 
 def late_words(query: Query, count: int) -> str:
-    """What Spark has counted as late: rows, but of a query that groups the groups that they would have been in. A row
-    may be late for some of its sliding windows only."""
+    """Describe what Spark counts as late: rows, or, for a query that groups, the groups that the rows belong to. A row
+    may be late for only some of its sliding windows."""
     words = _words(query)
     if not _is_grouped(words) or SESSION in words:
-        return f"{counted(count, 'row')} came later than the watermark allows: not in the result"
-    groups = counted(count, "group")
+        return f"{format_count(count, 'row')} came later than the watermark allows: not in the result"
+    groups = format_count(count, "group")
     return f"rows of {groups} came later than the watermark allows: not in these groups (counted batch by batch)"
 
 
@@ -96,9 +95,10 @@ def starting_at(table: Table, starting: str) -> Table:
 
 
 def without_limit(text: str) -> tuple[str, int | None]:
-    """The query without the LIMIT at its end, and the limit: from outside, Spark stops reading when it is reached.
+    """Split off the LIMIT at the end of a query. With a LIMIT outside the plan, Spark stops reading when it is
+    reached.
 
-    Not where rows are sorted: Spark keeps only the first ones then, if it knows that no more are wanted.
+    A query that sorts keeps its LIMIT: Spark then keeps only the first rows.
     """
     tokens = tokenize(text)
     words = [token.word for token in tokens]
@@ -108,9 +108,9 @@ def without_limit(text: str) -> tuple[str, int | None]:
 
 
 def origin_of(query: Query, spark_text: str, index: int) -> int | None:
-    """Where in the user's text stands what Spark complains about at this index of its own text.
+    """Return the position in the user's text for an index in Spark's text, for error messages.
 
-    Both consist of the same tokens one by one: only names of tables are others.
+    Both texts have the same tokens in the same order; only names of tables differ.
     """
     count = position = 0
     while position < len(spark_text):
@@ -135,7 +135,7 @@ def _is_grouped(words: Sequence[str]) -> bool:
 
 
 def _safe_names(tables: Sequence[str], words: Collection[str]) -> dict[str, str]:
-    """Names that are right for a stream of a pipeline and for a table in SQL, each its own."""
+    """Return one name for each table that is valid and unique both as a stream of a pipeline and as a table in SQL."""
     taken = {STREAM, RESULT}
     found: dict[str, str] = {}
     for table in tables:
@@ -150,9 +150,9 @@ def _safe_names(tables: Sequence[str], words: Collection[str]) -> dict[str, str]
 
 
 def _is_plain(name: str) -> bool:
-    """It is no word that the step `sql` would refuse as a table."""
+    """Return whether the step `sql` accepts the name as a table."""
     try:
-        rewrite_query(f"SELECT 1 FROM {name}", [name])  # noqa: S608 (no query: only looked at)
+        rewrite_query(f"SELECT 1 FROM {name}", [name])  # noqa: S608 (parsed only, never run)
     except SqlError:
         return False
     return len(tokenize(name)) == 1

@@ -1,10 +1,10 @@
-"""Queries at work, and those over what a topic holds; what comes is in changes.py.
+"""Running queries, and batch queries over the records that a topic holds. Streaming queries are in changes.py.
 
-Each runs in a thread of its own and hands rows over through a queue: Ctrl-C must never cut through a conversation with
-Java, and a reader that is slow must hold the query back, not fill the memory.
+Each query runs in its own thread and hands rows over through a queue. Ctrl-C must not interrupt a call into Java, and
+a slow reader must apply back-pressure to the query instead of filling the memory.
 
-Every record is accounted for: what could not be read is no row of the result, so `Losses` tells how many there were,
-and the first of them. Whoever shows the result must show that, too.
+Every record is accounted for. A record that cannot be read has no row in the result, so `Losses` has the number of
+such records and an example. The caller that shows the result must show the losses, too.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ from pyspark.sql.types import StructType
 from ottla.pipelines.model.pipeline import Pipeline, TopicSource
 from ottla.pipelines.model.problems import PipelineError
 from ottla.pipelines.running.builder import Choices
+from ottla.pipelines.running.failed_record import NamedError, Piece, find_failed_record, is_of_value
 from ottla.pipelines.running.failures import first_cause
 from ottla.pipelines.running.problem_location import plain_words
 from ottla.pipelines.running.source_options import Ranges
 from ottla.pipelines.running.spark_advice import with_advice
 from ottla.pipelines.running.starting import find_ranges
 from ottla.pipelines.running.waiting import READING, Waiting, takes_connections
-from ottla.pipelines.source.losses import CURE as LOSS_CURE
-from ottla.pipelines.source.losses import SourceError
+from ottla.pipelines.source.data_loss import LOSS_HINT as LOSS_CURE
+from ottla.pipelines.source.data_loss import SourceError
 from ottla.pipelines.sql.documents import RESULT
 from ottla.pipelines.sql.losses import HistoryBuilder, Losses, losses_of
 from ottla.pipelines.sql.other_words import column_cure
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROWS_AT_ONCE = 1000
-WAIT_S = 0.2  # rows are shown at least that often
+WAIT_S = 0.2  # rows are shown at least this often
 QUEUED_MAX = 16
 POLL_S = 0.3
 TASK_OPTION = "maxRecordsPerPartition"
@@ -58,25 +59,24 @@ LIMITED_RECORDS = 10_000
 TASKS_MAX = 500
 FIRST_TASKS, FIRST_TASKS_MAX = "spark.sql.limit.initialNumPartitions", 8
 COLLECTED_ROWS_MAX = 10_000
-WITHOUT_ZONE = re.compile(r'([tT]ype":)"timestamp_ntz"')  # of a column, or of something in it
+WITHOUT_ZONE = re.compile(r'([tT]ype":)"timestamp_ntz"')  # of a column or a nested field
 
 Rows = Sequence[Sequence[Any]]
 
 
 class Batch(NamedTuple):
-    """Some rows, or a remark instead. `is_whole`: they are all that the result holds now, instead of what was told
-    before."""
+    """Some rows, or a remark. If `is_whole`, the rows replace all earlier ones."""
 
     columns: Sequence[str]
     rows: Rows
     is_whole: bool = False
-    is_cut: bool = False  # there are more
+    is_cut: bool = False  # more rows exist
     remark: str = ""
 
 
 class QueryFailedError(Exception):
-    """The text is a sentence for a person; `problem` is what Spark said, if it did. `is_of_text`: no record was read
-    yet, it is the query that is wrong."""
+    """A query failed. The message is written for the user; `problem` is Spark's error, if there is one. `is_of_text`:
+    the query itself is wrong, and no record was read."""
 
     def __init__(self, words: str, problem: BaseException | None = None, is_of_text: bool = False) -> None:
         super().__init__(words)
@@ -84,18 +84,19 @@ class QueryFailedError(Exception):
         self.is_of_text = is_of_text
 
 
-class Cancelled(Exception):  # noqa: N818 (nobody else sees it)
-    """Nobody waits for rows any more."""
+class Cancelled(Exception):  # noqa: N818 (internal: never leaves this module)
+    """The caller has cancelled the query."""
 
 
 class RunningQuery:
-    """What both kinds have in common: the thread, the queue, the end."""
+    """The base of both kinds of queries: the thread, the queue and the end."""
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline) -> None:
         self.spark = spark
         self.pipeline = pipeline
         self.losses = Losses()
-        self.waiting = Waiting(lambda: takes_connections(pipeline.head.bootstrap_servers))
+        self.ranges: Ranges = {}  # the records that may hold the value that an expression rejected
+        self.waiting = Waiting(lambda: takes_connections(pipeline.fields.bootstrap_servers))
         self._queue: queue.Queue[Batch | BaseException | None] = queue.Queue(QUEUED_MAX)
         self._is_cancelled = threading.Event()
         self._is_planned = False
@@ -105,7 +106,7 @@ class RunningQuery:
         return f"{type(self).__name__}({'at work' if self._thread.is_alive() else 'ended'})"
 
     def batches(self) -> Iterator[Batch]:
-        """To the end. Raises QueryFailedError, PipelineError, SourceError."""
+        """Yield batches until the query ends. Raises QueryFailedError, PipelineError, SourceError."""
         self._thread.start()
         while True:
             try:
@@ -121,7 +122,8 @@ class RunningQuery:
             yield found
 
     def cancel(self) -> None:
-        """Comes back when the query has ended. Asked again and again: what was just about to begin hears it, too."""
+        """Cancel the query and wait for its end. The interrupt is repeated, so that a job that was just starting gets
+        it, too."""
         self._is_cancelled.set()
         while self._thread.is_alive():
             self._interrupt()
@@ -129,8 +131,16 @@ class RunningQuery:
                 self._queue.get_nowait()
             self._thread.join(POLL_S)
 
+    def _with_record(self, words: str, problem: BaseException) -> str:
+        """Add the record whose value an expression rejected to an error message."""
+        if not self.ranges or self._is_cancelled.is_set() or not is_of_value(NamedError(problem), self.pipeline):
+            return words
+        stream = self.pipeline.streams[RESULT]
+        found = find_failed_record(self.spark, self.pipeline, stream, self.ranges, Choices())
+        return words if found is None else f"{words.rstrip('.')} ({'; '.join(map(Piece.text, found.pieces))})"
+
     def _idle(self, is_idle: bool) -> Iterator[Batch]:  # noqa: ARG002
-        """What is to be told while no rows come, and when some do."""
+        """Yield remarks when the query becomes idle, and when rows arrive again."""
         return iter(())
 
     def _news(self, doing: str, batches: int) -> str:
@@ -155,8 +165,9 @@ class RunningQuery:
             end = QueryFailedError(words, problem, not self._is_planned)
         except (PySparkException, Py4JError, OSError) as problem:
             is_of_text = not self._is_planned and isinstance(problem, PySparkException | Py4JJavaError)
-            end = QueryFailedError(without_checkpoints(first_cause(str(problem))), problem, is_of_text)
-        except Exception as problem:  # noqa: BLE001 (whoever waits for rows must hear of it)
+            words = without_checkpoints(first_cause(str(problem)))
+            end = QueryFailedError(words if is_of_text else self._with_record(words, problem), problem, is_of_text)
+        except Exception as problem:  # noqa: BLE001 (the thread that waits for rows must receive the error)
             end = QueryFailedError(with_advice(f"{type(problem).__name__}: {problem}"), problem)
         if self._is_cancelled.is_set():
             end = None
@@ -175,7 +186,8 @@ class RunningQuery:
             return
 
     def _hand_over(self, rows: DataFrame, rows_max: int | None = None) -> int:
-        """All rows or so many, a few at a time, the first ones at once. How many there were."""
+        """Hand over all rows, or at most `rows_max`, in small batches and the first rows at once. Return the number of
+        rows."""
         columns, some, since, count = rows.columns, list[Any](), time.monotonic(), 0
         for row in islice(rows.toLocalIterator(prefetchPartitions=True), rows_max):
             some.append(row)
@@ -189,7 +201,7 @@ class RunningQuery:
 
 
 class HistoryQuery(RunningQuery):
-    """Over all that the topics hold when it begins, or as much of it as gives `rows_max` rows."""
+    """A batch query over all records that exist when it begins, or over as many as it needs for `rows_max` rows."""
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline, rows_max: int | None = None) -> None:
         super().__init__(spark, pipeline)
@@ -197,7 +209,7 @@ class HistoryQuery(RunningQuery):
 
     def _run(self) -> None:
         stream = self.pipeline.streams[RESULT]
-        ranges = find_ranges(self.pipeline, stream, "earliest")
+        self.ranges = ranges = find_ranges(self.pipeline, stream, "earliest")
         records = sum(end - start for each in ranges.values() for start, end in each.values())
         tasks = {TASK_OPTION: str(records_per_task(records, self.rows_max is not None))}
         pipeline = with_options(self.pipeline, tasks)
@@ -208,15 +220,16 @@ class HistoryQuery(RunningQuery):
         self._put(Batch(rows.columns, []))
         is_collected = self.rows_max is not None and self.rows_max <= COLLECTED_ROWS_MAX
         rows = rows.limit(self.rows_max) if self.rows_max is not None and is_collected else rows
-        rows._jdf.queryExecution().optimizedPlan()  # reckons with the values in the text
+        rows._jdf.queryExecution().optimizedPlan()  # evaluates the constants in the text
         self._is_planned = True
         if is_collected:
             self.spark.conf.set(FIRST_TASKS, str(self._first_tasks(ranges)))
-            found = rows.collect()  # reads task after task until it has enough
+            found = rows.collect()  # runs task after task until it has enough rows
             self._put(Batch(rows.columns, found))
             count = len(found)
         else:
-            count = self._hand_over(rows, self.rows_max)  # a limit of Spark's would read all before the first row
+            # a LIMIT in Spark's plan would read all records before the first row
+            count = self._hand_over(rows, self.rows_max)
         self.losses = losses_of(rows, builder, self._reads_twice(), self.rows_max is None or count < self.rows_max)
 
     def _idle(self, is_idle: bool) -> Iterator[Batch]:
@@ -225,17 +238,18 @@ class HistoryQuery(RunningQuery):
             yield Batch((), (), remark=words)
 
     def _first_tasks(self, ranges: Ranges) -> int:
-        """Who looks for something looks into several partitions at once."""
+        """Return how many tasks run first. A query that filters reads several partitions at once."""
         partitions = sum(map(len, ranges.values()))
         return min(partitions, FIRST_TASKS_MAX) if where_of(self._sql.query) is not None else 1
 
     def _reads_stream(self) -> bool:
-        """Not if all its tables have a primary key: those are counted by the step itself."""
+        """Return whether the query reads `stream`: not if all tables have a primary key, because those are counted by
+        the step."""
         return STREAM in self._query().tables.values()
 
     def _reads_twice(self) -> bool:
-        """What sorts is read before, too, to see how the values lie; of several tables one is read for each part of
-        another, or for each place where it stands."""
+        """Return whether Spark reads a topic more than once. A sort samples its input first. Of several tables, one is
+        read for each part of another, or for each place in the query."""
         query = self._query()
         return len(query.tables) > 1 or any(piece.upper() == "ORDER" for piece in query.pieces)
 
@@ -253,20 +267,19 @@ class HistoryQuery(RunningQuery):
 
 
 def without_checkpoints(words: str) -> str:
-    """Data that is gone, without the cure that is meant for programs: a query at the prompt has neither a checkpoint
-    nor options."""
+    """Remove Spark's advice on lost data: a query at the prompt has neither a checkpoint nor options."""
     return words.replace(f". {LOSS_CURE}", "; begin the query again")
 
 
 def check_values(rows: DataFrame) -> None:
-    """Have Spark reckon with the values in the text, before a stream begins. Raises PySparkException."""
+    """Have Spark evaluate the constants in the text before a stream begins. Raises PySparkException."""
     frame: Any = rows._jdf
     frame.sparkSession().sessionState().optimizer().execute(frame.queryExecution().analyzed())
 
 
 def with_zones(rows: DataFrame) -> DataFrame:
-    """Python cannot tell a time without zone from one in the zone of this machine, as which Spark hands over
-    all others: those without are UTC, the zone of the session."""
+    """Turn times without zone into times in UTC, the zone of the session. Python would otherwise read them in the zone
+    of this machine, as it reads all times that Spark hands over."""
     text = rows.schema.json()
     if WITHOUT_ZONE.search(text) is None:
         return rows
@@ -275,13 +288,13 @@ def with_zones(rows: DataFrame) -> DataFrame:
 
 
 def records_per_task(records: int, is_limited: bool) -> int:
-    """Small enough that the first rows come soon and one partition keeps all cores busy; but a huge topic has no more
-    tasks than Spark can bear."""
+    """Return a task size that gives the first rows soon and lets one partition use all cores, but limits the number of
+    tasks for a huge topic."""
     return max(LIMITED_RECORDS if is_limited else TASK_RECORDS, -(-records // TASKS_MAX))
 
 
 def with_options(pipeline: Pipeline, options: dict[str, str]) -> Pipeline:
-    """The same pipeline, its topics read with these options of the source."""
+    """Return the same pipeline with these options for its sources."""
     streams = {
         name: stream._replace(origin=replace(stream.origin, options=options))
         if isinstance(stream.origin, TopicSource)

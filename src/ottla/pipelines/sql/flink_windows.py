@@ -1,4 +1,4 @@
-"""Flink's windows in Spark's words, so that what its tutorials say can be typed.
+"""Translation of Flink's window functions to Spark's, so that statements from Flink's tutorials work.
 
     GROUP BY TUMBLE(ts, INTERVAL '1' HOUR)            ->  GROUP BY window(ts, '1 hour')
     HOP(ts, slide, size), SESSION(ts, gap)            ->  window(ts, size, slide), session_window(ts, gap)
@@ -7,7 +7,8 @@
                                                       ->  FROM t GROUP BY window(ts, '10 minutes')
     the same without GROUP BY window_start            ->  FROM (SELECT *, window(…).start AS window_start, … FROM t)
 
-Rule: pure, token by token; text that has none of it comes back as it was. What is only half understood is refused.
+The translation is pure and works token by token. Text without these functions is returned unchanged. A window function
+that is not fully understood is an error.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ NOT_KNOWN: Final = {
 }
 WINDOW_COLUMNS: Final = {"WINDOW_START": "start", "WINDOW_END": "end"}
 BEHIND_GROUPS: Final = ("HAVING", "ORDER")
-OF_ALL: Final = "ORDER OF ALL"  # behind a UNION: columns of the result
+OF_ALL: Final = "ORDER OF ALL"  # after a UNION: columns of the result
 CLAUSE_ENDS: Final = ("HAVING", "LIMIT", "WINDOW")
 SET_OPERATORS: Final = ("UNION", "EXCEPT", "INTERSECT", "MINUS")
 ARGUMENTS: Final = {
@@ -38,25 +39,25 @@ ARGUMENTS: Final = {
 
 
 class Source(NamedTuple):
-    """A function of windows over a table, and the token behind it."""
+    """A window function over a table, and the index after its last token."""
 
     kind: str
     token: Token
     table: str
-    keys: tuple[str, ...]  # of PARTITION BY, in small letters
-    window: str  # in Spark's words
+    keys: tuple[str, ...]  # of PARTITION BY, in lower case
+    window: str  # as Spark writes it
     after: int
 
 
 class Window(NamedTuple):
-    """In Spark's words, and the token behind it."""
+    """A window as Spark writes it, and the index after its last token."""
 
     text: str
     after: int
 
 
 def in_sparks_words(text: str) -> str:
-    """Raises SqlError for windows that Spark does not have."""
+    """Translate a query. Raises SqlError for windows that Spark does not have."""
     tokens = tokenize(text)
     words = {token.word for token in tokens}
     if not words & {*KINDS, *NOT_KNOWN, *(f"{kind}_{side}" for kind in KINDS for side in SIDES)}:
@@ -69,7 +70,7 @@ class _Translation:
         self.tokens = tokens
 
     def run(self, begin: int, end: int) -> str:
-        """One query, up to its closing bracket: SELECT by SELECT, for each has windows of its own."""
+        """Translate one query up to its closing bracket, SELECT by SELECT, because each has its own windows."""
         pieces: list[str] = []
         selects = self._selects(begin, end)
         for first, after in selects:
@@ -113,7 +114,7 @@ class _Translation:
         return token.text, place + 1
 
     def _column(self, place: int, window: str, clause: str, is_inside: bool, before: list[str]) -> tuple[str, int]:
-        """window_start and window_end of groups: in GROUP BY both together are the window."""
+        """Translate window_start and window_end of groups. In GROUP BY the two together are the window."""
         token = self.tokens[place]
         if before and before[-1] == ".":  # t.window_start
             del before[-2:]
@@ -136,7 +137,7 @@ class _Translation:
     # ---- functions of windows
 
     def _selects(self, begin: int, end: int) -> list[tuple[int, int]]:
-        """Cut where UNION and its like stand."""
+        """Split a query at UNION and other set operators."""
         cuts = [
             place
             for place in self._outside(begin, end)
@@ -145,7 +146,8 @@ class _Translation:
         return list(pairwise([begin, *cuts, end]))
 
     def _window_of_groups(self, begin: int, end: int) -> str:
-        """The window by which this SELECT groups, as Spark's function; none: windows are columns of its rows."""
+        """Return the window by which this SELECT groups, as Spark's function. If there is none, the rows have windows
+        as columns."""
         places = self._outside(begin, end)
         sources = [source for place in places if (source := self._source(place)) is not None]
         groups = self._groups(places)
@@ -156,7 +158,8 @@ class _Translation:
         return sources[0].window if is_grouped and len(sources) == 1 else ""
 
     def _check_session(self, source: Source, groups: list[Token]) -> None:
-        """Spark's sessions are those of each group, Flink's those of each PARTITION BY: both must be the same."""
+        """Check that the groups equal the PARTITION BY: Spark has sessions for each group, Flink for each PARTITION
+        BY."""
         if not groups:
             raise _at(
                 source.token, SqlError("has a SESSION that is not grouped: write GROUP BY …, window_start, window_end")
@@ -173,7 +176,7 @@ class _Translation:
             )
 
     def _groups(self, places: list[int]) -> list[Token]:
-        """What stands in GROUP BY, without aliases of tables."""
+        """Return the tokens of GROUP BY without aliases of tables."""
         found: list[Token] = []
         is_grouping = False
         for place in places:
@@ -187,7 +190,7 @@ class _Translation:
         return found
 
     def _outside(self, begin: int, end: int) -> list[int]:
-        """The places that are in no brackets."""
+        """Return the indexes outside all brackets."""
         found: list[int] = []
         depth = 0
         for place in range(begin, end):
@@ -198,7 +201,7 @@ class _Translation:
         return found
 
     def _source(self, place: int) -> Source | None:
-        """TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), size)), or without the outer TABLE."""
+        """Parse TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), size)), with or without the outer TABLE."""
         is_wrapped = self._at(place).word == "TABLE" and self._at(place + 1).is_symbol("(")
         at = place + 2 if is_wrapped else place
         token = self._at(at)
@@ -230,7 +233,7 @@ class _Translation:
             raise _at(token, SqlError(f"has a {kind} with {len(lengths)} intervals"))
         if kind == "SESSION":
             return f"session_window({time}, {lengths[0]})"
-        return f"window({time}, {', '.join(reversed(lengths))})"  # Flink names the slide first, Spark the size
+        return f"window({time}, {', '.join(reversed(lengths))})"  # Flink has the slide first, Spark the size
 
     # ---- tokens
 
@@ -258,7 +261,7 @@ class _Translation:
 
 
 def _interval(tokens: list[Token], kind: str) -> str:
-    """INTERVAL '10' MINUTES as Spark's windows take it."""
+    """Translate INTERVAL '10' MINUTES to the argument of Spark's windows."""
     unit = tokens[2].word.removesuffix("S") if len(tokens) == 3 else ""
     if not tokens or tokens[0].word != "INTERVAL" or unit not in UNITS:
         text = " ".join(token.text for token in tokens)
@@ -267,7 +270,7 @@ def _interval(tokens: list[Token], kind: str) -> str:
 
 
 def _in_order(arguments: list[list[Token]], token: Token) -> list[list[Token]]:
-    """Arguments that are named, DATA => TABLE t, as they stand without names."""
+    """Put named arguments (DATA => TABLE t) into the order of positional ones."""
     named = {each[0].word: each[2:] for each in arguments if len(each) > 2 and each[1].is_symbol("=>")}
     if not named:
         return arguments
@@ -279,7 +282,7 @@ def _in_order(arguments: list[list[Token]], token: Token) -> list[list[Token]]:
 
 
 def _table_and_keys(tokens: list[Token], token: Token) -> tuple[str, tuple[str, ...]]:
-    """t, or t PARTITION BY a, b"""
+    """Parse `t` or `t PARTITION BY a, b`."""
     if len(tokens) > 3 and [each.word for each in tokens[1:3]] == ["PARTITION", "BY"]:
         return tokens[0].text, tuple(each.name for each in tokens[3:] if each.name)
     if len(tokens) != 1:
@@ -288,13 +291,13 @@ def _table_and_keys(tokens: list[Token], token: Token) -> tuple[str, tuple[str, 
 
 
 def _with_window(source: Source) -> str:
-    """Its rows, each once for every window that it is in."""
+    """Return a subquery that has each row once for every window that contains it."""
     columns = ", ".join(f"{source.window}.{side} AS {name.lower()}" for name, side in WINDOW_COLUMNS.items())
     return f"(SELECT *, {columns} FROM {source.table})"  # noqa: S608 (checked as part of the query)
 
 
 def _of_group(window: str) -> str:
-    """Behind GROUP BY Spark knows the window by its name, and not any more the column that it was made of."""
+    """Refer to the window by its name: after GROUP BY Spark no longer knows the time column of the window."""
     return window.partition("(")[0]
 
 

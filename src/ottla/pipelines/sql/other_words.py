@@ -1,6 +1,6 @@
-"""What people of Flink SQL and ksqlDB type that is said otherwise here: each is refused with what to write instead.
+"""Words of Flink SQL and ksqlDB that have another form here: each is refused with a hint what to write.
 
-Only words that mean nothing in Spark's SQL stand here: what Spark understands goes to Spark.
+Only words without a meaning in Spark SQL are listed; all others are left to Spark.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STATEMENTS: Final = {
     "RUN": "use ottla sql -f FILE",
     "SOURCE": "use ottla sql -f FILE",
     "DEFINE": "variables are not known: write the value",
-    "BEGIN": "each statement is for itself: leave it out",
+    "BEGIN": "each statement is separate: leave it out",
     "EXECUTE": f"{INTO_TOPIC}, one for each",
     "LOAD": "tables are topics: leave it out",
 }
@@ -49,7 +49,7 @@ NOT_THERE: Final = {
     ("DROP", "PIPELINE"): OF_PIPELINES,
     ("DROP", "QUERY"): OF_PIPELINES,
     ("DROP", "TOPIC"): "use ottla topics delete",
-    ("DROP", "VIEW"): "there are no views; tables are forgotten with DROP TABLE",
+    ("DROP", "VIEW"): "there are no views; declarations are removed with DROP TABLE",
     ("SHOW", "COLUMNS"): "write DESCRIBE name",
     ("SHOW", "CREATE"): "write DESCRIBE name",
     ("SHOW", "FUNCTIONS"): "functions are those of Spark's SQL",
@@ -78,7 +78,7 @@ FUNCTIONS: Final = {
     "cos(radians(lat2)) * pow(sin(radians(lon2 - lon1) / 2), 2))), in km",
     **dict.fromkeys(("TOPK", "TOPKDISTINCT"), "slice(sort_array(collect_list(column), false), 1, 3)"),
 }
-# What Spark's own source calls the columns of a record.
+# The names of a record's columns in Spark's own Kafka source.
 OF_RECORDS: Final = {"key": "rowkey", "timestamp": "rowtime", "partition": "rowpartition", "offset": "rowoffset"}
 FORMAT_CURES: Final = {
     "avro-confluent": "write format = 'avro', encoding = 'confluent', schemas = 'folder with the writers' schemas'",
@@ -88,9 +88,7 @@ FORMAT_CURES: Final = {
 }
 LEAVE_OUT: Final = {
     "properties.bootstrap.servers": "but there is one cluster: leave it out (ottla sql --bootstrap-server)",
-    **dict.fromkeys(
-        ("partitions", "replicas"), "but tables are topics that are there: leave it out (ottla topics create)"
-    ),
+    **dict.fromkeys(("partitions", "replicas"), "but tables are existing topics: leave it out (ottla topics create)"),
     **dict.fromkeys(
         ("key_format", "key.format", "key.fields", "value.fields-include"),
         "but the key of a record is text, the column rowkey: leave it out",
@@ -98,14 +96,14 @@ LEAVE_OUT: Final = {
     "json.timestamp-format.standard": "but both ways to write times are read: leave it out",
     "json.fail-on-missing-field": "instead write NOT NULL behind the columns",
 }
-HINTS: Final = re.compile(r"/\*\+\s*(?:OPTIONS|STATE_TTL)\b", re.IGNORECASE)  # of Flink, that change the rows
+HINTS: Final = re.compile(r"/\*\+\s*(?:OPTIONS|STATE_TTL)\b", re.IGNORECASE)  # hints of Flink that change the result
 MISSING: Final = re.compile(r"there is no column '(\w+)'")
 TIME_UNITS: Final = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND")
 KSQLDB_WINDOWS: Final = ("TUMBLING", "HOPPING", "SESSION")
 
 
 def option_cure(key: str) -> str:
-    """What to do with this option of WITH (…); nothing, if nobody has it."""
+    """Return a hint for this option of WITH (…), or "" if no dialect has it."""
     if key in LEAVE_OUT:
         return LEAVE_OUT[key]
     if key.endswith(".ignore-parse-errors"):
@@ -116,14 +114,14 @@ def option_cure(key: str) -> str:
 
 
 def column_cure(words: str) -> str:
-    """With the name that a column of the record has here, if the words are about one that is not there."""
+    """Return the name of the record's column here, if the error is about an unknown column."""
     missing = MISSING.match(words)
     found = OF_RECORDS.get(missing[1].lower()) if missing else None
     return f"{words}; that of the record is {found}" if found else words
 
 
 def check_hints(text: str) -> None:
-    """Spark's hints say how, and may be passed over; some of Flink's say what. Raises SqlError."""
+    """Refuse Flink's hints that change the result. Spark's hints only affect execution. Raises SqlError."""
     for piece in PIECES.finditer(text):
         if piece.lastgroup == "comment" and HINTS.match(piece[0]):
             wrong = SqlError("has a hint that changes its rows: leave it out, and declare the table WITH (…)")
@@ -132,7 +130,7 @@ def check_hints(text: str) -> None:
 
 
 def check_words(tokens: Sequence[Token]) -> None:
-    """Of a SELECT. Raises SqlError."""
+    """Check the words of a SELECT. Raises SqlError."""
     depth = 0
     for place, token in enumerate(tokens):
         depth += token.is_symbol("(") - token.is_symbol(")")
@@ -158,7 +156,7 @@ def _problem(tokens: Sequence[Token], place: int) -> str:
     if words[0] == "MATCH_RECOGNIZE":
         return "has MATCH_RECOGNIZE: that is the step pattern of a pipeline"
     if words[:2] == ["EMIT", "FINAL"]:
-        return "has EMIT FINAL: write CREATE PIPELINE, which tells windows once, when a watermark has closed them"
+        return "has EMIT FINAL: write CREATE PIPELINE, which emits windows once, when a watermark has closed them"
     if words[0] == "FETCH" and after.word in ("FIRST", "NEXT"):
         return "has FETCH: write LIMIT n"
     is_interval = bool(place) and tokens[place - 1].word in TIME_UNITS  # DAY TO SECOND
@@ -170,7 +168,7 @@ def _problem(tokens: Sequence[Token], place: int) -> str:
 
 
 def _outside(tokens: Sequence[Token], place: int) -> str:
-    """ksqlDB's PARTITION BY and fields of structs, that stand in no brackets."""
+    """Refuse ksqlDB's PARTITION BY and struct access outside brackets."""
     words = [token.word for token in tokens[place : place + 2]]
     if tokens[place].is_symbol("->"):
         return "has ->: a field of a struct is written with a dot, column.field"
@@ -180,7 +178,7 @@ def _outside(tokens: Sequence[Token], place: int) -> str:
 
 
 def _window(tokens: Sequence[Token]) -> str:
-    """(SIZE 30 SECONDS, ADVANCE BY 10 SECONDS, …), SESSION (60 SECONDS) as Spark's functions, times as they stand."""
+    """Translate (SIZE 30 SECONDS, ADVANCE BY 10 SECONDS, …) and SESSION (60 SECONDS) to Spark's functions."""
     lengths: list[str] = []
     for token, unit in pairwise(tokens):
         if token.is_symbol(")"):

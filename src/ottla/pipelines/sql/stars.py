@@ -1,9 +1,9 @@
-"""`SELECT ROWTIME, *`, as people of ksqlDB write it: a star leaves out what the same SELECT names of the record.
+"""`SELECT ROWTIME, *` as ksqlDB has it: the star leaves out columns of the record that the same SELECT names.
 
-The columns that a record itself has (tables.py) are there for queries that name them, in all tables, so a star would
-have them once more. Only those that stand alone in the list count: `rowtime AS at` is another column.
+The columns of the record (tables.py) are in every table that a query reads, if the query names them, so a star would
+repeat them. Only plain columns in the list count: `rowtime AS at` is another column.
 
-Where rows are compared whole, by NATURAL, DISTINCT or a set operator, nobody means these columns: `check_stars`.
+A comparison of whole rows (NATURAL, DISTINCT, set operators) must not include these columns: see `check_stars`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ottla.pipelines.steps.sql_tokens import SqlError
 
 
 def without_doubles(query: Query) -> Query:
-    """Every piece keeps its place in the user's text."""
+    """Rewrite the stars. Every token keeps its place in the user's text."""
     added = _added(query.pieces)
     found = Query()
     for place, (text, start) in enumerate(zip(query.pieces, query.starts, strict=True)):
@@ -29,7 +29,8 @@ def without_doubles(query: Query) -> Query:
 
 
 def check_stars(query: Query, added: Sequence[str]) -> None:
-    """`added`: what the tables have of the record, because the query names it. Raises SqlError."""
+    """Refuse stars where rows are compared whole. `added`: the columns of the record that the query names. Raises
+    SqlError."""
     pieces = [piece.upper() for piece in query.pieces]
     compares_all = any(
         piece in SET_OPERATORS and before != "*" and after != "ALL"
@@ -49,14 +50,14 @@ def check_stars(query: Query, added: Sequence[str]) -> None:
 
 
 def _has_star_of_table(query: Query, place: int) -> bool:
-    """Whether the SELECT at this place has all columns of a table."""
+    """Return whether the SELECT at this place includes all columns of a table."""
     items = _items(query.pieces, place + 1)
-    behind = max((item[-1] for item in items if item), default=place) + 2  # FROM, and what it reads
+    behind = max((item[-1] for item in items if item), default=place) + 2  # FROM and its first table
     return behind in query.tables and any(_name([query.pieces[at] for at in item]) == "*" for item in items)
 
 
 def _added(pieces: Sequence[str]) -> dict[int, list[str]]:
-    """Behind which stars what stands."""
+    """Map the index of each star to the columns that it must leave out."""
     found: dict[int, list[str]] = {}
     for place, piece in enumerate(pieces):
         if piece.upper() != "SELECT":
@@ -73,7 +74,7 @@ def _added(pieces: Sequence[str]) -> dict[int, list[str]]:
 
 
 def _items(pieces: Sequence[str], begin: int) -> list[list[int]]:
-    """What stands between the commas up to FROM: places of pieces."""
+    """Split the list of a SELECT at its commas, up to FROM: indexes of tokens."""
     items: list[list[int]] = [[]]
     depth = 0
     for place in range(begin, len(pieces)):
@@ -89,6 +90,6 @@ def _items(pieces: Sequence[str], begin: int) -> list[list[int]]:
 
 
 def _name(words: Sequence[str]) -> str:
-    """In small letters, of `column` and `table.column`; nothing of any other expression."""
+    """Return the name in `column` or `table.column` in lower case; "" for any other expression."""
     plain = [word.strip("`").lower() for word in words]
     return plain[-1] if len(plain) == 1 or (len(plain) == 3 and plain[1] == ".") else ""

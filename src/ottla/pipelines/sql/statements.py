@@ -1,12 +1,12 @@
-"""What people type at `ottla sql`, cut into statements and read. Pure: nothing is looked up, nothing is run.
+"""The statements of `ottla sql`: splitting and parsing. Pure: nothing is looked up or run.
 
     SELECT … | WITH … SELECT … [EMIT CHANGES [LIMIT n]]        EXPLAIN SELECT …
     CREATE [OR REPLACE] TABLE|STREAM [IF NOT EXISTS] t [(columns)] [WITH (…)]      DROP TABLE t
     CREATE [OR REPLACE] PIPELINE p [WITH (…)] AS SELECT … INTO TOPIC|TABLE t [WITH (…)]
     SHOW TABLES|TOPICS|PIPELINES       DESCRIBE t       SET key = value       HELP       QUIT
 
-The words are those of Flink SQL and ksqlDB where both say the same thing differently, either is taken. The text of a
-SELECT is not judged here: that does steps/sql_query.py when the tables are known.
+Where Flink SQL and ksqlDB have different words for the same thing, both are accepted. The text of a SELECT is not
+checked here; steps/sql_query.py does so when the tables are known.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ottla.pipelines.sql.tables import Table
 from ottla.pipelines.steps.sql_tokens import PIECES, SqlError, Token, tokenize
 
 SHOWN = ("TABLES", "TOPICS", "PIPELINES")
-OTHERS_SHOWN = {"STREAMS": "TABLES", "QUERIES": "PIPELINES", "JOBS": "PIPELINES"}  # as ksqlDB and Flink call them
+OTHERS_SHOWN = {"STREAMS": "TABLES", "QUERIES": "PIPELINES", "JOBS": "PIPELINES"}  # names in ksqlDB and Flink
 BEGINNINGS = (
     "SELECT",
     "WITH",
@@ -43,7 +43,7 @@ Shown = Literal["TABLES", "TOPICS", "PIPELINES"]
 
 
 class Part(NamedTuple):
-    """One statement, and where it begins in the whole text."""
+    """One statement, and its position in the whole text."""
 
     text: str
     start: int
@@ -51,15 +51,15 @@ class Part(NamedTuple):
 
 class Split(NamedTuple):
     parts: list[Part]
-    rest: Part  # behind the last semicolon
+    rest: Part  # after the last semicolon
 
 
 @dataclass(frozen=True)
 class Select:
     text: str
-    start: int = 0  # in the statement
+    start: int = 0  # position in the statement
     is_continuous: bool = False
-    rows_max: int | None = None  # EMIT CHANGES LIMIT n
+    rows_max: int | None = None  # from EMIT CHANGES LIMIT n
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class DropTable:
 
 @dataclass(frozen=True)
 class CreatePipeline:
-    """`sink` as a pipeline file has it under `to`."""
+    """CREATE PIPELINE; `sink` has the form of `to` in a pipeline file."""
 
     name: str
     select: Select
@@ -103,7 +103,7 @@ class Describe:
 
 @dataclass(frozen=True)
 class SetOption:
-    key: str = ""  # none: show what is set
+    key: str = ""  # empty: show the settings
     value: str = ""
 
 
@@ -121,14 +121,14 @@ Statement = Select | Explain | CreateTable | DropTable | CreatePipeline | Show |
 
 
 def split(text: str) -> Split:
-    """Semicolons in quotes and comments end nothing. Statements without a word are left out."""
+    """Split at semicolons outside quotes and comments. Empty statements are left out."""
     parts: list[Part] = []
     begin = position = 0
     has_words = False
     while position < len(text):
         match = PIECES.match(text, position)
         if match is None or (match[0] == "/" and text.startswith("/*", position)):
-            return Split(parts, Part(text[begin:], begin))  # a quote or a comment that is still open
+            return Split(parts, Part(text[begin:], begin))  # an open quote or comment
         position = match.end()
         if match[0] == ";" and match.lastgroup == "symbol":
             if has_words:
@@ -140,13 +140,13 @@ def split(text: str) -> Split:
 
 
 def place_of(text: str, position: int) -> tuple[int, int]:
-    """Line and column, both from 1."""
+    """Return line and column, both from 1."""
     before = text[:position]
     return before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1
 
 
 def read_statement(text: str) -> Statement:
-    """Raises SqlError, with the place in the text."""
+    """Parse a statement. Raises SqlError with the position in the text."""
     tokens = tokenize(text)
     if not tokens:
         raise SqlError("is empty")
@@ -187,7 +187,7 @@ def _short(first: str, reader: Reader) -> Statement:
         reader.place += other is not None
         return Show(what)  # type: ignore[arg-type]
     if first in ("DESCRIBE", "DESC"):
-        if reader.peek(1).name:  # not a table of this name
+        if reader.peek(1).name:  # otherwise the word is the table's name
             reader.skip("TABLE") or reader.skip("EXTENDED")
         name = reader.name()
         reader.skip("EXTENDED")
@@ -205,7 +205,7 @@ def _short(first: str, reader: Reader) -> Statement:
 
 
 def _select(text: str, tokens: list[Token]) -> Select:
-    """What stands behind EMIT CHANGES is ours; Spark sees what stands before."""
+    """Split off EMIT CHANGES and what follows it; Spark gets the text before it."""
     if not tokens or tokens[0].word not in ("SELECT", "WITH"):
         raise SqlError("needs a SELECT")
     check_hints(text)
@@ -239,7 +239,7 @@ def _create(reader: Reader) -> Statement:
     if_not_exists = reader.skip("IF", "NOT", "EXISTS")
     table = reader.table()
     if reader.peek().word in ("AS", "LIKE"):
-        raise SqlError(f"has {reader.peek().word} behind a table, which is a topic that is there: {INTO_TOPIC}")
+        raise SqlError(f"has {reader.peek().word} behind a table, which is an existing topic: {INTO_TOPIC}")
     reader.expect_end()
     return CreateTable(table, or_replace, if_not_exists)
 
@@ -258,9 +258,7 @@ def _pipeline(reader: Reader, or_replace: bool) -> CreatePipeline:
         raise SqlError("does not say where to: write INTO TOPIC name, or INTO TABLE name WITH (sqlite = 'file.db')")
     select = _select(reader.text[: reader.tokens[into].start], reader.tokens[begin:into])
     if select.rows_max is not None:
-        raise _at(
-            reader.tokens[into - 1], SqlError("has a LIMIT, but a pipeline goes on with what comes: leave it out")
-        )
+        raise _at(reader.tokens[into - 1], SqlError("has a LIMIT, but a pipeline runs continuously: leave it out"))
     reader.place = into + 1
     kind = reader.word_of("TOPIC", "TABLE")
     target = reader.name()
@@ -276,7 +274,7 @@ def _pipeline(reader: Reader, or_replace: bool) -> CreatePipeline:
 
 
 def _plain(value: str) -> object:
-    """As a pipeline file would have it."""
+    """Convert a value as a pipeline file would."""
     if value.lower() in ("true", "false"):
         return value.lower() == "true"
     return int(value) if value.isdecimal() else value

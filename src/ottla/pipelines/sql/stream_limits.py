@@ -1,4 +1,4 @@
-"""What Spark cannot do over what comes, what can be written instead, and how it can tell the changes of a query."""
+"""Limits of Spark's streaming queries: hints for unsupported queries, and the choice of the output mode."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
-CURES = {  # for what Spark cannot do over what comes
+CURES = {  # for operations that a streaming query does not support
     "Window function is not supported": "leave EMIT CHANGES out, or use the step top of a pipeline",
     "Streaming query is not allowed in subquery": "join the tables instead, or leave EMIT CHANGES out",
     "Sorting is not supported": "leave ORDER BY or EMIT CHANGES out",
@@ -27,15 +27,15 @@ ABOUT_MODES = ("Invalid streaming output mode", "only in Append output mode")
 
 
 def with_cure(words: str, is_pipeline: bool = False) -> str:
-    """What Spark says of a query over what comes, and what can be done; a pipeline has no EMIT CHANGES to leave out."""
+    """Add a hint to Spark's error about a streaming query. A pipeline has no EMIT CHANGES to leave out."""
     cure = next((cure for text, cure in CURES.items() if text in words), "")
     cure = OTHER_WAY.sub("", cure) if is_pipeline else cure
     return f"{words}: {cure}" if cure else words
 
 
 def output_mode(rows: DataFrame, wanted: str) -> str:
-    """As wanted, or how Spark can tell the changes of this query at all. Raises AnalysisException, with what is wrong
-    in any of them rather than that one does not fit."""
+    """Return the wanted output mode, or another one that the query supports. Raises AnalysisException; prefers an
+    error about the query over one that says that a mode does not fit."""
     java: Any = rows.sparkSession._jvm
     check = java.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming
     modes = java.org.apache.spark.sql.streaming.OutputMode

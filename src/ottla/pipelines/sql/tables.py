@@ -1,8 +1,8 @@
-"""A table of `ottla sql`: a topic whose records are rows, as a declaration or samples say. Pure.
+"""The tables of `ottla sql`: topics whose records are rows, by declaration or samples. Pure.
 
-A table is a stream of an ordinary pipeline: `stream_of` writes it down as a pipeline file has it. Beside its own
-columns it has four that are there only for queries that name them: `rowtime`, `rowkey`, `rowpartition`, `rowoffset`
-(what the record itself says). With a primary key it holds the newest row of each key.
+A table is a stream of an ordinary pipeline; `stream_of` returns it in the form of a pipeline file. Queries may name
+four columns of the record besides the table's own: `rowtime`, `rowkey`, `rowpartition`, `rowoffset`. With a primary
+key, the table holds the newest row of each key.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ RECORD_COLUMNS = {
 RECORD_TYPES = {"rowtime": "timestamp", "rowkey": "string", "rowpartition": "int", "rowoffset": "bigint"}
 DELAY = "10 seconds"
 FORMATS = ("json", "csv", "avro", "protobuf", "regex", "grok", "text")
-SCHEMA_FORMATS = ("json", "csv", "avro", "protobuf")  # those that cannot be read without
+SCHEMA_FORMATS = ("json", "csv", "avro", "protobuf")  # unreadable without a schema
 CONNECTORS = ("kafka", "upsert-kafka")
 STARTS = {"earliest-offset": "earliest", "latest-offset": "latest"}
 PARSE_OPTIONS = (
     "delimiter", "quote", "null_text", "encoding", "charset", "pattern", "message", "schemas", "timestamp_format",
 )  # fmt: skip
-# As people of Flink and ksqlDB write them.
+# As Flink and ksqlDB write them.
 OTHER_NAMES = {
     "kafka_topic": "topic", "value_format": "format", "value_delimiter": "delimiter", "timestamp": "event_time",
     "scan.startup.mode": "starting", "value.format": "format",
@@ -36,7 +36,7 @@ OPTIONS = ("topic", "format", "schema", "event_time", "watermark", "starting", "
 
 @dataclass(frozen=True)
 class Table:
-    """`columns` is empty where neither a declaration nor samples told them."""
+    """A table. `columns` is empty if neither a declaration nor samples have any."""
 
     name: str
     topic: str
@@ -45,14 +45,14 @@ class Table:
     schema_file: str | None = None
     required: tuple[str, ...] = ()
     key: tuple[str, ...] = ()
-    in_record_key: str | None = None  # the column that the record's key has, where the value has it not
+    in_record_key: str | None = None  # the column that is in the record's key, not in its value
     event_time: str | None = None
     delay: str = DELAY
-    starting: str | None = None  # of what comes: earliest, latest, a time
+    starting: str | None = None  # where a streaming query starts: earliest, latest, a time
     skips_unreadable: bool = False
-    parsing: Mapping[str, object] = field(default_factory=dict)  # further fields of the step `parse`
+    parsing: Mapping[str, object] = field(default_factory=dict)  # other fields of the step `parse`
     is_inferred: bool = False
-    remarks: tuple[str, ...] = ()  # what did not fit when samples were looked at
+    remarks: tuple[str, ...] = ()  # differences between declaration and samples
 
     @property
     def needs_samples(self) -> bool:
@@ -60,7 +60,7 @@ class Table:
 
 
 def declared(name: str, columns: Mapping[str, str], options: Mapping[str, str], **more: object) -> Table:
-    """From the options of WITH (…). Raises SqlError."""
+    """Build a table from the options of WITH (…). Raises SqlError."""
     given = {OTHER_NAMES.get(key, key): value for key, value in options.items()}
     for key in given:
         if key not in OPTIONS and key not in PARSE_OPTIONS:
@@ -93,14 +93,14 @@ def declared(name: str, columns: Mapping[str, str], options: Mapping[str, str], 
 
 
 def columns_of_record(table: Table, mentioned: Collection[str]) -> list[str]:
-    """What it has beside its own columns, for a query with these names in it, in small letters."""
+    """Return the columns of the record that a query names; `mentioned` are its names in lower case."""
     own = {name.lower() for name in table.columns}
     wanted = {*mentioned, (table.event_time or "").lower()} - own
     return [name for name in RECORD_COLUMNS if name in wanted]
 
 
 def stream_of(table: Table, mentioned: Collection[str] = ()) -> dict[str, object]:
-    """The stream that reads it; `mentioned` are the names in the query, in small letters."""
+    """Return the stream that reads the table; `mentioned` are the names in the query, in lower case."""
     time = table.event_time
     wanted = columns_of_record(table, mentioned)
     has_key = "rowkey" in {name.lower() for name in table.columns}
@@ -125,7 +125,8 @@ def stream_of(table: Table, mentioned: Collection[str] = ()) -> dict[str, object
 
 
 def _key_steps(table: Table, kept: list[str], wanted: list[str]) -> list[object]:
-    """ksqlDB and Flink's upsert-kafka have the key of a table in the key of its records, and often only there."""
+    """Return steps that read the key. ksqlDB and Flink's upsert-kafka store a table's key in the record's key, often
+    only there."""
     name = table.in_record_key
     if name is None or "rowkey" not in kept:
         return []
@@ -138,7 +139,7 @@ def _key_steps(table: Table, kept: list[str], wanted: list[str]) -> list[object]
 
 
 def _as_declared(time: str, table: Table, wanted: list[str]) -> str:
-    """Names of columns are found whatever their case, as everywhere in SQL."""
+    """Return the declared spelling of a column: SQL finds names of columns in any case."""
     return next((name for name in (*table.columns, *wanted) if name.lower() == time.lower()), time)
 
 

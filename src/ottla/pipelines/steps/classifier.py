@@ -1,9 +1,9 @@
 """Models in files: scikit-learn (joblib) or MLlib (the folder of a PipelineModel), applied to columns.
 
-A joblib file is a pickle: loading it runs code that is in it. Only models that the pipeline itself names are loaded,
-and you must trust who made them. MLlib's folders hold data only.
-scikit-learn models run in Arrow batches on the executors, to which the file travels; MLlib's run inside the JVM.
-Records whose features are null or not finite die: most models would fail on them, and with them the query.
+A joblib file is a pickle: loading it runs code. Only models that the pipeline names are loaded, and their origin must
+be trusted. MLlib folders contain data only. scikit-learn models run in Arrow batches on the executors, to which the
+file is sent; MLlib models run in the JVM. Records with null or non-finite features die: most models, and with them the
+query, would fail.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
-from pyspark.sql import types as T  # noqa: N812 (everybody's name for it)
+from pyspark.sql import functions as F  # noqa: N812 (the usual alias)
+from pyspark.sql import types as T  # noqa: N812 (the usual alias)
 
-from ottla.pipelines.steps.columns import need_columns
+from ottla.pipelines.steps.columns import require_columns
 from ottla.pipelines.steps.frame import ALIVE, FATE, Frame
 from ottla.pipelines.steps.parsing.reader import arrow_function, quoted
 from ottla.pipelines.steps.step import StepError
@@ -34,7 +34,7 @@ SCORED_TYPE = T.StructType([T.StructField("label", T.StringType()), T.StructFiel
 
 @dataclass(frozen=True, kw_only=True)
 class Classifier:
-    """A model that says which records to keep."""
+    """A model that decides which records to keep."""
 
     model: str = field(metadata={"doc": "file.joblib (scikit-learn) or folder (MLlib's PipelineModel)"})
     features: list[str] = field(metadata={"doc": "columns that the model gets, in its order"})
@@ -44,7 +44,7 @@ class Classifier:
         metadata={"doc": "keep when their probability together is at least this (the likeliest class wins)"},
     )
     labels: list[str] = field(
-        default_factory=list, metadata={"doc": "MLlib: the classes by number, if the model has none"}
+        default_factory=list, metadata={"doc": "MLlib: class names by number, if the model has none"}
     )
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
@@ -55,11 +55,11 @@ class Classifier:
 
 
 def keep_class(frame: Frame, spec: Classifier) -> Frame:
-    """Marks records that the model does not want as filtered, and those that it cannot judge as dead."""
-    need_columns(frame, spec.features, "classifier")
-    path = Path(frame.around.folder, spec.model)
+    """Mark rejected records as filtered, and records that the model cannot judge as dead."""
+    require_columns(frame, spec.features, "classifier")
+    path = Path(frame.context.folder, spec.model)
     names = frame.columns
-    frame = _without_gaps(frame, spec.features)
+    frame = _reject_invalid_features(frame, spec.features)
     if path.is_dir():
         frame = _with_mllib(frame, spec, path)
     elif path.is_file():
@@ -67,12 +67,12 @@ def keep_class(frame: Frame, spec: Classifier) -> Frame:
     else:
         raise StepError(f"there is no model {path}", field="classifier")
     wanted = F.col(SCORE) >= spec.threshold if spec.threshold is not None else F.col(CLASS).isin(list(spec.keep))
-    kept = frame.keep(wanted)
+    kept = frame.mark_filtered_unless(wanted)
     return replace(kept, rows=kept.rows.select(*map(quoted, names), *frame.hidden))
 
 
-def _without_gaps(frame: Frame, features: list[str]) -> Frame:
-    """Also for rows that are marked already the model needs values it can work with: see _filled."""
+def _reject_invalid_features(frame: Frame, features: list[str]) -> Frame:
+    """Marked rows need valid values as well: see _filled."""
     kinds = {entry.name: entry.dataType for entry in frame.rows.schema.fields}
     faults: list[tuple[Column, Column]] = []
     for name in features:
@@ -82,7 +82,7 @@ def _without_gaps(frame: Frame, features: list[str]) -> Frame:
             not_finite = F.isnan(value) | (F.abs(value) == float("inf"))
             faults.append((not_finite, F.lit(f"feature `{name}` is not a finite number")))
     for condition, text in faults:
-        frame = frame.kill(condition, text)
+        frame = frame.mark_dead(condition, text)
     return frame
 
 
@@ -97,17 +97,17 @@ def _with_sklearn(frame: Frame, spec: Classifier, path: Path) -> Frame:
     features, keep = tuple(spec.features), tuple(spec.keep)
 
     def score(rows: pa.Array) -> pa.Array:
-        return score_rows(_loaded(model), rows, features, keep)
+        return score_rows(_load_model(model), rows, features, keep)
 
     given = F.struct(*(F.col(quoted(name)).alias(f"f{number}") for number, name in enumerate(features)))
-    made = arrow_function(score, SCORED_TYPE)(frame.alive(given))
+    made = arrow_function(score, SCORED_TYPE)(frame.if_alive(given))
     rows = frame.rows.withColumn(SCORED, made)
     return replace(frame, rows=rows.withColumns({CLASS: F.col(f"{SCORED}.label"), SCORE: F.col(f"{SCORED}.score")}))
 
 
 def score_rows(model: Any, rows: pa.Array, features: tuple[str, ...], keep: tuple[str, ...]) -> pa.Array:
     """Class and probability of the kept classes for each row that is not null."""
-    import pandas as pd  # noqa: PLC0415 (runs on executors)
+    import pandas as pd  # # noqa: PLC0415 (runs on executors)
 
     living = [place for place, is_there in enumerate(rows.is_valid().to_pylist()) if is_there]
     labels: list[str | None] = [None] * len(rows)
@@ -127,7 +127,7 @@ def score_rows(model: Any, rows: pa.Array, features: tuple[str, ...], keep: tupl
 
 
 def _matrix(table: Any) -> Any:
-    """A model that was trained on texts wants the texts, any other one numbers."""
+    """A model trained on text expects text, any other model expects numbers."""
     return table.iloc[:, 0] if table.shape[1] == 1 and table.dtypes.iloc[0].kind == "O" else table.to_numpy()
 
 
@@ -140,15 +140,15 @@ def _probabilities(model: Any, given: Any, keep: tuple[str, ...]) -> list[float]
 
 def _check_sklearn(model: bytes, spec: Classifier, path: Path) -> None:
     try:
-        loaded = _loaded(model)
+        loaded = _load_model(model)
     except ImportError as problem:
         raise StepError(f"{path} needs a package that is not installed: {problem}", field="classifier") from None
     except (ValueError, EOFError, KeyError, TypeError, AttributeError, OSError) as problem:
-        raise StepError(f"{path} is no joblib file of a model: {problem}", field="classifier") from None
+        raise StepError(f"{path} is not a joblib file of a model: {problem}", field="classifier") from None
     if not hasattr(loaded, "predict"):
-        raise StepError(f"{path} holds {type(loaded).__name__}, which cannot predict", field="classifier")
+        raise StepError(f"{path} holds {type(loaded).__name__}, which has no predict()", field="classifier")
     if spec.threshold is not None and not hasattr(loaded, "predict_proba"):
-        raise StepError(f"{type(loaded).__name__} knows no probabilities", "leave out threshold", "classifier")
+        raise StepError(f"{type(loaded).__name__} has no probabilities", "remove threshold", "classifier")
     classes = [str(label) for label in getattr(loaded, "classes_", spec.keep)]
     _check_classes(spec, classes)
     wanted = getattr(loaded, "n_features_in_", None)
@@ -157,7 +157,7 @@ def _check_sklearn(model: bytes, spec: Classifier, path: Path) -> None:
 
 
 @lru_cache(maxsize=4)
-def _loaded(model: bytes) -> Any:
+def _load_model(model: bytes) -> Any:
     import joblib  # noqa: PLC0415 (comes with scikit-learn)
 
     return joblib.load(io.BytesIO(model))
@@ -167,17 +167,17 @@ def _loaded(model: bytes) -> Any:
 
 
 def _with_mllib(frame: Frame, spec: Classifier, path: Path) -> Frame:
-    from pyspark.ml import PipelineModel  # noqa: PLC0415 (takes time)
+    from pyspark.ml import PipelineModel  # # noqa: PLC0415 (slow import)
     from pyspark.ml.functions import vector_to_array  # noqa: PLC0415
 
     try:
         model = PipelineModel.load(path.resolve().as_uri())
     except Exception as problem:
         text = str(problem).splitlines()[0]
-        raise StepError(f"{path} is no PipelineModel: {text}", field="classifier") from problem
-    words = _known_words(model)
-    frame = _without_strangers(frame, {name: known for name, known in words.items() if name in frame.columns})
-    rows = model.transform(_filled(frame, spec.features, words))
+        raise StepError(f"{path} is not a PipelineModel: {text}", field="classifier") from problem
+    words = _indexer_labels(model)
+    frame = _reject_unknown_values(frame, {name: known for name, known in words.items() if name in frame.columns})
+    rows = model.transform(_fill_dead_rows(frame, spec.features, words))
     labels = spec.labels or _labels(model)
     if labels:
         _check_classes(spec, labels)
@@ -190,14 +190,14 @@ def _with_mllib(frame: Frame, spec: Classifier, path: Path) -> Frame:
         certain = vector_to_array(F.col("probability"))
         score = sum((F.coalesce(F.get(certain, F.lit(place)), F.lit(0.0)) for place in wanted), F.lit(0.0))
     elif spec.threshold is not None:
-        raise StepError("the model knows no probabilities", "leave out threshold", "classifier")
+        raise StepError("the model has no probabilities", "remove threshold", "classifier")
     else:
         score = label.isin(list(spec.keep)).cast("double")
     return replace(frame, rows=rows.withColumns({CLASS: label, SCORE: score}))
 
 
-def _filled(frame: Frame, features: list[str], words: dict[str, list[str]]) -> Any:
-    """Dead rows go through the model, too: with a value that harms nothing."""
+def _fill_dead_rows(frame: Frame, features: list[str], words: dict[str, list[str]]) -> Any:
+    """Dead rows pass through the model too, with a harmless value."""
     kinds = {entry.name: entry.dataType for entry in frame.rows.schema.fields}
     filled: dict[str, Column] = {}
     for name in {*features, *words} & set(frame.columns):
@@ -206,8 +206,8 @@ def _filled(frame: Frame, features: list[str], words: dict[str, list[str]]) -> A
     return frame.rows.withColumns(filled)
 
 
-def _known_words(model: Any) -> dict[str, list[str]]:
-    """The values that each StringIndexer was trained with, where others would stop the query."""
+def _indexer_labels(model: Any) -> dict[str, list[str]]:
+    """The training values of each StringIndexer that would stop the query on others."""
     known: dict[str, list[str]] = {}
     for stage in model.stages:
         if hasattr(stage, "labelsArray") and stage.getHandleInvalid() == "error":
@@ -216,15 +216,15 @@ def _known_words(model: Any) -> dict[str, list[str]]:
     return known
 
 
-def _without_strangers(frame: Frame, words: dict[str, list[str]]) -> Frame:
+def _reject_unknown_values(frame: Frame, words: dict[str, list[str]]) -> Frame:
     for name, known in words.items():
         is_strange = ~F.coalesce(F.col(quoted(name)).cast("string").isin(known), F.lit(False))
-        frame = frame.kill(is_strange, f"feature `{name}` has a value that the model was not trained with")
+        frame = frame.mark_dead(is_strange, f"feature `{name}` has a value that the model was not trained with")
     return frame
 
 
 def _labels(model: Any) -> list[str]:
-    """From an IndexToString stage at the end."""
+    """The labels of a final IndexToString stage."""
     for stage in reversed(model.stages):
         if type(stage).__name__ == "IndexToString" and stage.isSet("labels"):
             return [str(label) for label in stage.getLabels()]

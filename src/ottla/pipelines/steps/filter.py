@@ -1,7 +1,7 @@
-"""`filter`: keep the records for which something is true; the others are counted as filtered.
+"""`filter`, `rule`, `sample`: which records stay. Filtered records are counted; records that break a rule die.
 
-A condition in SQL, a regular expression on a column, values of attributes, the verdict of a trained model, or several
-of these together. Regular expressions are RE2's, applied by Arrow: no text can make them run for ever, as Java's can.
+`filter` takes an SQL condition, a regular expression on a column, column values, the verdict of a trained model, or
+several of these. Regular expressions use RE2 through Arrow: unlike Java's, no text can make them run forever.
 """
 
 from __future__ import annotations
@@ -14,28 +14,30 @@ from typing import ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
-from pyspark.sql import types as T  # noqa: N812 (everybody's name for it)
+from pyspark.sql import functions as F  # noqa: N812 (the usual alias)
+from pyspark.sql import types as T  # noqa: N812 (the usual alias)
 
-from ottla.pipelines.model.row_order import RowOrder
+from ottla.pipelines.model.row_order import SOURCE_ORDER, RowOrder
 from ottla.pipelines.steps.classifier import Classifier, keep_class
-from ottla.pipelines.steps.columns import need_columns
+from ottla.pipelines.steps.columns import require_columns
 from ottla.pipelines.steps.frame import Frame
-from ottla.pipelines.steps.parsing.patterns import check_pattern, for_re2
-from ottla.pipelines.steps.parsing.reader import arrow_function, quoted
+from ottla.pipelines.steps.parsing.patterns import check_pattern, to_re2
+from ottla.pipelines.steps.parsing.reader import arrow_function, first_true, quoted
 from ottla.pipelines.steps.sql_safety import check_condition
-from ottla.pipelines.steps.step import Kind
+from ottla.pipelines.steps.step import StepError, StepKind
+
+BUCKETS = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Filter:
-    """Keep the records for which everything said here is true."""
+    """Keep the records for which all given conditions are true."""
 
     where: str | None = field(default=None, metadata={"doc": "SQL condition"})
     matches: dict[str, str] = field(default_factory=dict, metadata={"doc": "column: regular expression found in it"})
     equals: dict[str, object] = field(default_factory=dict, metadata={"doc": "column: value, or list of values"})
     classifier: Classifier | None = field(default=None, metadata={"doc": "a trained model, and the classes to keep"})
-    KIND: ClassVar[Kind] = "marks"
+    KIND: ClassVar[StepKind] = "marks"
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         if not (self.where or self.matches or self.equals or self.classifier):
@@ -44,16 +46,20 @@ class Filter:
         if problem:
             yield "where", f"{self.where!r} {problem}", ""
         for column, pattern in self.matches.items():
-            problem = check_pattern(for_re2(pattern))
+            problem = check_pattern(to_re2(pattern))
             if problem:
-                yield "matches", f"{column}: {pattern!r} is no regular expression: {problem}", ""
+                yield "matches", f"{column}: {pattern!r} is not a regular expression: {problem}", ""
+
+    def files(self) -> Iterator[tuple[str, str]]:
+        if self.classifier is not None:
+            yield "classifier", self.classifier.model
 
     def apply(self, frame: Frame) -> Frame:
-        need_columns(frame, [*self.matches], "matches")
-        need_columns(frame, [*self.equals], "equals")
+        require_columns(frame, [*self.matches], "matches")
+        require_columns(frame, [*self.equals], "equals")
         conditions = list(self._conditions())
         if conditions:
-            frame = frame.keep(reduce(Column.__and__, conditions))
+            frame = frame.mark_filtered_unless(reduce(Column.__and__, conditions))
         return keep_class(frame, self.classifier) if self.classifier else frame
 
     def row_order(self, before: RowOrder) -> RowOrder:
@@ -69,10 +75,64 @@ class Filter:
 
 
 def contains_match(text: Column, pattern: str) -> Column:
-    """Whether the expression is found in the text; null where there is none."""
-    wanted = for_re2(pattern)
+    """Whether the expression matches part of the text; null for null."""
+    wanted = to_re2(pattern)
 
     def over(texts: pa.Array) -> pa.Array:
         return pc.match_substring_regex(texts, pattern=wanted)
 
     return arrow_function(over, T.BooleanType())(text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """Records for which one of these conditions is not true die, with the name of the rule as the reason."""
+
+    rules: dict[str, str] = field(metadata={"doc": "name: SQL condition"})
+    KIND: ClassVar[StepKind] = "marks"
+
+    def problems(self) -> Iterator[tuple[str, str, str]]:
+        if not self.rules:
+            yield "rules", "names no rule", "write `rule: {name: condition}`"
+        for name, text in self.rules.items():
+            problem = check_condition(text)
+            if problem:
+                yield "rules", f"{name}: {text!r} {problem}", ""
+
+    def apply(self, frame: Frame) -> Frame:
+        broken = [
+            (~F.coalesce(F.expr(text), F.lit(False)), F.lit(f"rule broken: {name}"))
+            for name, text in self.rules.items()
+        ]
+        return frame.mark_dead(reduce(Column.__or__, [condition for condition, _ in broken]), first_true(broken))
+
+    def row_order(self, before: RowOrder) -> RowOrder:
+        return before
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """Keep a part of the records, always the same ones: selected by a hash, not at random."""
+
+    fraction: float = field(metadata={"doc": "between 0 and 1"})
+    by: list[str] = field(
+        default_factory=list, metadata={"doc": "columns: records with equal values are kept or dropped together"}
+    )
+    seed: int = field(default=0, metadata={"doc": "another number is another sample"})
+    KIND: ClassVar[StepKind] = "marks"
+
+    def problems(self) -> Iterator[tuple[str, str, str]]:
+        if not 0 <= self.fraction <= 1:
+            yield "fraction", f"{self.fraction} is not between 0 and 1", ""
+
+    def apply(self, frame: Frame) -> Frame:
+        require_columns(frame, self.by, "by")
+        if not self.by and not set(SOURCE_ORDER) <= set(frame.rows.columns):
+            raise StepError("these rows have no offset to choose by", "give `by`", "by")
+        chosen = [F.col(quoted(name)) for name in self.by or SOURCE_ORDER]
+        return frame.mark_filtered_unless(
+            F.pmod(F.xxhash64(F.lit(self.seed), *chosen), F.lit(BUCKETS)) < round(self.fraction * BUCKETS)
+        )
+
+    def row_order(self, before: RowOrder) -> RowOrder:
+        return before

@@ -1,7 +1,7 @@
-"""Isolation forests in files: trained with scikit-learn, kept as plain arrays, applied with NumPy alone.
+"""Isolation forests in files: trained with scikit-learn, stored as plain arrays, applied with NumPy alone.
 
-The file is NumPy's .npz without pickled objects: loading it runs no code. A row's score is from 0 to 1: the fewer
-random cuts part it from all others, the nearer to 1; about 0.5 is ordinary (Liu, Ting and Zhou 2008).
+The file is NumPy's .npz without pickled objects: loading it runs no code. Scores range from 0 to 1: the fewer random
+cuts isolate a row, the closer to 1; about 0.5 is ordinary (Liu, Ting and Zhou 2008).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
+from pyspark.sql import functions as F  # noqa: N812 (the usual alias)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -22,12 +22,13 @@ ROWS_MAX = 200_000
 LEAF = -1
 ARRAYS = ("columns", "roots", "feature", "threshold", "left", "right", "length", "usual")
 
-Array = Any  # numpy.ndarray: NumPy is loaded when a forest is
+Array = Any  # numpy.ndarray; NumPy is imported with the first forest
 
 
 @dataclass(frozen=True)
 class Forest:
-    """All trees in one set of arrays; `roots` says where each begins. `length` is the path that a leaf stands for."""
+    """All trees in shared arrays; `roots` holds the start of each. `length` is the path length that a leaf
+    represents."""
 
     columns: Array
     roots: Array
@@ -36,7 +37,7 @@ class Forest:
     left: Array
     right: Array
     length: Array
-    usual: Array  # the path length that no row stands out with
+    usual: Array  # the expected path length of an ordinary row
 
     def __repr__(self) -> str:
         return f"Forest({len(self.roots)} trees over {', '.join(self.columns)})"
@@ -48,10 +49,10 @@ class Forest:
             np.savez_compressed(out, **{name: getattr(self, name) for name in ARRAYS})
 
     def scores(self, rows: Array) -> Array:
-        """One for each row of a matrix with the forest's columns."""
+        """One score per row of a matrix with the forest's columns."""
         import numpy as np  # noqa: PLC0415
 
-        # scikit-learn decides in single precision; so must we, or a value at a cut goes the other way
+        # scikit-learn compares in single precision; a value at a cut must take the same branch
         exact = rows.astype(np.float32).astype(np.float64)
         total = np.zeros(len(rows))
         for root in self.roots:
@@ -59,7 +60,7 @@ class Forest:
         return np.exp2(-total / (len(self.roots) * self.usual))
 
     def _leaves(self, rows: Array, root: int) -> Array:
-        """Walks all rows down one tree at once: as many rounds as the tree is deep."""
+        """Walk all rows down one tree at once: one iteration per level."""
         import numpy as np  # noqa: PLC0415
 
         at = np.full(len(rows), root)
@@ -73,7 +74,7 @@ class Forest:
 
 
 def load_forest(file: str | Path) -> Forest:
-    """Raises ValueError for what is no forest, OSError for what cannot be read."""
+    """Raises ValueError for an invalid forest, OSError for an unreadable file."""
     if Path(file).stat().st_size > FILE_BYTES_MAX:
         raise ValueError(f"larger than {FILE_BYTES_MAX >> 20} MiB")
     return read_forest(Path(file).read_bytes())
@@ -87,20 +88,20 @@ def read_forest(model: bytes) -> Forest:
         with np.load(io.BytesIO(model), allow_pickle=False) as found:
             forest = Forest(**{name: found[name] for name in ARRAYS})
     except (KeyError, zipfile.BadZipFile, EOFError, AttributeError, TypeError) as problem:
-        raise ValueError(f"no forest: {problem}") from None
+        raise ValueError(f"not a forest: {problem}") from None
     nodes = len(forest.feature)
     links = [forest.roots, forest.left[forest.feature != LEAF], forest.right[forest.feature != LEAF]]
     if any(((each < 0) | (each >= nodes)).any() for each in links) or (forest.feature >= len(forest.columns)).any():
-        raise ValueError("no forest: its nodes lead nowhere")
+        raise ValueError("not a forest: a node has an invalid child")
     if (forest.left[forest.feature != LEAF] <= np.flatnonzero(forest.feature != LEAF)).any():
-        raise ValueError("no forest: its nodes lead in a circle")
+        raise ValueError("not a forest: its nodes form a cycle")
     return forest
 
 
 def train_forest(
     rows: DataFrame, columns: list[str], trees: int = 100, rows_max: int = 20_000, seed: int = 0
 ) -> Forest:
-    """From rows of a batch, e.g. a topic's history; of more than `rows_max` rows a sample is taken.
+    """Train on the rows of a batch, for example a topic's history; more than `rows_max` rows are sampled.
 
     history = read_topic(spark, "readings")                  # any DataFrame
     train_forest(history, ["temperature", "pressure"]).save("readings.npz")
@@ -144,7 +145,7 @@ def _depths(tree: Any) -> Array:
     import numpy as np  # noqa: PLC0415
 
     depths = np.zeros(tree.node_count)
-    for node in range(tree.node_count):  # children stand after their parents
+    for node in range(tree.node_count):  # children follow their parents
         for child in (tree.children_left[node], tree.children_right[node]):
             if child != LEAF:
                 depths[child] = depths[node] + 1
@@ -152,7 +153,7 @@ def _depths(tree: Any) -> Array:
 
 
 def _usual_length(counts: Array) -> Array:
-    """The mean path to a row in a random tree over so many rows."""
+    """The expected path length in a random tree over `counts` rows."""
     import numpy as np  # noqa: PLC0415
 
     many = np.maximum(counts, 3).astype(float)

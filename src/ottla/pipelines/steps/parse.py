@@ -1,31 +1,63 @@
-"""`parse`: from the bytes of a record to columns. What cannot be read dies, with a reason that says what was wrong.
+"""`parse`: from the bytes of a record to columns. Unreadable records die with a reason.
 
 Formats: json, debezium, csv, avro, protobuf, regex, grok, text. The result has the fields of the schema, and the
-columns named in `keep` (key, topic, partition, offset, timestamp, headers, or what an earlier step made).
-A record without value (a tombstone) dies, is filtered, or is kept with all fields null: `tombstone` says which. To
-debezium it is the deletion of its key.
+columns named in `keep` (key, topic, partition, offset, timestamp, headers, or columns of an earlier step). A record
+without value (a tombstone) dies, is filtered, or is kept with all fields null, depending on `tombstone`. In the format
+debezium it deletes its key.
+
+`choose_reader` selects the reader of a format from the step's fields and the files that it names.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from pathlib import Path
 from typing import ClassVar, Literal
 
 from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
+from pyspark.sql import functions as F  # noqa: N812 (the usual alias)
+from pyspark.sql import types as T  # noqa: N812 (the usual alias)
 
+from ottla.operations.schema_registry.client_config import RegistryAddress
+from ottla.operations.schema_registry.formats.avro import inline_references
+from ottla.operations.schema_registry.formats.protobuf import Messages
 from ottla.operations.schema_registry.framing import KEY_HEADER, VALUE_HEADER
+from ottla.operations.schema_registry.schemas import AVRO, JSON_SCHEMA, PROTOBUF
 from ottla.pipelines.steps.frame import Frame
-from ottla.pipelines.steps.parsing.choose import choose_reader
+from ottla.pipelines.steps.parsing.avro import AvroDecoder, parse_avro
 from ottla.pipelines.steps.parsing.debezium import debezium_reader, deletion_text
-from ottla.pipelines.steps.parsing.grok import GrokError, read_grok
-from ottla.pipelines.steps.parsing.patterns import check_pattern, for_re2, unnamed_groups
-from ottla.pipelines.steps.parsing.reader import READ, SOURCE, Reader, first_of, quoted, shown
-from ottla.pipelines.steps.parsing.schemas import SchemaError, read_schema
-from ottla.pipelines.steps.parsing.times import Times, problem_of
-from ottla.pipelines.steps.step import Kind, StepError
+from ottla.pipelines.steps.parsing.json_format import JsonReader
+from ottla.pipelines.steps.parsing.patterns import (
+    GrokError,
+    check_pattern,
+    group_names,
+    read_grok,
+    to_re2,
+    unnamed_groups,
+)
+from ottla.pipelines.steps.parsing.protobuf import ProtobufDecoder, find_message, read_descriptors, spark_schema
+from ottla.pipelines.steps.parsing.reader import READ, SOURCE, BinaryReader, Reader, first_true, quoted, shown
+from ottla.pipelines.steps.parsing.schema_lookup import (
+    RegistryLookup,
+    SchemaLookup,
+    newest_schema,
+    read_avsc,
+    read_schema_folder,
+)
+from ottla.pipelines.steps.parsing.schemas import (
+    SchemaError,
+    parse_type,
+    read_schema,
+    schema_file,
+    type_name,
+    validate_schema,
+)
+from ottla.pipelines.steps.parsing.text_formats import NESTED, CsvReader, PatternReader, PlainText
+from ottla.pipelines.steps.parsing.time_formats import TimeFormats, format_problem, read_times
+from ottla.pipelines.steps.step import StepError, StepKind
 
 FORMATS = ("json", "debezium", "csv", "avro", "protobuf", "regex", "grok", "text")
 ONLY_FOR = {
@@ -41,10 +73,12 @@ ENCODINGS = {
     "protobuf": ("raw", "confluent"),
 }
 
+TEXT_COLUMN = "text"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Parse:
-    """Turn the bytes of records into columns."""
+    """Convert the bytes of records to columns."""
 
     format: Literal["json", "debezium", "csv", "avro", "protobuf", "regex", "grok", "text"] = field(
         metadata={"doc": ", ".join(FORMATS)}
@@ -60,7 +94,7 @@ class Parse:
         default=False, metadata={"doc": "records with fields that the schema does not know die (json, protobuf)"}
     )
     tombstone: Literal["die", "filter", "keep"] | None = field(
-        default=None, metadata={"doc": "what becomes of records without value: die (default; debezium: keep), filter"}
+        default=None, metadata={"doc": "handling of records without value: die (default; debezium: keep), filter"}
     )
     timestamp_format: str | dict[str, str] | None = field(
         default=None,
@@ -69,26 +103,26 @@ class Parse:
         },
     )
     pattern: str | None = field(default=None, metadata={"doc": "regular expression with named groups, or grok pattern"})
-    patterns: dict[str, str] = field(default_factory=dict, metadata={"doc": "grok patterns of your own, by name"})
+    patterns: dict[str, str] = field(default_factory=dict, metadata={"doc": "your own grok patterns, by name"})
     delimiter: str = field(default=",", metadata={"doc": "between CSV fields"})
     quote: str = field(default='"', metadata={"doc": "around CSV fields"})
-    null_text: str = field(default="", metadata={"doc": "what stands in CSV for no value"})
+    null_text: str = field(default="", metadata={"doc": "CSV text for null"})
     message: str | None = field(default=None, metadata={"doc": "name of the Protobuf message"})
     encoding: Literal["raw", "single-object", "confluent"] = field(
         default="raw",
-        metadata={"doc": "what stands before the data: nothing, Avro's single-object mark, or a schema id"},
+        metadata={"doc": "prefix of the data: none, Avro's single-object header, or a schema id"},
     )
     subject: str | None = field(
-        default=None, metadata={"doc": "subject of the registry whose newest schema is read by, instead of `schema`"}
+        default=None, metadata={"doc": "subject of the registry whose newest schema is used, instead of `schema`"}
     )
     schemas: str | None = field(default=None, metadata={"doc": "folder with writers' Avro schemas: ID.avsc"})
     charset: str = field(default="utf-8", metadata={"doc": "of text: utf-8 or iso-8859-1"})
-    KIND: ClassVar[Kind] = "marks"
+    KIND: ClassVar[StepKind] = "marks"
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         yield from self._misplaced()
         if self.subject is not None and self.schema is not None:
-            yield "subject", "a schema and a subject exclude each other", "leave one of them out"
+            yield "subject", "a schema and a subject exclude each other", "remove one of them"
         if (
             self.schema is None
             and self.subject is None
@@ -108,7 +142,7 @@ class Parse:
             if isinstance(self.timestamp_format, str)
             else (self.timestamp_format or {}).values()
         ):
-            problem = problem_of(text)
+            problem = format_problem(text)
             if problem:
                 yield (
                     "timestamp_format",
@@ -117,9 +151,17 @@ class Parse:
                 )
         yield from self._pattern_problems()
 
+    def files(self) -> Iterator[tuple[str, str]]:
+        is_text = self.format == "avro" and str(self.schema).lstrip().startswith("{")
+        if self.format in ("avro", "protobuf") and isinstance(self.schema, str) and not is_text:
+            yield "schema", self.schema
+        yield from (("schema", file) for file in schema_file(self.schema))
+        if self.schemas:
+            yield "schemas", f"{self.schemas}/*.avsc"
+
     def apply(self, frame: Frame) -> Frame:
         try:
-            reader, required = choose_reader(self, frame.around.folder, frame.around.registry)
+            reader, required = choose_reader(self, frame.context.folder, frame.context.registry)
         except (SchemaError, GrokError) as problem:
             raise StepError(str(problem), field=self.field_of(problem)) from None
         self._check_names(frame, reader)
@@ -129,28 +171,28 @@ class Parse:
         return replace(frame, rows=frame.rows.drop(SOURCE, READ), event_time=None)
 
     def field_of(self, problem: SchemaError | GrokError) -> str:
-        """Which of our fields a reader complains about."""
+        """The field to name in an error of the reader."""
         if isinstance(problem, GrokError):
             return "pattern"
         return "subject" if self.subject is not None else "schema"
 
-    # reading
+    # Reading
 
     def _read(self, frame: Frame, reader: Reader) -> Frame:
         value = F.col(quoted(self.column))
-        source = self._text(value) if reader.TAKES == "text" else self._framed(value.cast("binary"), frame)
+        source = self._text(value) if reader.INPUT == "text" else self._framed(value.cast("binary"), frame)
         if self._deletes(frame):
             source = F.coalesce(source, deletion_text(F.col("_key")))
-        rows = frame.rows.withColumn(SOURCE, frame.alive(source))
+        rows = frame.rows.withColumn(SOURCE, frame.if_alive(source))
         rows = rows.withColumn(READ, reader.read(F.col(SOURCE)))
         kept = [F.col(quoted(name)) for name in self.keep]
         fields = [reader.value(name).alias(name) for name in reader.schema.names]
         return replace(frame, rows=rows.select(*kept, *fields, *frame.hidden, SOURCE, READ))
 
     def _framed(self, value: Column, frame: Frame) -> Column:
-        """Newer serializers write what stands before the data into a header."""
+        """Newer serializers write the schema id into a header."""
         header = {"value": VALUE_HEADER, "key": KEY_HEADER}.get(self.column)
-        if self.encoding != "confluent" or frame.around.registry is None or header is None:
+        if self.encoding != "confluent" or frame.context.registry is None or header is None:
             return value
         if "_headers" not in frame.rows.columns:
             return value
@@ -168,11 +210,11 @@ class Parse:
     def _without_tombstones(self, frame: Frame) -> Frame:
         is_null = F.col(quoted(self.column)).isNull()
         if self.tombstone == "filter":
-            return frame.keep(~is_null)
+            return frame.mark_filtered_unless(~is_null)
         if self.format == "debezium" and self.tombstone != "die":
             has_key = F.col("_key").isNotNull() if self._deletes(frame) else F.lit(False)
-            return frame.kill(is_null & ~has_key, "no value (tombstone), and no key")
-        return frame if self.tombstone == "keep" else frame.kill(is_null, "no value (tombstone)")
+            return frame.mark_dead(is_null & ~has_key, "no value (tombstone), and no key")
+        return frame if self.tombstone == "keep" else frame.mark_dead(is_null, "no value (tombstone)")
 
     def _deletes(self, frame: Frame) -> bool:
         """Whether records without value are deletions."""
@@ -182,8 +224,8 @@ class Parse:
         unknown = [name for name in required if name.split(".")[0] not in reader.schema.names]
         if unknown:
             raise StepError(f"required field {unknown[0]!r} is not in the schema", field="required")
-        faults = reader.faults()
-        if reader.TAKES == "text" and self.charset.lower() == "utf-8":
+        faults = reader.reject_rules()
+        if reader.INPUT == "text" and self.charset.lower() == "utf-8":
             not_text = F.concat(F.lit("not UTF-8 text: "), shown(F.make_valid_utf8(F.col(SOURCE))))
             faults = [(~F.is_valid_utf8(F.col(SOURCE)), not_text), *faults]
         faults += [(_path(name).isNull(), F.lit(f"missing required field `{name}`")) for name in required]
@@ -191,9 +233,9 @@ class Parse:
             return frame
         has_value = F.col(SOURCE).isNotNull()
         is_bad = reduce(Column.__or__, [F.coalesce(condition, F.lit(False)) for condition, _ in faults])
-        return frame.kill(has_value & is_bad, first_of(faults))
+        return frame.mark_dead(has_value & is_bad, first_true(faults))
 
-    # checking
+    # Checking
 
     def _misplaced(self) -> Iterator[tuple[str, str, str]]:
         for name, formats in ONLY_FOR.items():
@@ -209,7 +251,7 @@ class Parse:
             return
         if self.format == "debezium":
             try:
-                debezium_reader(schema, Times())
+                debezium_reader(schema, TimeFormats())
             except SchemaError as problem:
                 yield "schema", str(problem), ""
         for name in self.required:
@@ -227,9 +269,9 @@ class Parse:
             except GrokError as wrong:
                 yield "pattern", f"{self.pattern!r} {wrong}", ""
         else:
-            problem = check_pattern(for_re2(self.pattern))
+            problem = check_pattern(to_re2(self.pattern))
             if problem:
-                yield "pattern", f"{self.pattern!r} is no regular expression: {problem}", ""
+                yield "pattern", f"{self.pattern!r} is not a regular expression: {problem}", ""
             elif unnamed_groups(self.pattern):
                 yield "pattern", "has groups without a name", "write (?P<name>…) for a field, (?:…) for none"
 
@@ -240,7 +282,7 @@ class Parse:
                 raise StepError(f"there is no column {name!r}", f"there are: {', '.join(frame.columns)}", where)
         for name in reader.schema.names:
             if name.lower() in {kept.lower() for kept in self.keep}:
-                raise StepError(f"{name!r} is both kept and a field of the schema", "rename one of them before", "keep")
+                raise StepError(f"{name!r} is in keep and a field of the schema", "rename one of them before", "keep")
 
 
 def _is_file(schema: object) -> bool:
@@ -249,3 +291,89 @@ def _is_file(schema: object) -> bool:
 
 def _path(name: str) -> Column:
     return F.col(".".join(quoted(part) for part in name.split(".")))
+
+
+def choose_reader(spec: Parse, folder: str, registry: RegistryAddress | None = None) -> tuple[Reader, list[str]]:
+    """The reader, and the fields that the schema declares as required. Raises SchemaError and GrokError."""
+    times = read_times(spec.timestamp_format)
+    if spec.format == "json":
+        schema, required = read_schema(_json_schema(spec, registry), folder)
+        return JsonReader(schema, times, spec.strict), required
+    if spec.format == "debezium":
+        return debezium_reader(read_schema(spec.schema, folder)[0], times), []  # a deletion has only the key
+    if spec.format == "csv":
+        schema, required = read_schema(spec.schema, folder)
+        _refuse_nested(schema)
+        return CsvReader(schema, times, spec.delimiter, spec.quote, spec.null_text), required
+    if spec.format == "avro":
+        return _avro_reader(spec, folder, registry), []
+    if spec.format == "protobuf":
+        return _protobuf_reader(spec, folder, registry), []
+    if spec.format == "text":
+        return PlainText(_given(spec, folder) or T.StructType([T.StructField(TEXT_COLUMN, T.StringType())])), []
+    return _pattern_reader(spec, folder, times), []
+
+
+def _json_schema(spec: Parse, registry: RegistryAddress | None) -> object:
+    if spec.subject is None or spec.schema is not None:
+        return spec.schema
+    return json.loads(newest_schema(registry, spec.subject, JSON_SCHEMA).text)
+
+
+def _avro_reader(spec: Parse, folder: str, registry: RegistryAddress | None) -> BinaryReader:
+    text = spec.schema
+    if text is None and spec.subject is not None:
+        text = inline_references(newest_schema(registry, spec.subject, AVRO))
+    elif isinstance(text, dict):
+        text = json.dumps(text)
+    elif not str(text).lstrip().startswith("{"):
+        text = read_avsc(Path(folder, str(text)))
+    part = parse_avro(str(text))
+    assert isinstance(part.spark, T.StructType)
+    lookup: SchemaLookup = read_schema_folder(Path(folder, spec.schemas) if spec.schemas else None, str(text))
+    if registry is not None and spec.encoding == "confluent" and spec.schemas is None:
+        lookup = RegistryLookup(registry)
+    return BinaryReader(validate_schema(part.spark), AvroDecoder(str(text), spec.encoding, lookup))
+
+
+def _protobuf_reader(spec: Parse, folder: str, registry: RegistryAddress | None) -> BinaryReader:
+    message = spec.message
+    if spec.schema is None and spec.subject is not None:
+        found = Messages(newest_schema(registry, spec.subject, PROTOBUF))
+        descriptors, message = found.descriptors, message or found.message_class((0,)).DESCRIPTOR.full_name
+    else:
+        descriptors = read_descriptors(Path(folder, str(spec.schema)))
+    assert message is not None
+    schema = validate_schema(spark_schema(find_message(descriptors, message)))
+    encoding: Literal["raw", "confluent"] = "confluent" if spec.encoding == "confluent" else "raw"
+    lookup = RegistryLookup(registry) if registry is not None and encoding == "confluent" else None
+    return BinaryReader(schema, ProtobufDecoder(descriptors, message, encoding, spec.strict, lookup))
+
+
+def _pattern_reader(spec: Parse, folder: str, times: TimeFormats) -> PatternReader:
+    assert spec.pattern is not None
+    if spec.format == "grok":
+        pattern, groups, types = read_grok(spec.pattern, spec.patterns)
+    else:
+        pattern, types = to_re2(spec.pattern), {}
+        groups = tuple((name, name) for name in group_names(spec.pattern))
+    given = _given(spec, folder)
+    names = dict(groups)
+    if given is not None and not set(given.names) <= set(names):
+        missing = next(name for name in given.names if name not in names)
+        raise SchemaError(f"the pattern has no group for field {missing!r}; it has {', '.join(names)}")
+    chosen = {entry.name: entry.dataType for entry in given.fields} if given else {}
+    fields = [T.StructField(name, chosen.get(name) or parse_type(types.get(name, "string"))) for name in names]
+    schema = T.StructType(fields)
+    _refuse_nested(schema)
+    return PatternReader(schema, pattern, groups, times)
+
+
+def _given(spec: Parse, folder: str) -> T.StructType | None:
+    return None if spec.schema is None else read_schema(spec.schema, folder)[0]
+
+
+def _refuse_nested(schema: T.StructType) -> None:
+    for entry in schema.fields:
+        if isinstance(entry.dataType, NESTED):
+            raise SchemaError(f"field {entry.name!r}: text cannot hold {type_name(entry.dataType)}")

@@ -4,9 +4,9 @@
     pattern: {by: [user], first: "action = 'cart'", then: "action = 'buy'", within: 10 minutes, emit: timed_out}
     pattern: {by: [card], first: "amount < 1", then: ["amount < 1", "amount > 500"], within: 1 hour, without: "by_pin"}
 
-Rows are looked at in the order of their time, when the watermark has passed them: the order of arrival does not matter.
-What a sequence is, and what ends it, stands in sequences.py. Rows that fulfil no condition are not kept, nor are rows
-without key: nobody knows to whom they belong.
+Rows are processed in time order after the watermark has passed them: the order of arrival does not matter.
+sequence_matcher.py defines sequences and their end. Rows that match no condition are dropped, as are rows with null
+keys.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from functools import reduce
 from typing import ClassVar
 
 from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
-from pyspark.sql import types as T  # noqa: N812 (everybody's name for it)
+from pyspark.sql import functions as F  # noqa: N812 (the usual alias)
+from pyspark.sql import types as T  # noqa: N812 (the usual alias)
 
-from ottla.pipelines.model.fields import Duration
-from ottla.pipelines.model.row_order import INSTANT, RowOrder
-from ottla.pipelines.steps.columns import need_columns
+from ottla.pipelines.model.row_order import TIME_MICROS, RowOrder
+from ottla.pipelines.model.specs import Duration
+from ottla.pipelines.steps.columns import require_columns
 from ottla.pipelines.steps.frame import Frame
-from ottla.pipelines.steps.keyed import MADE, Keyed, time_of_results, unpacked
-from ottla.pipelines.steps.lateness import watch_late
+from ottla.pipelines.steps.keyed_frame import MADE, KeyedProgram, result_time_column, unpack_struct
+from ottla.pipelines.steps.lateness import track_late_rows
 from ottla.pipelines.steps.parsing.reader import quoted
-from ottla.pipelines.steps.sequences import OUTCOME, Emit, Sequences, Several
+from ottla.pipelines.steps.sequence_matcher import OUTCOME, Emit, SequenceMatcher, Several
 from ottla.pipelines.steps.sql_safety import check_condition
-from ottla.pipelines.steps.step import Kind, StepError
+from ottla.pipelines.steps.step import StepError, StepKind
 
 CONDITIONS_MAX = 20
 OPEN_MAX = 100_000
@@ -37,9 +37,9 @@ OPEN_MAX = 100_000
 
 @dataclass(frozen=True, kw_only=True)
 class Pattern:
-    """Find rows of a key that follow one another within a time, or do not."""
+    """Find rows of a key that follow each other within a time, or do not."""
 
-    by: list[str] = field(metadata={"doc": "columns that make the key"})
+    by: list[str] = field(metadata={"doc": "key columns"})
     first: str = field(metadata={"doc": "SQL condition on the row that begins it"})
     then: list[str] = field(metadata={"doc": "SQL condition on the row that follows, or a list: one after the other"})
     within: Duration = field(metadata={"doc": "time from the first row to the last one"})
@@ -52,7 +52,7 @@ class Pattern:
         default_factory=list, metadata={"doc": "before the columns of each row (first_, then_; then_1_, then_2_, …)"}
     )
     open_max: int = field(default=1000, metadata={"doc": "first rows of a key that wait at a time; more end the run"})
-    KIND: ClassVar[Kind] = "merges"
+    KIND: ClassVar[StepKind] = "merges"
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         if not self.by:
@@ -70,7 +70,7 @@ class Pattern:
         if self.prefixes and len(self.prefixes) != len(self.then) + 1:
             yield "prefixes", f"there are {len(self.then) + 1} rows and {len(self.prefixes)} prefixes", ""
         if len(set(self.prefixes)) < len(self.prefixes):
-            yield "prefixes", "two are the same", ""
+            yield "prefixes", "two prefixes are equal", ""
 
     @property
     def row_prefixes(self) -> list[str]:
@@ -80,40 +80,40 @@ class Pattern:
         return ["first_", *following]
 
     def apply(self, frame: Frame) -> Frame:
-        need_columns(frame, self.by, "by")
-        time = time_of_results(frame, self.by)
+        require_columns(frame, self.by, "by")
+        time = result_time_column(frame, self.by)
         conditions = [F.expr(text) for _, text in self.conditions]
         known = reduce(Column.__and__, (F.col(quoted(name)).isNotNull() for name in self.by))
         wanted = reduce(Column.__or__, (F.coalesce(each, F.lit(False)) for each in conditions))
-        frame = watch_late(frame.taking_part(known & wanted))
+        frame = track_late_rows(frame.filter_counted(known & wanted))
         schema = self._schema(frame, time)
-        rows = Keyed(self._program(frame), self.by, time, conditions).applied(frame)
-        made = rows.withColumn(MADE, unpacked(F.col(MADE), schema))
+        rows = KeyedProgram(self._program(frame), self.by, time, conditions).apply(frame)
+        made = rows.withColumn(MADE, unpack_struct(F.col(MADE), schema))
         chosen = made.select(
-            *(F.col(MADE).getField(name).alias(name) for name in schema.names), quoted(time), quoted(INSTANT)
+            *(F.col(MADE).getField(name).alias(name) for name in schema.names), quoted(time), quoted(TIME_MICROS)
         )
-        return frame.stateful(1).merged(chosen, time, (INSTANT,))
+        return frame.stateful(1).merged(chosen, time, (TIME_MICROS,))
 
     def row_order(self, before: RowOrder) -> RowOrder:  # noqa: ARG002
-        return RowOrder((INSTANT,))  # the order of time, also from batch to batch
+        return RowOrder((TIME_MICROS,))  # time order, also across batches
 
     @property
     def conditions(self) -> list[tuple[str, str]]:
-        """The field of each, and its text."""
+        """Pairs of field name and condition."""
         named = [("first", self.first), *(("then", text) for text in self.then)]
         return named if self.without is None else [*named, ("without", self.without)]
 
-    def _program(self, frame: Frame) -> Sequences:
-        step = frame.passages[-1]
+    def _program(self, frame: Frame) -> SequenceMatcher:
+        step = frame.applied_steps[-1]
         label = f"{step.stream}, step {step.number}, {step.step}"
         prefixes = tuple(self.row_prefixes)
         within = int(self.within) * 1000
-        return Sequences(tuple(self.by), prefixes, within, self.several, self.emit, self.open_max, label)
+        return SequenceMatcher(tuple(self.by), prefixes, within, self.several, self.emit, self.open_max, label)
 
     def _schema(self, frame: Frame, time: str) -> T.StructType:
         fields = [T.StructField(OUTCOME, T.StringType()), *(frame.rows.schema[name] for name in self.by)]
         for prefix in self.row_prefixes:
-            # The time stands last: in a batch and in a stream it stands in different places.
+            # The time comes last: its position differs between batch and stream.
             names = sorted((name for name in frame.columns if name not in self.by), key=lambda name: name == time)
             own = [frame.rows.schema[name] for name in names]
             fields += [T.StructField(f"{prefix}{each.name}", each.dataType) for each in own]

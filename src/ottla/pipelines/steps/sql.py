@@ -1,13 +1,13 @@
-"""`sql`: one SELECT over the stream, and over other streams and tables that are named here.
+"""`sql`: one SELECT over the stream, and over the other streams and tables that the step names.
 
     sql: |
       SELECT page, count(*) AS views FROM stream GROUP BY page
 
 A stream of a compacted topic can be read as a table: `newest_of: {customers: [id]}` gives the newest row of each record
-key (of these columns, for records without key), read anew at every batch, as `join` has it.
+key (of these columns, for records without key), read again in every batch, as in `join`.
 
-What may stand in it is checked before Spark sees it (sql_safety.py). Aggregates keep state: put a `watermark` before,
-or the state of a stream grows without end. What a WHERE on the stream alone leaves out is counted as filtered.
+The text is checked before Spark sees it (sql_safety.py). Aggregates keep state: put a `watermark` before, or the state
+of a stream grows without end. Rows that a WHERE on the stream alone removes count as filtered.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
-from pyspark.sql import types as T  # noqa: N812 (everybody's name for it)
+from pyspark.sql import functions as F  # noqa: N812 (the usual alias)
+from pyspark.sql import types as T  # noqa: N812 (the usual alias)
 
-from ottla.pipelines.model.row_order import RowOrder, one_row_for_each
-from ottla.pipelines.steps.columns import need_columns
+from ottla.pipelines.model.row_order import RowOrder, unique_by
+from ottla.pipelines.steps.columns import require_columns
 from ottla.pipelines.steps.frame import ALIVE, FATE, Frame
 from ottla.pipelines.steps.join import newest_rows
+from ottla.pipelines.steps.join_tables import file_table
 from ottla.pipelines.steps.parsing.reader import quoted
 from ottla.pipelines.steps.sql_groups import grouping_columns
 from ottla.pipelines.steps.sql_query import STREAM, Query, rewrite_query
 from ottla.pipelines.steps.sql_safety import check_query
 from ottla.pipelines.steps.sql_tokens import SqlError
 from ottla.pipelines.steps.sql_where import Where, where_of
-from ottla.pipelines.steps.step import Kind, StepError
-from ottla.pipelines.steps.tables import file_table
+from ottla.pipelines.steps.step import StepError, StepKind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Parts of a plan for which Spark remembers rows of a stream, as it prints them.
+# Stateful operators in Spark's plan text.
 STATEFUL = re.compile(r"^\W*(?:Aggregate|Distinct|Deduplicate\w*|GlobalLimit|Window)\b", re.MULTILINE)
-TABLE_DEAD = "dead_table"  # how many records of a table could not be read
+TABLE_DEAD = "dead_table"  # number of unreadable records of a table
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sql:
-    """What one SELECT makes of the stream."""
+    """The result of one SELECT over the stream."""
 
     query: str = field(metadata={"doc": "SELECT … FROM stream …"})
     streams: dict[str, str] = field(default_factory=dict, metadata={"doc": "name in the query: stream of the pipeline"})
@@ -53,11 +53,14 @@ class Sql:
     newest_of: dict[str, list[str]] = field(
         default_factory=dict, metadata={"doc": "stream that is read as a table: the columns that are its key"}
     )
-    KIND: ClassVar[Kind] = "merges"
+    KIND: ClassVar[StepKind] = "merges"
 
     @property
     def with_streams(self) -> list[str]:
         return list(self.streams.values())
+
+    def files(self) -> Iterator[tuple[str, str]]:
+        yield from (("tables", file) for file in self.tables.values())
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         names = [*self.streams, *self.tables, *self.newest_of]
@@ -68,30 +71,32 @@ class Sql:
         if not self.newest_of and STREAM not in rewrite_query(self.query, names).tables.values():
             yield "query", "does not read the stream", "write FROM stream"
         if STREAM in names or len({name.lower() for name in names}) < len(names):
-            yield "streams", "every name must stand for one thing, and `stream` for this stream", ""
+            yield "streams", "names must be unique, and `stream` is this stream", ""
 
     def apply(self, frame: Frame) -> Frame:
         try:
             query = rewrite_query(self.query, [*self.streams, *self.tables, *self.newest_of])
         except SqlError as problem:
             raise StepError(str(problem), field="query") from None
-        spark = frame.around.spark
-        others = {name.lower(): frame.around.stream(stream).settle() for name, stream in self.streams.items()}
+        spark = frame.context.spark
+        others = {name.lower(): frame.context.stream(stream).drop_marked() for name, stream in self.streams.items()}
         rows = {
             STREAM: visible(frame),
             **{name: visible(other) for name, other in others.items()},
-            **{name.lower(): file_table(spark, frame.around.folder, file) for name, file in self.tables.items()},
+            **{name.lower(): file_table(spark, frame.context.folder, file) for name, file in self.tables.items()},
             **{name.lower(): self._newest(frame, name) for name in self.newest_of},
         }
         frame, rows[STREAM] = _counted(frame, where_of(self.query), rows[STREAM])
         result = _run(spark, query, rows)
         used = [rows[name] for name in set(query.tables.values())]
         if frame.is_streaming and (self.streams or _keeps_state(result, used)):
-            frame = replace(frame, passages=(*frame.passages[:-1], replace(frame.passages[-1], has_state=True)))
+            frame = replace(
+                frame, applied_steps=(*frame.applied_steps[:-1], replace(frame.applied_steps[-1], has_state=True))
+            )
         _check_names(result.columns)
         _check_inner_names(result.schema)
-        if STREAM not in query.tables.values() and (frame.is_streaming or frame.around.is_counting):
-            raise StepError("does not read the stream", "write FROM stream", "query")  # nobody would count its rows
+        if STREAM not in query.tables.values() and (frame.is_streaming or frame.context.is_counting):
+            raise StepError("does not read the stream", "write FROM stream", "query")  # its rows would not be counted
         event_time = frame.event_time if frame.event_time in result.columns else None
         made = frame.merged(result, event_time)
         for other in others.values():
@@ -100,48 +105,48 @@ class Sql:
 
     def row_order(self, before: RowOrder) -> RowOrder:  # noqa: ARG002
         columns = grouping_columns(self.query)
-        return RowOrder() if columns is None else one_row_for_each(columns)
+        return RowOrder() if columns is None else unique_by(columns)
 
     def _newest(self, frame: Frame, name: str) -> DataFrame:
         try:
-            table = frame.around.table(name)
+            table = frame.context.table(name)
         except KeyError:
             raise StepError(f"there is no stream {name!r}", "", "newest_of") from None
         for column in self.newest_of[name]:
             if column not in table.columns:
                 raise StepError(f"{name} has no column {column!r}", f"it has: {', '.join(table.columns)}", "newest_of")
-        if not frame.around.is_streaming:  # a stream reads the table again and again
-            _, rows = frame.around.observe(table.rows, [F.count_if(F.col(FATE) < ALIVE).alias(TABLE_DEAD)])
+        if not frame.context.is_streaming:  # a stream reads the table in every batch
+            _, rows = frame.context.observe(table.rows, [F.count_if(F.col(FATE) < ALIVE).alias(TABLE_DEAD)])
             table = replace(table, rows=rows)
         return newest_rows(table, list(self.newest_of[name]))
 
 
 def visible(frame: Frame) -> DataFrame:
-    need_columns(frame, frame.columns)
+    require_columns(frame, frame.columns)
     return frame.rows.select(*map(quoted, frame.columns))
 
 
 def _counted(frame: Frame, where: Where | None, rows: DataFrame) -> tuple[Frame, DataFrame]:
-    """The rows, with a count of those that the query's WHERE will leave out: they are filtered, not kept."""
-    if where is None or not frame.around.counts_filtered:
+    """Count the rows that the query's WHERE will remove: they are filtered."""
+    if where is None or not frame.context.counts_filtered:
         return frame, rows
     is_left_out = ~F.coalesce(F.expr(where.condition), F.lit(False))
     try:
-        name, counted = frame.around.observe(rows.alias(where.alias), [F.count_if(is_left_out).alias("filtered")])
-    except AnalysisException:  # of the whole query Spark says better what is wrong, and where
+        name, counted = frame.context.observe(rows.alias(where.alias), [F.count_if(is_left_out).alias("filtered")])
+    except AnalysisException:  # for the whole query Spark reports the problem with its position
         return frame, rows
-    last = replace(frame.passages[-1], where=(name,))
-    return replace(frame, passages=(*frame.passages[:-1], last)), counted
+    last = replace(frame.applied_steps[-1], filter_observations=(name,))
+    return replace(frame, applied_steps=(*frame.applied_steps[:-1], last)), counted
 
 
 def _keeps_state(result: DataFrame, tables: list[DataFrame]) -> bool:
-    """Whether Spark has to remember rows for it: its plan says so. Where the plan is far away it may."""
+    """Whether Spark keeps state for the query, according to its plan; assumed if the plan is remote."""
     found = _stateful_parts(result)
     return found is None or found > sum(_stateful_parts(table) or 0 for table in tables)
 
 
 def _stateful_parts(rows: DataFrame) -> int | None:
-    """None where nobody knows."""
+    """None if unknown."""
     if not hasattr(rows, "_jdf"):
         return None
     return len(STATEFUL.findall(str(rows._jdf.queryExecution().analyzed().toString())))
@@ -158,7 +163,7 @@ def _check_names(names: list[str]) -> None:
 
 
 def _check_inner_names(schema: T.StructType) -> None:
-    """JSON, and whoever reads it, has only one of two equal names in a struct: the other value would be lost."""
+    """JSON keeps only one of two equal names in a struct: the other value would be lost."""
     for entry in schema.fields:
         name = equal_name(entry.dataType)
         if name is not None:
@@ -168,7 +173,7 @@ def _check_inner_names(schema: T.StructType) -> None:
 
 
 def equal_name(kind: T.DataType) -> str | None:
-    """One that two fields of the same struct have, at any depth."""
+    """A name of two fields in the same struct, at any depth."""
     if isinstance(kind, T.StructType):
         twice = (name for name, count in Counter(kind.names).items() if count > 1)
         inner = (equal_name(entry.dataType) for entry in kind.fields)
@@ -179,7 +184,7 @@ def equal_name(kind: T.DataType) -> str | None:
 
 
 def _run(spark: SparkSession, query: Query, rows: Mapping[str, DataFrame]) -> DataFrame:
-    """Spark is handed the tables with the text: no view is left behind, and it works over Spark Connect."""
+    """Pass the tables with the text: no view is left behind, and it works over Spark Connect."""
     numbers = {name: f"table{number}" for number, name in enumerate(rows)}
     given: dict[str, Any] = {numbers[name]: rows[name] for name in set(query.tables.values())}
     return spark.sql(query.text({name: f"{{{number}}}" for name, number in numbers.items()}), **given)

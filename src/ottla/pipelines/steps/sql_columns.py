@@ -1,8 +1,8 @@
-"""Which columns an SQL expression needs, as far as that can be known without Spark.
+"""The columns that an SQL expression needs, as far as that is known without Spark.
 
-Only plain expressions are looked at: columns, literals, operators, functions, CASE. There every word that is neither a
-function nor a word of the language is a column. Whatever else there may be in SQL (casts, intervals, lambdas, units of
-time as arguments, FROM inside of functions, …) brings names that are none: of such an expression nothing is known.
+Only plain expressions are analyzed: columns, literals, operators, functions, CASE. There, every word that is neither a
+function nor a keyword is a column. Other syntax (casts, intervals, lambdas, units of time as arguments, FROM inside
+functions, …) contains names that are not columns: such expressions are skipped.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ PLAIN_WORDS = {
     "AND", "OR", "NOT", "IS", "NULL", "TRUE", "FALSE", "IN", "BETWEEN", "LIKE", "ILIKE", "RLIKE", "REGEXP", "CASE",
     "WHEN", "THEN", "ELSE", "END", "DIV",
 }  # fmt: skip
-WITHOUT_BRACKETS = {  # functions that may stand without them
+WITHOUT_BRACKETS = {  # functions that need no parentheses
     "CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP", "CURRENT_USER", "LOCALTIMESTAMP", "SESSION_USER", "USER",
     "CURRENT_CATALOG", "CURRENT_DATABASE", "CURRENT_SCHEMA",
 }  # fmt: skip
@@ -31,7 +31,7 @@ WITH_UNITS = {
 
 
 def needed_columns(text: str) -> list[str]:
-    """Names of columns, as they are written; of paths the first part. Nothing where that is not certain."""
+    """Column names as written; of paths the first part. Empty if uncertain."""
     try:
         tokens = tokenize(text)
     except SqlError:

@@ -1,8 +1,8 @@
-"""By which columns of its result a SELECT groups: of each of their values there is one row.
+"""The columns of its result by which a SELECT groups: there is one row for each of their values.
 
-Only what is certain from the text: the outermost SELECT has a GROUP BY, and every expression in that stands in the
-select list, word for word. Anything else (set operators, ROLLUP, numbers of columns, functions that make several rows)
-is not known, which is never wrong.
+Only what is certain from the text: the outermost SELECT has a GROUP BY, and each of its expressions is in the select
+list, word for word. Other forms (set operators, ROLLUP, column numbers, table-generating functions) are unknown, which
+is always safe.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Part = list[Token]
 
 
 def grouping_columns(text: str) -> set[str] | None:
-    """None where it is not known."""
+    """None if unknown."""
     try:
         tokens = tokenize(text)
     except SqlError:
@@ -76,7 +76,7 @@ def _outer_words(tokens: list[Token]) -> Iterator[tuple[int, str]]:
 
 
 def _parts(tokens: Part) -> Iterator[Part]:
-    """Between the commas that stand in no brackets."""
+    """Split at commas outside of brackets."""
     depth = 0
     part: Part = []
     for token in tokens:

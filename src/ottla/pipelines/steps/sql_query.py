@@ -1,10 +1,10 @@
-"""One SELECT over named streams, read token by token: every place where a table may stand is looked at.
+"""One SELECT over named streams, read token by token: every position of a table is checked.
 
-The query that Spark gets is put together from the tokens that were checked, with each table named anew: what was
-read here as a table is one, and no other name can reach Spark's catalog or a file (`parquet.`/etc/x``).
+The query for Spark is rebuilt from the checked tokens, with new names for all tables. So every name that was parsed as
+a table is one, and no other name can reach Spark's catalog or a file (`parquet.`/etc/x``).
 
-Nearly every keyword may also be a name in Spark, so `FROM stream where (a), parquet.x` has two readings. Whatever
-could hide a table in the second reading is refused: a comma after WHERE, an alias that is a keyword, and so on.
+Nearly every keyword may also be a name in Spark, so `FROM stream where (a), parquet.x` has two readings. Any form that
+could hide a table in the second reading is rejected: a comma after WHERE, an alias that is a keyword, and so on.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ottla.pipelines.steps.sql_safety import check_from, check_function
+from ottla.pipelines.steps.sql_safety import check_clock, check_from, check_function
 from ottla.pipelines.steps.sql_tokens import END, SqlError, Token, UnknownTableError, tokenize
 
 STREAM = "stream"
@@ -48,23 +48,23 @@ NO_ALIAS = {*CLAUSES, *JOINS, "FROM", "WINDOW", "PIVOT", "UNPIVOT"}
 
 @dataclass
 class Level:
-    """What one pair of brackets holds."""
+    """The contents of one pair of brackets."""
 
-    clause: str = "LIST"  # the clause at work; LIST where a comma means nothing to us
+    clause: str = "LIST"  # the current clause; LIST where commas have no meaning here
     expects_table: bool = False
     function: str = ""
 
 
 @dataclass
 class Query:
-    """The tokens as text; at the `tables` stand names that must be given anew."""
+    """The tokens as text; `tables` are the positions of names to replace."""
 
     pieces: list[str] = field(default_factory=list)
-    tables: dict[int, str] = field(default_factory=dict)  # place in pieces -> name
-    starts: list[int] = field(default_factory=list)  # where each piece stood in the text
+    tables: dict[int, str] = field(default_factory=dict)  # index in pieces -> name
+    starts: list[int] = field(default_factory=list)  # position of each piece in the text
 
     def text(self, names: Mapping[str, str]) -> str:
-        """With these names for the tables, and every brace doubled: Spark's `sql` puts tables where {name} stands."""
+        """With these names for the tables, and every brace doubled: Spark's `sql` inserts tables at {name}."""
         pieces = (
             names[self.tables[at]] if at in self.tables else _doubled(text) for at, text in enumerate(self.pieces)
         )
@@ -119,6 +119,8 @@ class _Reader:
     def _step(self, token: Token, level: Level) -> None:
         if token.word in REFUSED and not self._before().is_symbol("."):
             raise SqlError(f"uses {token.word}, which is not allowed (a column of that name needs `backticks`)")
+        if not level.expects_table:
+            check_clock(self.tokens, self.place)
         if level.expects_table:
             self._table(token, level)
         elif token.is_symbol("("):
@@ -133,7 +135,7 @@ class _Reader:
             check_function(self.tokens, self.place)
 
     def _write(self, token: Token, is_table: bool) -> None:
-        """An alias is always written, so that no keyword behind the table can be taken for one."""
+        """Always write an alias, so that no keyword after the table can be read as one."""
         if not is_table:
             self._piece(token.text, token)
             return
@@ -148,7 +150,7 @@ class _Reader:
         self.query.pieces.append(text)
         self.query.starts.append(token.start)
 
-    # where tables stand
+    # Table positions
 
     def _table(self, token: Token, level: Level) -> None:
         after = self._after()
@@ -166,7 +168,7 @@ class _Reader:
         elif after.is_symbol(".") or token.name not in self.known | self.own:
             raise UnknownTableError(self._chain(), self.known)
 
-    # words and brackets
+    # Words and brackets
 
     def _open(self, level: Level) -> None:
         after = self._after()
@@ -184,7 +186,7 @@ class _Reader:
 
     def _word(self, token: Token, level: Level) -> None:
         word, before, after = token.word, self._before(), self._after()
-        if before.is_symbol("."):  # a column; a function has a catalog in front, and could be any
+        if before.is_symbol("."):  # a column; a function with a catalog prefix could be any
             if after.is_symbol("("):
                 check_function(self.tokens, self.place)
             return
@@ -221,14 +223,14 @@ class _Reader:
         if word == "EXCEPT" and self._before().is_symbol("*"):
             return  # SELECT * EXCEPT (a, b)
         if word == "OFFSET" and level.clause == "SELECT":
-            return  # a column of that name; the clause stands behind a table
+            return  # a column of that name; the clause follows a table
         if after is END or after.is_symbol(",") or after.is_symbol(")"):
             raise SqlError(f"has nothing behind {word}")
         if word == "SELECT" and level.clause not in ("LIST", *SET_OPERATORS):
             raise SqlError("has a SELECT in the wrong place")
         level.clause = "LIST" if word in WITH_BY or word == "WITH" else word
 
-    # around
+    # Helpers
 
     def _token(self, distance: int) -> Token:
         place = self.place + distance
@@ -248,7 +250,7 @@ class _Reader:
 
 
 def _own_names(tokens: list[Token]) -> set[str]:
-    """The names that WITH gives: `name AS (SELECT`, `name (columns) AS (SELECT`."""
+    """The names that WITH defines: `name AS (SELECT`, `name (columns) AS (SELECT`."""
     names: set[str] = set()
     for place in range(1, len(tokens) - 2):
         if tokens[place].word != "AS" or not tokens[place + 1].is_symbol("("):

@@ -1,4 +1,4 @@
-"""SQL text in tokens, cut where Spark's own lexer cuts it, and stricter where that could be read in two ways."""
+"""Splits SQL into tokens like Spark's lexer, and more strictly where the text is ambiguous."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 LENGTH_MAX = 50_000
 TOKENS_MAX = 5_000
-DEPTH_MAX = 60  # of brackets: Spark's parser descends once for each
+DEPTH_MAX = 60  # nested brackets: Spark's parser recurses for each
 PIECES = re.compile(
     r"""
     (?P<blank>[ \t\r\n]+)
@@ -29,16 +29,16 @@ Kind = Literal["raw", "string", "quoted", "number", "word", "symbol"]
 class Token(NamedTuple):
     kind: Kind
     text: str
-    start: int = 0  # where it stands in the text
+    start: int = 0  # position in the text
 
     @property
     def word(self) -> str:
-        """In capitals, for words that are not quoted; else empty."""
+        """In upper case, for unquoted words; otherwise empty."""
         return self.text.upper() if self.kind == "word" else ""
 
     @property
     def name(self) -> str:
-        """What it names in small letters, quoted or not; else empty."""
+        """The name in lower case, quoted or not; otherwise empty."""
         if self.kind == "quoted":
             return self.text[1:-1].replace("``", "`").lower()
         return self.text.lower() if self.kind == "word" else ""
@@ -51,13 +51,13 @@ END = Token("symbol", "")
 
 
 class SqlError(ValueError):
-    """Text that is not allowed, or no SQL; the text says why, and `at` where it was noticed."""
+    """Text that is not allowed or not SQL; the text has the reason, and `at` the position."""
 
     at: int | None = None
 
 
 class UnknownTableError(SqlError):
-    """Reads a table that is none of those it may read."""
+    """Reads a table that is not allowed."""
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
         super().__init__(f"reads {name}; it may only read {', '.join(sorted(known))}")
@@ -89,7 +89,7 @@ def tokenize(text: str) -> list[Token]:
 def _unknown(character: str, position: int) -> SqlError:
     if character in "'\"`":
         return SqlError(f"has a quote ({character}) that is never closed")
-    return SqlError(f"has {character!r} at character {position + 1}, which is no SQL")
+    return SqlError(f"has {character!r} at character {position + 1}, which is not SQL")
 
 
 def _at(position: int, problem: SqlError) -> SqlError:

@@ -1,7 +1,7 @@
-"""The WHERE of a query over the stream alone, so that what it leaves out can be counted.
+"""The WHERE of a query over the stream alone, so that removed rows can be counted.
 
-Of a query with one SELECT from the stream and from nothing else, the rows that its WHERE does not let through are
-filtered, whatever else it makes of the others. Where several tables meet, a row of the stream has no such fate.
+If a query has one SELECT from the stream and nothing else, rows that its WHERE removes are filtered. With several
+tables a row of the stream has no single result.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from typing import NamedTuple
 from ottla.pipelines.steps.sql_query import JOINS, NO_ALIAS, STREAM, WITH_BY
 from ottla.pipelines.steps.sql_tokens import END, Token, tokenize
 
-# Spark does not count what another look may judge otherwise.
+# Spark's observations exclude nondeterministic expressions.
 UNSTEADY = {"rand", "randn", "random", "uuid", "shuffle", "monotonically_increasing_id", "spark_partition_id"}
 
 
 class Where(NamedTuple):
-    """`alias` is the name that the query gives to the stream."""
+    """`alias` is the query's alias of the stream."""
 
     condition: str
     alias: str
 
 
 def where_of(text: str) -> Where | None:
-    """None where there is none, or none that speaks of the stream's rows alone."""
+    """None if there is no WHERE, or it does not concern the stream's rows alone."""
     tokens = tokenize(text)
     words = [token.word for token in tokens]
     if words.count("SELECT") != 1 or "WITH" in words or {*words} & JOINS & {"JOIN", "LATERAL"}:
@@ -43,7 +43,7 @@ def where_of(text: str) -> Where | None:
 
 
 def _outer(tokens: list[Token]) -> list[int]:
-    """The places outside of all brackets."""
+    """The positions outside of all brackets."""
     found: list[int] = []
     depth = 0
     for place, token in enumerate(tokens):
@@ -54,14 +54,14 @@ def _outer(tokens: list[Token]) -> list[int]:
 
 
 def _alias(tokens: list[Token], place: int) -> tuple[int, str]:
-    """The place behind the alias, and the alias."""
+    """The position after the alias, and the alias."""
     place += _at(tokens, place).word == "AS"
     token = _at(tokens, place)
     return (place + 1, token.name) if token.name and token.word not in NO_ALIAS else (place, STREAM)
 
 
 def _ends_condition(tokens: list[Token], place: int) -> bool:
-    """Nearly every keyword may also be a column: `offset` is one of every record."""
+    """Nearly every keyword may also be a column: every record has `offset`."""
     word, after = tokens[place].word, _at(tokens, place + 1)
     if _at(tokens, place - 1).is_symbol("."):
         return False

@@ -1,11 +1,11 @@
-"""The user's own code for each key: `on_row` for each row, `on_timer` when a time that it has set has come. Pure.
+"""Runs user code for each key: `on_row` for each row, `on_timer` for each timer that it has set. Pure.
 
-Rows come in the order of their time. A timer fires once, when the watermark has passed it: after the rows that are not
-later than it and before those that are; timers fire in their order. A key for which no row came for `forget_after` is
-forgotten, with its timers: so what sets its own timer again and again comes to an end.
+Rows come in time order. A timer fires once, when the watermark has passed it: after the rows that are not later and
+before those that are; timers fire in order. The state of a key without rows for `forget_after` is removed with its
+timers, so code that keeps setting timers stops eventually.
 
-What `on_row` raises, or makes that does not fit, kills that row, and what it has changed is taken back. What `on_timer`
-raises ends the run: there is no row that could die for it.
+An exception or invalid result of `on_row` kills that row and reverts its state changes. An exception of `on_timer` ends
+the run, because there is no row to kill.
 """
 
 from __future__ import annotations
@@ -17,21 +17,32 @@ from typing import Any
 
 import pyarrow as pa
 
-from ottla.pipelines.steps.made_values import misfits
-from ottla.pipelines.steps.packing import MICROSECOND, instant_of, moment, pack, unpack
-from ottla.pipelines.steps.program import Arrived, Made, Ran, Row, ceil_ms
-from ottla.pipelines.steps.python_code import told
+from ottla.pipelines.steps.arrow_values import build_value_check
+from ottla.pipelines.steps.key_program import (
+    MICROSECOND,
+    InputRow,
+    OutputRow,
+    ProgramResult,
+    Row,
+    ceil_ms,
+    from_micros,
+    pack,
+    to_micros,
+    unpack,
+)
+from ottla.pipelines.steps.user_functions import error_text
 
 TIMERS_MAX = 1000
-FIRINGS_MAX = 100_000
+TIMERS_FIRED_MAX = 100_000
 MADE_MAX = 100_000
 REASON_CHARACTERS_MAX = 300
 
 
 class State:
-    """What the code keeps of a key: the columns that the step declares, by name; None at first.
+    """The state of a key: the columns that the step declares, by name; initially None.
 
-    `key` has the columns of `by`, `time` is that of the row or timer at hand."""
+    `key` has the columns of `by`; `time` is that of the current row or timer.
+    """
 
     def __init__(self, key: Row, values: Row, timers: set[int], instant: int, has_on_timer: bool) -> None:
         self._values = values
@@ -45,7 +56,7 @@ class State:
 
     @property
     def time(self) -> datetime:
-        return moment(self._instant)
+        return from_micros(self._instant)
 
     def __getitem__(self, name: str) -> Any:
         return self._values[self._known(name)]
@@ -57,12 +68,12 @@ class State:
         return iter(self._values)
 
     def set_timer(self, when: datetime | timedelta) -> None:
-        """At a time, or so long after now; the same time twice is one timer."""
+        """At a time, or after a time span; the same time twice is one timer."""
         if not self._has_on_timer:
             raise TypeError("a timer is set, and there is no on_timer")
         instant = self._instant_of(when)
         if instant <= self._instant:
-            raise ValueError(f"the timer {moment(instant).isoformat()} is not after {self.time.isoformat()}")
+            raise ValueError(f"the timer {from_micros(instant).isoformat()} is not after {self.time.isoformat()}")
         self._timers.add(ceil_ms(instant))
         if len(self._timers) > TIMERS_MAX:
             raise ValueError(f"more than {TIMERS_MAX} timers of one key")
@@ -71,12 +82,12 @@ class State:
         self._timers.discard(ceil_ms(self._instant_of(when)))
 
     def forget(self) -> None:
-        """As if no row had ever come: no values, no timers."""
+        """Reset the key: no values, no timers."""
         self._values.update(dict.fromkeys(self._values))
         self._timers.clear()
 
     def _instant_of(self, when: datetime | timedelta) -> int:
-        return self._instant + when // MICROSECOND if isinstance(when, timedelta) else instant_of(when)
+        return self._instant + when // MICROSECOND if isinstance(when, timedelta) else to_micros(when)
 
     def _known(self, name: str) -> str:
         if name not in self._values:
@@ -85,8 +96,8 @@ class State:
 
 
 @dataclass
-class Kept:
-    """Of one key."""
+class KeyState:
+    """The stored state of one key."""
 
     key: Row
     values: Row
@@ -100,7 +111,7 @@ class Kept:
 
 @dataclass
 class UserProgram:
-    """`state` and `result` are Arrow's types of what is declared; `label` names the step."""
+    """`state` and `result` are the declared Arrow types; `label` names the step."""
 
     by: tuple[str, ...]
     on_row: Callable[[Row, State], Any]
@@ -110,36 +121,36 @@ class UserProgram:
     forget_after_ms: int
     label: str
 
-    def run(self, rows: list[Arrived], memory: str | None, watermark_ms: int | None) -> Ran:
-        kept = Kept(*unpack(memory)) if memory else None
+    def run(self, rows: list[InputRow], memory: str | None, watermark_ms: int | None) -> ProgramResult:
+        kept = KeyState(*unpack(memory)) if memory else None
         if kept is not None:
             kept.timers = set(kept.timers)
-        made: list[Made] = []
+        made: list[OutputRow] = []
         for number, row in enumerate(rows):
-            kept = self._timed(kept, ceil_ms(row.instant) - 1, made)
-            kept = self._fed(kept, number, row, made)
-        kept = self._timed(kept, watermark_ms, made)
+            kept = self._fire_due_timers(kept, ceil_ms(row.instant) - 1, made)
+            kept = self._run_row(kept, number, row, made)
+        kept = self._fire_due_timers(kept, watermark_ms, made)
         if kept is None or kept.is_empty:
-            return Ran(made, None, None)
+            return ProgramResult(made, None, None)
         wake_ms = min((*kept.timers, kept.last_ms + self.forget_after_ms))
-        return Ran(made, pack([kept.key, kept.values, sorted(kept.timers), kept.last_ms]), wake_ms)
+        return ProgramResult(made, pack([kept.key, kept.values, sorted(kept.timers), kept.last_ms]), wake_ms)
 
-    def _fed(self, kept: Kept | None, number: int, row: Arrived, made: list[Made]) -> Kept:
+    def _run_row(self, kept: KeyState | None, number: int, row: InputRow, made: list[OutputRow]) -> KeyState:
         if kept is None:
-            kept = Kept({name: row.row[name] for name in self.by}, self._nothing())
+            kept = KeyState({name: row.row[name] for name in self.by}, self._empty_state())
         kept.last_ms = ceil_ms(row.instant)
         try:
-            results, values, timers = self._called(self.on_row, row.row, kept, row.instant)
-        except Exception as error:  # noqa: BLE001 (it is the user's code: whatever it raises is about this row)
-            reason = str(error) if isinstance(error, MisfitError) else told(error, _function(self.on_row))
-            made.append(Made(row.instant, None, reason[:REASON_CHARACTERS_MAX], number))
+            results, values, timers = self._call_user_code(self.on_row, row.row, kept, row.instant)
+        except Exception as error:  # # noqa: BLE001 (user code: any exception concerns this row)
+            reason = str(error) if isinstance(error, MisfitError) else error_text(error, _function(self.on_row))
+            made.append(OutputRow(row.instant, None, reason[:REASON_CHARACTERS_MAX], number))
             return kept
         kept.values, kept.timers = values, timers
-        made += [Made(row.instant, each) for each in results]
+        made += [OutputRow(row.instant, each) for each in results]
         return kept
 
-    def _timed(self, kept: Kept | None, now_ms: int | None, made: list[Made]) -> Kept | None:
-        """Timers that have come by then, and the end of what is forgotten."""
+    def _fire_due_timers(self, kept: KeyState | None, now_ms: int | None, made: list[OutputRow]) -> KeyState | None:
+        """Fire the timers up to then, and remove expired state."""
         fired = 0
         while kept is not None:
             forgotten_ms = kept.last_ms + self.forget_after_ms
@@ -149,52 +160,54 @@ class UserProgram:
             if next_ms not in kept.timers:
                 return None
             fired += 1
-            if fired > FIRINGS_MAX:
-                raise RuntimeError(f"{self.label}: {kept.key}: more than {FIRINGS_MAX:,} timers fired without a row")
+            if fired > TIMERS_FIRED_MAX:
+                raise RuntimeError(
+                    f"{self.label}: {kept.key}: more than {TIMERS_FIRED_MAX:,} timers fired without a row"
+                )
             kept.timers.discard(next_ms)
-            self._fire(kept, next_ms, made)
+            self._fire_timer(kept, next_ms, made)
         return kept
 
-    def _fire(self, kept: Kept, at_ms: int, made: list[Made]) -> None:
+    def _fire_timer(self, kept: KeyState, at_ms: int, made: list[OutputRow]) -> None:
         instant = at_ms * 1000
         on_timer = self.on_timer
-        if on_timer is None:  # the code had one when the timer was set
+        if on_timer is None:  # the code has changed since the timer was set
             raise RuntimeError(f"{self.label}: a timer has come, and there is no on_timer")
         try:
-            results, kept.values, kept.timers = self._called(on_timer, moment(instant), kept, instant)
-        except Exception as error:  # noqa: BLE001 (it is the user's code)
-            reason = str(error) if isinstance(error, MisfitError) else told(error, _function(on_timer))
+            results, kept.values, kept.timers = self._call_user_code(on_timer, from_micros(instant), kept, instant)
+        except Exception as error:  # noqa: BLE001 (user code)
+            reason = str(error) if isinstance(error, MisfitError) else error_text(error, _function(on_timer))
             raise RuntimeError(f"{self.label}, on_timer: {reason}") from None
-        made += [Made(instant, each) for each in results]
+        made += [OutputRow(instant, each) for each in results]
 
-    def _called(
-        self, function: Callable[[Any, State], Any], given: Any, kept: Kept, instant: int
+    def _call_user_code(
+        self, function: Callable[[Any, State], Any], given: Any, kept: KeyState, instant: int
     ) -> tuple[list[Row], Row, set[int]]:
-        """The rows that it made, and what it has left; what is kept does not change."""
+        """Return the rows, the new values and the new timers; the stored state does not change."""
         values, timers = unpack(pack(kept.values)), set(kept.timers)
         state = State(dict(kept.key), values, timers, instant, self.on_timer is not None)
-        results = [self._result(kept.key, each) for each in _rows(function(given, state))]
-        return results, _fitted([values], self.state, "state")[0], timers
+        results = [self._result(kept.key, each) for each in _result_rows(function(given, state))]
+        return results, _to_declared_types([values], self.state, "state")[0], timers
 
     def _result(self, key: Row, made: Mapping[str, Any]) -> Row:
         names = [each.name for each in self.result]
         unknown = made.keys() - set(names)
         if unknown:
-            raise MisfitError(f"the code made an unknown column {min(map(str, unknown))!r}")
+            raise MisfitError(f"the code returned an unknown column {min(map(str, unknown))!r}")
         missing = [name for name in names if name not in made]
         if missing:
-            raise MisfitError(f"the code left out the column {missing[0]!r}")
-        return key | _fitted([dict(made)], self.result, "row")[0]
+            raise MisfitError(f"the code did not return the column {missing[0]!r}")
+        return key | _to_declared_types([dict(made)], self.result, "row")[0]
 
-    def _nothing(self) -> Row:
+    def _empty_state(self) -> Row:
         return {each.name: None for each in self.state}
 
 
 class MisfitError(ValueError):
-    """What the code made does not fit what the step declares; the text says why."""
+    """The result does not match the declared types; the text has the reason."""
 
 
-def _rows(made: Any) -> Iterator[Mapping[str, Any]]:
+def _result_rows(made: Any) -> Iterator[Mapping[str, Any]]:
     """None, a row, or several."""
     if made is None:
         return
@@ -209,9 +222,9 @@ def _rows(made: Any) -> Iterator[Mapping[str, Any]]:
         yield each
 
 
-def _fitted(rows: list[Row], wanted: pa.DataType, what: str) -> list[Row]:
-    """As Spark would give them back: a whole number in a column of doubles is a double."""
-    misfit = misfits(wanted)
+def _to_declared_types(rows: list[Row], wanted: pa.DataType, what: str) -> list[Row]:
+    """Convert values like Spark would: an integer in a double column becomes a double."""
+    misfit = build_value_check(wanted)
     for row in rows:
         problem = misfit(row)
         if problem is not None:

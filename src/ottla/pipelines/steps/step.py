@@ -1,23 +1,24 @@
-"""What a step is: a frozen dataclass of what the user wrote, and what it does to a frame.
+"""Steps: frozen dataclasses of the user's fields, and their effect on a frame.
 
     @dataclass(frozen=True, kw_only=True)
     class Drop:
-        \"\"\"Leave columns out.\"\"\"                        # the first line is its help
+        \"\"\"Remove columns.\"\"\"                          # the first line is its help
 
-        columns: list[str] = field(metadata={"doc": "columns to leave out"})
+        columns: list[str] = field(metadata={"doc": "columns to remove"})
         KIND: ClassVar[Kind] = "marks"
 
         def apply(self, frame: Frame) -> Frame: ...
 
-KIND says how rows are accounted for: "marks" keeps every row and marks some (`frame.keep`, `frame.kill`); "merges" is
-stateful or makes new rows of many (the runner settles the frame before it; end with `frame.merged`); "thins" is
-stateful and lets rows through as they are or not at all (settled before; the difference counts as filtered); "opaque"
-runs code that we do not know (settled before, too); "asks" marks rows by what others answer, who may answer otherwise
-the next time (settled before; call `frame.with_letters`). A step that reads another stream names it in `with_stream`.
-ORDER_MATTERS is the sentence that tells on what order of arrival the result depends, if it does.
-`row_order` tells what becomes of the order of rows, for sinks that overwrite by key (model/row_order.py); where it is
-missing, what is not certain is taken for lost.
-A step imports what it needs of Spark at the top; nothing it does may need the driver's JVM (Spark Connect).
+KIND defines how rows are counted:
+  marks     keeps every row and marks some (`frame.keep`, `frame.kill`)
+  merges    is stateful or creates new rows (the runner settles the frame before it; end with `frame.merged`)
+  thins     is stateful and drops rows (settled before; the difference counts as filtered)
+  opaque    runs unknown code (settled before)
+  asks      marks rows by external answers, which may change (settled before; call `frame.with_source_record`)
+A step that reads another stream names it in `with_stream`. ORDER_MATTERS describes how the result depends on the order
+of arrival, if it does. `row_order` returns the effect on the order of rows, for sinks that overwrite by key
+(model/row_order.py); without it the order counts as lost. Steps import PySpark at the top and must not use the driver's
+JVM (Spark Connect).
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ from typing import ClassVar, Literal, Protocol
 
 from ottla.pipelines.steps.frame import Frame
 
-Kind = Literal["marks", "merges", "thins", "opaque", "asks"]
+StepKind = Literal["marks", "merges", "thins", "opaque", "asks"]
 
 
 class Step(Protocol):
-    KIND: ClassVar[Kind]
+    KIND: ClassVar[StepKind]
 
     def apply(self, frame: Frame) -> Frame: ...
 
 
 class StepError(Exception):
-    """A step that does not fit the rows it would get: the text says why, `cure` what to do."""
+    """A step does not fit its input rows; the text has the reason, `cure` the fix."""
 
     def __init__(self, cause: str, cure: str = "", field: str = "") -> None:
         self.cause = cause

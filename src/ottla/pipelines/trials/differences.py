@@ -1,7 +1,8 @@
-"""How what came differs from what was expected, told so that a person sees it at once.
+"""Compares actual and expected rows, with a readable report.
 
-Values are the same if they mean the same: 1 and 1.0, the same moment however it is written (with a zone), doubles that
-agree in 12 digits. Text and numbers, true and 1, null and a missing column are not.
+Values are equal if they mean the same: 1 and 1.0, the same time in any notation (with a zone), doubles that agree in 12
+digits.
+Text and numbers, true and 1, null and a missing column differ.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ SHOWN_MAX = 10
 LINE_LENGTH_MAX = 300
 
 Row = Mapping[str, Any]
-Fits = Callable[[Row, Row], bool]  # expected, got
+Fits = Callable[[Row, Row], bool]  # (expected, got)
 
 
 class Pairs(NamedTuple):
-    """What was found for what: rows that fit each other are gone."""
+    """The unmatched rows of both sides."""
 
     missing: list[Row]
     unexpected: list[Row]
@@ -38,12 +39,12 @@ def difference(
     ignored: Collection[str] = (),
     fits: Fits,
 ) -> list[str]:
-    """Lines that say what is wrong; none if nothing is."""
-    wanted = [without(row, ignored) for row in expected]
-    came = [without(row, ignored) for row in got]
+    """The lines of the report; empty if there is no difference."""
+    wanted = [without_columns(row, ignored) for row in expected]
+    came = [without_columns(row, ignored) for row in got]
     if is_ordered:
         return _ordered(place, wanted, came, fits)
-    pairs = paired(wanted, came, fits)
+    pairs = match_rows(wanted, came, fits)
     if not pairs.missing and not pairs.unexpected:
         return []
     right = len(wanted) - len(pairs.missing)
@@ -53,8 +54,8 @@ def difference(
     return [head, *_shown(pairs)]
 
 
-def paired(expected: Sequence[Row], got: Sequence[Row], fits: Fits) -> Pairs:
-    """The largest matching, so that an expectation that says little does not take the row of one that says much."""
+def match_rows(expected: Sequence[Row], got: Sequence[Row], fits: Fits) -> Pairs:
+    """A maximum matching, so that an unspecific expectation does not take the row of a specific one."""
     choices = [[number for number, row in enumerate(got) if fits(wanted, row)] for wanted in expected]
     owner: dict[int, int] = {}
 
@@ -71,13 +72,13 @@ def paired(expected: Sequence[Row], got: Sequence[Row], fits: Fits) -> Pairs:
     return Pairs(missing, [row for number, row in enumerate(got) if number not in owner])
 
 
-def same_rows(expected: Row, got: Row) -> bool:
-    """Every column."""
-    return bool(plain(expected) == plain(got))
+def matches_all_columns(expected: Row, got: Row) -> bool:
+    """Compares all columns."""
+    return bool(normalize(expected) == normalize(got))
 
 
-def said_fits(expected: Row, got: Row) -> bool:
-    """Only what is said; `reason` as a part of it."""
+def matches_given_fields(expected: Row, got: Row) -> bool:
+    """Compares only the given fields; `reason` may be a part of the text."""
     return all(
         str(value) in str(got.get(name)) if name == "reason" else _same_part(value, got.get(name))
         for name, value in expected.items()
@@ -85,12 +86,12 @@ def said_fits(expected: Row, got: Row) -> bool:
 
 
 def _same_part(expected: Any, got: Any) -> bool:
-    """A key or value may be written as text or as what it is in JSON."""
+    """A key or value may be written as text or as its JSON value."""
     if isinstance(got, str) and not isinstance(expected, str | bytes | None):
         got = _parsed(got)
     elif isinstance(expected, str | bytes) and isinstance(got, Mapping | list):
         expected = _parsed(expected)
-    return bool(plain(expected) == plain(got))
+    return bool(normalize(expected) == normalize(got))
 
 
 def _parsed(text: str | bytes) -> Any:
@@ -100,12 +101,12 @@ def _parsed(text: str | bytes) -> Any:
         return text
 
 
-def plain(value: Any) -> Any:
-    """A form in which values that mean the same are equal."""
+def normalize(value: Any) -> Any:
+    """A form in which equal values compare equal."""
     if isinstance(value, Mapping):
-        return {str(key): plain(each) for key, each in value.items()}
+        return {str(key): normalize(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
+        return [normalize(each) for each in value]
     if isinstance(value, bool) or value is None:
         return (type(value).__name__, value)
     if isinstance(value, int | float | Decimal):
@@ -125,8 +126,8 @@ def plain(value: Any) -> Any:
     return value
 
 
-def without(row: Row, ignored: Collection[str]) -> Row:
-    """Columns of a row, or of a record's value."""
+def without_columns(row: Row, ignored: Collection[str]) -> Row:
+    """Without these columns of a row, or of a record's value."""
     left = {name: value for name, value in row.items() if name not in ignored}
     if ignored and isinstance(left.get("value"), Mapping):
         left["value"] = {name: value for name, value in left["value"].items() if name not in ignored}
@@ -139,17 +140,17 @@ def as_line(row: Any) -> str:
 
 
 def _readable(value: Any) -> Any:
-    """Moments without the zeros at their end."""
+    """Times without trailing zeros."""
     if isinstance(value, Mapping):
         return {str(name): _readable(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
         return [_readable(each) for each in value]
-    found = plain(value) if isinstance(value, str) else None
+    found = normalize(value) if isinstance(value, str) else None
     return _shown_value(found[1]) if isinstance(found, tuple) else value
 
 
 def _number(value: float | Decimal) -> Any:
-    if value == value and abs(value) != float("inf") and value == int(value):  # noqa: PLR0124 (not NaN)
+    if value == value and abs(value) != float("inf") and value == int(value):  # # noqa: PLR0124 (not NaN)
         return int(value)
     if isinstance(value, Decimal):
         value = float(value)
@@ -167,12 +168,12 @@ def _ordered(place: str, expected: Sequence[Row], got: Sequence[Row], fits: Fits
 
 
 def _shown(pairs: Pairs) -> list[str]:
-    """Rows that are nearly the same stand beside each other, with the columns in which they differ."""
+    """Similar rows are shown together, with the columns in which they differ."""
     lines: list[str] = []
     unexpected = list(pairs.unexpected)
     for wanted in pairs.missing[:SHOWN_MAX]:
-        near = max(unexpected, key=lambda came: _likeness(wanted, came), default=None)
-        if near is None or not _likeness(wanted, near):
+        near = max(unexpected, key=lambda came: _similarity(wanted, came), default=None)
+        if near is None or not _similarity(wanted, near):
             lines.append(f"  missing       {as_line(wanted)}")
         else:
             unexpected.remove(near)
@@ -190,14 +191,14 @@ def _pair_lines(wanted: Row, came: Row) -> list[str]:
             lines.append(f"    {name}: expected {as_line(ours[name])}, there is no such column")
         elif name not in ours:
             lines.append(f"    {name}: not expected, got {as_line(theirs[name])}")
-        elif not said_fits({name: ours[name]}, {name: theirs[name]}):
+        elif not matches_given_fields({name: ours[name]}, {name: theirs[name]}):
             lines.append(f"    {name}: expected {as_line(ours[name])}, got {as_line(theirs[name])}")
     return lines
 
 
-def _likeness(wanted: Row, came: Row) -> int:
+def _similarity(wanted: Row, came: Row) -> int:
     theirs = _leaves(came)
-    return sum(plain(value) == plain(theirs.get(name, ...)) for name, value in _leaves(wanted).items())
+    return sum(normalize(value) == normalize(theirs.get(name, ...)) for name, value in _leaves(wanted).items())
 
 
 def _leaves(row: Row, prefix: str = "") -> dict[str, Any]:

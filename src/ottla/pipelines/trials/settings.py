@@ -1,5 +1,4 @@
-"""The Spark on which cases are tried. Here without Spark's own code, so that its Java can be started before that is
-imported."""
+"""Spark settings of trials. Separate from Spark's own code, so that its Java can start before PySpark is imported."""
 
 from __future__ import annotations
 
@@ -7,8 +6,9 @@ from ottla.pipelines.spark.settings import LOCAL_CHECKPOINT
 
 NAME = "trials"
 JAVA = "spark.driver.extraJavaOptions"
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # the second compiler is for programs that run for hours
-# Cases are small: compiling plans and writing them out takes longer than running them. What a pipeline sets goes first.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # the second compiler is for long-running programs
+# Cases are small: generating code and formatting plans takes longer than running them. Pipeline settings override
+# these.
 SETTINGS = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.codegen.wholeStage": "false",
@@ -16,4 +16,4 @@ SETTINGS = {
     "spark.sql.streaming.numRecentProgressUpdates": "10000",  # every batch is counted
 }
 SETTINGS |= LOCAL_CHECKPOINT
-WHOLE = {JAVA: JAVA_OPTIONS, **SETTINGS}
+ALL_SETTINGS = {JAVA: JAVA_OPTIONS, **SETTINGS}

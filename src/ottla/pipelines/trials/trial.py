@@ -1,6 +1,14 @@
-"""Runs a case: the records that are given, through the pipeline's own steps on Spark, and what came of them.
+"""Runs a test case: its input records pass through the pipeline's own steps on Spark, and the output is compared.
 
-No broker is asked, no checkpoint is kept, nothing is written but below a folder that is gone afterwards.
+No broker is contacted, no checkpoint is kept, and nothing is written except below a temporary folder.
+
+The sources are replaced by files, one file per micro-batch; everything after the source is the code of a run. Spark
+reads one file of each source per batch, in the order of their times, so a case controls the arrival; a source without
+records in a batch has an empty file for it. An empty batch follows each batch, as in a run, after which Spark knows
+which rows are late.
+
+Time advances with the records, as in a run. If a case sets the final watermark, one more batch brings a row of that
+time to every `watermark` step only.
 """
 
 from __future__ import annotations
@@ -17,35 +25,55 @@ from datetime import UTC, datetime
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812 (the usual alias)
 
-from ottla.pipelines.model.pipeline import Pipeline, Stream
+from ottla.pipelines.model.pipeline import Pipeline, Stream, TopicSource
+from ottla.pipelines.model.problems import Path
 from ottla.pipelines.running.accounting import Account
+from ottla.pipelines.running.builder import SCHEMA, Builder
 from ottla.pipelines.running.dead_letters import carried_letters, letters_aside, letters_of, own_streams
 from ottla.pipelines.running.delivery import Delivery, route_to
 from ottla.pipelines.running.failures import plain_failure
 from ottla.pipelines.running.runner import output_mode
 from ottla.pipelines.running.sink_checks import sink_order
+from ottla.pipelines.running.source_options import reads
 from ottla.pipelines.sinks.batch import Batch, SinkError
 from ottla.pipelines.spark.session import is_running, start_session
+from ottla.pipelines.steps.event_time import Watermark, time_column
+from ottla.pipelines.steps.frame import ALIVE, FATE, Frame
 from ottla.pipelines.steps.lateness import late_rows, watermark_ms
-from ottla.pipelines.trials.capturing import Kept, capture, record_of
-from ottla.pipelines.trials.cases import Case
-from ottla.pipelines.trials.differences import difference, said_fits, same_rows
-from ottla.pipelines.trials.given import GivenBuilder
-from ottla.pipelines.trials.places import place_names, place_of, topic_names
-from ottla.pipelines.trials.settings import NAME, SETTINGS, WHOLE
+from ottla.pipelines.steps.step import Step
+from ottla.pipelines.trials.captures import CapturedRows, capture_sink, record_of
+from ottla.pipelines.trials.cases import Case, InputRecord, place_names, place_of, topic_names
+from ottla.pipelines.trials.differences import difference, matches_all_columns, matches_given_fields
+from ottla.pipelines.trials.settings import ALL_SETTINGS, NAME, SETTINGS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+
+FIRST_FILE_S = 1_700_000_000  # arbitrary: the file of a batch is a second older than the next
+WATERMARK_ROW = "_tick"
+TICKS = "ticks"
+MOMENT = pa.timestamp("us", tz="UTC")
+COLUMNS = pa.schema(
+    [
+        ("key", pa.binary()), ("value", pa.binary()), ("topic", pa.string()), ("partition", pa.int32()),
+        ("offset", pa.int64()), ("timestamp", MOMENT), ("timestampType", pa.int32()),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    ]
+)  # fmt: skip
+
 IDENTITY = "trial"
 LETTER_HEADERS = {"step": "ottla.step", "reason": "ottla.reason"}
 WORKERS_MAX = 4
-OWN_STATE = ("anomalies", "order", "pattern", "python", "stateful")
-# Of a few rows: to open a database for them takes longer than all else.
+STATEFUL_PROCESSOR_STEPS = ("anomalies", "order", "pattern", "python", "stateful")
+# In memory: for a few rows, opening a database would take longer than everything else.
 STATE_IN_MEMORY = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
@@ -54,11 +82,78 @@ STATE_IN_MEMORY = {
 
 
 @dataclass
+class TrialBuilder(Builder):
+    """`batches` are stored as files below `records`; `watermark` is the final watermark."""
+
+    records: FilePath = field(default_factory=FilePath)
+    batches: Sequence[Sequence[InputRecord]] = ()
+    watermark: datetime | None = None
+
+    def _read(self, source: TopicSource, path: Path) -> DataFrame:
+        folder = self.records / "-".join(map(str, path or ("main",)))
+        if not folder.exists():
+            wanted = [[each for each in batch if reads(source, each.topic)] for batch in self._input_batches()]
+            write_files(folder, [_table(batch) for batch in wanted])
+        return self._files(folder, SCHEMA)
+
+    def _applied(self, step: Step, frame: Frame) -> Frame:
+        if not (isinstance(step, Watermark) and self.watermark and self.is_streaming):
+            return step.apply(frame)
+        ticked = step.apply(_with_tick(frame, self._watermark_rows(), time_column(frame, step.time), int(step.delay)))
+        # Spark pushes conditions towards the source, but not past an observation: this one stays after the watermark.
+        _, rows = self.observe(ticked.rows, [F.count(WATERMARK_ROW).alias(WATERMARK_ROW)])
+        return replace(ticked, rows=rows.filter(F.col(WATERMARK_ROW).isNull()).drop(WATERMARK_ROW))
+
+    def _watermark_rows(self) -> DataFrame:
+        folder = self.records / TICKS
+        if not folder.exists():
+            moments = [[], *([] for _ in self._input_batches()[2:]), [self.watermark]]
+            write_files(folder, [pa.table({WATERMARK_ROW: pa.array(each, MOMENT)}) for each in moments])
+        return self._files(folder, f"{WATERMARK_ROW} timestamp")
+
+    def _input_batches(self) -> list[Sequence[InputRecord]]:
+        """The input of each of Spark's batches."""
+        steps = (step for stream in self.pipeline.streams.values() for step in stream.steps)
+        is_timed = any(isinstance(step.spec, Watermark) for step in steps)
+        turns = [turn for batch in self.batches for turn in ([batch, ()] if is_timed else [batch])]
+        return [*(turns[:-1] if is_timed else turns), *([()] if self.watermark else [])]
+
+    def _files(self, folder: FilePath, schema: str) -> DataFrame:
+        reader = self.spark.readStream if self.is_streaming else self.spark.read
+        return reader.schema(schema).option("maxFilesPerTrigger", "1").parquet(str(folder))
+
+
+def write_files(folder: FilePath, batches: Sequence[pa.Table]) -> None:
+    folder.mkdir(parents=True)
+    for number, table in enumerate(batches):
+        file = folder / f"{number:04}.parquet"
+        pq.write_table(table, file)
+        os.utime(file, (FIRST_FILE_S + number, FIRST_FILE_S + number))
+
+
+def _table(batch: Sequence[InputRecord]) -> pa.Table:
+    rows = [
+        {**each._asdict(), "timestampType": 0, "headers": [{"key": key, "value": value} for key, value in each.headers]}
+        for each in batch
+    ]
+    return pa.Table.from_pylist(rows, COLUMNS)
+
+
+def _with_tick(frame: Frame, ticks: DataFrame, name: str, delay_ms: int) -> Frame:
+    """The row's time is the watermark plus its delay, which results in the wanted watermark."""
+    moment = F.timestamp_millis(F.unix_millis(WATERMARK_ROW) + F.lit(delay_ms))
+    tick = ticks.select(F.col(WATERMARK_ROW), moment.alias(name), F.lit(ALIVE).alias(FATE))
+    rows = frame.rows.withColumn(WATERMARK_ROW, F.lit(None).cast("timestamp"))
+    return replace(frame, rows=rows.unionByName(tick, allowMissingColumns=True))
+
+
+@dataclass
 class Outcome:
-    """What came of a case. `differences` are lines for a person; `failure` is why it could not be run to its end."""
+    """The result of a case. `differences` are lines of a report; `failure` is the reason if it did not run to its
+    end."""
 
     case: Case
-    kept: dict[str, Kept] = field(default_factory=dict)
+    kept: dict[str, CapturedRows] = field(default_factory=dict)
     dead_letters: list[dict[str, Any]] = field(default_factory=list)
     late: int = 0
     watermark_ms: int | None = None  # if there is one
@@ -73,10 +168,10 @@ class Outcome:
 
 @contextmanager
 def trial_spark(settings: Mapping[str, str], is_lean: bool = False) -> Iterator[SparkSession]:
-    """One Spark for all cases. One that runs already in this process is used, and left to its owner.
-    Raises SparkStartError."""
+    """One Spark for all cases. A Spark that already runs in this process is used and not stopped. Raises
+    SparkStartError."""
     is_ours = not is_running()
-    spark = start_session(NAME, settings={**WHOLE, **settings}, is_lean=is_lean, work="trials")
+    spark = start_session(NAME, settings={**ALL_SETTINGS, **settings}, is_lean=is_lean, work="trials")
     try:
         yield spark
     finally:
@@ -85,33 +180,33 @@ def trial_spark(settings: Mapping[str, str], is_lean: bool = False) -> Iterator[
 
 
 def session_of(spark: SparkSession, pipeline: Pipeline) -> SparkSession:
-    """A session with the settings of one pipeline, on the Spark that runs."""
+    """A session with the settings of one pipeline, on the running Spark."""
     session = spark.newSession()
     memory = {} if needs_rocksdb(pipeline) else STATE_IN_MEMORY
-    for key, value in {**SETTINGS, **memory, **pipeline.head.spark}.items():
+    for key, value in {**SETTINGS, **memory, **pipeline.fields.spark}.items():
         if session.conf.isModifiable(key):
             session.conf.set(key, value)
     return session
 
 
 def needs_rocksdb(pipeline: Pipeline) -> bool:
-    """Steps that keep state of their own (transformWithState) know no other place for it."""
+    """Steps with their own state (transformWithState) support no other state store."""
     steps = [step for stream in pipeline.streams.values() for step in stream.steps]
-    return any(step.name in OWN_STATE or getattr(step.spec, "as_of", None) for step in steps)
+    return any(step.name in STATEFUL_PROCESSOR_STEPS or getattr(step.spec, "as_of", None) for step in steps)
 
 
 def run_cases(spark: SparkSession, pipeline: Pipeline, cases: Sequence[Case]) -> Iterator[Outcome]:
-    """In their order, several at a time: Spark waits more than it works. Raises PipelineError."""
+    """In order, several in parallel, because Spark mostly waits. Raises PipelineError."""
     with ThreadPoolExecutor(min(WORKERS_MAX, os.cpu_count() or 1)) as workers:
         yield from workers.map(lambda case: run_case(spark, pipeline, case), cases)
 
 
 def run_case(spark: SparkSession, pipeline: Pipeline, case: Case) -> Outcome:
-    """Raises PipelineError for a pipeline that Spark does not take."""
+    """Raises PipelineError for a pipeline that Spark rejects."""
     outcome = Outcome(case)
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="ottla-trial-") as folder:
-        trial = _Trial(spark, pipeline, outcome, FilePath(folder))
+        trial = _TrialRun(spark, pipeline, outcome, FilePath(folder))
         try:
             trial.run()
             outcome.differences = differences(outcome, places_of_records(outcome, pipeline))
@@ -122,20 +217,20 @@ def run_case(spark: SparkSession, pipeline: Pipeline, case: Case) -> Outcome:
 
 
 def differences(outcome: Outcome, topics: Collection[str]) -> list[str]:
-    """What is not as the case expects it; `topics` are the places that hold records."""
+    """The differences from the expectation; `topics` are the targets that contain records."""
     case = outcome.case
     lines: list[str] = []
     for place, expected in case.expected.items():
-        is_topic = place in topics or place not in outcome.kept  # nothing came to a topic that a column names
+        is_topic = place in topics or place not in outcome.kept  # a topic named by a column got no records
         lines += difference(
             place,
             expected.rows,
-            outcome.kept.get(place, Kept()).rows,
+            outcome.kept.get(place, CapturedRows()).rows,
             is_ordered=expected.is_ordered,
             ignored=case.ignored,
-            fits=said_fits if is_topic else same_rows,
+            fits=matches_given_fields if is_topic else matches_all_columns,
         )
-    lines += difference("dead letters", case.dead_letters, outcome.dead_letters, fits=said_fits)
+    lines += difference("dead letters", case.dead_letters, outcome.dead_letters, fits=matches_given_fields)
     if case.late is not None and case.late != outcome.late:
         lines.append(f"late: {case.late} expected, {outcome.late} came too late")
     if lines and outcome.watermark_ms is not None and case.watermark is None:
@@ -144,7 +239,7 @@ def differences(outcome: Outcome, topics: Collection[str]) -> list[str]:
     return lines
 
 
-class _Trial:
+class _TrialRun:
     def __init__(self, spark: SparkSession, pipeline: Pipeline, outcome: Outcome, folder: FilePath) -> None:
         self.spark = spark
         self.pipeline = pipeline
@@ -156,9 +251,9 @@ class _Trial:
         started: list[tuple[Stream, Account, StreamingQuery]] = []
         try:
             for stream in self.pipeline.queries():
-                started.append((stream, *self._start(stream)))  # noqa: PERF401 (known even if the next cannot start)
+                started.append((stream, *self._start(stream)))  # # noqa: PERF401 (must be known even if the next one cannot start)
             for stream, account, query in started:
-                query.awaitTermination()  # raises what ended it
+                query.awaitTermination()  # raises the query's error
                 self._follow(account, query)
                 if any(count.dead for count in account.steps()):
                     self._collect_letters(stream, account)
@@ -176,11 +271,11 @@ class _Trial:
         delivery = replace(self._delivery(stream), letters=carried, aside=(aside,) if aside is not None else ())
         writer = rows.writeStream.outputMode(output_mode(stream)).foreachBatch(delivery)
         writer = writer.option("checkpointLocation", str(self.folder / stream.name / "checkpoint"))
-        return Account(frame.passages), writer.trigger(availableNow=True).start()
+        return Account(frame.applied_steps), writer.trigger(availableNow=True).start()
 
-    def _builder(self, is_streaming: bool) -> GivenBuilder:
+    def _builder(self, is_streaming: bool) -> TrialBuilder:
         case = self.outcome.case
-        return GivenBuilder(
+        return TrialBuilder(
             self.spark,
             self.pipeline,
             is_streaming=is_streaming,
@@ -194,7 +289,7 @@ class _Trial:
         kept, order = self.outcome.kept, sink_order(self.pipeline, stream)
         routes = [
             route_to(
-                capture(spec, self.names[place_of(spec)], self.pipeline, kept, self.folder, order),
+                capture_sink(spec, self.names[place_of(spec)], self.pipeline, kept, self.folder, order),
                 spec,
                 order,
                 is_lasting=False,
@@ -214,13 +309,15 @@ class _Trial:
         self.outcome.late += sum(count.late for count in account.steps())
 
     def _collect_letters(self, stream: Stream, account: Account) -> None:
-        """As a run does it: what was read is read again as a batch, and the marked rows are kept. A row that dies where
-        rows were merged before has no record, so no letter: it is told by its step alone."""
+        """As in a run: the input is read again as a batch, and the marked rows are kept. A row that dies after a
+        merge has no source record, so it is only reported by its step."""
         own = own_streams(self.pipeline, stream)
         builder = self._builder(is_streaming=False)
         builder.frame(stream.name)
         letters = letters_of(builder.marked, self.pipeline, own)
-        found = [letter_of(row.asDict(recursive=True)) for row in ([] if letters is None else letters.collect())]
+        found = [
+            dead_letter_fields(row.asDict(recursive=True)) for row in ([] if letters is None else letters.collect())
+        ]
         told = {letter["step"] for letter in (*found, *self.outcome.dead_letters)}
         for count in account.steps():
             step = f"{count.stream} {count.number} {count.step}"
@@ -231,20 +328,20 @@ class _Trial:
 
 @dataclass(frozen=True)
 class LetterCapture:
-    """Letters that come with the rows."""
+    """Captures dead letters that come with the rows."""
 
     kept: list[dict[str, Any]]
 
     def write(self, rows: DataFrame, _batch: Batch) -> None:
-        self.kept.extend(letter_of(row.asDict(recursive=True)) for row in rows.collect())
+        self.kept.extend(dead_letter_fields(row.asDict(recursive=True)) for row in rows.collect())
 
 
-def letter_of(row: dict[str, Any]) -> dict[str, Any]:
+def dead_letter_fields(row: dict[str, Any]) -> dict[str, Any]:
     found = record_of(row)
     told = {name: found["headers"].get(header) for name, header in LETTER_HEADERS.items()}
     return {"key": found["key"], "value": found["value"], **told}
 
 
 def places_of_records(outcome: Outcome, pipeline: Pipeline) -> set[str]:
-    """Topics that the file names, and those that a column named."""
+    """Topics in the file, and topics named by a column."""
     return topic_names(pipeline) | (set(outcome.kept) - set(place_names(pipeline).values()))

@@ -1,4 +1,4 @@
-"""Access rules over the wire: which there are, give and take them (KIP-140; patterns KIP-290; users KIP-373)."""
+"""Access rules (ACLs): describe, create and delete them (KIP-140; patterns KIP-290; users KIP-373)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ LITERAL_PATTERN = 3
 
 @message(api_key=29, versions="1-3", flexible=2)
 class DescribeAclsRequest:
-    """DescribeAcls (key 29), v1-3. A filter: null and 1 stand for all."""
+    """DescribeAcls (key 29), v1-3. In a filter null and 1 match everything."""
 
     resource_type_filter: Int8
     resource_name_filter: str | None = wire(nullable=0, default=None)

@@ -1,4 +1,4 @@
-"""The cluster as a whole: what a broker can do, which brokers there are, the metadata quorum."""
+"""The cluster as a whole: API versions, brokers, the metadata quorum, features, UnregisterBroker."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from ottla.protocol.schema import (
 
 @message(api_key=18, versions="0-4", flexible=3)
 class ApiVersionsRequest:
-    """ApiVersions (key 18), v0-4: the first question of most clients. v3 flexible, name and version of the client
+    """ApiVersions (key 18), v0-4: the first request of most clients. v3 flexible, name and version of the client
     (KIP-511).
 
-    A broker that does not know the version asked for answers in v0 with UNSUPPORTED_VERSION and its own range.
+    A broker that does not support the version answers in v0, with UNSUPPORTED_VERSION and its own range.
     """
 
     client_software_name: str = wire(since=3, default="")
@@ -40,7 +40,7 @@ class ApiVersion:
 
 @part
 class SupportedFeatureKey:
-    """A feature and the levels that this broker could run at."""
+    """A feature and the levels that this broker supports."""
 
     name: str
     min_version: Int16
@@ -49,7 +49,7 @@ class SupportedFeatureKey:
 
 @part
 class FinalizedFeatureKey:
-    """A feature and the levels that the cluster runs at."""
+    """A feature and its finalized levels in the cluster."""
 
     name: str
     max_version_level: Int16
@@ -90,7 +90,8 @@ class DescribeClusterBroker:
     port: Int32
     rack: str | None = wire(nullable=0, default=None)
     is_fenced: bool = wire(since=2, default=False)
-    broker_epoch: Int64 = wire(tag=OWN_TAG, default=-1)  # ours: which life of the broker this is; others skip it
+    # Ours: the broker's current epoch; other clients skip the tag.
+    broker_epoch: Int64 = wire(tag=OWN_TAG, default=-1)
 
 
 @message(api_key=60, versions="0-2", flexible=0)
@@ -167,7 +168,7 @@ class QuorumNode:
 
 @message(api_key=55, versions="0-2", flexible=0)
 class DescribeQuorumResponse:
-    """DescribeQuorum (key 55), v0-2 (KIP-595). v1 when replicas fetched last (KIP-836); v2 directories, nodes,
+    """DescribeQuorum (key 55), v0-2 (KIP-595). v1 last fetch time of replicas (KIP-836); v2 directories, nodes,
     messages (KIP-853).
     """
 
@@ -175,3 +176,57 @@ class DescribeQuorumResponse:
     error_message: str | None = wire(since=2, nullable=2, default=None)
     topics: list[DescribedQuorumTopic] = wire(default_factory=list)
     nodes: list[QuorumNode] = wire(since=2, default_factory=list)
+
+
+# Finalized features of the cluster: change their levels.
+@part
+class FeatureUpdateKey:
+    """One feature: upgrade type 1 upgrades, 2 downgrades if no data is lost (safe), 3 downgrades anyway (unsafe)."""
+
+    feature: str
+    max_version_level: Int16  # 0 disables the feature
+    allow_downgrade: bool = wire(until=0, default=False)
+    upgrade_type: Int8 = wire(since=1, default=1)
+
+
+@message(api_key=57, versions="0-2", flexible=0)
+class UpdateFeaturesRequest:
+    """UpdateFeatures (key 57), v0-2 (KIP-584). v1 upgrade types and dry runs (KIP-778)."""
+
+    timeout_ms: Int32 = 60000
+    feature_updates: list[FeatureUpdateKey] = wire(default_factory=list)
+    validate_only: bool = wire(since=1, default=False)
+
+
+@part
+class UpdatableFeatureResult:
+    feature: str
+    error_code: Int16 = 0
+    error_message: str | None = wire(nullable=0, default=None)
+
+
+@message(api_key=57, versions="0-2", flexible=0)
+class UpdateFeaturesResponse:
+    """UpdateFeatures (key 57), v0-2. v2 all or nothing, without results of single features (KIP-1022)."""
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    error_message: str | None = wire(nullable=0, default=None)
+    results: list[UpdatableFeatureResult] = wire(until=1, default_factory=list)
+
+
+# UnregisterBroker: remove a broker that will not return from the cluster.
+@message(api_key=64, versions="0", flexible=0)
+class UnregisterBrokerRequest:
+    """UnregisterBroker (key 64), v0 (KIP-500)."""
+
+    broker_id: Int32
+
+
+@message(api_key=64, versions="0", flexible=0)
+class UnregisterBrokerResponse:
+    """UnregisterBroker (key 64), v0. BROKER_ID_NOT_REGISTERED if the broker is unknown."""
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    error_message: str | None = wire(nullable=0, default=None)

@@ -1,8 +1,8 @@
-"""Configurations of topics and brokers: read, replace, change one by one."""
+"""Configurations of resources and client quotas: describe, replace, change incrementally."""
 
 from __future__ import annotations
 
-from ottla.protocol.schema import Int8, Int16, Int32, message, part, wire
+from ottla.protocol.schema import Float64, Int8, Int16, Int32, message, part, wire
 
 
 @part
@@ -23,7 +23,7 @@ class DescribeConfigsRequest:
 
 @part
 class DescribeConfigsSynonym:
-    """A value that the same config has at another place, in order of precedence."""
+    """A source of the same config, in order of precedence."""
 
     name: str
     value: str | None = wire(nullable=0, default=None)
@@ -74,7 +74,7 @@ class AlterConfigsResource:
 
 @message(api_key=33, versions="0-2", flexible=2)
 class AlterConfigsRequest:
-    """AlterConfigs (key 33), v0-2: replaces all overrides of a resource by those given. v2 flexible."""
+    """AlterConfigs (key 33), v0-2: replaces all overrides of a resource. v2 flexible."""
 
     resources: list[AlterConfigsResource] = wire(default_factory=list)
     validate_only: bool = False
@@ -130,8 +130,8 @@ class IncrementalAlterConfigsResponse:
 
 @message(api_key=74, versions="0-1", flexible=0)
 class ListConfigResourcesRequest:
-    """ListConfigResources (key 74), v0-1: which resources have configs. v0 was about client metrics alone
-    (KIP-714); v1 any type (KIP-1142).
+    """ListConfigResources (key 74), v0-1: the resources that have configs. v0 client metrics only (KIP-714); v1 any
+    type (KIP-1142).
     """
 
     resource_types: list[Int8] = wire(since=1, default_factory=list)
@@ -150,3 +150,85 @@ class ListConfigResourcesResponse:
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     config_resources: list[ConfigResource] = wire(default_factory=list)
+
+
+# Quotas of users, client ids and addresses.
+@part
+class QuotaFilterComponent:
+    """An entity filter: match type 0 matches exactly `match`, 1 the default, 2 any name."""
+
+    entity_type: str  # user, client-id or ip
+    match_type: Int8
+    match: str | None = wire(nullable=0, default=None)
+
+
+@message(api_key=48, versions="0-1", flexible=1)
+class DescribeClientQuotasRequest:
+    """DescribeClientQuotas (key 48), v0-1 (KIP-546). v1 flexible. Strict: excludes entities with further types."""
+
+    components: list[QuotaFilterComponent] = wire(default_factory=list)
+    strict: bool = False
+
+
+@part
+class QuotaEntity:
+    entity_type: str
+    entity_name: str | None = wire(nullable=0, default=None)  # null: the default
+
+
+@part
+class QuotaValue:
+    key: str
+    value: Float64
+
+
+@part
+class QuotaEntry:
+    entity: list[QuotaEntity] = wire(default_factory=list)
+    values: list[QuotaValue] = wire(default_factory=list)
+
+
+@message(api_key=48, versions="0-1", flexible=1)
+class DescribeClientQuotasResponse:
+    """DescribeClientQuotas (key 48), v0-1. v1 flexible."""
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    error_message: str | None = wire(nullable=0, default=None)
+    entries: list[QuotaEntry] | None = wire(nullable=0, default=None)
+
+
+@part
+class QuotaOperation:
+    key: str
+    value: Float64
+    remove: bool = False
+
+
+@part
+class QuotaAlteration:
+    entity: list[QuotaEntity] = wire(default_factory=list)
+    ops: list[QuotaOperation] = wire(default_factory=list)
+
+
+@message(api_key=49, versions="0-1", flexible=1)
+class AlterClientQuotasRequest:
+    """AlterClientQuotas (key 49), v0-1 (KIP-546). v1 flexible."""
+
+    entries: list[QuotaAlteration] = wire(default_factory=list)
+    validate_only: bool = False
+
+
+@part
+class QuotaAlterationResult:
+    error_code: Int16 = 0
+    error_message: str | None = wire(nullable=0, default=None)
+    entity: list[QuotaEntity] = wire(default_factory=list)
+
+
+@message(api_key=49, versions="0-1", flexible=1)
+class AlterClientQuotasResponse:
+    """AlterClientQuotas (key 49), v0-1. v1 flexible."""
+
+    throttle_time_ms: Int32 = 0
+    entries: list[QuotaAlterationResult] = wire(default_factory=list)

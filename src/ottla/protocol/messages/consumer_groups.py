@@ -1,10 +1,13 @@
-"""Groups of the new protocol (KIP-848): one heartbeat for everything, and a look at the group."""
+"""Groups of the new protocol (KIP-848): the heartbeat, and the description of a group."""
 
 from __future__ import annotations
 
+from struct import Struct
+from typing import TypeVar
 from uuid import UUID
 
-from ottla.protocol.schema import NO_OPERATIONS, Int8, Int16, Int32, message, part, wire
+from ottla.protocol.codec import ProtocolError, decode, encode
+from ottla.protocol.schema import NO_OPERATIONS, Int8, Int16, Int32, layout_of, message, part, wire
 
 
 @part
@@ -15,9 +18,9 @@ class HeartbeatTopicPartitions:
 
 @message(api_key=68, versions="0-1", flexible=0)
 class ConsumerGroupHeartbeatRequest:
-    """ConsumerGroupHeartbeat (key 68), v0-1. v1 regular expressions, and the client makes its own member id (KIP-1082).
+    """ConsumerGroupHeartbeat (key 68), v0-1. v1 regular expressions, and the client generates its member id (KIP-1082).
 
-    A field that did not change since the last heartbeat is null (or -1).
+    A field that is unchanged since the last heartbeat is null (or -1).
     """
 
     group_id: str
@@ -104,3 +107,56 @@ class ConsumerGroupDescribeResponse:
 
     throttle_time_ms: Int32 = 0
     groups: list[DescribedConsumerGroup]
+
+
+# Metadata and assignments of consumers in a classic group (protocol type "consumer").
+#
+# Both begin with an int16 version. A reader uses the fields that it knows and ignores the rest, so a version newer than
+# the last one here is read as that one.
+CONSUMER = "consumer"  # the protocol type
+
+_VERSION = Struct(">h")
+T = TypeVar("T")
+
+
+@part
+class OwnedPartitions:
+    topic: str
+    partitions: list[Int32]
+
+
+@message(versions="0-3")
+class Subscription:
+    """v1 partitions held now (KIP-429); v2 generation; v3 rack (KIP-881)."""
+
+    topics: list[str]
+    user_data: bytes | None = wire(nullable=0, default=None)
+    owned_partitions: list[OwnedPartitions] = wire(since=1, default_factory=list)
+    generation_id: Int32 = wire(since=2, default=-1)
+    rack_id: str | None = wire(since=3, nullable=3, default=None)
+
+
+@message(versions="0-3")
+class Assignment:
+    assigned_partitions: list[OwnedPartitions]
+    user_data: bytes | None = wire(nullable=0, default=None)
+
+
+def read_versioned(cls: type[T], data: bytes) -> T:
+    """Raises ProtocolError if the bytes are not valid."""
+    version = read_version(data)
+    known, _ = decode(cls, min(version, layout_of(cls).max_version), memoryview(data), _VERSION.size)
+    return known
+
+
+def read_version(data: bytes) -> int:
+    if len(data) < _VERSION.size:
+        raise ProtocolError("what a consumer wrote has no version")
+    version: int = _VERSION.unpack_from(data)[0]
+    if version < 0:
+        raise ProtocolError(f"what a consumer wrote has version {version}")
+    return version
+
+
+def write_versioned(message_: Subscription | Assignment, version: int) -> bytes:
+    return _VERSION.pack(version) + encode(message_, version)

@@ -1,4 +1,4 @@
-"""Fetch: read record batches from partition leaders (consumers and followers alike)."""
+"""Fetch: read record batches from partition leaders, for consumers and followers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ottla.protocol.schema import (
 
 @part
 class ReplicaState:
-    """Who fetches, when it is a follower (v15; before that the request's replica_id)."""
+    """The fetching follower (v15; before that the request's replica_id)."""
 
     replica_id: Int32 = -1
     replica_epoch: Int64 = -1
@@ -76,7 +76,7 @@ class FetchRequest:
 
 @part
 class EpochEndOffset:
-    """Where the logs of leader and follower part."""
+    """The offset where the logs of leader and follower diverge."""
 
     epoch: Int32 = -1
     end_offset: Int64 = -1
@@ -84,7 +84,7 @@ class EpochEndOffset:
 
 @part
 class LeaderIdAndEpoch:
-    """Who leads now, for a client that asked the wrong broker."""
+    """The current leader, for a client that sent its request to another broker."""
 
     leader_id: Int32 = -1
     leader_epoch: Int32 = -1
@@ -100,7 +100,7 @@ class SnapshotId:
 
 @part
 class AbortedTransaction:
-    """Tells read_committed consumers which records to leave out."""
+    """The aborted transactions whose records a read_committed consumer leaves out."""
 
     producer_id: Int64
     first_offset: Int64
@@ -138,9 +138,9 @@ class NodeEndpoint:
 
 @message(api_key=1, versions="4-18", flexible=12)
 class FetchResponse:
-    """Fetch (key 1), v4-18. v5 log start offset; v7 error and session of the whole answer (KIP-227); v11 preferred
-    replica (KIP-392); v12 flexible, diverging epochs (KIP-595); v13 topic ids (KIP-516); v16 endpoints of new
-    leaders (KIP-951).
+    """Fetch (key 1), v4-18. v5 log start offset; v7 top-level error and session (KIP-227); v11 preferred replica
+    (KIP-392); v12 flexible, diverging epochs (KIP-595); v13 topic ids (KIP-516); v16 endpoints of new leaders
+    (KIP-951).
     """
 
     throttle_time_ms: Int32 = 0

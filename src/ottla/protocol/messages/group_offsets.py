@@ -1,4 +1,4 @@
-"""Offsets that consumer groups commit."""
+"""Committed offsets of consumer groups."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class OffsetCommitRequestTopic:
 
 @message(api_key=8, versions="2-10", flexible=8)
 class OffsetCommitRequest:
-    """OffsetCommit (key 8), v2-10. v5 no retention time any more (KIP-211); v6 leader epoch (KIP-320); v7 static
-    membership (KIP-345); v8 flexible; v9 members of the new protocol (KIP-848); v10 topic ids instead of names.
+    """OffsetCommit (key 8), v2-10. v5 without retention time (KIP-211); v6 leader epoch (KIP-320); v7 static membership
+    (KIP-345); v8 flexible; v9 members of the new protocol (KIP-848); v10 topic ids instead of names.
     """
 
     group_id: str
@@ -80,8 +80,8 @@ class OffsetFetchRequestGroup:
 
 @message(api_key=9, versions="1-10", flexible=6)
 class OffsetFetchRequest:
-    """OffsetFetch (key 9), v1-10. v2 null topics mean all; v6 flexible; v7 wait for open transactions (KIP-447); v8
-    many groups at once (KIP-709); v9 members of the new protocol (KIP-848); v10 topic ids instead of names.
+    """OffsetFetch (key 9), v1-10. v2 null topics mean all; v6 flexible; v7 require stable offsets (KIP-447); v8 several
+    groups (KIP-709); v9 members of the new protocol (KIP-848); v10 topic ids instead of names.
     """
 
     group_id: str = wire(until=7, default="")
@@ -130,8 +130,8 @@ class OffsetFetchResponseGroup:
 
 @message(api_key=9, versions="1-10", flexible=6)
 class OffsetFetchResponse:
-    """OffsetFetch (key 9), v1-10. v2 error of the group; v3 throttle time; v5 leader epoch (KIP-320); v6 flexible;
-    v8 many groups at once (KIP-709); v10 topic ids instead of names.
+    """OffsetFetch (key 9), v1-10. v2 error of the group; v3 throttle time; v5 leader epoch (KIP-320); v6 flexible; v8
+    several groups (KIP-709); v10 topic ids instead of names.
     """
 
     throttle_time_ms: Int32 = wire(since=3, default=0)

@@ -1,4 +1,4 @@
-"""What brokers ask their controller, and requests that they pass on: never sent by ordinary clients."""
+"""Requests of brokers to the controller, and forwarded requests: never sent by ordinary clients."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class RemainingPartition:
 
 @message(api_key=7, versions="1-3", flexible=3)
 class ControlledShutdownRequest:
-    """ControlledShutdown (key 7), v1-3: a broker that wants to stop hands its leaderships over. v2 broker epoch
-    (KIP-380); v3 flexible.
+    """ControlledShutdown (key 7), v1-3: moves the leaderships of a broker that stops. v2 broker epoch (KIP-380); v3
+    flexible.
     """
 
     broker_id: Int32
@@ -25,7 +25,7 @@ class ControlledShutdownRequest:
 
 @message(api_key=7, versions="1-3", flexible=3)
 class ControlledShutdownResponse:
-    """ControlledShutdown (key 7), v1-3. The remaining partitions have nobody else who could lead them."""
+    """ControlledShutdown (key 7), v1-3. The remaining partitions have no other replica that could lead."""
 
     error_code: Int16 = 0
     remaining_partitions: list[RemainingPartition] = wire(default_factory=list)
@@ -33,7 +33,7 @@ class ControlledShutdownResponse:
 
 @part
 class BrokerState:
-    """A replica in sync and the epoch of the broker that is meant, so that its successor is not."""
+    """A replica in the ISR with its broker epoch, so that a restarted broker is not taken for it."""
 
     broker_id: Int32
     broker_epoch: Int64 = -1
@@ -57,8 +57,8 @@ class AlterPartitionTopic:
 
 @message(api_key=56, versions="2-3", flexible=0)
 class AlterPartitionRequest:
-    """AlterPartition (key 56), v2-3: a leader proposes who is in sync (KIP-497). v2 topic ids (KIP-841); v3 the epochs
-    of the brokers in sync (KIP-903).
+    """AlterPartition (key 56), v2-3: a leader proposes an ISR (KIP-497). v2 topic ids (KIP-841); v3 broker epochs in
+    the ISR (KIP-903).
     """
 
     broker_id: Int32
@@ -87,7 +87,7 @@ class AlteredTopic:
 class AlterPartitionResponse:
     """AlterPartition (key 56), v2-3.
 
-    Errors of the whole: STALE_BROKER_EPOCH, NOT_CONTROLLER, CLUSTER_AUTHORIZATION_FAILED. Of a partition:
+    Top-level errors: STALE_BROKER_EPOCH, NOT_CONTROLLER, CLUSTER_AUTHORIZATION_FAILED. Errors of a partition:
     UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, INVALID_UPDATE_VERSION, FENCED_LEADER_EPOCH, NOT_CONTROLLER,
     INVALID_REQUEST, INELIGIBLE_REPLICA, NEW_LEADER_ELECTED, OPERATION_NOT_ATTEMPTED.
     """
@@ -99,27 +99,27 @@ class AlterPartitionResponse:
 
 @message(api_key=58, versions="0", flexible=0)
 class EnvelopeRequest:
-    """Envelope (key 58), v0: a client's request that another broker passes on to the controller (KIP-590)."""
+    """Envelope (key 58), v0: a client's request that a broker forwards to the controller (KIP-590)."""
 
     request_data: bytes  # header and body, as the client sent them
-    request_principal: bytes | None = wire(nullable=0, default=None)  # a PrincipalData, after two bytes of version
+    request_principal: bytes | None = wire(nullable=0, default=None)  # a PrincipalData after a two-byte version
     client_host_address: bytes  # 4 or 16 bytes
 
 
 @message(api_key=58, versions="0", flexible=0)
 class EnvelopeResponse:
-    """Envelope (key 58), v0 (KIP-590). An error here means that the request inside was not looked at:
+    """Envelope (key 58), v0 (KIP-590). With an error here the request inside was not processed:
     CLUSTER_AUTHORIZATION_FAILED, NOT_CONTROLLER, INVALID_REQUEST, UNSUPPORTED_VERSION,
     PRINCIPAL_DESERIALIZATION_FAILURE.
     """
 
-    response_data: bytes | None = wire(nullable=0, default=None)  # header and body, as the client shall get them
+    response_data: bytes | None = wire(nullable=0, default=None)  # header and body, as the client receives them
     error_code: Int16 = 0
 
 
 @message(versions="0", flexible=0)
 class PrincipalData:
-    """Who sent a request that is passed on."""
+    """The principal of a forwarded request."""
 
     type: str
     name: str
@@ -156,7 +156,169 @@ class WriteAuditRequest:
 
 @message(api_key=10001, versions="0", flexible=0)
 class WriteAuditResponse:
-    """WriteAudit (key 10001), v0. Answered when all replicas in sync have them."""
+    """WriteAudit (key 10001), v0. Answered when all in-sync replicas have the events."""
 
     error_code: Int16 = 0
     error_message: str | None = wire(nullable=0, default=None)
+
+
+# ClusterPoll: incremental metadata updates from the controller to the brokers, an API of ottla. Kafka 3.9 pushes whole
+# requests (LeaderAndIsr, UpdateMetadata), Kafka 4 replicates a log. A broker long-polls; the sequence in its request
+# acknowledges all changes up to it. A new field gets a new version, or a tag if other brokers may ignore it: brokers of
+# two releases must work together during an upgrade.
+@part
+class OfflineReplicas:
+    """Replicas of this broker in failed log directories."""
+
+    topic_id: UUID = ZERO_UUID
+    partitions: list[Int32] = wire(default_factory=list)
+
+
+@message(api_key=10000, versions="0-1", flexible=0)
+class ClusterPollRequest:
+    """ClusterPoll (key 10000), v0-1: all changes after `sequence`, which acknowledges those up to it.
+
+    v1 the supported level of `ottla.version`; brokers of version 0 support the first level only.
+    """
+
+    broker_id: Int32
+    broker_epoch: Int64
+    controller_epoch: Int32  # of the controller that `sequence` belongs to
+    sequence: Int64 = -1  # the last one applied; -1: none, send a snapshot
+    max_wait_ms: Int32 = 0
+    offline: list[OfflineReplicas] = wire(default_factory=list)  # the complete list in every request
+    level_max: Int16 = wire(since=1, default=1)
+    sync_ms: Int32 = wire(tag=0, default=0)  # the fastest sync of the slowest disk; 0: no sync was measured
+
+
+@part
+class DeltaEndpoint:
+    name: str  # the listener's name
+    host: str
+    port: Int32
+    protocol: str
+
+
+@part
+class DeltaBroker:
+    """A new or changed broker."""
+
+    broker_id: Int32
+    broker_epoch: Int64
+    endpoints: list[DeltaEndpoint] = wire(default_factory=list)
+    rack: str | None = wire(nullable=0, default=None)
+    jmx_port: Int32 = -1
+
+
+@part
+class DeltaPartition:
+    """The complete state of a new or changed partition."""
+
+    partition_index: Int32
+    leader: Int32
+    leader_epoch: Int32
+    partition_epoch: Int32
+    leader_recovery_state: Int8 = 0
+    isr: list[Int32] = wire(default_factory=list)
+    replicas: list[Int32] = wire(default_factory=list)
+    adding_replicas: list[Int32] = wire(default_factory=list)
+    removing_replicas: list[Int32] = wire(default_factory=list)
+    eligible: list[Int32] = wire(default_factory=list)
+    last_known_eligible: list[Int32] = wire(default_factory=list)
+
+
+@part
+class DeltaTopic:
+    """A new topic or one with changed partitions; partitions that are not listed are unchanged."""
+
+    topic_id: UUID = ZERO_UUID
+    name: str
+    partitions: list[DeltaPartition] = wire(default_factory=list)
+
+
+@part
+class DeltaSetting:
+    name: str
+    value: str
+
+
+@part
+class DeltaConfigs:
+    """All settings of one resource; empty if its last one was removed."""
+
+    resource_type: Int8  # as in DescribeConfigs: 2 topic, 4 broker, 16 client metrics, 32 group; 64 user, 65 quotas
+    resource_name: str
+    settings: list[DeltaSetting] = wire(default_factory=list)
+
+
+@part
+class DeltaFeature:
+    name: str
+    level: Int16
+
+
+@part
+class DeltaAclEntry:
+    principal: str
+    host: str
+    operation: Int8
+    permission: Int8
+
+
+@part
+class DeltaAcls:
+    """All access rules of one resource; empty if its last one was removed."""
+
+    resource_type: Int8
+    name: str
+    pattern_type: Int8
+    entries: list[DeltaAclEntry] = wire(default_factory=list)
+
+
+@part
+class DeltaToken:
+    """A new or changed delegation token; its password is never sent."""
+
+    token_id: str
+    owner: str
+    requester: str
+    renewers: list[str] = wire(default_factory=list)
+    issue_ms: Int64
+    max_ms: Int64
+    expiry_ms: Int64
+
+
+@part
+class MetadataDelta:
+    """The changes of one sequence number; a snapshot holds the complete state and replaces the previous one."""
+
+    sequence: Int64
+    is_snapshot: bool = False
+    cluster_id: str = ""
+    controller_id: Int32 = -1
+    controller_epoch: Int32 = 0
+    brokers: list[DeltaBroker] = wire(default_factory=list)
+    removed_brokers: list[Int32] = wire(default_factory=list)
+    topics: list[DeltaTopic] = wire(default_factory=list)
+    removed_topics: list[UUID] = wire(default_factory=list)
+    configs: list[DeltaConfigs] = wire(default_factory=list)
+    features: list[DeltaFeature] | None = wire(nullable=0, default=None)  # null: unchanged
+    features_epoch: Int32 = 0
+    # ZooKeeper nodes that cannot be parsed; null: unchanged.
+    damaged: list[str] | None = wire(tag=0, nullable=0, default=None)
+    acls: list[DeltaAcls] = wire(tag=1, default_factory=list)  # a broker without this tag enforces no access rules
+    tokens: list[DeltaToken] = wire(tag=4, default_factory=list)
+    removed_tokens: list[str] = wire(tag=5, default_factory=list)
+
+
+@message(api_key=10000, versions="0-1", flexible=0)
+class ClusterPollResponse:
+    """ClusterPoll (key 10000), v0-1. v1 a message for the error.
+
+    Errors: NOT_CONTROLLER, STALE_BROKER_EPOCH, CLUSTER_AUTHORIZATION_FAILED, UNSUPPORTED_VERSION (of a broker).
+    """
+
+    error_code: Int16 = 0
+    error_message: str | None = wire(since=1, nullable=1, default=None)
+    controller_epoch: Int32 = 0
+    deltas: list[MetadataDelta] = wire(default_factory=list)  # ordered by sequence number

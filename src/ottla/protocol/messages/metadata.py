@@ -1,4 +1,4 @@
-"""Metadata: which brokers, topics and partitions there are, and who leads what."""
+"""Metadata: brokers, topics, partitions and their leaders."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class MetadataRequestTopic:
 
 @message(api_key=3, versions="0-13", flexible=9)
 class MetadataRequest:
-    """Metadata (key 3), v0-13. v1 null topics; v4 auto-creation; v8 authorized operations (KIP-430); v9 flexible;
-    v10 topic ids (KIP-516); v11 no operations of the cluster any more (KIP-700); v12 topics may be asked for by id.
+    """Metadata (key 3), v0-13. v1 null topics; v4 auto-creation; v8 authorized operations (KIP-430); v9 flexible; v10
+    topic ids (KIP-516); v11 without cluster operations (KIP-700); v12 topics can be requested by id.
 
-    All topics are asked for by an empty list in v0 and by null from v1 on.
+    An empty list requests all topics in v0, and null from v1 on.
     """
 
     topics: list[MetadataRequestTopic] | None = wire(nullable=1)  # null: all topics; empty: none (in v0 empty: all)
@@ -59,8 +59,8 @@ class MetadataResponseTopic:
 @message(api_key=3, versions="0-13", flexible=9)
 class MetadataResponse:
     """Metadata (key 3), v0-13. v1 racks, controller, internal topics; v2 cluster id; v3 throttle time; v5 offline
-    replicas; v7 leader epochs (KIP-320); v8 authorized operations (KIP-430); v9 flexible; v10 topic ids (KIP-516);
-    v11 no operations of the cluster any more (KIP-700); v12 null names; v13 error of the whole answer (KIP-1102).
+    replicas; v7 leader epochs (KIP-320); v8 authorized operations (KIP-430); v9 flexible; v10 topic ids (KIP-516); v11
+    without cluster operations (KIP-700); v12 null names; v13 top-level error (KIP-1102).
     """
 
     throttle_time_ms: Int32 = wire(since=3, default=0)

@@ -1,7 +1,7 @@
 """Values of the records in `__cluster_metadata`, KRaft's own log, as far as a reader needs them.
 
-A value is a frame: unsigned varints for the version of the frame (1), the kind of the record and its version, then the
-record. Kinds that are not listed here are passed over.
+A value is a frame: unsigned varints for the version of the frame (1), the type of the record and its version, then the
+record. Types that are not listed here are skipped.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class TopicRecord:
 
 @message(versions="0-2", flexible=0)
 class PartitionRecord:
-    """v1 log folders (KIP-858); v2 eligible leader replicas (KIP-966)."""
+    """v1 log directories (KIP-858); v2 eligible leader replicas (KIP-966)."""
 
     partition_id: Int32
     topic_id: UUID
@@ -40,7 +40,7 @@ class PartitionRecord:
 
 @message(versions="0", flexible=0)
 class ConfigRecord:
-    """A null value takes the setting away. The type of a topic is 2."""
+    """A null value removes the setting. The resource type of a topic is 2."""
 
     resource_type: Int8
     resource_name: str
@@ -55,7 +55,7 @@ class RemoveTopicRecord:
 
 @message(versions="0", flexible=0)
 class ProducerIdsRecord:
-    """Ids below the next one have been handed to brokers."""
+    """All ids below the next one were allocated to brokers."""
 
     broker_id: Int32
     broker_epoch: Int64
@@ -64,7 +64,7 @@ class ProducerIdsRecord:
 
 @message(versions="0", flexible=0)
 class QuotaEntityPart:
-    """A name that is null is the default of its type."""
+    """A null name is the default of its type."""
 
     entity_type: str
     entity_name: str | None = wire(nullable=0)
@@ -72,7 +72,7 @@ class QuotaEntityPart:
 
 @message(versions="0", flexible=0)
 class ClientQuotaRecord:
-    """One limit of one entity, or that it is gone."""
+    """One quota of one entity, or its removal."""
 
     entity: list[QuotaEntityPart]
     key: str
@@ -82,7 +82,7 @@ class ClientQuotaRecord:
 
 @message(versions="0", flexible=0)
 class UserScramCredentialRecord:
-    """A password as the brokers keep it. The mechanism is 1 for SCRAM-SHA-256, 2 for SCRAM-SHA-512."""
+    """A stored SCRAM credential. The mechanism is 1 for SCRAM-SHA-256, 2 for SCRAM-SHA-512."""
 
     name: str
     mechanism: Int8
@@ -100,7 +100,7 @@ class RemoveUserScramCredentialRecord:
 
 @message(versions="0", flexible=0)
 class AccessControlEntryRecord:
-    """One access rule; its numbers are those of CreateAcls."""
+    """One access rule, with the numbers of CreateAcls."""
 
     id: UUID
     resource_type: Int8
@@ -119,7 +119,7 @@ class RemoveAccessControlEntryRecord:
 
 @message(versions="0", flexible=0)
 class DelegationTokenRecord:
-    """A token as it is now; principals with their types."""
+    """The current state of a token; principals include their types."""
 
     owner: str
     requester: str

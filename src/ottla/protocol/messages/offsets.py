@@ -1,4 +1,4 @@
-"""Questions about offsets of a log: by time, and by leader epoch."""
+"""Offset lookups in a log: by timestamp, and by leader epoch."""
 
 from __future__ import annotations
 
@@ -71,11 +71,11 @@ class OffsetForLeaderTopic:
 
 @message(api_key=23, versions="2-4", flexible=4)
 class OffsetForLeaderEpochRequest:
-    """OffsetForLeaderEpoch (key 23), v2-4: where a leader epoch ends (KIP-101, KIP-320). v3 replica id; v4
+    """OffsetForLeaderEpoch (key 23), v2-4: the end offset of a leader epoch (KIP-101, KIP-320). v3 replica id; v4
     flexible.
     """
 
-    replica_id: Int32 = wire(since=3, default=-2)  # -1: a consumer; -2: a follower that could not say
+    replica_id: Int32 = wire(since=3, default=-2)  # -1: a consumer; -2: unknown, in versions without the field
     topics: list[OffsetForLeaderTopic] = wire(default_factory=list)
 
 

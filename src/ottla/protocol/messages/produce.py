@@ -23,7 +23,7 @@ class TopicProduceData:
 @message(api_key=0, versions="3-13", flexible=9)
 class ProduceRequest:
     """Produce (key 0), v3-13. v3 transactional id, batches of magic 2; v7 zstd (KIP-110); v9 flexible; v11, v12
-    transactions v2 (KIP-890); v13 topic ids instead of names (KIP-516). v4-v6, v8 and v10 changed the answer only.
+    transactions v2 (KIP-890); v13 topic ids instead of names (KIP-516). v4-v6, v8 and v10 changed only the response.
     """
 
     transactional_id: str | None = wire(nullable=0, default=None)
@@ -34,7 +34,7 @@ class ProduceRequest:
 
 @part
 class BatchIndexAndErrorMessage:
-    """One record that was the reason to refuse its batch."""
+    """One record that caused the refusal of its batch."""
 
     batch_index: Int32
     batch_index_error_message: str | None = wire(nullable=0, default=None)
@@ -42,7 +42,7 @@ class BatchIndexAndErrorMessage:
 
 @part
 class LeaderIdAndEpoch:
-    """Who leads now, for a client that asked the wrong broker."""
+    """The current leader, for a client that sent its request to another broker."""
 
     leader_id: Int32 = -1
     leader_epoch: Int32 = -1
@@ -77,9 +77,9 @@ class NodeEndpoint:
 
 @message(api_key=0, versions="3-13", flexible=9)
 class ProduceResponse:
-    """Produce (key 0), v3-13. v5 log start offset; v8 errors of single records (KIP-467); v9 flexible; v10 who
-    leads now, when it is not this broker (KIP-951); v13 topic ids instead of names (KIP-516). There is no answer to
-    acks=0.
+    """Produce (key 0), v3-13. v5 log start offset; v8 errors of single records (KIP-467); v9 flexible; v10 the current
+    leader if it is another broker (KIP-951); v13 topic ids instead of names (KIP-516). A request with acks=0 gets no
+    response.
     """
 
     responses: list[TopicProduceResponse] = wire(default_factory=list)

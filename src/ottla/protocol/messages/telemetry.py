@@ -1,4 +1,4 @@
-"""Client metrics: what a broker wants to know of its clients, and their pushes (KIP-714)."""
+"""Client metrics: subscriptions, and the clients' pushes (KIP-714)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from ottla.protocol.schema import ZERO_UUID, Int8, Int16, Int32, message, wire
 
 @message(api_key=71, versions="0", flexible=0)
 class GetTelemetrySubscriptionsRequest:
-    """GetTelemetrySubscriptions (key 71), v0. A client without an id gets one."""
+    """GetTelemetrySubscriptions (key 71), v0. A client without an instance id gets one."""
 
     client_instance_id: UUID = ZERO_UUID
 
 
 @message(api_key=71, versions="0", flexible=0)
 class GetTelemetrySubscriptionsResponse:
-    """GetTelemetrySubscriptions (key 71), v0. THROTTLING_QUOTA_EXCEEDED: asked again before the interval was over.
+    """GetTelemetrySubscriptions (key 71), v0. THROTTLING_QUOTA_EXCEEDED: a second request within the interval.
 
     No requested metrics: the client pushes nothing and asks again after the interval. One empty name: all metrics.
     """
@@ -38,7 +38,7 @@ class PushTelemetryRequest:
 
     client_instance_id: UUID
     subscription_id: Int32
-    terminating: bool  # the client's last words
+    terminating: bool  # the client's last push
     compression_type: Int8
     metrics: bytes
 
@@ -47,9 +47,9 @@ class PushTelemetryRequest:
 class PushTelemetryResponse:
     """PushTelemetry (key 72), v0.
 
-    INVALID_REQUEST: no id, or the client had said that it ends. THROTTLING_QUOTA_EXCEEDED: too early.
-    UNKNOWN_SUBSCRIPTION_ID: ask for the subscription again. UNSUPPORTED_COMPRESSION_TYPE. TELEMETRY_TOO_LARGE: not
-    taken in. INVALID_RECORD: the metrics cannot be read.
+    INVALID_REQUEST: no instance id, or a push after the terminating one. THROTTLING_QUOTA_EXCEEDED: too early.
+    UNKNOWN_SUBSCRIPTION_ID: get the subscription again. UNSUPPORTED_COMPRESSION_TYPE. TELEMETRY_TOO_LARGE: the push was
+    dropped. INVALID_RECORD: the metrics cannot be parsed.
     """
 
     throttle_time_ms: Int32 = 0

@@ -1,4 +1,4 @@
-"""Topics: create, delete, grow, list their partitions, drop their oldest records."""
+"""Topics: create, delete, add partitions, describe partitions, delete records; log directories of partitions."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ class CreatableTopic:
 
 @message(api_key=19, versions="2-7", flexible=5)
 class CreateTopicsRequest:
-    """CreateTopics (key 19), v2-7. v4 -1 means the broker's default of partitions and replicas (KIP-464); v5
-    flexible; v6 THROTTLING_QUOTA_EXCEEDED may be answered (KIP-599).
+    """CreateTopics (key 19), v2-7. v4 -1 means the broker's default of partitions and replicas (KIP-464); v5 flexible;
+    v6 may return THROTTLING_QUOTA_EXCEEDED (KIP-599).
     """
 
     topics: list[CreatableTopic] = wire(default_factory=list)
     timeout_ms: Int32 = 60000
-    validate_only: bool = False  # check, but create nothing
+    validate_only: bool = False  # only check
 
 
 @part
 class CreatableTopicConfigs:
-    """A config of the topic as it was created."""
+    """A config of the created topic."""
 
     name: str
     value: str | None = wire(nullable=0, default=None)
@@ -64,7 +64,7 @@ class CreatableTopicResult:
 
 @message(api_key=19, versions="2-7", flexible=5)
 class CreateTopicsResponse:
-    """CreateTopics (key 19), v2-7. v5 flexible, the topic as it was created (KIP-525); v7 topic ids (KIP-516)."""
+    """CreateTopics (key 19), v2-7. v5 flexible, partitions, replicas and configs (KIP-525); v7 topic ids (KIP-516)."""
 
     throttle_time_ms: Int32 = 0
     topics: list[CreatableTopicResult] = wire(default_factory=list)
@@ -80,7 +80,7 @@ class DeleteTopicState:
 
 @message(api_key=20, versions="1-6", flexible=4)
 class DeleteTopicsRequest:
-    """DeleteTopics (key 20), v1-6. v4 flexible; v6 topics may be given by id instead of by name (KIP-516)."""
+    """DeleteTopics (key 20), v1-6. v4 flexible; v6 topics by id instead of by name (KIP-516)."""
 
     topics: list[DeleteTopicState] = wire(since=6, default_factory=list)
     topic_names: list[str] = wire(until=5, default_factory=list)
@@ -113,17 +113,17 @@ class CreatePartitionsAssignment:
 @part
 class CreatePartitionsTopic:
     name: str
-    count: Int32  # partitions in all, not how many more
+    count: Int32  # the new total, not the increment
     assignments: list[CreatePartitionsAssignment] | None = wire(nullable=0, default=None)
 
 
 @message(api_key=37, versions="0-3", flexible=2)
 class CreatePartitionsRequest:
-    """CreatePartitions (key 37), v0-3. v2 flexible; v3 THROTTLING_QUOTA_EXCEEDED may be answered (KIP-599)."""
+    """CreatePartitions (key 37), v0-3. v2 flexible; v3 may return THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
 
     topics: list[CreatePartitionsTopic] = wire(default_factory=list)
     timeout_ms: Int32
-    validate_only: bool = False  # check, but create nothing
+    validate_only: bool = False  # only check
 
 
 @part
@@ -209,7 +209,7 @@ class DeleteRecordsTopic:
 
 @message(api_key=21, versions="0-2", flexible=2)
 class DeleteRecordsRequest:
-    """DeleteRecords (key 21), v0-2: forget records below an offset; -1 means the high watermark. v2 flexible."""
+    """DeleteRecords (key 21), v0-2: delete records below an offset; -1 means the high watermark. v2 flexible."""
 
     topics: list[DeleteRecordsTopic] = wire(default_factory=list)
     timeout_ms: Int32
@@ -234,3 +234,91 @@ class DeleteRecordsResponse:
 
     throttle_time_ms: Int32 = 0
     topics: list[DeleteRecordsTopicResult] = wire(default_factory=list)
+
+
+# Log directories: the location and size of partitions.
+@part
+class AlterReplicaLogDirTopic:
+    name: str
+    partitions: list[Int32] = wire(default_factory=list)
+
+
+@part
+class AlterReplicaLogDir:
+    path: str
+    topics: list[AlterReplicaLogDirTopic] = wire(default_factory=list)
+
+
+@message(api_key=34, versions="1-2", flexible=2)
+class AlterReplicaLogDirsRequest:
+    """AlterReplicaLogDirs (key 34), v1-2 (KIP-113): move replicas to other directories of this broker. v2 flexible."""
+
+    dirs: list[AlterReplicaLogDir] = wire(default_factory=list)
+
+
+@part
+class AlterReplicaLogDirPartitionResult:
+    partition_index: Int32
+    error_code: Int16 = 0
+
+
+@part
+class AlterReplicaLogDirTopicResult:
+    topic_name: str
+    partitions: list[AlterReplicaLogDirPartitionResult] = wire(default_factory=list)
+
+
+@message(api_key=34, versions="1-2", flexible=2)
+class AlterReplicaLogDirsResponse:
+    """AlterReplicaLogDirs (key 34), v1-2. v2 flexible."""
+
+    throttle_time_ms: Int32 = 0
+    results: list[AlterReplicaLogDirTopicResult] = wire(default_factory=list)
+
+
+@part
+class DescribableLogDirTopic:
+    topic: str
+    partitions: list[Int32] = wire(default_factory=list)
+
+
+@message(api_key=35, versions="1-5", flexible=2)
+class DescribeLogDirsRequest:
+    """DescribeLogDirs (key 35), v1-5 (KIP-113). v2 flexible. Null topics mean all of them."""
+
+    topics: list[DescribableLogDirTopic] | None = wire(nullable=0, default=None)  # null: all
+
+
+@part
+class DescribeLogDirsPartition:
+    partition_index: Int32
+    partition_size: Int64
+    offset_lag: Int64  # the lag of a replica that is being moved
+    is_future_key: bool = False
+
+
+@part
+class DescribeLogDirsTopic:
+    name: str
+    partitions: list[DescribeLogDirsPartition] = wire(default_factory=list)
+
+
+@part
+class DescribeLogDirsResult:
+    error_code: Int16 = 0
+    log_dir: str
+    topics: list[DescribeLogDirsTopic] = wire(default_factory=list)
+    total_bytes: Int64 = wire(since=4, default=-1)
+    usable_bytes: Int64 = wire(since=4, default=-1)
+    is_cordoned: bool = wire(since=5, default=False)
+
+
+@message(api_key=35, versions="1-5", flexible=2)
+class DescribeLogDirsResponse:
+    """DescribeLogDirs (key 35), v1-5. v2 flexible; v3 top-level error; v4 disk space (KIP-827); v5 cordoned directories
+    (KIP-1066).
+    """
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = wire(since=3, default=0)
+    results: list[DescribeLogDirsResult] = wire(default_factory=list)

@@ -1,22 +1,22 @@
-"""The three formats of schemas: reading, printing and comparing them. Pure: no file, no socket, no clock.
+"""The schema formats: parsing, printing and compatibility. Pure: no file, no socket, no clock.
 
-`references` holds the texts of everything that a schema refers to, also over others, by the names that it is
-referred to with, deepest first. Nothing else can be reached.
+`references` has the texts of all direct and indirect references under their reference names, deepest first. Nothing
+else is reachable.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ottla.registry.formats.parsed import REFERENCES_MAX, InvalidSchemaError, Parsed
+from ottla.registry.formats.schema_format import REFERENCES_MAX, InvalidSchemaError, ParsedSchema
 
-__all__ = ["KINDS", "InvalidSchemaError", "Parsed", "parse"]
+__all__ = ["KINDS", "InvalidSchemaError", "ParsedSchema", "parse"]
 
 KINDS = ("JSON", "PROTOBUF", "AVRO")
 
 
-def parse(kind: str, text: str, references: Mapping[str, str], *, is_new: bool = True) -> Parsed:
-    """Reads a schema. One that is not new was accepted before: its names and defaults are taken as they are."""
+def parse(kind: str, text: str, references: Mapping[str, str], *, is_new: bool = True) -> ParsedSchema:
+    """Parse a schema. One that is not new was accepted before, so its names and defaults are not checked again."""
     if not text.strip():
         raise InvalidSchemaError("Empty schema")
     if len(references) > REFERENCES_MAX:
@@ -24,12 +24,12 @@ def parse(kind: str, text: str, references: Mapping[str, str], *, is_new: bool =
     try:
         return parsed(kind, text, references, is_new=is_new)
     except RecursionError:
-        # Brackets are counted, but names may lead from one type to the next further than the stack reaches.
+        # Nesting is bounded, but references between types may exceed the recursion limit.
         raise InvalidSchemaError("The schema is nested too deep") from None
 
 
-def parsed(kind: str, text: str, references: Mapping[str, str], *, is_new: bool) -> Parsed:
-    # Imported here: a registry that holds Avro alone never pays for Protobuf.
+def parsed(kind: str, text: str, references: Mapping[str, str], *, is_new: bool) -> ParsedSchema:
+    # Imported late: a registry with only Avro never loads Protobuf.
     if kind == "AVRO":
         from ottla.registry.formats.avro import schema as avro  # noqa: PLC0415
 

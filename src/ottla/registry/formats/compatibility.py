@@ -1,15 +1,15 @@
-"""Whether a new version of a schema fits the earlier ones, under the seven levels.
+"""Compatibility of a new schema version with earlier ones, by the seven compatibility levels.
 
-* BACKWARD: whoever reads with the new one understands what was written with the last one.
-* FORWARD: whoever reads with the last one understands what is written with the new one.
-* FULL: both. With _TRANSITIVE: not the last one alone, but every earlier one.
+* BACKWARD: the new version can read data of the last one.
+* FORWARD: the last version can read data of the new one.
+* FULL: both. With _TRANSITIVE: not only the last one, but every earlier version.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ottla.registry.formats.parsed import InvalidSchemaError, Parsed
+from ottla.registry.formats.schema_format import InvalidSchemaError, ParsedSchema
 
 LEVELS = (
     "NONE",
@@ -23,11 +23,11 @@ LEVELS = (
 SHOWN_CHARACTERS_MAX = 10 * 1024  # of the old schema
 
 
-def check(level: str, new: Parsed, earlier: Sequence[Parsed], versions: Sequence[int] = ()) -> list[str]:
-    """What is wrong, as the registry says it when asked verbosely; nothing: compatible.
+def check(level: str, new: ParsedSchema, earlier: Sequence[ParsedSchema], versions: Sequence[int] = ()) -> list[str]:
+    """The differences as the registry returns them in verbose mode; empty if compatible.
 
-    `earlier`: oldest first; `versions`: their numbers, if they are to be told. The newest is looked at first, and the
-    first one that does not fit ends the search.
+    `earlier`: oldest first; `versions`: their numbers, if they are to be included. The newest is checked first, and the
+    first incompatible version ends the check.
     """
     direction, _, transitive = level.partition("_")
     if direction == "NONE":
@@ -37,17 +37,17 @@ def check(level: str, new: Parsed, earlier: Sequence[Parsed], versions: Sequence
     for old, version in newest_first if transitive else newest_first[:1]:
         problems: list[str] = []
         if direction in ("FORWARD", "FULL"):
-            problems += told(differences(old, new), "old", "new")
-        backward = told(differences(new, old), "new", "old") if direction != "FORWARD" else []
+            problems += replace_placeholders(differences(old, new), "old", "new")
+        backward = replace_placeholders(differences(new, old), "new", "old") if direction != "FORWARD" else []
         problems += backward
         if problems:
-            # Who asks for both directions learns the old schema with what is wrong backward alone.
-            return problems + (shown(old, version) if backward or direction == "FORWARD" else [])
+            # For both directions the old schema is included only if backward compatibility is violated.
+            return problems + (old_schema_messages(old, version) if backward or direction == "FORWARD" else [])
     return []
 
 
-def differences(reader: Parsed, writer: Parsed) -> list[str]:
-    """Why the reader would not understand what the writer writes; %s stands for the reader, then for the writer."""
+def differences(reader: ParsedSchema, writer: ParsedSchema) -> list[str]:
+    """Why the reader cannot read the writer's data; the first %s is the reader, the second the writer."""
     if reader.kind != writer.kind:
         return ["Incompatible because of different schema type"]
     try:
@@ -56,11 +56,11 @@ def differences(reader: Parsed, writer: Parsed) -> list[str]:
         raise InvalidSchemaError("The schemas are nested too deep to be compared") from None
 
 
-def told(problems: list[str], reader: str, writer: str) -> list[str]:
+def replace_placeholders(problems: list[str], reader: str, writer: str) -> list[str]:
     return [problem.replace("%s", reader, 1).replace("%s", writer, 1) for problem in problems]
 
 
-def shown(old: Parsed, version: int | None) -> list[str]:
+def old_schema_messages(old: ParsedSchema, version: int | None) -> list[str]:
     result = [] if version is None else [f"{{oldSchemaVersion: {version}}}"]
     if len(old.text) <= SHOWN_CHARACTERS_MAX:
         return [*result, f"{{oldSchema: '{old.text}'}}"]

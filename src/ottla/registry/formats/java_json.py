@@ -1,4 +1,4 @@
-"""JSON as Java's libraries write it, so that texts are the same as those that Confluent's registry stores."""
+"""JSON in the format of Java's libraries, so that texts equal those that Confluent's registry stores."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 
 ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 SURROGATE = re.compile("[\ud800-\udfff]")
-ESCAPE = re.compile(r"\\(\\|u[0-9a-f]{4})")  # with the one that stands for itself, so that none begins in its middle
+ESCAPE = re.compile(r"\\(\\|u[0-9a-f]{4})")  # including the escaped backslash, so that no match begins inside one
 DIFFERENT = re.compile(r"[0-9][.eE]|NaN|Infinity|\\u|[\ud800-\udfff]")
 
 
 def java_json(value: Any) -> str:
-    """JSON as Jackson writes it: no blanks, letters of all languages as they are, numbers as Java prints them."""
+    """JSON in Jackson's format: compact, no escaped letters, numbers as in Java."""
     try:
         text = ENCODER.encode(value)
-    except TypeError:  # exact fractions
+    except TypeError:  # Decimals
         return exact_json(value)
-    # Most schemas have nothing that Java writes otherwise than Python.
+    # Most schemas contain nothing that Java formats differently.
     return exact_json(value) if DIFFERENT.search(text) else text
 
 
@@ -35,7 +35,7 @@ def exact_json(value: Any) -> str:
         case float():
             return java_double(value)
         case Decimal():
-            return str(value)  # as Java's BigDecimal, to the letter
+            return str(value)  # equal to Java's BigDecimal
         case _:
             return ENCODER.encode(value)
 
@@ -43,14 +43,14 @@ def exact_json(value: Any) -> str:
 def java_string(text: str) -> str:
     quoted = ENCODER.encode(text)
     if "\\u" in quoted:
-        # Jackson's numbers of control characters are in capitals.
+        # Jackson escapes control characters with upper-case digits.
         quoted = ESCAPE.sub(lambda found: found[0] if found[1] == "\\" else f"\\u{found[1][1:].upper()}", quoted)
-    # Half of a letter cannot be written in UTF-8.
+    # A lone surrogate cannot be encoded in UTF-8.
     return SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04X}", quoted)
 
 
 def java_double(value: float) -> str:
-    """1.0, 0.001, 1.0E7, 1.0E-5: Java writes exponents from ten million on and below a thousandth."""
+    """1.0, 0.001, 1.0E7, 1.0E-5: Java uses exponents from ten million on and below 0.001."""
     if math.isnan(value):
         return '"NaN"'
     if math.isinf(value):
@@ -67,7 +67,7 @@ def java_double(value: float) -> str:
 
 
 def scientific(value: float) -> tuple[str, str]:
-    """The digits that `repr` gives, with the point behind the first of them."""
+    """The digits of `repr` in scientific notation."""
     sign = "-" if value < 0 else ""
     whole, _, fraction = repr(abs(value)).partition(".")
     digits = whole + fraction
@@ -77,8 +77,8 @@ def scientific(value: float) -> tuple[str, str]:
     return f"{sign}{digits[first]}.{rest or '0'}", str(exponent)
 
 
-def in_order(value: Any) -> Any:
-    """With the keys of all objects sorted."""
+def sorted_keys(value: Any) -> Any:
+    """The value with sorted object keys."""
     if isinstance(value, dict):
-        return {key: in_order(value[key]) for key in sorted(value)}
-    return [in_order(each) for each in value] if isinstance(value, list) else value
+        return {key: sorted_keys(value[key]) for key in sorted(value)}
+    return [sorted_keys(each) for each in value] if isinstance(value, list) else value

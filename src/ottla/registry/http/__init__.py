@@ -1,1 +1,1 @@
-"""Confluent's REST API over the registry."""
+"""The registry's HTTP server: Confluent's REST API."""

@@ -1,68 +1,73 @@
-"""Confluent's REST API as an ASGI application: from a request to its handler and back.
+"""Confluent's REST API as an ASGI application: routing, access checks, forwarding, responses.
 
 Rules:
-1. Names in paths may hold anything, also slashes (%2F): a path is taken apart before it is decoded.
-2. Whatever happens, the answer is JSON with a code: {"error_code": 40401, "message": "..."}.
-3. Only hosts that we know are answered where the registry listens on loopback (a page elsewhere could point its own
-   name at us), and no page of another origin may change anything.
-4. Bodies are bounded: what reads them holds up the loop for a few milliseconds at most.
+1. Names in paths may contain any character, also slashes (%2F): a path is split before it is decoded.
+2. Every error is JSON with a code: {"error_code": 40401, "message": "..."}.
+3. If the registry listens on loopback, only known Host headers are accepted (DNS rebinding), and requests that change
+   something need the same origin.
+4. Bodies are bounded: parsing one blocks the event loop for a few milliseconds at most.
+
+`Accept` is evaluated as by Jersey, which Confluent's registry uses: the type `*` matches every type, a type without a
+subtype matches all its subtypes, quality 0 excludes, and the first supported type that matches is chosen, not the one
+with the best quality. An invalid header is answered with 400.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Collection, Mapping, MutableMapping, Sequence
+import re
+from collections.abc import Awaitable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote_to_bytes, urlsplit
 
-from ottla.base.tasks import ask
+from ottla.base.tasks import spawn_awaited
 from ottla.registry import errors
-from ottla.registry.access import Access, User, denied, sees_everything
+from ottla.registry.access import Authenticator, User, denied, reads_everything
 from ottla.registry.errors import RegistryError
-from ottla.registry.forwarding import FORWARDED, LostAnswerError, NotSentError
-from ottla.registry.http.calls import Answer, Call, encode, not_found, read_parameters
+from ottla.registry.forwarder import FORWARDED, NotSentError, UnknownOutcomeError
+from ottla.registry.http.requests import Call, HandlerResponse, encode, not_found, read_parameters
 from ottla.registry.http.routes import Route, find_route
-from ottla.registry.leadership import Forward, RawAnswer, RawRequest
+from ottla.registry.leadership import Forward, RawRequest, RawResponse
 from ottla.registry.registry import Registry
-from ottla.registry.subjects.names import DEFAULT_CONTEXT, context_from, context_prefix
+from ottla.registry.subjects.schema import DEFAULT_CONTEXT, context_from, context_prefix
 
 logger = logging.getLogger(__name__)
 
-BODY_BYTES_MAX: Final = 4 << 20  # read as JSON in a few milliseconds
+BODY_BYTES_MAX: Final = 4 << 20  # parsed in a few milliseconds
 DRAINED_BYTES_MAX: Final = 100 << 20
 TOO_LONG: Final = f"The body is longer than {BODY_BYTES_MAX} bytes"
 SEGMENTS_MAX: Final = 12
-LEADER_SECONDS_MAX: Final = 15.0  # a session of the group, and the election after it
+LEADER_SECONDS_MAX: Final = 15.0  # a session timeout, and the election after it
 LEADER_PAUSE_SECONDS: Final = 0.1
 ANSWER_PAUSE_SECONDS: Final = 1.0
 NOT_FOUND: Final = 404
 UNAUTHORIZED: Final = 401
-LOG_IN: Final = (b"www-authenticate", b'Basic realm="schema registry"')
+AUTHENTICATE_HEADER: Final = (b"www-authenticate", b'Basic realm="schema registry"')
 LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 V1: Final = "application/vnd.schemaregistry.v1+json"
-# What bodies may be, and answers, in the order of preference.
-ANSWERED: Final = (V1, "application/vnd.schemaregistry+json", "application/json")
-TAKEN: Final = frozenset({*ANSWERED, "application/octet-stream"})
-MORE: Final = b"confluent-accept-unknown-properties"
+# Supported content types of bodies and responses, in order of preference.
+RESPONSE_CONTENT_TYPES: Final = (V1, "application/vnd.schemaregistry+json", "application/json")
+ACCEPTED_CONTENT_TYPES: Final = frozenset({*RESPONSE_CONTENT_TYPES, "application/octet-stream"})
+UNKNOWN_PROPERTIES_HEADER: Final = b"confluent-accept-unknown-properties"
 NO_SNIFFING: Final = (b"x-content-type-options", b"nosniff")
 Scope = MutableMapping[str, Any]
 
 
-class Head(NamedTuple):
-    """The headers that count."""
+class RequestHeaders(NamedTuple):
+    """The relevant headers."""
 
     accept: str = ""
     content_type: str = ""
     host: str = ""
     origin: str = ""
-    is_more: bool = False
+    accepts_unknown_properties: bool = False
     is_forwarded: bool = False
     authorization: str = ""
 
 
-class Reply(NamedTuple):
-    """What goes over the wire."""
+class HttpResponse(NamedTuple):
+    """A response as sent."""
 
     status: int
     headers: list[tuple[bytes, bytes]]
@@ -70,19 +75,19 @@ class Reply(NamedTuple):
 
 
 class RegistryApp:
-    """`hosts`: the names by which it may be called; None: any."""
+    """The application. `hosts`: accepted Host names; None: any."""
 
     def __init__(
         self,
         registry: Registry,
         hosts: Collection[str] | None = None,
         forward: Forward | None = None,
-        access: Access | None = None,
+        access: Authenticator | None = None,
     ) -> None:
         self.registry = registry
         self.hosts = None if hosts is None else {name.lower() for name in hosts} | LOCAL_HOSTS
         self.forward = forward
-        self.access = access  # None: everybody may do everything
+        self.access = access  # None: every request is allowed
 
     def __repr__(self) -> str:
         return f"<RegistryApp {self.registry}>"
@@ -95,41 +100,41 @@ class RegistryApp:
             await send({"type": "http.response.start", "status": reply.status, "headers": reply.headers})
             await send({"type": "http.response.body", "body": reply.body})
 
-    def at_once(self, scope: Scope) -> Reply | None:
-        """The answer to a question that needs no body; None if it would have to wait for something."""
+    def respond_synchronously(self, scope: Scope) -> HttpResponse | None:
+        """The response to a request without a body; None if the handler would have to wait."""
         work = self._reply(scope, None)
         try:
             work.send(None)
         except StopIteration as done:
-            answer: Reply | None = done.value
+            answer: HttpResponse | None = done.value
             return answer
         work.close()
         return None
 
-    async def _reply(self, scope: Scope, receive: Any) -> Reply | None:
-        """None: nobody waits for it any more."""
+    async def _reply(self, scope: Scope, receive: Any) -> HttpResponse | None:
+        """None: the client has disconnected."""
         head = _head(scope["headers"])
         kind = V1
         try:
             kind = _answered(head.accept)
             answer = await self._answer(scope, receive, head)
         except RegistryError as problem:
-            answer = Answer({"error_code": problem.code, "message": problem.message}, problem.status)
-        except _GoneError:
+            answer = HandlerResponse({"error_code": problem.code, "message": problem.message}, problem.status)
+        except _ClientDisconnectedError:
             return None
         except Exception:
             logger.exception("%s %s failed", scope["method"], scope.get("path"))
-            answer = Answer({"error_code": 500, "message": "Internal Server Error"}, 500)
-        if isinstance(answer, RawAnswer):
-            return Reply(answer.status, [*answer.headers, NO_SNIFFING], answer.body)
+            answer = HandlerResponse({"error_code": 500, "message": "Internal Server Error"}, 500)
+        if isinstance(answer, RawResponse):
+            return HttpResponse(answer.status, [*answer.headers, NO_SNIFFING], answer.body)
         body = encode(answer.body)
         length = (b"content-length", str(len(body)).encode())
         headers = [(b"content-type", kind.encode()), length, NO_SNIFFING]
         if answer.status == UNAUTHORIZED:
-            headers.append(LOG_IN)
-        return Reply(answer.status, headers, body)
+            headers.append(AUTHENTICATE_HEADER)
+        return HttpResponse(answer.status, headers, body)
 
-    async def _answer(self, scope: Scope, receive: Any, head: Head) -> Answer | RawAnswer:
+    async def _answer(self, scope: Scope, receive: Any, head: RequestHeaders) -> HandlerResponse | RawResponse:
         self._check_host(head)
         raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
         segments = _segments(raw_path)
@@ -148,59 +153,63 @@ class RegistryApp:
         call = self._make_call(found.names, scope, body, head, context, user)
         if user is not None:
             _check_rights(user, found.route, call)
-        if self.registry.has_read_all:
-            return Answer(await found.route.handler(call))
-        if found.route.is_change:
-            return await self._change_elsewhere(found.route, call, _raw_request(scope, raw_path, body), head)
-        return await self._read_here(found.route, call)
+        if self.registry.is_current:
+            return HandlerResponse(await found.route.handler(call))
+        if found.route.is_write:
+            return await self._forward_change(found.route, call, _raw_request(scope, raw_path, body), head)
+        return await self._read_after_catch_up(found.route, call)
 
     def _make_call(
-        self, names: Mapping[str, str], scope: Scope, body: bytes, head: Head, context: str, user: User | None
+        self, names: Mapping[str, str], scope: Scope, body: bytes, head: RequestHeaders, context: str, user: User | None
     ) -> Call:
         parameters = read_parameters(scope.get("query_string", b""))
-        sees = user.may_read if user is not None else sees_everything
-        return Call(self.registry, names, parameters, body, head.is_more, context, sees)
+        sees = user.may_read if user is not None else reads_everything
+        return Call(self.registry, names, parameters, body, head.accepts_unknown_properties, context, sees)
 
-    async def _read_here(self, route: Route, call: Call) -> Answer:
-        """Others lead: what they have answered is read first. Without the cluster, what is known is told."""
-        if not route.is_stable:
+    async def _read_after_catch_up(self, route: Route, call: Call) -> HandlerResponse:
+        """Other nodes lead, so their changes are read first. If the cluster does not answer, known data is returned."""
+        if not route.is_immutable:
             await self.registry.catch_up()
-            return Answer(await route.handler(call))
+            return HandlerResponse(await route.handler(call))
         try:
-            return Answer(await route.handler(call))
+            return HandlerResponse(await route.handler(call))
         except RegistryError as problem:
             if problem.status != NOT_FOUND:
                 raise
         if not await self.registry.catch_up():
             raise errors.store_failed("Error from the backend Kafka store: it does not answer")
-        return Answer(await route.handler(call))
+        return HandlerResponse(await route.handler(call))
 
-    async def _change_elsewhere(self, route: Route, call: Call, request: RawRequest, head: Head) -> Answer | RawAnswer:
-        """The node that leads does it; if there is none, or it has just died, the next one, which may be this."""
+    async def _forward_change(
+        self, route: Route, call: Call, request: RawRequest, head: RequestHeaders
+    ) -> HandlerResponse | RawResponse:
+        """The leader handles the request; if there is none, or it has just died, the next one, which
+        may be this node.
+        """
         leadership = self.registry.leadership
         until = asyncio.get_running_loop().time() + LEADER_SECONDS_MAX
         trouble = ""
         while True:
             if leadership.is_leader:
                 await self.registry.catch_up()
-                return Answer(await route.handler(call))
-            if head.is_forwarded or self.forward is None:  # who sent it knows better in a moment
+                return HandlerResponse(await route.handler(call))
+            if head.is_forwarded or self.forward is None:  # the sender finds the new leader in a moment
                 raise errors.no_leader()
             leader = leadership.leader_url
             if leader is not None:
                 try:
-                    return await self._handed_on(self.forward(request, leader), leader)
+                    return await self._forwarded_response(self.forward(request, leader), leader)
                 except NotSentError as problem:
                     trouble = str(problem)
-                except LostAnswerError as problem:
+                except UnknownOutcomeError as problem:
                     raise _not_forwarded(str(problem)) from None
             if asyncio.get_running_loop().time() >= until:
                 raise _not_forwarded(trouble) if trouble else errors.no_leader()
             await asyncio.sleep(LEADER_PAUSE_SECONDS)
 
-    async def _handed_on(self, forwarding: Awaitable[RawAnswer], leader: str) -> RawAnswer:
-        """The leader's answer. One that was paused would keep everybody waiting: not when another one leads."""
-        work = ask(forwarding, "forwarding")
+    async def _forwarded_response(self, forwarding: Awaitable[RawResponse], leader: str) -> RawResponse:
+        """The leader's response. Waiting ends if another node becomes the leader, since this one may be paused."""
+        work = spawn_awaited(forwarding, "forwarding")
         while True:
             was_leader = self.registry.leadership.leader_url in (leader, None)
             await asyncio.wait([work], timeout=ANSWER_PAUSE_SECONDS)
@@ -208,13 +217,13 @@ class RegistryApp:
                 return work.result()
             if not was_leader:
                 work.cancel()
-                raise LostAnswerError(f"{leader}: another one leads before it has answered")
+                raise UnknownOutcomeError(f"{leader}: another node became the leader before it answered")
 
-    def _check_host(self, head: Head) -> None:
+    def _check_host(self, head: RequestHeaders) -> None:
         if self.hosts is None or not head.host:
             return
         if _host_name(head.host) not in self.hosts:
-            raise RegistryError(403, "This registry is not called by that name: see --allow-host")
+            raise RegistryError(403, "This registry does not serve this host name: see --allow-host")
 
 
 def _host_name(host: str) -> str:
@@ -224,11 +233,11 @@ def _host_name(host: str) -> str:
         return ""
 
 
-class _GoneError(Exception):
-    """The client has left."""
+class _ClientDisconnectedError(Exception):
+    """The client has disconnected."""
 
 
-def _head(headers: Sequence[tuple[bytes, bytes]]) -> Head:
+def _head(headers: Sequence[tuple[bytes, bytes]]) -> RequestHeaders:
     accept = content_type = host = origin = authorization = ""
     is_more = is_forwarded = False
     for name, value in headers:
@@ -240,28 +249,28 @@ def _head(headers: Sequence[tuple[bytes, bytes]]) -> Head:
             host = value.decode("latin-1")
         elif name == b"origin":
             origin = value.decode("latin-1")
-        elif name == MORE:
+        elif name == UNKNOWN_PROPERTIES_HEADER:
             is_more = value.lower() == b"true"
         elif name == FORWARDED:
             is_forwarded = value.lower() == b"true"
         elif name == b"authorization":
             authorization = value.decode("latin-1")
-    return Head(accept, content_type, host, origin, is_more, is_forwarded, authorization)
+    return RequestHeaders(accept, content_type, host, origin, is_more, is_forwarded, authorization)
 
 
 def _check_rights(user: User, route: Route, call: Call) -> None:
-    """What the path names; the handlers leave out of lists what is not seen."""
+    """Checks the subject in the path; handlers filter lists."""
     subjects: tuple[str | None, ...]
-    if route.is_change and route.path[0] == "mode":
-        subjects = (None,)  # with IMPORT one subject takes ids of its whole context
+    if route.is_write and route.path[0] == "mode":
+        subjects = (None,)  # in mode IMPORT a subject takes IDs of its whole context
     elif "subject" in call.names:
-        subjects = (call.named_subject, call.subject)  # an alias, and what it stands for
+        subjects = (call.named_subject, call.subject)  # an alias, and its target
     else:
         subjects = (call.setting_subject,)
     for subject in subjects:
-        if route.is_change and not user.may_write(subject):
+        if route.is_write and not user.may_write(subject):
             raise denied(user, "write", subject)
-        if not route.is_change and "subject" in call.names and not user.may_read(subject or ""):
+        if not route.is_write and "subject" in call.names and not user.may_read(subject or ""):
             raise denied(user, "read", subject)
 
 
@@ -276,25 +285,22 @@ def _raw_request(scope: Scope, raw_path: bytes, body: bytes) -> RawRequest:
 
 
 def _answered(accept: str) -> str:
-    """The content type that a client would like best among ours."""
+    """The preferred content type of the client among ours."""
     if not accept or accept == "*/*":
         return V1
-    wanted = [part.partition(";")[0].strip().lower() for part in accept.split(",")]
-    for name in ANSWERED:
-        if name in wanted:
-            return name
-    if any(part in ("*/*", "application/*", "") for part in wanted):
-        return V1
-    raise RegistryError(406, "HTTP 406 Not Acceptable")
+    kind = best_content_type(accept, RESPONSE_CONTENT_TYPES)
+    if kind is None:
+        raise RegistryError(406, "HTTP 406 Not Acceptable")
+    return kind
 
 
-def _check_content_type(head: Head) -> None:
+def _check_content_type(head: RequestHeaders) -> None:
     kind = head.content_type.partition(";")[0].strip().lower()
-    if kind and kind not in TAKEN:
+    if kind and kind not in ACCEPTED_CONTENT_TYPES:
         raise RegistryError(415, "HTTP 415 Unsupported Media Type")
 
 
-def _check_origin(head: Head) -> None:
+def _check_origin(head: RequestHeaders) -> None:
     if head.origin and head.origin.partition("://")[2] != head.host:
         raise RegistryError(403, "Pages of other origins may not change anything")
 
@@ -320,7 +326,9 @@ def _context(segments: list[str]) -> tuple[str, list[str]]:
 
 
 async def _read_body(scope: Scope, receive: Any) -> bytes:
-    """The body; of one that is too long the rest is thrown away, since who still sends does not hear an answer."""
+    """The body. The rest of an oversized one is discarded, because a client that is still sending does not read the
+    response.
+    """
     announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
     length = int(announced) if announced.isdigit() and len(announced) < 20 else 0
     if length > DRAINED_BYTES_MAX:
@@ -330,7 +338,7 @@ async def _read_body(scope: Scope, receive: Any) -> bytes:
     while True:
         message = await receive()
         if message["type"] != "http.request":
-            raise _GoneError
+            raise _ClientDisconnectedError
         part: bytes = message.get("body", b"")
         length += len(part)
         if length <= BODY_BYTES_MAX:
@@ -341,3 +349,42 @@ async def _read_body(scope: Scope, receive: Any) -> bytes:
             raise RegistryError(413, TOO_LONG)
         if not message.get("more_body"):
             return b"".join(parts)
+
+
+# ---- content negotiation
+_WORD: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_PARAMETER: Final = rf'\s*;\s*{_WORD}\s*(?:=\s*(?:{_WORD}|"(?:[^"\\]|\\.)*"))?'
+_RANGE: Final = re.compile(rf"\s*({_WORD})(?:/({_WORD}))?((?:{_PARAMETER})*)\s*(?:,|$)")
+_QUALITY: Final = re.compile(r";\s*[qQ]\s*=\s*([^\s;]*)")
+_NUMBER: Final = re.compile(r"(?:0(?:\.\d{0,3})?|1(?:\.0{0,3})?)")
+
+
+def best_content_type(accept: str, kinds: Sequence[str]) -> str | None:
+    """The first of `kinds` that is listed, else the first that matches; None if none is acceptable."""
+    wanted = list(_ranges(accept))
+    named = {f"{type_}/{subtype}" for type_, subtype in wanted}
+    for kind in kinds:
+        if kind in named:
+            return kind
+    for kind in kinds:
+        own_type = kind.partition("/")[0]
+        if any(type_ == "*" or (type_ == own_type and subtype == "*") for type_, subtype in wanted):
+            return kind
+    return None
+
+
+def _ranges(accept: str) -> Iterable[tuple[str, str]]:
+    place = 0
+    while place < len(accept):
+        if accept[place] in ", \t":  # an empty element
+            place += 1
+            continue
+        found = _RANGE.match(accept, place)
+        if found is None:
+            raise RegistryError(400, "HTTP 400 Bad Request")
+        place = found.end()
+        quality = _QUALITY.search(found[3])
+        if quality is not None and _NUMBER.fullmatch(quality[1]) is None:
+            raise RegistryError(400, "HTTP 400 Bad Request")
+        if quality is None or float(quality[1]) > 0:
+            yield found[1].lower(), (found[2] or "*").lower()

@@ -1,12 +1,14 @@
-"""Bodies of requests: JSON into what the registry works with. What is not as it must be raises RegistryError. Pure.
+"""Request and response bodies: JSON to and from the registry's types. Invalid input raises RegistryError. Pure.
 
-As Confluent's: fields that are not known are let be, and numbers or booleans where a text must be are taken as text.
+As in Confluent's registry, unknown fields are ignored, and numbers or booleans are accepted as text. Empty fields are
+left out of responses. Clients that send `Confluent-Accept-Unknown-Properties: true` also get the fields of newer
+versions (`accepts_unknown_properties`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -14,9 +16,10 @@ import msgspec
 from ottla.registry.errors import RegistryError, invalid_level, invalid_mode, invalid_rule_set
 from ottla.registry.formats.compatibility import LEVELS
 from ottla.registry.records import VERSION_MAX
-from ottla.registry.subjects.drafts import Draft
-from ottla.registry.subjects.schema import AVRO, Reference
-from ottla.registry.subjects.settings import DEFAULTS_AND_OVERRIDES, LEVEL, MODES
+from ottla.registry.registry import Registered
+from ottla.registry.subjects.new_schemas import NewSchema
+from ottla.registry.subjects.schema import AVRO, Reference, Schema
+from ottla.registry.subjects.settings import DEFAULTS_AND_OVERRIDES, LEVEL, MODES, Config
 
 RULE_NAME: Final = re.compile(r"[^\W\d]\w*(?:[-\w]*)", re.UNICODE)
 RULE_NAME_MAX: Final = 64
@@ -28,13 +31,13 @@ REFERENCES_MAX: Final = 1_000
 
 
 def read_object(body: bytes) -> dict[str, Any]:
-    """The one JSON object that a body is."""
+    """The JSON object of a body."""
     if not body.strip():
         raise RegistryError(422, "The request has no body, and needs one")
     try:
         found = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError) as problem:
-        raise RegistryError(400, f"The body is no JSON: {problem}") from None
+        raise RegistryError(400, f"The body is not JSON: {problem}") from None
     if found is None:
         raise RegistryError(422, "The request has no body, and needs one")
     if not isinstance(found, dict):
@@ -42,13 +45,13 @@ def read_object(body: bytes) -> dict[str, Any]:
     return found
 
 
-def read_draft(body: bytes) -> Draft:
-    """What is registered, looked up or checked."""
+def read_draft(body: bytes) -> NewSchema:
+    """The schema to register, look up or check."""
     fields = read_object(body)
     references = fields.get("references") or []
     if not isinstance(references, list) or len(references) > REFERENCES_MAX:
         raise RegistryError(400, f"references must be a list of at most {REFERENCES_MAX}")
-    return Draft(
+    return NewSchema(
         _text(fields, "schema") or "",
         _text(fields, "schemaType") or AVRO,
         tuple(_reference(item) for item in references),
@@ -60,7 +63,7 @@ def read_draft(body: bytes) -> Draft:
 
 
 def read_config(body: bytes) -> dict[str, Any]:
-    """The changes of a configuration by the names under which they are kept; None: to be taken away."""
+    """The changes of a configuration by stored names; None deletes a field."""
     fields = read_object(body)
     changes: dict[str, Any] = {}
     for name in ("alias", "compatibilityPolicy", "compatibilityGroup"):
@@ -91,7 +94,7 @@ def read_mode(body: bytes) -> str:
 
 
 def read_metadata(value: Any, name: str) -> Mapping[str, Any] | None:
-    """Metadata with its parts in order; empty ones are left out."""
+    """Metadata with sorted parts; empty ones are left out."""
     if value is None:
         return None
     fields = _object(value, name)
@@ -106,7 +109,7 @@ def read_metadata(value: Any, name: str) -> Mapping[str, Any] | None:
 
 
 def read_rule_set(value: Any, name: str) -> Mapping[str, Any] | None:
-    """Rules are kept, and never run."""
+    """Rules are stored, and never executed."""
     if value is None:
         return None
     fields = _object(value, name)
@@ -174,7 +177,7 @@ def _object(value: Any, what: str) -> dict[str, Any]:
 
 def _texts(value: Any, what: str) -> list[str]:
     if not isinstance(value, list):
-        raise RegistryError(400, f"{what} must hold lists of text")
+        raise RegistryError(400, f"{what} must contain lists of text")
     return sorted({_as_text(item, what) for item in value})
 
 
@@ -211,3 +214,62 @@ def _boolean(fields: Mapping[str, Any], name: str) -> bool | None:
     if isinstance(value, str) and value in ("true", "false"):
         return value == "true"
     raise RegistryError(400, f"{name} must be true or false")
+
+
+# ---- responses
+def version_response(
+    schema: Schema, *, accepts_unknown_properties: bool, aliases: Sequence[str] = ()
+) -> dict[str, Any]:
+    """One version of a subject."""
+    found: dict[str, Any] = {"subject": schema.subject, "version": schema.version, "id": schema.id}
+    if accepts_unknown_properties:
+        found["guid"] = schema.guid
+    found |= schema.details()
+    found["schema"] = schema.text
+    if accepts_unknown_properties and schema.is_deleted:
+        found["deleted"] = True
+    if aliases:
+        found["aliases"] = list(aliases)
+    return found
+
+
+def schema_response(
+    schema: Schema, shown: str, *, accepts_unknown_properties: bool, max_id: int | None = None
+) -> dict[str, Any]:
+    """A schema by ID or GUID."""
+    found: dict[str, Any] = {}
+    if accepts_unknown_properties:
+        found |= {"subject": schema.subject, "version": schema.version, "id": schema.id, "guid": schema.guid}
+    found |= schema.details()
+    found["schema"] = shown
+    if max_id is not None:
+        found["maxId"] = max_id
+    return found
+
+
+def registered_response(result: Registered, *, accepts_unknown_properties: bool) -> dict[str, Any]:
+    schema = result.schema
+    if not (accepts_unknown_properties or result.has_defaults):
+        return {"id": schema.id}
+    found: dict[str, Any] = {"id": schema.id, "version": schema.version}
+    if accepts_unknown_properties:
+        found["guid"] = schema.guid
+    return {**found, **schema.details(), "schema": schema.text} if result.has_defaults else found
+
+
+def config_response(found: Config) -> dict[str, Any]:
+    return dict(found)
+
+
+def config_request_response(changes: Config) -> dict[str, Any]:
+    """The response to a configuration change repeats it, with another name for the level."""
+    found = {name: value for name, value in changes.items() if value is not None and name != LEVEL}
+    level = changes.get(LEVEL)
+    return found if level is None else {**found, "compatibility": level}
+
+
+def compatibility_response(problems: Sequence[str], *, is_verbose: bool) -> dict[str, Any]:
+    found: dict[str, Any] = {"is_compatible": not problems}
+    if is_verbose:
+        found["messages"] = list(problems)
+    return found

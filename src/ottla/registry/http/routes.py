@@ -1,22 +1,38 @@
-"""Every path of the API, once: method, path, who answers, and whether it changes something."""
+"""The routes of the API: method, path, handler, and whether it changes something."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from ottla.registry.http import compatibility, schemas, server, settings, subjects
-from ottla.registry.http.calls import Handler
+from ottla import __version__
+from ottla.registry.http import schemas, settings, subjects
+from ottla.registry.http.requests import Call, Handler
+
+API_VERSION: Final = "7.9.0"  # the version of Confluent's registry whose responses these are
+
+
+async def root(_: Call) -> object:
+    return {}
+
+
+async def version(_: Call) -> object:
+    return {"version": API_VERSION, "commitId": f"ottla-{__version__}"}
+
+
+async def cluster(call: Call) -> object:
+    clusters = {"kafka-cluster": call.registry.cluster_id, "schema-registry-cluster": call.registry.group}
+    return {"scope": {"path": [], "clusters": clusters}, "id": ""}
 
 
 class Route(NamedTuple):
-    """`path` holds words, and names of what stands there in braces."""
+    """A route; `path` has words, and parameter names in braces."""
 
     method: str
     path: tuple[str, ...]
     handler: Handler
-    is_change: bool = False
-    is_stable: bool = False  # what was found once is true for ever
+    is_write: bool = False
+    is_immutable: bool = False  # a successful response never changes
 
 
 def _route(method: str, path: str, handler: Handler, *, is_change: bool = False, is_stable: bool = False) -> Route:
@@ -24,9 +40,9 @@ def _route(method: str, path: str, handler: Handler, *, is_change: bool = False,
 
 
 ROUTES: Final = (
-    _route("GET", "/", server.root, is_stable=True),
-    _route("GET", "/v1/metadata/id", server.cluster, is_stable=True),
-    _route("GET", "/v1/metadata/version", server.version, is_stable=True),
+    _route("GET", "/", root, is_stable=True),
+    _route("GET", "/v1/metadata/id", cluster, is_stable=True),
+    _route("GET", "/v1/metadata/version", version, is_stable=True),
     _route("GET", "/contexts", schemas.contexts),
     _route("GET", "/schemas", schemas.list_schemas),
     _route("GET", "/schemas/types", schemas.types, is_stable=True),
@@ -46,8 +62,8 @@ ROUTES: Final = (
     _route("DELETE", "/subjects/{subject}/versions/{version}", subjects.delete_version, is_change=True),
     _route("GET", "/subjects/{subject}/versions/{version}/schema", subjects.get_text),
     _route("GET", "/subjects/{subject}/versions/{version}/referencedby", subjects.referenced_by),
-    _route("POST", "/compatibility/subjects/{subject}/versions", compatibility.with_all),
-    _route("POST", "/compatibility/subjects/{subject}/versions/{version}", compatibility.with_version),
+    _route("POST", "/compatibility/subjects/{subject}/versions", subjects.check_with_all),
+    _route("POST", "/compatibility/subjects/{subject}/versions/{version}", subjects.check_with_version),
     _route("GET", "/config", settings.get_config),
     _route("PUT", "/config", settings.set_config, is_change=True),
     _route("DELETE", "/config", settings.delete_config, is_change=True),
@@ -67,7 +83,7 @@ for _each in ROUTES:
 
 
 class Found(NamedTuple):
-    """`methods` are those that the path knows, for who comes with another one."""
+    """A matched route; `methods` are those of the path if the method does not match."""
 
     route: Route | None
     names: Mapping[str, str]

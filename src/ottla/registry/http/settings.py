@@ -1,35 +1,35 @@
-"""/config and /mode, of everything, a context or a subject."""
+"""/config and /mode: global, of a context or of a subject."""
 
 from __future__ import annotations
 
 from ottla.registry import errors
-from ottla.registry.http import answers
+from ottla.registry.http import bodies
 from ottla.registry.http.bodies import read_config, read_mode
-from ottla.registry.http.calls import Call
-from ottla.registry.subjects.names import has_controls
+from ottla.registry.http.requests import Call
+from ottla.registry.registry import DeleteConfig, DeleteMode, SetConfig, SetMode
+from ottla.registry.subjects.schema import has_controls
 from ottla.registry.subjects.settings import config_in_scope, mode_in_scope, own_config, own_mode
-from ottla.registry.wishes import DeleteConfig, DeleteMode, SetConfig, SetMode
 
 
 async def get_config(call: Call) -> object:
     registry, subject = call.registry, call.setting_subject
     if call.flag("defaultToGlobal"):
-        return answers.config(config_in_scope(registry.state, subject, registry.default_level))
+        return bodies.config_response(config_in_scope(registry.state, subject, registry.default_level))
     found = own_config(registry.state, subject, registry.default_level)
     if found is None:
         assert subject is not None
         raise errors.level_not_configured(subject)
-    return answers.config(found)
+    return bodies.config_response(found)
 
 
 async def set_config(call: Call) -> object:
     changes = read_config(call.body)
-    await call.registry.change(SetConfig(_checked(call), changes))
-    return answers.config_request(changes)
+    await call.registry.execute(SetConfig(_checked(call), changes))
+    return bodies.config_request_response(changes)
 
 
 async def delete_config(call: Call) -> object:
-    return answers.config(await call.registry.change(DeleteConfig(call.setting_subject)))
+    return bodies.config_response(await call.registry.execute(DeleteConfig(call.setting_subject)))
 
 
 async def get_mode(call: Call) -> object:
@@ -43,12 +43,12 @@ async def get_mode(call: Call) -> object:
 
 async def set_mode(call: Call) -> object:
     mode = read_mode(call.body)
-    await call.registry.change(SetMode(_checked(call), mode, call.flag("force")))
+    await call.registry.execute(SetMode(_checked(call), mode, call.flag("force")))
     return {"mode": mode}
 
 
 async def delete_mode(call: Call) -> object:
-    return {"mode": await call.registry.change(DeleteMode(call.setting_subject))}
+    return {"mode": await call.registry.execute(DeleteMode(call.setting_subject))}
 
 
 def _checked(call: Call) -> str | None:

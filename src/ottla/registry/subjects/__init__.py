@@ -1,1 +1,1 @@
-"""What the registry knows and decides: contexts, subjects, versions, ids, levels, modes. Pure: no socket, no clock."""
+"""The registry's state and decisions: contexts, subjects, versions, IDs, levels, modes. Pure: no socket, no clock."""

@@ -1,9 +1,9 @@
-"""What a wish changes: records to write and the answer, or the code with which it is refused. Pure.
+"""Decisions on changes: the records to write and the answer, or an error code. Pure.
 
-Rule 1: nothing here changes the state: that is done by apply(), when the records have come back from the topic.
-Rule 2: schemas are read and compared elsewhere, since that may take long; who comes here has done it (`problems`), and
-        for the state that is there now (`Basis`).
-Rule 3: the order of the checks is Confluent's, for it decides which code somebody gets.
+1. Nothing here changes the state: apply() does, once the records were read back from the topic.
+2. Schemas are parsed and compared before (`problems`), on the current state (`CheckedState`), because that may take
+long.
+3. The order of checks is Confluent's, since it determines the error code.
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ from ottla.registry.records import (
     Key,
     Record,
 )
-from ottla.registry.subjects.drafts import Draft, resolve
-from ottla.registry.subjects.names import DEFAULT_CONTEXT, context_of
-from ottla.registry.subjects.schema import Schema
+from ottla.registry.subjects.new_schemas import NewSchema, resolve
+from ottla.registry.subjects.schema import DEFAULT_CONTEXT, Schema, context_of
 from ottla.registry.subjects.settings import (
     FIELDS,
     IMPORT,
@@ -38,26 +37,26 @@ from ottla.registry.subjects.settings import (
     own_config,
     own_mode,
 )
-from ottla.registry.subjects.state import State, is_meant
+from ottla.registry.subjects.state import RegistryState, is_in_scope
 
 
 class Decision(NamedTuple):
-    """What is to be written, in this order, and what is answered when it has been read back."""
+    """The records to write, in order, and the answer once they were read back."""
 
     records: list[Record]
     answer: Any
 
 
 @dataclass(frozen=True, slots=True)
-class Basis:
-    """What a draft was judged by: it is judged anew when that has changed."""
+class CheckedState:
+    """The state on which a schema was checked; if it has changed, the check is repeated."""
 
     versions: tuple[Schema, ...]
     config: Config
     mode: str
 
     @property
-    def alive(self) -> list[Schema]:
+    def live_versions(self) -> list[Schema]:
         return [schema for schema in self.versions if not schema.is_deleted]
 
     @property
@@ -65,22 +64,22 @@ class Basis:
         return self.versions[-1].version + 1 if self.versions else 1
 
 
-def basis_of(state: State, subject: str, default_level: str) -> Basis:
+def checked_state(state: RegistryState, subject: str, default_level: str) -> CheckedState:
     versions = tuple(state.versions(subject, with_deleted=True))
-    return Basis(versions, config_in_scope(state, subject, default_level), mode_in_scope(state, subject))
+    return CheckedState(versions, config_in_scope(state, subject, default_level), mode_in_scope(state, subject))
 
 
-def check_register_mode(subject: str, mode: str, draft: Draft) -> None:
+def check_register_mode(subject: str, mode: str, draft: NewSchema) -> None:
     if mode.startswith("READONLY"):
         raise errors.not_permitted(f"Subject {subject} is in read-only mode")
-    if draft.number >= 0 and mode != IMPORT:
+    if draft.schema_id >= 0 and mode != IMPORT:
         raise errors.not_permitted(f"Subject {subject} is not in import mode")
-    if draft.number < 0 and mode != READWRITE:
+    if draft.schema_id < 0 and mode != READWRITE:
         raise errors.not_permitted(f"Subject {subject} is not in read-write mode")
 
 
-def find(state: State, subject: str, draft: Draft, *, with_deleted: bool = False) -> Schema | None:
-    """The version of a subject that holds this very schema."""
+def find_schema(state: RegistryState, subject: str, draft: NewSchema, *, with_deleted: bool = False) -> Schema | None:
+    """The version of a subject with exactly this schema."""
     number = state.id_of(context_of(subject), draft.digest)
     if number is not None:
         found = next((item for item in state.by_id(context_of(subject), number) if item.subject == subject), None)
@@ -93,12 +92,14 @@ def find(state: State, subject: str, draft: Draft, *, with_deleted: bool = False
     return next((item for item in versions if (item.kind, item.text, item.references) == wanted), None)
 
 
-def register(state: State, subject: str, draft: Draft, basis: Basis, problems: list[str]) -> Decision:
-    """`draft` has the text that is stored; the answer is the version as it is then."""
+def register(
+    state: RegistryState, subject: str, draft: NewSchema, basis: CheckedState, problems: list[str]
+) -> Decision:
+    """`draft` has the stored text; the answer is the resulting version."""
     check_register_mode(subject, basis.mode, draft)
-    resolve(state, subject, draft.references)  # they may have gone in the meantime
+    resolve(state, subject, draft.references)  # they may have been deleted meanwhile
     context = context_of(subject)
-    number = draft.number
+    number = draft.schema_id
     known = state.id_of(context, draft.digest)
     if known is not None and number in (known, -1):
         same = next((item for item in state.by_id(context, known) if item.subject == subject), None)
@@ -114,8 +115,8 @@ def register(state: State, subject: str, draft: Draft, basis: Basis, problems: l
         _check_id(state, context, number, draft)
     else:
         number = state.contexts[context].max_id + 1 if context in state.contexts else 1
-    if max(version, number) > VERSION_MAX:  # nobody could read it
-        raise errors.store_failed("There are no more ids or versions: the last one has been given")
+    if max(version, number) > VERSION_MAX:  # it could not be read back
+        raise errors.store_failed("There are no more ids or versions: the last one has been assigned")
     schema = draft.schema(subject, version, number)
     records = []
     if context != DEFAULT_CONTEXT and context not in state.known_contexts:
@@ -126,21 +127,21 @@ def register(state: State, subject: str, draft: Draft, basis: Basis, problems: l
     return Decision([*records, *state.records_for(schema.record())], schema)
 
 
-def _check_id(state: State, context: str, number: int, draft: Draft) -> None:
+def _check_id(state: RegistryState, context: str, number: int, draft: NewSchema) -> None:
     there = next(state.by_id(context, number), None)
     if there is not None and there.digest != draft.digest:
         raise errors.not_permitted(f"Overwrite new schema with id {number} is not permitted.")
 
 
-def delete_version(state: State, subject: str, number: int, *, is_permanent: bool) -> Decision:
-    """The answer is the version's number."""
+def delete_version(state: RegistryState, subject: str, number: int, *, is_permanent: bool) -> Decision:
+    """The answer is the version number."""
     found = state.version(subject, number, with_deleted=True)
     if found is not None and found.is_deleted and not is_permanent:
         raise errors.version_soft_deleted(subject, number)
     if found is None:
         is_known = state.has_subject(subject, with_deleted=True)
         raise errors.version_not_found(number) if is_known else errors.subject_not_found(subject)
-    _check_may_go(state, found)
+    _check_deletable(state, found)
     if is_permanent:
         if not found.is_deleted:
             raise errors.version_not_soft_deleted(subject, found.version)
@@ -149,12 +150,12 @@ def delete_version(state: State, subject: str, number: int, *, is_permanent: boo
         )
     records = state.records_for(found.deleted().record())
     if [item.version for item in state.versions(subject)] == [found.version]:
-        records += _end_settings(state, subject)
+        records += _delete_settings(state, subject)
     return Decision(records, found.version)
 
 
-def delete_subject(state: State, subject: str, *, is_permanent: bool) -> Decision:
-    """The answer is a list of the versions' numbers."""
+def delete_subject(state: RegistryState, subject: str, *, is_permanent: bool) -> Decision:
+    """The answer is the list of version numbers."""
     if not state.has_subject(subject, with_deleted=True):
         raise errors.subject_not_found(subject)
     if not is_permanent and not state.has_subject(subject):
@@ -162,7 +163,7 @@ def delete_subject(state: State, subject: str, *, is_permanent: bool) -> Decisio
     if is_read_only(state, subject):
         raise errors.not_permitted(f"Subject {subject} is in read-only mode")
     gone = state.versions(subject, with_deleted=is_permanent)
-    if not gone:  # a context is no subject
+    if not gone:  # a context is not a subject
         raise errors.subject_not_found(subject)
     for item in gone:
         if state.references_to(subject, item.version):
@@ -174,32 +175,32 @@ def delete_subject(state: State, subject: str, *, is_permanent: bool) -> Decisio
         ends = [record for item in gone for record in state.records_for(Record(item.key, None))]
         return Decision([*state.high_water_records(gone), *ends], numbers)
     value = {"subject": subject, "version": numbers[-1]}
-    return Decision([Record(Key(DELETE_SUBJECT, subject), value), *_end_settings(state, subject)], numbers)
+    return Decision([Record(Key(DELETE_SUBJECT, subject), value), *_delete_settings(state, subject)], numbers)
 
 
-def set_config(state: State, subject: str | None, changes: Mapping[str, Any]) -> Decision:
-    """`changes` has the fields that are given; None takes one away. The answer is what holds then."""
-    _check_may_write(state, subject)
+def set_config(state: RegistryState, subject: str | None, changes: Mapping[str, Any]) -> Decision:
+    """`changes` has the given fields; None deletes one. The answer is the resulting configuration."""
+    _check_writable(state, subject)
     value = {**(state.configs.get(subject) or {}), **({} if subject is None else {"subject": subject})}
     value |= changes
     value = {name: value[name] for name in ("subject", *FIELDS) if value.get(name) is not None}
     return Decision(state.records_for(Record(Key(CONFIG, subject), value)), value)
 
 
-def delete_config(state: State, subject: str | None, default_level: str) -> Decision:
-    """The answer is what was set."""
+def delete_config(state: RegistryState, subject: str | None, default_level: str) -> Decision:
+    """The answer is the previous configuration."""
     found = own_config(state, subject, default_level)
     if found is None:
         assert subject is not None
         raise errors.subject_not_found(subject)
-    _check_may_write(state, subject)
+    _check_writable(state, subject)
     return Decision(state.records_for(Record(Key(CONFIG, subject), None)), found)
 
 
-def set_mode(state: State, subject: str | None, mode: str, *, is_forced: bool) -> Decision:
+def set_mode(state: RegistryState, subject: str | None, mode: str, *, is_forced: bool) -> Decision:
     records: list[Record] = []
     if mode == IMPORT and mode_in_scope(state, subject) != IMPORT and not is_forced:
-        meant = [item for item in state.subjects if is_meant(subject, item)]
+        meant = [item for item in state.subjects if is_in_scope(subject, item)]
         if any(state.has_subject(item) for item in meant):
             raise errors.not_permitted("Cannot import since found existing subjects")
         gone = [schema for item in meant for schema in state.versions(item, with_deleted=True)]
@@ -214,8 +215,8 @@ def set_mode(state: State, subject: str | None, mode: str, *, is_forced: bool) -
     return Decision([*records, *state.records_for(Record(Key(MODE, subject), value | {"mode": mode}))], mode)
 
 
-def delete_mode(state: State, subject: str | None) -> Decision:
-    """The answer is what was set."""
+def delete_mode(state: RegistryState, subject: str | None) -> Decision:
+    """The answer is the previous mode."""
     found = own_mode(state, subject)
     if found is None:
         assert subject is not None
@@ -223,20 +224,20 @@ def delete_mode(state: State, subject: str | None) -> Decision:
     return Decision(state.records_for(Record(Key(MODE, subject), None)), found)
 
 
-def _check_may_go(state: State, schema: Schema) -> None:
+def _check_deletable(state: RegistryState, schema: Schema) -> None:
     if is_read_only(state, schema.subject):
         raise errors.not_permitted(f"Subject {schema.subject} is in read-only mode")
     if state.references_to(schema.subject, schema.version):
         raise errors.reference_exists(schema.subject, schema.version)
 
 
-def _check_may_write(state: State, subject: str | None) -> None:
+def _check_writable(state: RegistryState, subject: str | None) -> None:
     if is_read_only(state, subject):
         raise errors.not_permitted(f"Subject {'null' if subject is None else subject} is in read-only mode")
 
 
-def _end_settings(state: State, subject: str) -> list[Record]:
-    """A subject that is gone has no settings of its own any more."""
+def _delete_settings(state: RegistryState, subject: str) -> list[Record]:
+    """A deleted subject loses its own settings."""
     return [
         record
         for keytype, table in ((MODE, state.modes), (CONFIG, state.configs))

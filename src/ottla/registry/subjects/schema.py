@@ -1,4 +1,8 @@
-"""One version of a subject, as it stands in the topic, and the digest by which equal schemas are found."""
+"""A version of a subject, subject names with contexts, and the digest that identifies equal schemas.
+
+`orders-value` is in the default context `.`, `:.test:orders-value` in `.test`. All other modules use normalized names,
+without the default context. `:*:` before a prefix matches all contexts.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,69 @@ from uuid import UUID
 
 from ottla.registry.records import SCHEMA, VERSION_MAX, Key, Record, UnreadableRecordError
 
+DEFAULT_CONTEXT: Final = "."
+GLOBAL_CONTEXT: Final = ".__GLOBAL"
+WILDCARD: Final = ":*:"
+PREFIX: Final = ":."
+RESERVED: Final = ("__GLOBAL", "__EMPTY")
+
+
+class Qualified(NamedTuple):
+    """A subject name split into context and name."""
+
+    context: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{context_prefix(self.context)}{self.name}"
+
+
+def qualified(subject: str) -> Qualified:
+    if not subject.startswith(PREFIX):
+        if subject.startswith(WILDCARD):
+            return Qualified("*", subject[len(WILDCARD) :])
+        return Qualified(DEFAULT_CONTEXT, subject)
+    context, _, name = subject[1:].partition(":")
+    return Qualified(context, name)
+
+
+def context_prefix(context: str) -> str:
+    """The prefix of subjects in a context."""
+    return "" if context == DEFAULT_CONTEXT else f":{context}:"
+
+
+def context_of(subject: str | None) -> str:
+    return DEFAULT_CONTEXT if subject is None else qualified(subject).context
+
+
+def normalize(subject: str) -> str:
+    return str(qualified(subject)) if subject.startswith(":") else subject
+
+
+def within(parent: str, subject: str) -> str:
+    """The name of a subject referred to from the context of `parent`."""
+    own = qualified(subject)
+    return str(Qualified(qualified(parent).context, own.name)) if own.context == DEFAULT_CONTEXT else str(own)
+
+
+def context_from(text: str) -> str:
+    """The context in a path, as `.test`, `test` or `:.test:`. Raises ValueError."""
+    context = text.removeprefix(":").removesuffix(":")
+    if ":" in context:
+        raise ValueError("Context name cannot contain a colon")
+    return context if context.startswith(".") else f".{context}"
+
+
+def is_valid(subject: str) -> bool:
+    """Whether a schema may be registered under this name."""
+    context, name = qualified(subject)
+    return not has_controls(subject) and name not in RESERVED and context != GLOBAL_CONTEXT and bool(name)
+
+
+def has_controls(subject: str) -> bool:
+    return any(letter < " " or "\x7f" <= letter <= "\x9f" for letter in subject)
+
+
 AVRO: Final = "AVRO"
 KNOWN: Final = frozenset(
     {"subject", "version", "id", "schemaType", "references", "metadata", "ruleSet", "schema", "deleted"}
@@ -17,7 +84,7 @@ KNOWN: Final = frozenset(
 
 
 class Reference(NamedTuple):
-    """What a schema names, and the version of a subject that it means by that."""
+    """A reference: its name in the schema, and the subject version it refers to."""
 
     name: str
     subject: str
@@ -32,7 +99,7 @@ class Reference(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A version; `more` are fields of its record that we do not know."""
+    """A version; `more` has unknown fields of its record."""
 
     subject: str
     version: int
@@ -65,7 +132,7 @@ class Schema:
         return Record(self.key, value | dict(self.more or {}))
 
     def details(self) -> dict[str, Any]:
-        """What records and answers leave out where it says nothing."""
+        """The optional fields of records and responses."""
         found: dict[str, Any] = {}
         if self.kind != AVRO:
             found["schemaType"] = self.kind
@@ -82,12 +149,12 @@ class Schema:
 
 
 def schema_of(key: Key, value: Mapping[str, Any]) -> Schema:
-    """The version that a record holds; raises UnreadableRecordError."""
+    """The version in a record. Raises UnreadableRecordError."""
     number, text = value.get("id"), value.get("schema")
     if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= VERSION_MAX:
-        raise UnreadableRecordError("its id is no id")
+        raise UnreadableRecordError("its id is not valid")
     if not isinstance(text, str):
-        raise UnreadableRecordError("it holds no schema")
+        raise UnreadableRecordError("it has no schema")
     assert key.subject is not None
     more = {name: item for name, item in value.items() if name not in KNOWN}
     schema = Schema(
@@ -105,7 +172,7 @@ def schema_of(key: Key, value: Mapping[str, Any]) -> Schema:
     try:
         _ = schema.digest
     except (TypeError, AttributeError, ValueError, OverflowError):
-        raise UnreadableRecordError("its references, metadata or rules make no sense") from None
+        raise UnreadableRecordError("its references, metadata or rules are not valid") from None
     return schema
 
 
@@ -115,7 +182,7 @@ def digest(
     metadata: Mapping[str, Any] | None,
     rule_set: Mapping[str, Any] | None,
 ) -> bytes:
-    """Confluent's: equal digests are equal schemas, and as a UUID it is the schema's GUID."""
+    """Confluent's digest: equal for equal schemas; as a UUID it is the schema's GUID."""
     found = hashlib.md5(text.encode(), usedforsecurity=False)
     for item in references:
         found.update(item.name.encode() + item.subject.encode() + item.version.to_bytes(4, "big", signed=True))
@@ -154,10 +221,10 @@ def _references(value: Any) -> tuple[Reference, ...]:
     try:
         return tuple(Reference(str(item["name"]), str(item["subject"]), int(item["version"])) for item in value or ())
     except (TypeError, KeyError, ValueError):
-        raise UnreadableRecordError("its references make no sense") from None
+        raise UnreadableRecordError("its references are not valid") from None
 
 
 def _object_or_none(value: Any) -> Mapping[str, Any] | None:
     if value is not None and not isinstance(value, dict):
-        raise UnreadableRecordError("its metadata or rules are no object")
+        raise UnreadableRecordError("its metadata or rules are not an object")
     return value

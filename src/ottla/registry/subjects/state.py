@@ -1,11 +1,11 @@
-"""Everything that stands in the topic, in memory, and the ways to find it.
+"""The state of the registry in memory, with its indexes.
 
-Rule 1: only apply() changes it, live and on load, record by record in the order of the topic.
-Rule 2: a record that makes no sense raises UnreadableRecordError and has changed nothing.
-Rule 3: ids belong to a context. The highest that was ever given is known, also when its schema is gone for good: a NOOP
-        carries it then (`high_water`), because compaction takes the tombstones away.
-Rule 4: keys that somebody else has written with another order of fields are remembered: compaction would keep them for
-        ever beside ours, so whoever writes such a key again ends them with a tombstone (`records_for`).
+1. Only apply() changes it, live and on load, record by record in log order.
+2. An invalid record raises UnreadableRecordError and changes nothing.
+3. IDs belong to a context. The highest assigned ID is known even after its schema is deleted permanently: a NOOP record
+   carries it (`high_water`), because compaction removes the tombstones.
+4. Keys that another registry wrote with another field order are remembered: compaction would keep them for ever next to
+   ours, so the next write of such a key adds a tombstone for them (`records_for`).
 """
 
 from __future__ import annotations
@@ -28,15 +28,14 @@ from ottla.registry.records import (
     UnreadableRecordError,
     encode_key,
 )
-from ottla.registry.subjects.names import DEFAULT_CONTEXT, context_of, qualified, within
-from ottla.registry.subjects.schema import Schema, schema_of
+from ottla.registry.subjects.schema import DEFAULT_CONTEXT, Schema, context_of, qualified, schema_of, within
 
 Versions = dict[int, Schema]
 HIGH_WATER = "maxIds"
 
 
 class Context:
-    """The ids of one context."""
+    """The IDs of one context."""
 
     __slots__ = ("by_digest", "by_id", "max_id")
 
@@ -49,24 +48,25 @@ class Context:
         return f"<Context {len(self.by_id)} ids up to {self.max_id}>"
 
 
-class State:
-    """The registry's memory."""
+class RegistryState:
+    """The registry's state."""
 
     def __init__(self) -> None:
         self.subjects: dict[str, Versions] = {}
         self.contexts: dict[str, Context] = {DEFAULT_CONTEXT: Context()}
-        self.known_contexts: set[str] = set()  # those with a record of their own
-        self.referenced_by: dict[tuple[str, int], dict[tuple[str, int], int]] = {}  # by whom, and his id
+        self.known_contexts: set[str] = set()  # those with a CONTEXT record
+        # the referring versions, with their IDs
+        self.referenced_by: dict[tuple[str, int], dict[tuple[str, int], int]] = {}
         self.configs: dict[str | None, Mapping[str, Any]] = {}
         self.modes: dict[str | None, str] = {}
         self.foreign_keys: dict[Key, set[bytes]] = {}
         self.high_water: dict[str, int] = {}
-        self.revision = 0  # another one: something may have changed
+        self.revision = 0  # changes with every record
 
     def __repr__(self) -> str:
-        return f"<State {len(self.subjects)} subjects>"
+        return f"<RegistryState {len(self.subjects)} subjects>"
 
-    # Finding
+    # ---- lookups
 
     def versions(self, subject: str, *, with_deleted: bool = False) -> list[Schema]:
         """Oldest first."""
@@ -86,7 +86,7 @@ class State:
         return next(reversed(self.versions(subject)), None)
 
     def by_id(self, context: str, number: int) -> Iterator[Schema]:
-        """All versions in a context that have this id."""
+        """All versions in a context with this ID."""
         ids = self.contexts.get(context)
         for subject, version in (ids.by_id.get(number, {}) if ids is not None else {}).items():
             yield self.subjects[subject][version]
@@ -96,7 +96,7 @@ class State:
         return ids.by_digest.get(digest) if ids is not None else None
 
     def has_subject(self, subject: str, *, with_deleted: bool = False) -> bool:
-        """Whether there is one; of a context without a name, whether it holds any."""
+        """Whether the subject exists; for a context without a name, whether it has any subject."""
         context, name = qualified(subject)
         if name:
             return any(with_deleted or not item.is_deleted for item in self.subjects.get(subject, {}).values())
@@ -105,20 +105,20 @@ class State:
         )
 
     def references_to(self, subject: str, version: int, sees: Callable[[str], bool] | None = None) -> list[int]:
-        """The ids of who refers to a version, as far as these subjects are seen."""
+        """The IDs of schemas that refer to a version, under visible subjects."""
         users = self.referenced_by.get((subject, version), {})
         return sorted({number for (user, _), number in users.items() if sees is None or sees(user)})
 
-    # Writing
+    # ---- records to write
 
     def records_for(self, record: Record) -> list[Record]:
-        """The record, and before it the ends of what others have written under the same key."""
+        """The record, preceded by tombstones for other formats of its key."""
         own = encode_key(record.key)
         foreign = self.foreign_keys.get(record.key, ())
         return [*(Record(record.key, None, raw) for raw in sorted(foreign) if raw != own), record]
 
     def high_water_records(self, gone: list[Schema]) -> list[Record]:
-        """What keeps the ids of versions that go for good from being given again."""
+        """The record that keeps IDs of permanently deleted versions from being assigned again."""
         levels = dict(self.high_water)
         for schema in gone:
             context = context_of(schema.subject)
@@ -130,7 +130,7 @@ class State:
     def noop(self) -> Record:
         return Record(NOOP_KEY, {HIGH_WATER: dict(self.high_water)} if self.high_water else None)
 
-    # Applying
+    # ---- applying records
 
     def apply(self, key: Key, value: Mapping[str, Any] | None, raw: bytes | None = None) -> None:
         self.revision += 1
@@ -141,7 +141,7 @@ class State:
         elif key.keytype == MODE:
             mode = None if value is None else value.get("mode")
             if mode is not None and not isinstance(mode, str):
-                raise UnreadableRecordError("its mode is no text")
+                raise UnreadableRecordError("its mode is not text")
             _put(self.modes, key.subject, mode)
         elif key.keytype == DELETE_SUBJECT:
             self._apply_delete(key, value)
@@ -153,7 +153,7 @@ class State:
         elif key.keytype == NOOP:
             self._apply_noop(value)
         if raw is not None and key.keytype != NOOP:
-            self._note_key(key, raw, is_gone=value is None)
+            self._track_foreign_key(key, raw, is_gone=value is None)
 
     def _apply_schema(self, key: Key, value: Mapping[str, Any] | None) -> None:
         assert key.subject is not None
@@ -161,7 +161,7 @@ class State:
         versions = self.subjects.setdefault(key.subject, {})
         old = versions.pop(key.version, None)
         if old is not None:
-            self._forget(old, is_gone=new is None or new.id != old.id or new.digest != old.digest)
+            self._unindex(old, is_gone=new is None or new.id != old.id or new.digest != old.digest)
         if new is not None:
             versions[key.version] = new
             self._index(new)
@@ -173,20 +173,20 @@ class State:
             return
         until = value.get("version")
         if not isinstance(until, int):
-            raise UnreadableRecordError("it does not say up to which version")
+            raise UnreadableRecordError("it does not have a version")
         assert key.subject is not None
         versions = self.subjects.get(key.subject, {})
         for number, schema in versions.items():
             if number <= until and not schema.is_deleted:
-                self._forget(schema, is_gone=False)
+                self._unindex(schema, is_gone=False)
                 versions[number] = schema.deleted()
 
     def _apply_clear(self, subject: str | None) -> None:
-        for name in [item for item in self.subjects if is_meant(subject, item)]:
+        for name in [item for item in self.subjects if is_in_scope(subject, item)]:
             versions = self.subjects[name]
             for schema in [item for item in versions.values() if item.is_deleted]:
                 del versions[schema.version]
-                self._forget(schema, is_gone=True)
+                self._unindex(schema, is_gone=True)
             if not versions:
                 del self.subjects[name]
 
@@ -206,12 +206,12 @@ class State:
         ids.by_id.setdefault(schema.id, {})[schema.subject] = schema.version
         ids.by_digest[schema.digest] = schema.id
         if not schema.is_deleted:
-            for place in _places(schema):
+            for place in _referenced_versions(schema):
                 self.referenced_by.setdefault(place, {})[schema.subject, schema.version] = schema.id
 
-    def _forget(self, schema: Schema, *, is_gone: bool) -> None:
-        """Take a version out of the indexes: what it refers to, and if it is gone its id, too."""
-        for place in _places(schema):
+    def _unindex(self, schema: Schema, *, is_gone: bool) -> None:
+        """Remove a version from the indexes: its references, and if it is gone its ID, too."""
+        for place in _referenced_versions(schema):
             users = self.referenced_by.get(place, {})
             users.pop((schema.subject, schema.version), None)
             if not users:
@@ -229,7 +229,7 @@ class State:
             if ids.by_digest.get(schema.digest) == schema.id:
                 del ids.by_digest[schema.digest]
 
-    def _note_key(self, key: Key, raw: bytes, *, is_gone: bool) -> None:
+    def _track_foreign_key(self, key: Key, raw: bytes, *, is_gone: bool) -> None:
         if raw == encode_key(key):
             return
         if not is_gone:
@@ -240,15 +240,15 @@ class State:
                 del self.foreign_keys[key]
 
 
-def is_meant(wanted: str | None, subject: str) -> bool:
-    """Whether a setting or an order for `wanted` is about this subject: itself, its context, or all."""
+def is_in_scope(wanted: str | None, subject: str) -> bool:
+    """Whether a setting for `wanted` applies to this subject: itself, its context, or global."""
     if wanted is None or wanted == subject:
         return True
     context, name = qualified(wanted)
     return not name and context_of(subject) == context
 
 
-def _places(schema: Schema) -> list[tuple[str, int]]:
+def _referenced_versions(schema: Schema) -> list[tuple[str, int]]:
     """The versions that a schema refers to."""
     return [(within(schema.subject, item.subject), item.version) for item in schema.references]
 

@@ -1,1 +1,1 @@
-"""Signed tokens of an identity provider (JWT): checked by a broker, asked for by a client."""
+"""Signed tokens of an identity provider (JWT): keys for their verification, and requests for them."""

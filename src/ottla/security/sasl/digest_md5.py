@@ -1,6 +1,6 @@
-"""SASL/DIGEST-MD5 (RFC 2831), the client's side: how ZooKeeper asks for a name and a password. Pure.
+"""SASL/DIGEST-MD5 (RFC 2831), the client side: ZooKeeper's login with a name and a password. Pure.
 
-The password does not cross the wire, but whoever listens can try passwords on what does: use TLS beside it.
+The password is not sent, but an eavesdropper can test guesses against the messages: use it with TLS.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from ottla.security.sasl.mechanism import LoginError
+from ottla.security.sasl.exchange import LoginError
 
 MECHANISM: Final = "DIGEST-MD5"
-COUNT: Final = b"00000001"  # of answers to one nonce: there is one
+COUNT: Final = b"00000001"  # nonce count: each nonce is used once
 QUALITY: Final = b"auth"
 _DIRECTIVE: Final = re.compile(rb'\s*([A-Za-z0-9_-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^",]*))\s*(?:,|$)', re.DOTALL)
 
 
 class DigestMd5Client:
-    """`first` is empty, because the server speaks first; both sides prove that they know the password."""
+    """`first` is empty, because the server sends the first message; both sides prove that they know the password."""
 
-    is_quick = True
+    is_non_blocking = True
 
     def __init__(self, name: str, password: str, service: str, host: str, random_hex: Callable[[], str]) -> None:
         self._name = name
@@ -40,20 +40,20 @@ class DigestMd5Client:
         if self._expected is None:
             return self._answer(directives)
         if not hmac.compare_digest(directives.get("rspauth", b""), self._expected):
-            raise LoginError("the server does not prove that it knows the password")
+            raise LoginError("the server failed to prove that it knows the password")
         self.is_done = True
         return b""
 
     def _answer(self, challenge: dict[str, bytes]) -> bytes:
         nonce = challenge.get("nonce")
         if not nonce:
-            raise LoginError("the server asks for no login by DIGEST-MD5 (it has no section Server in its JAAS file)")
+            raise LoginError("the server does not offer DIGEST-MD5 (it has no section Server in its JAAS file)")
         if QUALITY not in re.split(rb"[,\s]+", challenge.get("qop", QUALITY)):
-            raise LoginError("the server asks for an encryption by DIGEST-MD5, which is not safe: use TLS")
+            raise LoginError("the server requires the encryption of DIGEST-MD5, which is not safe: use TLS")
         is_utf8 = challenge.get("charset", b"").lower() == b"utf-8"
         realm, own_nonce = challenge.get("realm", b""), self._random_hex().encode()
         name, password = _encoded(self._name, is_utf8), _encoded(self._password, is_utf8)
-        # RFC 2831: what fits into Latin-1 is hashed so, also where UTF-8 is spoken.
+        # RFC 2831: text that fits into Latin-1 is hashed as Latin-1, even with UTF-8.
         hashed_name, hashed_password = (_latin1(text) if is_utf8 else text for text in (name, password))
         secret = bytes.fromhex(_hex(b":".join((hashed_name, realm, hashed_password))).decode())
         proof = _hex(b":".join((secret, nonce, own_nonce)))
@@ -70,7 +70,7 @@ class DigestMd5Client:
 
 
 def parse_directives(token: bytes) -> dict[str, bytes]:
-    """`name=value,name="value"`; what is not of that form ends the list."""
+    """`name=value,name="value"`; the first invalid part ends the list."""
     found: dict[str, bytes] = {}
     position = 0
     while match := _DIRECTIVE.match(token, position):
@@ -85,7 +85,7 @@ def _encoded(text: str, is_utf8: bool) -> bytes:
     try:
         return text.encode("utf-8" if is_utf8 else "latin-1")
     except UnicodeEncodeError:
-        raise LoginError("the server takes no names and passwords with such letters") from None
+        raise LoginError("the server does not support these characters in names and passwords") from None
 
 
 def _latin1(encoded: bytes) -> bytes:
@@ -96,7 +96,7 @@ def _latin1(encoded: bytes) -> bytes:
 
 
 def _hex(data: bytes) -> bytes:
-    """MD5 is what the mechanism is made of; what it cannot protect, TLS does."""
+    """MD5 is part of the mechanism; TLS must provide the protection."""
     return hashlib.md5(data, usedforsecurity=False).hexdigest().encode()
 
 

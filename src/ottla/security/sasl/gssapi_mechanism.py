@@ -1,12 +1,12 @@
-"""GSSAPI: logins by Kerberos (RFC 4752), on both sides of a connection.
+"""GSSAPI: Kerberos logins (RFC 4752), on both sides of a connection.
 
 Rules:
-1. First the context of GSSAPI is made, then the broker offers layers of protection and the client takes one. Ours and
-   Kafka's offer is none: whoever wants encryption has TLS.
-2. Who somebody is, Kerberos says. The name that a client asks to act as is not looked at, as in Kafka: kafka-python
-   sends the broker's name there, Java its own, librdkafka none.
-3. Only tokens of Kerberos itself: an empty first token would ask for a negotiation of mechanisms (SPNEGO).
-4. A login is good until the broker asks for another one (`connections.max.reauth.ms`), not until the ticket ends.
+1. The GSSAPI context is established first. Then the broker offers security layers, and the client chooses one. As in
+   Kafka the only offer is none: TLS provides encryption.
+2. The principal is that of the Kerberos ticket. The authorization id of the client is ignored, as in Kafka:
+   kafka-python sends the broker's name, Java its own, librdkafka none.
+3. Only Kerberos tokens are accepted: an empty first token would request a negotiation of mechanisms (SPNEGO).
+4. A login is valid until the broker requires another one (`connections.max.reauth.ms`), not until the ticket expires.
 """
 
 from __future__ import annotations
@@ -14,41 +14,41 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from ottla.security.jaas import LoginModule
+from ottla.security.jaas import AppConfigurationEntry
 from ottla.security.kerberos import (
     KINIT,
-    ClientTickets,
     KerberosError,
     Krb5Options,
     RenewalTimes,
+    TicketCache,
     acceptor_credentials,
     default_realm,
-    library,
+    kerberos_error,
+    load_gssapi,
     new_context,
     service_name,
     tickets_of,
-    told,
 )
-from ottla.security.kerberos_names import KerberosNameError, ShortNamer
-from ottla.security.sasl.mechanism import Identity, LoginError
+from ottla.security.kerberos_names import KerberosNameError, KerberosShortNamer
+from ottla.security.sasl.exchange import Identity, LoginError
 
 MECHANISM: Final = "GSSAPI"
 NO_LAYER: Final = 1
-OFFER: Final = bytes([NO_LAYER, 0, 0, 0])  # without a layer there is no largest message
+OFFER: Final = bytes([NO_LAYER, 0, 0, 0])  # without a layer there is no maximum message size
 
 
-def gssapi_server(module: LoginModule, service: str | None, rules: Iterable[str]) -> GssapiServer:
-    """The broker's side, of a JAAS section and of `sasl.kerberos.service.name` and `.principal.to.local.rules`."""
+def gssapi_server(module: AppConfigurationEntry, service: str | None, rules: Iterable[str]) -> GssapiServer:
+    """The broker side, from a JAAS section, `sasl.kerberos.service.name` and `.principal.to.local.rules`."""
     options = Krb5Options.of(module)
-    namer = ShortNamer(rules, default_realm())
+    namer = KerberosShortNamer(rules, default_realm())
     return GssapiServer(options, service_name(options, service), namer)
 
 
 class GssapiServer:
-    """What the GSSAPI logins of one listener have in common: its keytab and its rules for names."""
+    """The shared state of the GSSAPI logins of one listener: its keytab and its name rules."""
 
-    def __init__(self, options: Krb5Options, service: str | None, namer: ShortNamer) -> None:
-        """Raises KerberosError if nobody could ever log in with this."""
+    def __init__(self, options: Krb5Options, service: str | None, namer: KerberosShortNamer) -> None:
+        """Raises KerberosError if no login could ever succeed."""
         acceptor_credentials(options, service)
         self.options = options
         self.service = service
@@ -62,15 +62,19 @@ class GssapiServer:
 
 
 class GssapiServerExchange:
-    """The broker's side of one login."""
+    """The broker side of one login."""
 
-    is_quick = False
+    is_non_blocking = False
+    is_refused = False
 
     def __init__(self, server: GssapiServer) -> None:
         self.server = server
         self.identity: Identity | None = None
         self._context: Any = None
         self._has_offered = False
+
+    def claimed_user(self, token: bytes) -> str | None:  # noqa: ARG002 - a ticket names its user when it is opened
+        return None
 
     def step(self, token: bytes) -> bytes:
         if self.identity is not None:
@@ -81,44 +85,44 @@ class GssapiServerExchange:
             if not self._has_offered:
                 if token:
                     raise LoginError("a token where the broker's offer of layers is due")
-                return self._offer()
+                return self._offer_layers()
             self._finish(token)
         except KerberosError as problem:
             raise LoginError(str(problem)) from None
         return b""
 
     def _accept(self, token: bytes) -> bytes:
-        gssapi = library()
+        gssapi = load_gssapi()
         if not token:
             raise LoginError("an empty token where one of Kerberos is due")
         if self._context is None:
-            credentials = acceptor_credentials(self.server.options, self.server.service)  # read anew at every login
+            credentials = acceptor_credentials(self.server.options, self.server.service)  # read again at every login
             self._context = new_context(creds=credentials, usage="accept")
         try:
             answer: bytes | None = self._context.step(token)
         except gssapi.exceptions.GSSError as problem:
-            raise _refusal(problem) from None
+            raise _login_error(problem) from None
         if not self._context.complete:
             return answer or b""
         if self._context.mech != gssapi.MechType.kerberos:
             raise LoginError(f"the client logs in by {self._context.mech}, not by Kerberos")
-        return answer or self._offer()
+        return answer or self._offer_layers()
 
-    def _offer(self) -> bytes:
+    def _offer_layers(self) -> bytes:
         self._has_offered = True
         offer: bytes = self._context.wrap(OFFER, False).message
         return offer
 
     def _finish(self, token: bytes) -> None:
-        gssapi = library()
+        gssapi = load_gssapi()
         try:
             answer: bytes = self._context.unwrap(token).message
         except gssapi.exceptions.GSSError as problem:
-            raise _refusal(problem) from None
+            raise _login_error(problem) from None
         if len(answer) < len(OFFER) or answer[0] != NO_LAYER:
-            raise LoginError("the client wants a layer of protection that was not offered: use TLS for that")
+            raise LoginError("the client requires a security layer that was not offered: use TLS for that")
         principal = str(self._context.initiator_name)
-        if "\\" in principal:  # a quoted / or @ would make other parts of the name than Kerberos means
+        if "\\" in principal:  # a quoted / or @ would change the parts of the name
             raise LoginError(f"Malformed Kerberos name: {principal}")
         try:
             self.identity = Identity(f"User:{self.server.namer.short_name(principal)}")
@@ -127,15 +131,15 @@ class GssapiServerExchange:
             raise LoginError(f"{problem}: {cure}") from None
 
     def __repr__(self) -> str:
-        return f"<GssapiServerExchange {self.identity or 'under way'}>"
+        return f"<GssapiServerExchange {self.identity or 'in progress'}>"
 
 
 class GssapiClientExchange:
-    """The side of whoever logs in at `host`, whose service is `service`."""
+    """The client side of one login at the service `service` on `host`."""
 
-    is_quick = False
+    is_non_blocking = False
 
-    def __init__(self, tickets: ClientTickets, service: str, host: str) -> None:
+    def __init__(self, tickets: TicketCache, service: str, host: str) -> None:
         self.tickets = tickets
         self.target = f"{service}@{host}"
         self.is_done = False
@@ -143,7 +147,7 @@ class GssapiClientExchange:
         self._context: Any = None
 
     def first(self) -> bytes:
-        gssapi = library()
+        gssapi = load_gssapi()
         try:
             credentials = self.tickets.credentials()
         except KerberosError as problem:
@@ -168,33 +172,35 @@ class GssapiClientExchange:
             if token:
                 raise LoginError("the broker sends a token after the end of the login")
             return b""
-        gssapi = library()
+        gssapi = load_gssapi()
         try:
             offer: bytes = self._context.unwrap(token).message
         except gssapi.exceptions.GSSError as problem:
-            text = str(told(problem, is_acceptor=False))
+            text = str(kerberos_error(problem, is_acceptor=False))
             raise LoginError(text, text) from None
         if len(offer) != len(OFFER) or not offer[0] & NO_LAYER:
-            raise LoginError("the broker insists on a layer of protection, which Kafka does not have")
+            raise LoginError("the broker requires a security layer, which Kafka does not have")
         self._has_answered = True
         name = str(self._context.initiator_name).encode()
         answer: bytes = self._context.wrap(OFFER + name, False).message
         return answer
 
     def _advance(self, token: bytes | None) -> bytes:
-        gssapi = library()
+        gssapi = load_gssapi()
         try:
             return self._context.step(token) or b""
         except gssapi.exceptions.GSSError as problem:
-            text = str(told(problem, is_acceptor=False))
+            text = str(kerberos_error(problem, is_acceptor=False))
             raise LoginError(text, text) from None
 
     def __repr__(self) -> str:
         return f"<GssapiClientExchange {self.target}{' done' if self.is_done else ''}>"
 
 
-def gssapi_client(module: LoginModule | None, properties: Mapping[str, str]) -> Callable[[str], GssapiClientExchange]:
-    """The client's side, of a JAAS section or of librdkafka's properties; without either, of the ticket cache."""
+def gssapi_client(
+    module: AppConfigurationEntry | None, properties: Mapping[str, str]
+) -> Callable[[str], GssapiClientExchange]:
+    """The client side, from a JAAS section or librdkafka's properties; without either, from the ticket cache."""
     options = Krb5Options.of(module) if module is not None else Krb5Options.of_properties(properties)
     service = service_name(options, properties.get("sasl.kerberos.service.name", "").strip())
     if service is None:
@@ -203,5 +209,5 @@ def gssapi_client(module: LoginModule | None, properties: Mapping[str, str]) -> 
     return lambda host: GssapiClientExchange(tickets, service, host)
 
 
-def _refusal(problem: Any) -> LoginError:
-    return LoginError(str(told(problem, is_acceptor=True)))
+def _login_error(problem: Any) -> LoginError:
+    return LoginError(str(kerberos_error(problem, is_acceptor=True)))

@@ -1,11 +1,13 @@
-"""What compaction leaves of one batch. Compiled with mypyc.
+"""Compaction of one batch, and of the transactions around it. Compiled with mypyc.
 
 Kafka's rules (LogCleaner, KIP-534):
-* Offsets never change: a batch keeps its first and last offset whatever is taken out of it.
-* A tombstone is the last word about its key and stays until its batch's delete horizon. The first cleaning that meets
-  it sets the horizon: now + delete.retention.ms, in place of the batch's base timestamp, marked by an attribute bit.
-* A batch of which nothing is left goes, unless it is the last one of its producer (then its header stays, for the
-  sequence) or the last of the cleaned range (for the offset).
+* Offsets never change: a batch keeps its first and last offset whatever is removed from it.
+* A tombstone stays until its batch's delete horizon. The first cleaning that reads it sets the horizon: now +
+  delete.retention.ms, in place of the batch's base timestamp, marked by an attribute bit.
+* A batch without records is removed, unless it is the last one of its producer (its header keeps the sequence) or the
+  last of the cleaned range (it keeps the offset).
+* Records of aborted transactions are removed at once. A marker stays as long as records of its transaction precede it,
+  and for delete.retention.ms after that.
 """
 
 from __future__ import annotations
@@ -23,18 +25,19 @@ from ottla.protocol.batches import (
 from ottla.protocol.compression import compress, decompress
 from ottla.protocol.records import INT64_MAX, NO_TIMESTAMP
 from ottla.storage.cleaning.records import RecordFilter, shift_timestamps
-from ottla.storage.cleaning.transactions import CleanedTransactions
+from ottla.storage.replay import read_marker
+from ottla.storage.transaction_index import AbortedTxn
 
 NO_HORIZON: Final = -1
 
 
 class BatchCleaner:
-    """Takes the batches of a log in order and says what stays of each."""
+    """Takes the batches of a log in order and returns what stays of each."""
 
     def __init__(
         self,
         record_filter: RecordFilter,
-        transactions: CleanedTransactions,
+        transactions: CleanedTransactionMetadata,
         *,
         last_records: dict[int, tuple[int, int]],
         end_offset: int,
@@ -44,14 +47,14 @@ class BatchCleaner:
         self._filter = record_filter
         self._transactions = transactions
         self._last_records = last_records  # producer id -> (last offset of its data or -1, epoch)
-        self._end_offset = end_offset  # of the range that is cleaned
+        self._end_offset = end_offset  # of the cleaned range
         self._now_ms = now_ms
         self._delete_retention_ms = delete_retention_ms
         self.records_read = 0
         self.records_kept = 0
 
     def clean(self, header: BatchHeader, batch: bytes) -> bytes | bytearray | None:
-        """The batch itself if all of it stays, another one in its place, or None."""
+        """The batch itself if all of it stays, a replacement, or None."""
         self.records_read += header.record_count
         result = self._clean_control(header, batch) if header.is_control else self._clean_data(header, batch)
         if result is not None:
@@ -59,21 +62,21 @@ class BatchCleaner:
         return result
 
     def _clean_control(self, header: BatchHeader, batch: bytes) -> bytes | bytearray | None:
-        is_free = self._transactions.is_marker_free(header, batch)
+        is_free = self._transactions.can_discard_marker(header, batch)
         if header.record_count == 0:
-            return batch if self._must_stay(header) else None
+            return batch if self._must_retain_batch(header) else None
         horizon_ms = delete_horizon(header)
         if is_free and horizon_ms == NO_HORIZON:
             return self._with_horizon(header, batch[HEADER_BYTES:])
         if is_free and horizon_ms <= self._now_ms:
-            return self._emptied(header)
+            return self._empty_batch(header)
         return batch
 
     def _clean_data(self, header: BatchHeader, batch: bytes) -> bytes | bytearray | None:
         if self._transactions.is_aborted(header):
-            return self._emptied(header)
+            return self._empty_batch(header)
         if header.record_count == 0:
-            return batch if self._must_stay(header) else None
+            return batch if self._must_retain_batch(header) else None
         payload = batch[HEADER_BYTES:]
         codec = header.codec
         if codec:
@@ -87,7 +90,7 @@ class BatchCleaner:
             horizon_ms == NO_HORIZON or self._now_ms < horizon_ms,
         )
         if filtered.kept == 0:
-            return self._emptied(header)
+            return self._empty_batch(header)
         needs_horizon = filtered.has_tombstone and horizon_ms == NO_HORIZON
         if filtered.kept == header.record_count and not needs_horizon:
             return batch
@@ -105,16 +108,16 @@ class BatchCleaner:
         header.attributes |= DELETE_HORIZON_FLAG
         return assemble_batch(header, compress(header.codec, shifted) if header.codec else shifted)
 
-    def _emptied(self, header: BatchHeader) -> bytearray | None:
+    def _empty_batch(self, header: BatchHeader) -> bytearray | None:
         header.record_count = 0
-        if not self._must_stay(header):
+        if not self._must_retain_batch(header):
             return None
         header.attributes &= ~(CODEC_MASK | DELETE_HORIZON_FLAG)
         header.base_timestamp = NO_TIMESTAMP
         return assemble_batch(header, b"")
 
-    def _must_stay(self, header: BatchHeader) -> bool:
-        """Whether at least the header has to stay."""
+    def _must_retain_batch(self, header: BatchHeader) -> bool:
+        """Whether at least the batch header must stay."""
         if header.next_offset == self._end_offset:
             return True
         last = self._last_records.get(header.producer_id) if header.producer_id >= 0 else None
@@ -130,5 +133,68 @@ class BatchCleaner:
 
 
 def delete_horizon(header: BatchHeader) -> int:
-    """From when on the tombstones of this batch may go; -1 if no cleaning has met them so far."""
+    """The time from which on tombstones of this batch may be removed; -1 if no cleaning has read them yet."""
     return header.base_timestamp if header.attributes & DELETE_HORIZON_FLAG else NO_HORIZON
+
+
+class CleanedTransactionMetadata:
+    """The transactions that are open at the current position of the cleaner."""
+
+    def __init__(self, aborted: list[AbortedTxn]) -> None:
+        self._pending_aborted = sorted(aborted, key=_first_offset, reverse=True)
+        self._ongoing_aborted: dict[int, AbortedTxn] = {}  # producer id -> open transaction
+        self._seen_aborted: set[int] = set()  # producers with batches of their aborted transaction
+        self._ongoing_committed: set[int] = set()
+        # Transactions with markers that stay: the index of the cleaned segment.
+        self.kept: list[AbortedTxn] = []
+
+    def is_aborted(self, header: BatchHeader) -> bool:
+        """Add a data batch; true if its transaction was aborted."""
+        self._begin_up_to(header.last_offset)
+        if not header.is_transactional:
+            return False
+        if header.producer_id in self._ongoing_aborted:
+            self._seen_aborted.add(header.producer_id)
+            return True
+        self._ongoing_committed.add(header.producer_id)
+        return False
+
+    def can_discard_marker(self, header: BatchHeader, batch: bytes) -> bool:
+        """Add a control batch; true if nothing in the log needs it any more."""
+        self._begin_up_to(header.last_offset)
+        if header.record_count == 0:
+            return True  # an earlier cleaning removed the marker
+        marker = read_marker(batch)
+        if marker is None:
+            return False
+        producer_id = header.producer_id
+        if marker.is_abort:
+            transaction = self._ongoing_aborted.pop(producer_id, None)
+            if transaction is None or producer_id not in self._seen_aborted:
+                return True
+            self._seen_aborted.discard(producer_id)
+            self.kept.append(transaction)
+            return False
+        was_met = producer_id in self._ongoing_committed
+        self._ongoing_committed.discard(producer_id)
+        return not was_met
+
+    def take_kept(self) -> list[AbortedTxn]:
+        kept, self.kept = self.kept, []
+        return kept
+
+    def _begin_up_to(self, offset: int) -> None:
+        coming = self._pending_aborted
+        while coming and coming[-1].first_offset <= offset:
+            transaction = coming.pop()
+            self._ongoing_aborted.setdefault(transaction.producer_id, transaction)
+
+    def __repr__(self) -> str:
+        return (
+            f"<CleanedTransactionMetadata {len(self._ongoing_aborted)} aborting, "
+            f"{len(self._ongoing_committed)} committing>"
+        )
+
+
+def _first_offset(transaction: AbortedTxn) -> int:
+    return transaction.first_offset

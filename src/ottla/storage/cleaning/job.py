@@ -1,7 +1,7 @@
-"""What the broker asks of the process that cleans logs, and what it hears from it: lines of JSON over a pipe.
+"""Messages between the broker and the cleaner process: lines of JSON over a pipe.
 
 broker -> cleaner:  one CleanJob a line
-cleaner -> broker:  {"progress": bytes read} now and then, {"group": CleanedGroup} for every piece that is done,
+cleaner -> broker:  {"progress": bytes read} from time to time, {"group": CleanedGroup} for each finished group,
                     and at the end {"done": CleanReport} or {"failed": CleanFailure}
 """
 
@@ -11,17 +11,17 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-CORRUPT = "corrupt"  # the log, or what a policy made of it, is not what it should be: no use to try again
-POLICY = "policy"  # a custom policy cannot be loaded, or failed
-GONE = "gone"  # files went away meanwhile: the log was shortened or deleted
-DISK = "disk"  # the disk is full or does not work
-STARVED = "starved"  # the machine is too busy for a process without priority
+CORRUPT = "corrupt"  # the log, or the result of a policy, is invalid: a retry is useless
+POLICY_FAILED = "policy"  # a custom policy cannot be loaded, or failed
+FILES_MISSING = "gone"  # files are missing: the log was truncated or deleted
+DISK = "disk"  # the disk is full or fails
+STARVED = "starved"  # the process got too little CPU time
 
-FINAL_FAILURES = frozenset({CORRUPT, POLICY})
+FINAL_FAILURES = frozenset({CORRUPT, POLICY_FAILED})
 
 
-class SegmentFacts(NamedTuple):
-    """One segment as the cleaner's decisions see it."""
+class SegmentInfo(NamedTuple):
+    """One segment, as input for cleaning decisions."""
 
     base_offset: int
     size: int
@@ -31,30 +31,33 @@ class SegmentFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanJob:
-    """One round over one log: all that the process needs to know."""
+    """One cleaning of one log, with everything that the process needs."""
 
     topic: str
     partition: int
     directory: str
-    segments: list[SegmentFacts]  # all that end at or before first_uncleanable_offset
+    segments: list[SegmentInfo]  # all segments that end at or before first_uncleanable_offset
     first_dirty_offset: int
     first_uncleanable_offset: int
     log_start_offset: int
     end_offset: int
     now_ms: int
     is_compacted: bool = True
-    policies: list[str] = field(default_factory=list)  # custom ones
+    policies: list[str] = field(default_factory=list)  # custom policies
     delete_retention_ms: int = 86_400_000
     segment_bytes: int = 1 << 30
     segment_index_bytes: int = 10 << 20
     index_interval_bytes: int = 4096
     last_records: list[tuple[int, int, int]] = field(default_factory=list)  # producer id, last offset or -1, epoch
-    transaction_indexes: list[int] = field(default_factory=list)  # base offsets of the segments that have one
+    # Base offsets of the segments with a transaction index.
+    transaction_indexes: list[int] = field(default_factory=list)
     map_bytes: int = 64 << 20
     load_factor: float = 0.9
     buffer_bytes: int = 256 << 10
     bytes_per_second: float = float("inf")
-    is_patient: bool = False  # work only when nobody else wants the processor; there is no way back for the process
+    uses_sched_idle: bool = (
+        False  # use SCHED_IDLE: the process runs only on an idle CPU, and cannot leave that class again
+    )
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self)).encode() + b"\n"
@@ -62,9 +65,9 @@ class CleanJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanedGroup:
-    """A cleaned segment, synced, under the name `.cleaned`; or segments of which nothing had to go."""
+    """A cleaned and synced segment with the name `.cleaned`; or segments without any change."""
 
-    base_offsets: list[int]  # of the segments that it replaces
+    base_offsets: list[int]  # of the replaced segments
     size: int
     has_transactions: bool = False
     is_unchanged: bool = False
@@ -72,21 +75,21 @@ class CleanedGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanReport:
-    """A round that is done."""
+    """The result of a finished cleaning."""
 
-    end_offset: int  # everything below is clean now
+    end_offset: int  # everything below is clean
     keys: int
     bytes_read: int
     bytes_written: int
     records_read: int
     records_kept: int
     seconds: float
-    memory_bytes: int  # the largest that the process has been
+    memory_bytes: int  # the maximum resident size of the process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanFailure:
-    """Why a round ended without a result."""
+    """The reason why a cleaning ended without a result."""
 
     kind: str
     message: str
@@ -94,7 +97,7 @@ class CleanFailure:
 
 def decode_job(line: bytes) -> CleanJob:
     fields: dict[str, Any] = json.loads(line)
-    fields["segments"] = [SegmentFacts(*facts) for facts in fields["segments"]]
+    fields["segments"] = [SegmentInfo(*facts) for facts in fields["segments"]]
     fields["last_records"] = [tuple(last) for last in fields["last_records"]]
     return CleanJob(**fields)
 
@@ -107,7 +110,7 @@ def encode_reply(reply: int | CleanedGroup | CleanReport | CleanFailure) -> byte
 
 
 def decode_reply(line: bytes) -> int | CleanedGroup | CleanReport | CleanFailure:
-    """ValueError if the line is none."""
+    """Raises ValueError for an invalid line."""
     [(name, value)] = json.loads(line).items()
     if name == "progress":
         return int(value)

@@ -1,10 +1,9 @@
-"""The newest offset of each key, in a piece of memory whose size is fixed beforehand. Compiled with mypyc.
+"""The newest offset of each key, in memory of fixed size. Compiled with mypyc.
 
-A key is known by two hashes of 64 bits, of the key alone and of the key behind a salt that nobody knows: Python's own
-SipHash, whose key each process draws by chance. Two keys that share both do not occur, not even on purpose. Each slot
-takes 20 bytes, 16 for the hashes and 4 for the offset, counted from the first offset that the map is for. A slot that
-is taken by another key sends the search on in steps that depend on the second hash, so that a table that is nine tenths
-full still answers within ten steps or so.
+A key is represented by two 64-bit hashes, of the key alone and of the key after a secret salt. The hash is Python's
+SipHash, whose key is random in each process, so colliding keys cannot be chosen on purpose. A slot has 20 bytes: 16 for
+the hashes and 4 for the offset relative to the first one. Collisions are resolved by double hashing: a table with a
+load of 0.9 needs about ten probes.
 """
 
 from __future__ import annotations
@@ -23,21 +22,21 @@ POSITIVE: Final = 2**63 - 1
 SALT: Final = token_bytes(16)
 
 
-class KeyMap:
-    """put() in the order of offsets, then get()."""
+class OffsetMap:
+    """Call put() in the order of offsets, then get()."""
 
     def __init__(self, memory_bytes: int, load_factor: float, first_offset: int) -> None:
         slots = prime_at_most(max(memory_bytes // SLOT_BYTES, SLOTS_MIN))
         self._slots: i64 = slots
         self._hashes = vec[i64]([0] * slots)
         self._salted = vec[i64]([0] * slots)
-        self._offsets = vec[i32]([0] * slots)  # 0 is a free slot
+        self._offsets = vec[i32]([0] * slots)  # 0 marks a free slot
         self._first_offset: i64 = first_offset
         self.count = 0
         self.capacity = max(1, min(int(slots * load_factor), slots - 1))
 
     def put(self, key: bytes, offset: i64) -> bool:
-        """Note where a key stands; False if the map has no room for more."""
+        """Set the offset of a key; false if the map is full."""
         relative_offset: i64 = offset - self._first_offset
         if self.count >= self.capacity or relative_offset > RELATIVE_OFFSET_MAX:
             return False
@@ -52,12 +51,12 @@ class KeyMap:
         return True
 
     def get(self, key: bytes) -> i64:
-        """The newest offset of the key, -1 if the map has none."""
+        """The newest offset of the key, -1 if it is unknown."""
         value: i64 = i64(self._offsets[self._find(hash(key), hash(SALT + key))])
         return NOT_FOUND if value == 0 else self._first_offset + value - 1
 
     def _find(self, key_hash: i64, salted: i64) -> i64:
-        """The slot of this key, or the free one that it would take."""
+        """The slot of this key, or the free slot for it."""
         slots = self._slots
         slot: i64 = (key_hash & POSITIVE) % slots
         step: i64 = 1 + (salted & POSITIVE) % (slots - 1)
@@ -70,16 +69,16 @@ class KeyMap:
         return slot
 
     def __repr__(self) -> str:
-        return f"<KeyMap {self.count} keys of {self.capacity}>"
+        return f"<OffsetMap {self.count} keys of {self.capacity}>"
 
 
 def memory_for(keys: int, load_factor: float, memory_bytes_max: int) -> int:
-    """What a map for this many keys takes, as far as there is so much."""
+    """The memory for a map of this many keys, at most the limit."""
     return min(int((keys + SLOTS_MIN) / load_factor + 1) * SLOT_BYTES, memory_bytes_max)
 
 
 def prime_at_most(number: int) -> int:
-    """With a prime number of slots every step leads past all of them."""
+    """With a prime number of slots every step size visits all of them."""
     candidate = number - 1 if number % 2 == 0 else number
     while not is_prime(candidate):
         candidate -= 2

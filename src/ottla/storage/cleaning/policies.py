@@ -1,4 +1,4 @@
-"""Custom clean-up policies: functions of other packages that say which records stay.
+"""Custom clean-up policies: functions of other packages that decide which records stay.
 
     def newest_thousand(record: Record, log: CleanedLog) -> bool:
         return record.offset >= log.end_offset - 1000
@@ -6,8 +6,8 @@
     [project.entry-points."ottla.cleanup_policies"]
     newest-thousand = "my_package:newest_thousand"
 
-A policy is asked about each record that is cleaned, in the cleaner's process. It cannot harm the broker; if it fails,
-the log stays as it is.
+A policy is called for each cleaned record, in the cleaner process. It cannot affect the broker. If it fails, the log
+stays as it is.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ottla.base.cleanup_policies import ENTRY_POINT_GROUP
+from ottla.base.topic_settings import ENTRY_POINT_GROUP
 from ottla.protocol.records import Record
 from ottla.storage.cleaning.job import CleanJob
 from ottla.storage.cleaning.records import Policy
 
 
 class CleanedLog(NamedTuple):
-    """What a policy may want to know beside the record."""
+    """The log of a record, as policies see it."""
 
     topic: str
     partition: int
@@ -36,11 +36,11 @@ CustomPolicy = Callable[[Record, CleanedLog], bool]
 
 
 class PolicyError(Exception):
-    """A policy that is not there, cannot be loaded, or failed."""
+    """A policy that does not exist, cannot be loaded, or has failed."""
 
 
 def load_policies(job: CleanJob) -> Policy | None:
-    """One question for all custom policies of a job: a record stays if all of them keep it."""
+    """All custom policies of a job as one function: a record stays if all of them keep it."""
     if not job.policies:
         return None
     named = [(name, load_policy(name)) for name in job.policies]
@@ -50,7 +50,7 @@ def load_policies(job: CleanJob) -> Policy | None:
         for name, policy in named:
             try:
                 is_kept = policy(record, log)
-            except Exception as error:  # somebody else's code: whatever it raises ends the round and nothing more
+            except Exception as error:  # user code: any exception ends this cleaning and nothing more
                 raise PolicyError(f"the clean-up policy {name} failed at offset {record.offset}: {error!r}") from error
             if not is_kept:
                 return False
@@ -65,7 +65,7 @@ def load_policy(name: str) -> CustomPolicy:
     for entry in entry_points(group=ENTRY_POINT_GROUP, name=name):
         try:
             policy: object = entry.load()
-        except Exception as error:  # importing somebody else's package may raise anything
+        except Exception as error:  # user code may raise anything on import
             raise PolicyError(f"the clean-up policy {name} cannot be loaded: {error!r}") from error
         if not callable(policy):
             raise PolicyError(f"the clean-up policy {name} is not callable: {policy!r}")

@@ -1,8 +1,8 @@
-"""The process that cleans logs: `python -m ottla.storage.cleaning.process`, started by the broker when there is work.
+"""The cleaner process: `python -m ottla.storage.cleaning.process`, started by the broker on demand.
 
-It runs with low priority, for large jobs only when nobody else wants the processor. It takes one job at a time from its
-standard input, and ends when it has had nothing to do for a while or when the broker is gone. Whatever happens to it,
-the logs stay as they are: only the broker puts cleaned segments into their place.
+It runs with low priority, for large jobs with SCHED_IDLE. It takes one job at a time from standard input, and ends
+after an idle period or when the broker ends. Its failure never affects logs: only the broker moves cleaned segments
+into place.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ import time
 from typing import Final
 
 from ottla.base.errors import Error, KafkaError
+from ottla.storage.cleaning.cleaner import CleanerRun
 from ottla.storage.cleaning.job import (
     CORRUPT,
     DISK,
-    GONE,
-    POLICY,
+    FILES_MISSING,
+    POLICY_FAILED,
     STARVED,
     CleanedGroup,
     CleanFailure,
@@ -30,7 +31,6 @@ from ottla.storage.cleaning.job import (
     decode_job,
     encode_reply,
 )
-from ottla.storage.cleaning.log import CleaningRound
 from ottla.storage.cleaning.policies import PolicyError, load_policies
 
 IDLE_SECONDS_MAX: Final = 30.0
@@ -38,27 +38,27 @@ NICENESS: Final = 15
 CHECK_BYTES: Final = 1 << 20
 PROGRESS_SECONDS: Final = 1.0
 SLEEP_SECONDS_MAX: Final = 0.2
-PATIENCE_SECONDS: Final = 10.0
+STARVATION_CHECK_SECONDS: Final = 10.0
 PROCESSOR_SHARE_MIN: Final = 0.1
 PR_SET_PDEATHSIG: Final = 1
 
 
 class CancelledError(Exception):
-    """The broker is gone, or does not want the result any more."""
+    """The broker has ended, or has cancelled the job."""
 
 
 class StarvedError(Exception):
-    """There is hardly any processor time left for us: the broker has to start a process with more priority."""
+    """The process gets hardly any CPU time: the broker has to start one with more priority."""
 
 
-class Pacer:
-    """Keeps to a number of bytes a second, tells the broker about progress, and notices when it is gone.
+class ProcessThrottle:
+    """Limits the rate of bytes, reports progress, and detects that the broker has ended.
 
-    A patient process runs only when nobody else wants to; one that is kept waiting for too long gives up.
+    A process with SCHED_IDLE that is starved for too long gives up.
     """
 
     def __init__(
-        self, input_descriptor: int, output_descriptor: int, bytes_per_second: float, is_patient: bool = False
+        self, input_descriptor: int, output_descriptor: int, bytes_per_second: float, uses_sched_idle: bool = False
     ) -> None:
         self._input = input_descriptor
         self._output = output_descriptor
@@ -66,15 +66,15 @@ class Pacer:
         self._started = self._reported = time.monotonic()
         self._bytes = 0
         self._unchecked = 0
-        self._is_patient = is_patient
-        self._looked = self._started  # when the processor time was last looked at
+        self._uses_sched_idle = uses_sched_idle
+        self._checked_at = self._started  # time of the last check of the CPU time
         self._busy_seconds = time.process_time()
         self._asleep_seconds = 0.0
-        # With little to read and write at once, a slow rate still has to be kept.
+        # A low rate needs more frequent checks.
         self._check_bytes = min(CHECK_BYTES, self._bytes_per_second * SLEEP_SECONDS_MAX)
 
-    def note(self, count: int) -> None:
-        self._unchecked += count + 64  # something for every batch, so that no loop runs unseen
+    def add(self, count: int) -> None:
+        self._unchecked += count + 64  # a minimum for every batch, so that every loop is checked
         if self._unchecked >= self._check_bytes:
             self._unchecked = 0
             self._check()
@@ -88,7 +88,7 @@ class Pacer:
             if now - self._reported >= PROGRESS_SECONDS:
                 self._reported = now
                 os.write(self._output, encode_reply(self._bytes))
-            if self._is_patient and now - self._looked >= PATIENCE_SECONDS:
+            if self._uses_sched_idle and now - self._checked_at >= STARVATION_CHECK_SECONDS:
                 self._require_processor_time(now)
             ahead = self._bytes / self._bytes_per_second - (now - self._started)
             if ahead <= 0.001:
@@ -98,20 +98,20 @@ class Pacer:
 
     def _require_processor_time(self, now: float) -> None:
         busy_seconds = time.process_time()
-        share = (busy_seconds - self._busy_seconds) / max(now - self._looked - self._asleep_seconds, 0.001)
-        if share < PROCESSOR_SHARE_MIN and self._asleep_seconds < PATIENCE_SECONDS / 2:
+        share = (busy_seconds - self._busy_seconds) / max(now - self._checked_at - self._asleep_seconds, 0.001)
+        if share < PROCESSOR_SHARE_MIN and self._asleep_seconds < STARVATION_CHECK_SECONDS / 2:
             raise StarvedError
-        self._looked = now
+        self._checked_at = now
         self._busy_seconds = busy_seconds
         self._asleep_seconds = 0.0
 
 
 def main() -> int:
-    end_with_parent()
+    set_parent_death_signal()
     os.nice(NICENESS)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the broker, which ends this process by itself
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the broker, which ends this process itself
     output = os.dup(1)
-    os.dup2(2, 1)  # what a custom policy prints must not get among the replies
+    os.dup2(2, 1)  # output of a custom policy must not mix with the replies
     with contextlib.suppress(CancelledError, BrokenPipeError):
         serve(0, output)
     return 0
@@ -134,21 +134,21 @@ def serve(input_descriptor: int, output_descriptor: int) -> None:
 
 
 def run_job(job: CleanJob, input_descriptor: int, output_descriptor: int) -> CleanReport | CleanFailure:
-    pacer = Pacer(input_descriptor, output_descriptor, job.bytes_per_second, job.is_patient)
-    if job.is_patient and hasattr(os, "SCHED_IDLE"):
+    pacer = ProcessThrottle(input_descriptor, output_descriptor, job.bytes_per_second, job.uses_sched_idle)
+    if job.uses_sched_idle and hasattr(os, "SCHED_IDLE"):
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
     def report(group: CleanedGroup) -> None:
         write_all(output_descriptor, encode_reply(group))
 
     try:
-        return CleaningRound(job, load_policies(job), pacer.note).run(report)
+        return CleanerRun(job, load_policies(job), pacer.add).run(report)
     except StarvedError:
         return CleanFailure(kind=STARVED, message="the machine is too busy")
     except PolicyError as failed_policy:
-        return CleanFailure(kind=POLICY, message=str(failed_policy))
+        return CleanFailure(kind=POLICY_FAILED, message=str(failed_policy))
     except FileNotFoundError as missing:
-        return CleanFailure(kind=GONE, message=str(missing))
+        return CleanFailure(kind=FILES_MISSING, message=str(missing))
     except OSError as failed_disk:
         return CleanFailure(kind=DISK, message=str(failed_disk))
     except KafkaError as bad_log:
@@ -161,15 +161,15 @@ def write_all(descriptor: int, data: bytes) -> None:
         data = data[os.write(descriptor, data) :]
 
 
-def end_with_parent() -> None:
-    """On Linux the kernel ends this process together with the broker, even if it is in the middle of something."""
+def set_parent_death_signal() -> None:
+    """On Linux the kernel kills this process when the broker ends."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def has_input(descriptor: int, seconds: float) -> bool:
-    """Whether there is something to read, or the end of it; poll() knows descriptors above 1,023, select() does not."""
+    """Whether input or its end is available. poll() supports descriptors above 1,023, select() does not."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(seconds * 1000))

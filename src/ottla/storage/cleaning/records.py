@@ -1,7 +1,7 @@
-"""The records of one batch, as compaction sees them: which keys, which to keep. Compiled with mypyc.
+"""The records of one batch during compaction. Compiled with mypyc.
 
-Works on the bytes that follow a batch header, after decompression (protocol/records.py has the format). Records that
-stay are copied byte by byte: offsets and times count from the batch's own first ones, and those stay.
+Works on the bytes after a batch header, decompressed (protocol/records.py has the format). Records that stay are copied
+byte by byte: their offsets and timestamps are relative to those of the batch, which do not change.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from ottla.protocol.records import Record, RecordReader, malformed, read_varint, write_varint
-from ottla.storage.cleaning.key_map import KeyMap
+from ottla.storage.cleaning.key_map import OffsetMap
 
 if TYPE_CHECKING:
     from mypy_extensions import i64
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 INT64_MIN: Final = -(2**63)
 
 Policy = Callable[[Record], bool]
-"""Whether a record stays."""
+"""Returns whether a record stays."""
 
 
-class Cursor:
-    """Stands on one record after the other. What does not fit its own lengths raises KafkaError."""
+class RecordCursor:
+    """Iterates over records without decoding them. Raises KafkaError for invalid lengths."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -30,7 +30,7 @@ class Cursor:
         self.start: i64 = 0
         self.end: i64 = 0
         self.timestamp_delta: i64 = 0
-        self.after_timestamp: i64 = 0  # where the offset delta begins
+        self.after_timestamp: i64 = 0  # position of the offset delta
         self.offset_delta: i64 = 0
         self.key_start: i64 = 0
         self.key_bytes: i64 = -1
@@ -63,8 +63,8 @@ class Cursor:
         return self._data[self.key_start : self.key_start + self.key_bytes]
 
 
-class Filtered:
-    """What stays of a batch."""
+class FilteredBatch:
+    """The records of a batch that stay."""
 
     def __init__(self, payload: bytes | bytearray, kept: int, has_tombstone: bool, newest_delta: int) -> None:
         self.payload = payload
@@ -73,24 +73,24 @@ class Filtered:
         self.newest_delta = newest_delta  # the largest timestamp delta
 
     def __repr__(self) -> str:
-        return f"<Filtered {self.kept} records, {len(self.payload)} bytes>"
+        return f"<FilteredBatch {self.kept} records, {len(self.payload)} bytes>"
 
 
 class RecordFilter:
-    """Keeps the newest record of each key, and of those what the other policies keep."""
+    """Keeps the newest record of each key, if the custom policies keep it too."""
 
-    def __init__(self, key_map: KeyMap | None, latest_offset: int, policy: Policy | None) -> None:
-        self._key_map = key_map  # None: keys do not matter
-        self._latest_offset: i64 = latest_offset  # what comes later is not for this round
+    def __init__(self, key_map: OffsetMap | None, latest_offset: int, policy: Policy | None) -> None:
+        self._key_map = key_map  # None without compaction by key
+        self._latest_offset: i64 = latest_offset  # later records are not part of this cleaning
         self._policy = policy
 
     def filter(
         self, data: bytes, count: i64, base_offset: i64, base_timestamp: int, keeps_tombstones: bool
-    ) -> Filtered:
-        cursor = Cursor(data)
+    ) -> FilteredBatch:
+        cursor = RecordCursor(data)
         out = bytearray()
         kept: i64 = 0
-        run_start: i64 = 0  # records that stay are copied in one piece
+        run_start: i64 = 0  # adjacent records that stay are copied together
         has_tombstone = False
         newest: i64 = INT64_MIN
         index: i64 = 0
@@ -109,12 +109,12 @@ class RecordFilter:
         if cursor.end != len(data):
             raise malformed(f"{len(data) - cursor.end} bytes follow the last of {count} records")
         if kept == count:
-            return Filtered(data, kept, has_tombstone, newest)
+            return FilteredBatch(data, kept, has_tombstone, newest)
         out += data[run_start:]
-        return Filtered(out, kept, has_tombstone, newest)
+        return FilteredBatch(out, kept, has_tombstone, newest)
 
     def _keeps(
-        self, cursor: Cursor, data: bytes, base_offset: i64, base_timestamp: int, keeps_tombstones: bool
+        self, cursor: RecordCursor, data: bytes, base_offset: i64, base_timestamp: int, keeps_tombstones: bool
     ) -> bool:
         offset = base_offset + cursor.offset_delta
         if offset > self._latest_offset:
@@ -132,9 +132,9 @@ class RecordFilter:
         return self._policy(reader.read_record())
 
 
-def note_keys(data: bytes, count: i64, base_offset: i64, first_offset: i64, key_map: KeyMap) -> bool:
-    """Put all keys from this offset on into the map; False as soon as it is full."""
-    cursor = Cursor(data)
+def add_keys(data: bytes, count: i64, base_offset: i64, first_offset: i64, key_map: OffsetMap) -> bool:
+    """Add all keys from this offset on to the map; false if it is full."""
+    cursor = RecordCursor(data)
     index: i64 = 0
     while index < count:
         cursor.advance()
@@ -146,8 +146,8 @@ def note_keys(data: bytes, count: i64, base_offset: i64, first_offset: i64, key_
 
 
 def shift_timestamps(data: bytes, count: i64, shift: int) -> bytearray:
-    """The same records for a batch whose base timestamp is smaller by `shift`."""
-    cursor = Cursor(data)
+    """The same records for a batch with a base timestamp that is smaller by `shift`."""
+    cursor = RecordCursor(data)
     out = bytearray()
     index: i64 = 0
     while index < count:

@@ -1,4 +1,4 @@
-"""Writes the segment that takes the place of cleaned ones, under names that end with `.cleaned`."""
+"""Writes the segment that replaces cleaned ones, with file names that end with `.cleaned`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Final
 
 from ottla.storage import files
-from ottla.storage.index import BuiltIndexes
-from ottla.storage.transaction_index import AbortedTransaction, TransactionIndex
+from ottla.storage.index import RebuiltIndexes
+from ottla.storage.transaction_index import AbortedTxn, TransactionIndex
 
 WRITE_BYTES: Final = 256 << 10
-SYNC_BYTES: Final = 16 << 20  # little by little: one large sync would make the broker's own writes wait
+SYNC_BYTES: Final = 16 << 20  # in steps: one large sync would delay the broker's own writes
 SUFFIXES: Final = (
     files.LOG_SUFFIX,
     files.INDEX_SUFFIX,
@@ -21,7 +21,7 @@ SUFFIXES: Final = (
 
 
 class CleanedSegmentWriter:
-    """begin(), append() batch after batch, finish(): then everything is on disk."""
+    """Call begin(), append() for each batch, then finish(), after which everything is synced."""
 
     def __init__(self, directory: str, base_offset: int, pace: Callable[[int], None]) -> None:
         self._directory = directory
@@ -31,7 +31,8 @@ class CleanedSegmentWriter:
         self._pending = bytearray()
         self._written = 0
         self._synced = 0
-        self.modified_ns = 0  # the time of the newest replaced file: retention looks at it where records have none
+        # The modification time of the newest replaced file, for retention of records without timestamps.
+        self.modified_ns = 0
 
     @property
     def is_begun(self) -> bool:
@@ -47,7 +48,7 @@ class CleanedSegmentWriter:
     def begin(self) -> None:
         if self._descriptor < 0:
             for suffix in SUFFIXES:
-                files.remove_if_there(self.path(suffix))
+                files.remove_if_exists(self.path(suffix))
             self._descriptor = files.open_file(
                 self.path(files.LOG_SUFFIX), files.CREATE_FLAGS | os.O_TRUNC, files.FILE_MODE
             )
@@ -68,11 +69,11 @@ class CleanedSegmentWriter:
         if len(self._pending) >= WRITE_BYTES:
             self._write()
 
-    def finish(self, aborted: list[AbortedTransaction] | None, index_interval_bytes: int) -> None:
-        """Write what is left and the indexes, and sync all of it; with None there is no transaction index."""
+    def finish(self, aborted: list[AbortedTxn] | None, index_interval_bytes: int) -> None:
+        """Write the remaining data and the indexes, and sync; with None there is no transaction index."""
         self._write()
         files.sync(self._descriptor)
-        built = BuiltIndexes(self._descriptor, self._written, self._base_offset, index_interval_bytes)
+        built = RebuiltIndexes(self._descriptor, self._written, self._base_offset, index_interval_bytes)
         files.create_empty(self.path(files.INDEX_SUFFIX))
         built.offsets.write_pending(self.path(files.INDEX_SUFFIX))
         files.create_empty(self.path(files.TIME_INDEX_SUFFIX))
@@ -90,7 +91,7 @@ class CleanedSegmentWriter:
             self._descriptor = -1
 
     def _write(self) -> None:
-        files.write_whole(self._descriptor, self._pending, self._written)
+        files.write_all(self._descriptor, self._pending, self._written)
         self._written += len(self._pending)
         self._pace(len(self._pending))
         self._pending = bytearray()
@@ -103,7 +104,7 @@ class CleanedSegmentWriter:
 
 
 def remove_cleaned(directory: str) -> None:
-    """Throw away what an earlier or unwanted round has left. Kafka would take such a file for part of a later swap."""
+    """Delete files of an earlier or cancelled cleaning: Kafka would take such a file for part of a later swap."""
     for name in os.listdir(directory):
         if name.endswith(files.CLEANED_SUFFIX):
-            files.remove_if_there(f"{directory}/{name}")
+            files.remove_if_exists(f"{directory}/{name}")

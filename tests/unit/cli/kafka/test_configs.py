@@ -1,14 +1,13 @@
-"""Command lines of kafka-configs.sh: which entity is meant, which settings, what is refused and in which words."""
+"""Command lines of kafka-configs.sh: entities, settings, and errors in Kafka's words."""
 
 from __future__ import annotations
 
 import pytest
 
-from ottla.cli.configs.entities import Entities, check_command
-from ottla.cli.configs.quotas import old_quota_line, parse_credential, quota_line
-from ottla.cli.configs.report import config_line
+from ottla.cli.configs.config_entities import Entities, check_command, config_line
+from ottla.cli.configs.quota_entities import legacy_quota_line, parse_credential, quota_line
 from ottla.cli.java.options import KafkaOptions, OptionError
-from ottla.cli.kafka.configs import OPTIONS, done, parse_added
+from ottla.cli.kafka.configs import OPTIONS, completion_message, parse_added
 from ottla.client.configs import Config, Source, Synonym
 from ottla.client.quotas import Quota
 
@@ -53,7 +52,7 @@ def test_an_entity_has_several_spellings(text: str, types: list[str], names: lis
         ("--describe --topic t --entity-name u", "should not be used in conjunction with specific entity flags"),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_kafkas_words(text: str, words: str) -> None:
+def test_contradictions_are_rejected_in_kafkas_words(text: str, words: str) -> None:
     with pytest.raises(OptionError, match=words):
         check_command(command(text))
 
@@ -77,15 +76,21 @@ def test_a_quota_is_one_line() -> None:
     assert quota_line(quota) == "Quota configs for user-principal 'u', the default client-id are consumer_byte_rate=5.0"
 
 
-def test_quotas_are_told_in_old_words_to_who_asks_zookeeper() -> None:
+def test_quotas_have_the_legacy_format_with_zookeeper() -> None:
     quota = Quota({"client-id": None, "user": "u"}, {"consumer_byte_rate": 1024.0, "request_percentage": 0.5})
     line = "Configs for user-principal 'u', default client-id are consumer_byte_rate=1024,request_percentage=0.5"
-    assert old_quota_line(quota) == line
-    assert done(Entities(["users", "clients"], ["u", "c"]), True) == (
+    assert legacy_quota_line(quota) == line
+    assert completion_message(Entities(["users", "clients"], ["u", "c"]), True) == (
         "Completed Updating config for entity: user-principal 'u', client-id 'c'."
     )
-    assert done(Entities(["users"], [""]), True) == "Completed Updating config for entity: default user-principal."
-    assert done(Entities(["users"], [""]), False) == "Completed updating default config for users in the cluster."
+    assert (
+        completion_message(Entities(["users"], [""]), True)
+        == "Completed Updating config for entity: default user-principal."
+    )
+    assert (
+        completion_message(Entities(["users"], [""]), False)
+        == "Completed updating default config for users in the cluster."
+    )
 
 
 def test_passwords_have_iterations() -> None:

@@ -1,4 +1,4 @@
-"""kafka-console-consumer.sh without a cluster: what it refuses and what it plans."""
+"""kafka-console-consumer.sh without a cluster: rejected options and plans."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from ottla.cli.java.options import KafkaOptions
 from ottla.cli.kafka.consume import OPTIONS, choose_formatter, client_properties, make_plan, run
-from ottla.cli.records.consuming import EARLIEST, LATEST, Plan
+from ottla.cli.records.console_consumer import EARLIEST, LATEST, ConsumePlan
 from ottla.cli.terminal import ToolError
 
 SERVER = "--bootstrap-server 127.0.0.1:1 "
@@ -19,7 +19,7 @@ TWO_GROUPS = (
 )
 
 
-def plan(line: str) -> Plan:
+def plan(line: str) -> ConsumePlan:
     options = KafkaOptions("tool", "", OPTIONS, line.split())
     return make_plan(options, client_properties(options))
 
@@ -68,7 +68,7 @@ def test_bad_command_lines_are_refused_in_kafkas_words(
     assert capsys.readouterr().err.splitlines()[0] == words
 
 
-def test_the_plan_says_where_to_start() -> None:
+def test_the_plan_contains_the_start() -> None:
     assert plan("--topic a").offset == LATEST
     assert plan("--topic a --from-beginning").offset == EARLIEST
     assert plan("--topic a --partition 1 --offset 42").offset == 42
@@ -76,7 +76,7 @@ def test_the_plan_says_where_to_start() -> None:
     assert plan("--topic a --command-property auto.offset.reset=earliest").offset == EARLIEST
 
 
-def test_the_plan_says_when_to_stop() -> None:
+def test_the_plan_contains_the_stop_conditions() -> None:
     assert plan("--topic a --max-messages -1").max_messages is None
     assert plan("--topic a --max-messages -5").max_messages == -5
     assert plan("--topic a --timeout-ms 100").timeout_ms == 100
@@ -100,7 +100,7 @@ def test_groups_come_from_an_option_or_a_property() -> None:
     [
         ("--topic a --isolation-level foo", "String must be one of: read_committed, read_uncommitted"),
         ("--topic a --max-messages abc", "Cannot parse argument 'abc' of option max-messages"),
-        ("--topic a --formatter Foo", "the formatter Foo is not known"),
+        ("--topic a --formatter Foo", "unknown formatter Foo"),
         ("--topic a --command-config /nowhere", "cannot read /nowhere"),
     ],
 )
@@ -111,4 +111,4 @@ def test_bad_values_are_one_line(line: str, words: str) -> None:
 
 def test_an_unknown_deserializer_prints_bytes_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     choose_formatter(KafkaOptions("tool", "", OPTIONS, ["--value-deserializer", "com.example.Mine"]))
-    assert "com.example.Mine is not known" in capsys.readouterr().err
+    assert "unknown deserializer com.example.Mine" in capsys.readouterr().err

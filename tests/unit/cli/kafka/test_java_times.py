@@ -1,10 +1,14 @@
-"""Times and spans, read as Java reads them (the numbers were printed by Java)."""
+"""Dates, times and durations in Java's formats (the numbers were printed by Java)."""
 
 from __future__ import annotations
 
+import os
+import time
+from collections.abc import Iterator
+
 import pytest
 
-from ottla.cli.java.times import TimeTextError, parse_date_time, parse_duration
+from ottla.cli.java.times import DatePatternError, TimeTextError, format_java_date, parse_date_time, parse_duration
 
 
 @pytest.mark.parametrize(
@@ -40,7 +44,7 @@ def test_times_are_read(text: str, time_ms: int) -> None:
         "",
     ],
 )
-def test_what_is_no_time_is_refused(text: str) -> None:
+def test_invalid_times_are_rejected(text: str) -> None:
     with pytest.raises(TimeTextError, match=r"java\.text\.ParseException"):
         parse_date_time(text)
 
@@ -64,6 +68,36 @@ def test_spans_are_read(text: str, span_ms: int) -> None:
 @pytest.mark.parametrize(
     "text", ["", "P", "PT", "P1DT", "1D", "P1H", "P1Y", "PT1.1234567890S", "P99999999999999999999D"]
 )
-def test_what_is_no_span_is_refused(text: str) -> None:
+def test_invalid_durations_are_rejected(text: str) -> None:
     with pytest.raises(TimeTextError, match="Text cannot be parsed to a Duration"):
         parse_duration(text)
+
+
+@pytest.fixture(autouse=True)
+def _in_greenwich(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    before = os.environ.get("TZ")
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    assert os.environ.get("TZ") == before
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        ("yyyy-MM-dd HH:mm:ss:SSS", "2026-03-05 14:07:09:042"),
+        ("yy/M/d h:mm a", "26/3/5 2:07 PM"),
+        ("EEE, d MMM yyyy 'at' HH 'o''clock'", "Thu, 5 Mar 2026 at 14 o'clock"),
+        ("D Z X XXX", "64 +0000 +00 +00:00"),
+    ],
+)
+def test_patterns_are_javas(pattern: str, text: str) -> None:
+    assert format_java_date(pattern, 1772719629042) == text
+
+
+@pytest.mark.parametrize("pattern", ["yyyy 'x", "b", "qq"])
+def test_bad_patterns_are_refused(pattern: str) -> None:
+    with pytest.raises(DatePatternError):
+        format_java_date(pattern, 0)

@@ -12,7 +12,7 @@ from ottla.cli.java.options import (
     Option,
     OptionError,
     bootstrap_of,
-    is_of_old,
+    is_legacy_zookeeper,
 )
 
 TABLE = (
@@ -22,8 +22,8 @@ TABLE = (
     Option("topic", "a topic", "name"),
     Option("list", "a flag"),
     Option("partitions", "a number", "number"),
-    Option("config", "several", "name=value", many=True),
-    Option("codec", "optional value", "codec", alone="gzip"),
+    Option("config", "several", "name=value", is_repeatable=True),
+    Option("codec", "optional value", "codec", bare_value="gzip"),
 )
 
 
@@ -65,7 +65,7 @@ def test_a_number_must_be_one(text: str) -> None:
         options("--partitions", text).number("partitions")
 
 
-def test_a_single_option_given_twice_is_refused() -> None:
+def test_a_repeated_single_option_is_rejected() -> None:
     with pytest.raises(OptionError, match="Found multiple arguments for option topic, but you asked for only one"):
         options("--topic", "a", "--topic", "b").text("topic")
 
@@ -77,7 +77,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().err
 
 
-def test_unknown_options_are_refused_in_kafkas_words_and_guessed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_options_get_kafkas_message_and_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
     assert "lis is not a recognized option (did you mean --list?)" in refusal(capsys, "--lis")
 
 
@@ -89,26 +89,26 @@ def test_zookeeper_users_reach_the_brokers_that_it_knows_or_the_one_on_the_same_
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OTTLA_BOOTSTRAP_SERVER", raising=False)
-    monkeypatch.setattr("ottla.cli.zookeeper.brokers.brokers_behind", lambda _connect: [])
+    monkeypatch.setattr("ottla.cli.zookeeper.znodes.registered_brokers", lambda _connect: [])
     old = options("--zookeeper", "one:2181, two:2181/kafka/chroot")
-    assert (bootstrap_of(old), is_of_old(old)) == ("one:9092,two:9092", True)
-    assert "asking the broker at one:9092,two:9092" in capsys.readouterr().err
+    assert (bootstrap_of(old), is_legacy_zookeeper(old)) == ("one:9092,two:9092", True)
+    assert "using the broker at one:9092,two:9092" in capsys.readouterr().err
     assert bootstrap_of(options("--zookeeper", "[::1]:2181")) == "[::1]:9092"
     monkeypatch.setenv("OTTLA_BOOTSTRAP_SERVER", "here:1234")
     assert bootstrap_of(old) == "here:1234"
     monkeypatch.delenv("OTTLA_BOOTSTRAP_SERVER")
-    monkeypatch.setattr("ottla.cli.zookeeper.brokers.brokers_behind", lambda _connect: ["a:9093", "b:9094"])
+    monkeypatch.setattr("ottla.cli.zookeeper.znodes.registered_brokers", lambda _connect: ["a:9093", "b:9094"])
     assert bootstrap_of(old) == "a:9093,b:9094"
     both = options("--zookeeper", "one:2181", "--bootstrap-server", "two:9092")
-    assert (bootstrap_of(both), is_of_old(both)) == ("two:9092", False)
+    assert (bootstrap_of(both), is_legacy_zookeeper(both)) == ("two:9092", False)
 
 
 def test_combinations_are_refused_in_kafkas_words(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        options("--list", "--topic", "a").refuse_with("topic", "list")
+        options("--list", "--topic", "a").check_invalid_args("topic", "list")
     assert capsys.readouterr().err.startswith('Option "[topic]" can\'t be used with option "[list]"\n')
     with pytest.raises(SystemExit):
-        options("--list").require("topic")
+        options("--list").check_required_args("topic")
     assert capsys.readouterr().err.startswith('Missing required argument "[topic]"\n')
 
 

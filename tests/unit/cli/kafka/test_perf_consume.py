@@ -1,4 +1,4 @@
-"""Lines of the consumer perf test; their form is Kafka's."""
+"""Lines of the consumer perf test in Kafka's format."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from ottla.cli.java.options import KafkaOptions, OptionError
 from ottla.cli.kafka.perf_consume import OPTIONS, consumer_settings, header, make_reading, total_line, window_line
-from ottla.cli.perf.load_reader import Figures
+from ottla.cli.perf.load_reader import ReadFigures
 
 MEBIBYTE = 1024 * 1024
 
@@ -16,13 +16,13 @@ def options(text: str) -> KafkaOptions:
 
 
 def test_the_total_has_kafkas_columns() -> None:
-    figures = Figures(start_ms=1000, end_ms=3000, records=100, bytes=4 * MEBIBYTE, join_ms=1000)
+    figures = ReadFigures(start_ms=1000, end_ms=3000, records=100, bytes=4 * MEBIBYTE, join_ms=1000)
     assert total_line(figures, str) == "1000, 3000, 4.0000, 2.0000, 100, 50.0000, 1000, 1000, 4.0000, 100.0000"
     assert len(header(False).split(", ")) == 10
 
 
 def test_a_window_has_totals_and_its_own_rates() -> None:
-    window = Figures(start_ms=1000, end_ms=2000, records=10, bytes=MEBIBYTE, join_ms=0)
+    window = ReadFigures(start_ms=1000, end_ms=2000, records=10, bytes=MEBIBYTE, join_ms=0)
     assert (
         window_line(window, 30, 3 * MEBIBYTE, str) == "2000, 0, 3.0000, 1.0000, 30, 10.0000, 0, 1000, 1.0000, 10.0000"
     )
@@ -31,7 +31,7 @@ def test_a_window_has_totals_and_its_own_rates() -> None:
 
 
 def test_a_run_without_time_divides_by_no_zero() -> None:
-    assert total_line(Figures(0, 0, 0, 0, 0), str).startswith("0, 0, 0.0000, 0.0000, 0, 0.0000")
+    assert total_line(ReadFigures(0, 0, 0, 0, 0), str).startswith("0, 0, 0.0000, 0.0000, 0, 0.0000")
 
 
 def test_options_become_a_reading() -> None:

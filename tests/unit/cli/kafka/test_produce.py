@@ -8,8 +8,8 @@ import pytest
 
 from ottla.cli.java.options import KafkaOptions
 from ottla.cli.kafka.produce import OPTIONS, option_properties, run
+from ottla.cli.records.console_producer import parse_lines
 from ottla.cli.records.line_reader import LineReader
-from ottla.cli.records.producing import parsed_lines
 from ottla.cli.terminal import ToolError
 
 SERVER = "--bootstrap-server 127.0.0.1:1 --topic t "
@@ -38,7 +38,7 @@ def test_options_become_properties_of_the_producer() -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("--line-reader foo", "the line reader foo is not known"),
+        ("--line-reader foo", "unknown line reader foo"),
         ("--reader-property parse.headers=true --reader-property headers.separator=:", "may not be equal"),
         ("--max-block-ms x", "Cannot parse argument 'x' of option max-block-ms"),
     ],
@@ -66,8 +66,8 @@ def test_bad_command_lines_are_refused(line: str, words: str, capsys: pytest.Cap
     assert capsys.readouterr().err.splitlines()[0] == words
 
 
-def test_a_person_is_prompted_for_each_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert len(list(parsed_lines(LineReader({}), io.BytesIO(b"a\nb\n"), True))) == 2
+def test_a_terminal_shows_a_prompt_for_each_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(list(parse_lines(LineReader({}), io.BytesIO(b"a\nb\n"), True))) == 2
     assert capsys.readouterr().out == ">>>"
-    assert len(list(parsed_lines(LineReader({}), io.BytesIO(b"a\n"), False))) == 1
+    assert len(list(parse_lines(LineReader({}), io.BytesIO(b"a\n"), False))) == 1
     assert capsys.readouterr().out == ""

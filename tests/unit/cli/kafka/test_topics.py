@@ -1,10 +1,10 @@
-"""kafka-topics.sh without a cluster: what it refuses before it asks one."""
+"""kafka-topics.sh without a cluster: options rejected before a request."""
 
 from __future__ import annotations
 
 import pytest
 
-from ottla.cli.java.options import KafkaOptions, OptionError
+from ottla.cli.java.options import KafkaOptions, OptionError, topic_pattern
 from ottla.cli.kafka.topics import (
     OPTIONS,
     check_options,
@@ -12,7 +12,6 @@ from ottla.cli.kafka.topics import (
     parse_configs,
     run,
 )
-from ottla.cli.patterns import topic_pattern
 
 SERVER = ("--bootstrap-server", "127.0.0.1:1")
 

@@ -1,4 +1,4 @@
-"""An HTTP server and an SMTP server on this machine that keep what they are sent."""
+"""Local HTTP and SMTP servers that record what they receive."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def http_inbox() -> Iterator[HttpInbox]:
 
 
 class MailInbox:
-    """What came, as (sender, recipients, text)."""
+    """Received mails as (sender, recipients, text)."""
 
     def __init__(self) -> None:
         self.mails: list[tuple[str, list[str], str]] = []

@@ -1,4 +1,4 @@
-"""Messages to real servers on this machine, and addresses that nobody may be led to."""
+"""Messages to real local servers, and addresses that must not be called."""
 
 import json
 import socket
@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.unit.monitor.alerts.servers import HttpInbox, MailInbox, http_inbox, mail_inbox
 
-from ottla.monitor.alerts.delivery import DeliveryError, Mail, Webhook, check_url, public_address, send
-from ottla.monitor.alerts.machine import Alert, Event, Step
-from unit.monitor.alerts.servers import HttpInbox, MailInbox, http_inbox, mail_inbox
+from ottla.monitor.alerts.alert_states import Alert, Event, Transition
+from ottla.monitor.alerts.delivery import DeliveryError, Mail, Webhook, check_url, resolve_allowed_address, send
 
 ALERT = Alert("stuck", "default", "group grüne", "ERR", 1_700_000_000_000, 1_700_000_000_000, True)
-EVENTS = [Event(Step.OPENED, ALERT, 1_700_000_000_000, True)]
+EVENTS = [Event(Transition.OPENED, ALERT, 1_700_000_000_000, True)]
 
 
 class StillClock:
@@ -56,7 +56,7 @@ def test_a_secret_signs(inbox: HttpInbox) -> None:
     assert json.loads(inbox.posted[1].body)["timestamp"] == "1700000000"
 
 
-def test_refusals_are_told_without_the_address(inbox: HttpInbox) -> None:
+def test_refusals_are_reported_without_the_address(inbox: HttpInbox) -> None:
     inbox.status = 500
     with pytest.raises(DeliveryError, match=r"^127.0.0.1 answers 500$"):
         send(hook(inbox), EVENTS, StillClock())
@@ -104,8 +104,8 @@ def test_what_is_private(address: str) -> None:
         return [(0, 0, 0, "", ("8.8.8.8", 443)), (0, 0, 0, "", (address, 443))]
 
     with pytest.raises(DeliveryError, match="private"):
-        public_address("both.example", 443, allow_private=False, resolve=resolve)
-    assert public_address("both.example", 443, allow_private=True, resolve=resolve)[1] == ("8.8.8.8", 443)
+        resolve_allowed_address("both.example", 443, allow_private=False, resolve=resolve)
+    assert resolve_allowed_address("both.example", 443, allow_private=True, resolve=resolve)[1] == ("8.8.8.8", 443)
 
 
 def test_a_public_address_is_fine_and_an_unknown_name_is_not() -> None:
@@ -115,9 +115,12 @@ def test_a_public_address_is_fine_and_an_unknown_name_is_not() -> None:
     def fail(*_: object, **__: object) -> list[Any]:
         raise socket.gaierror
 
-    assert public_address("dns", 443, allow_private=False, resolve=resolve) == (socket.AF_INET, ("8.8.8.8", 443))
+    assert resolve_allowed_address("dns", 443, allow_private=False, resolve=resolve) == (
+        socket.AF_INET,
+        ("8.8.8.8", 443),
+    )
     with pytest.raises(DeliveryError, match="cannot be resolved"):
-        public_address("dns", 443, allow_private=False, resolve=fail)
+        resolve_allowed_address("dns", 443, allow_private=False, resolve=fail)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +152,7 @@ def test_a_server_that_is_away(inbox: HttpInbox) -> None:
         send(Webhook("slack", f"http://127.0.0.1:{port}/", allow_private=True), EVENTS, StillClock())
 
 
-def test_a_certificate_that_nobody_signed_is_refused(inbox: HttpInbox) -> None:
+def test_a_self_signed_certificate_is_refused(inbox: HttpInbox) -> None:
     with pytest.raises(DeliveryError, match=r"^127.0.0.1: "):
         send(Webhook("slack", f"https://127.0.0.1:{inbox.port}/", allow_private=True), EVENTS, StillClock())
 

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from ottla.base.names import TopicPartition
+from ottla.operations.advice.advice import Advice
 from ottla.operations.advice.client_rules import advise_client, client_facts
-from ottla.operations.advice.group_gathering import Commit, read_rates
-from ottla.operations.advice.group_rules import GroupFacts, MemberFacts, Progress, advise_group
-from ottla.operations.advice.report import Advice
+from ottla.operations.advice.group_rules import GroupFacts, MemberFacts, PartitionProgress, advise_group
+from ottla.operations.advice.group_samples import Commit, consumption_rates
 from ottla.operations.metric_readings import Reading, parse_metrics
 
 PLACES = [TopicPartition("orders", number) for number in range(4)]
@@ -23,21 +23,21 @@ def advice(**fields: Any) -> dict[str, Advice]:
     return {each.rule: each for each in advise_group(GroupFacts("billing", **given)).advice}
 
 
-def test_members_without_partitions_are_told() -> None:
+def test_members_without_partitions_are_reported() -> None:
     members = [member(str(number), number) for number in range(4)] + [member("4"), member("5")]
     said = advice(members=members)["idle-members"]
     assert said.estimates["partitions"] == 6
     assert "ottla topics alter orders --partitions 6" in said.change
 
 
-def test_nobody_is_idle_in_a_rebalance_or_where_there_is_enough_to_read() -> None:
+def test_no_member_is_idle_during_a_rebalance_or_with_enough_partitions() -> None:
     members = [member(str(number), number) for number in range(4)] + [member("4")]
     assert not advice(members=members, state="PreparingRebalance")
     assert not advice(members=[member("0", 0, 1, 2, 3), member("1")])
 
 
 def test_a_group_that_falls_behind_needs_more_members() -> None:
-    progress = {place: Progress(1000, 100.0, 50.0) for place in PLACES}
+    progress = {place: PartitionProgress(1000, 100.0, 50.0) for place in PLACES}
     said = advice(members=[member("0", 0, 1), member("1", 2, 3)], progress=progress)["too-few-members"]
     assert said.estimates["members"] == 5  # 1.25 * 400 / 100
     assert said.estimates["drained_s"] == pytest.approx(40)
@@ -46,40 +46,51 @@ def test_a_group_that_falls_behind_needs_more_members() -> None:
 
 def test_a_group_that_catches_up_or_has_no_rates_is_left_alone() -> None:
     members = [member("0", 0, 1, 2, 3)]
-    for progress in (Progress(10_000, 100.0, 300.0), Progress(50, 100.0, 50.0), Progress(10_000, None, None)):
+    for progress in (
+        PartitionProgress(10_000, 100.0, 300.0),
+        PartitionProgress(50, 100.0, 50.0),
+        PartitionProgress(10_000, None, None),
+    ):
         assert not advice(members=members, progress=dict.fromkeys(PLACES, progress))
-    assert not advice(members=members, progress=dict.fromkeys(PLACES, Progress(10_000, 100.0, 0.0)))  # it stands still
+    # offsets do not change
+    assert not advice(members=members, progress=dict.fromkeys(PLACES, PartitionProgress(10_000, 100.0, 0.0)))
 
 
 def test_one_slow_member_is_named() -> None:
-    progress = dict.fromkeys(PLACES, Progress(0, 100.0, 100.0)) | {PLACES[3]: Progress(5000, 100.0, 20.0)}
+    progress = dict.fromkeys(PLACES, PartitionProgress(0, 100.0, 100.0)) | {
+        PLACES[3]: PartitionProgress(5000, 100.0, 20.0)
+    }
     said = advice(members=[member(f"app-{number}", number) for number in range(4)], progress=progress)
     assert list(said) == ["slow-member"]
-    assert "app-3" in said["slow-member"].seen
+    assert "app-3" in said["slow-member"].observation
 
 
 def test_one_member_that_gets_more_than_others_is_named() -> None:
-    progress = dict.fromkeys(PLACES, Progress(0, 10.0, 10.0)) | {PLACES[3]: Progress(5000, 100.0, 50.0)}
+    progress = dict.fromkeys(PLACES, PartitionProgress(0, 10.0, 10.0)) | {
+        PLACES[3]: PartitionProgress(5000, 100.0, 50.0)
+    }
     said = advice(members=[member(f"app-{number}", number) for number in range(4)], progress=progress)
     assert list(said) == ["unfair-share"]
     assert "--topic" in said["unfair-share"].change
 
 
 def test_a_commit_for_each_record_is_too_many() -> None:
-    progress = {PLACES[0]: Progress(0, 100.0, 100.0)}
+    progress = {PLACES[0]: PartitionProgress(0, 100.0, 100.0)}
     said = advice(members=[member("0", 0)], progress=progress, commits_per_s=100.0)["commits"]
     assert said.estimates == {"commits_per_s": 0.2, "times_fewer": 500.0}
     assert not advice(members=[member("0", 0)], progress=progress, commits_per_s=9.0)
-    assert not advice(members=[member("0", 0)], progress={PLACES[0]: Progress(0, 9e3, 9e3)}, commits_per_s=100.0)
+    assert not advice(
+        members=[member("0", 0)], progress={PLACES[0]: PartitionProgress(0, 9e3, 9e3)}, commits_per_s=100.0
+    )
     assert not advice(members=[member("0", 0)], progress=progress)
 
 
 def test_rates_need_two_commits_a_second_apart() -> None:
     first = Commit(PLACES[0], 100, 10_000)
-    assert read_rates([first, Commit(PLACES[0], 300, 12_000)]) == {PLACES[0]: 100.0}
-    assert read_rates([first]) == {}
-    assert read_rates([first, Commit(PLACES[0], 300, 10_500)]) == {}
-    assert read_rates([first, Commit(PLACES[0], 0, 12_000)]) == {PLACES[0]: 0.0}  # its offsets were reset
+    assert consumption_rates([first, Commit(PLACES[0], 300, 12_000)]) == {PLACES[0]: 100.0}
+    assert consumption_rates([first]) == {}
+    assert consumption_rates([first, Commit(PLACES[0], 300, 10_500)]) == {}
+    assert consumption_rates([first, Commit(PLACES[0], 0, 12_000)]) == {PLACES[0]: 0.0}  # its offsets were reset
 
 
 # ---- clients
@@ -100,7 +111,7 @@ def client_advice(before: Reading, now: Reading) -> list[str]:
     return [each.rule for each in advise_client(facts).advice]
 
 
-def test_clients_that_come_and_go_are_told() -> None:
+def test_short_lived_clients_are_reported() -> None:
     assert client_advice(reading(0, "a"), reading(5, "b", "c", "d", "e")) == ["short-lives"]
 
 
@@ -115,5 +126,5 @@ def test_a_busy_application_is_not_helped_by_fetches() -> None:
     assert not client_advice(reading(0, "a", idle=0.0), reading(5, "a", idle=0.0, assigned=0))
 
 
-def test_a_client_that_nobody_has_heard_of_has_no_facts() -> None:
+def test_an_unknown_client_has_no_facts() -> None:
     assert client_facts("nobody", [reading(0, "a")], [reading(5, "a")], []) is None

@@ -1,4 +1,4 @@
-"""Advice about topics: each rule speaks where its figure is clear, and is silent where it is not."""
+"""Advice about topics: each rule returns advice only if its measurement is unambiguous."""
 
 import os
 from collections import Counter
@@ -6,10 +6,16 @@ from typing import Any
 
 import pytest
 
-from ottla.operations.advice.batching import best_linger, compressed_bytes, merged
-from ottla.operations.advice.report import Advice
-from ottla.operations.advice.topic_facts import SampledBatch, TopicFacts, Traffic
-from ottla.operations.advice.topic_rules import advise_topic
+from ottla.operations.advice.advice import Advice
+from ottla.operations.advice.topic_rules import (
+    SampledBatch,
+    TopicFacts,
+    Traffic,
+    advise_topic,
+    best_linger,
+    compressed_bytes,
+    merge_batches,
+)
 from ottla.protocol.compression import LZ4, ZSTD
 
 HEADER_BYTES = 61
@@ -32,17 +38,17 @@ def advice(**fields: Any) -> dict[str, Advice]:
 
 
 def test_batches_are_put_together_until_the_wait_is_over() -> None:
-    groups = merged([batch(at) for at in (0, 4, 5, 6, 30)], linger_ms=5)
+    groups = merge_batches([batch(at) for at in (0, 4, 5, 6, 30)], linger_ms=5)
     assert [[each.first_ms for each in group] for group in groups] == [[0, 4, 5], [6], [30]]
 
 
 def test_batches_are_put_together_until_they_are_full() -> None:
-    assert [len(group) for group in merged([batch(0) for _ in range(7)], 5, batch_bytes=300)] == [3, 3, 1]
+    assert [len(group) for group in merge_batches([batch(0) for _ in range(7)], 5, batch_bytes=300)] == [3, 3, 1]
 
 
 def test_producers_and_partitions_do_not_share_batches() -> None:
     mixed = [batch(0, producer_id=1), batch(0, producer_id=2), batch(1, producer_id=1), batch(1, partition=1)]
-    assert [len(group) for group in merged(mixed, 5)] == [2, 1, 1]
+    assert [len(group) for group in merge_batches(mixed, 5)] == [2, 1, 1]
 
 
 def test_the_shortest_wait_that_brings_much_is_advised() -> None:
@@ -54,21 +60,21 @@ def test_the_shortest_wait_that_brings_much_is_advised() -> None:
     assert best_linger(every_10_ms).linger_ms == 100
 
 
-def test_single_records_in_batches_are_told_with_what_a_wait_brings() -> None:
+def test_tiny_batches_are_reported_with_the_effect_of_linger() -> None:
     said = advice(batches=[batch(at) for at in range(0, 600, 4)])["tiny-batches"]
     assert said.estimates["linger_ms"] == 20
     assert said.estimates["records_per_batch"] == pytest.approx(6, abs=0.1)
     assert said.estimates["times_fewer"] == pytest.approx(6, abs=0.1)
-    assert "if one producer writes them" in said.brings
+    assert "if one producer writes them" in said.effect
     with_id = advice(batches=[batch(at, producer_id=7) for at in range(0, 600, 4)])["tiny-batches"]
-    assert "if one producer" not in with_id.brings
+    assert "if one producer" not in with_id.effect
 
 
 def test_records_that_come_seldom_need_no_wait() -> None:
     assert not advice(batches=[batch(at) for at in range(0, 60_000, 1000)])
 
 
-def test_full_batches_few_batches_transactions_and_cleaned_batches_say_nothing() -> None:
+def test_full_few_transactional_and_compacted_batches_yield_no_advice() -> None:
     assert not advice(batches=[batch(at, records=50, span=50) for at in range(100)])
     assert not advice(batches=[batch(at) for at in range(10)])
     assert not advice(batches=[batch(at, is_transactional=True) for at in range(100)], markers=100)
@@ -137,7 +143,7 @@ def test_one_key_makes_a_hot_partition() -> None:
     assert "'hot'" in said.change
 
 
-def test_hot_partitions_without_a_key_to_blame_even_ones_and_few_records_say_nothing() -> None:
+def test_hot_partitions_without_a_hot_key_even_ones_and_few_records_yield_no_advice() -> None:
     many: Counter[bytes | None] = Counter({b"%d" % number: 1 for number in range(100)})
     one: Counter[bytes | None] = Counter({b"hot": 100})
     assert not advice(partitions=4, stored={0: 700, 1: 100, 2: 100, 3: 100}, keys=many)
@@ -150,10 +156,10 @@ def test_the_last_minute_counts_more_than_the_whole_log() -> None:
     keys: Counter[bytes | None] = Counter({None: 100})
     even = dict.fromkeys(range(4), 10_000)
     said = advice(partitions=4, stored=even, last_minute={0: 500, 1: 0, 2: 0, 3: 0}, keys=keys)
-    assert "no key" in said["hot-partition"].seen
+    assert "no key" in said["hot-partition"].observation
 
 
-def test_a_record_near_the_limit_is_told() -> None:
+def test_a_record_near_the_limit_is_reported() -> None:
     settings = {"max.message.bytes": "1000"}
     said = advice(batches=[batch(stored_bytes=900)], settings=settings)["near-the-limit"]
     assert said.estimates["max_message_bytes"] == 1800
@@ -161,7 +167,7 @@ def test_a_record_near_the_limit_is_told() -> None:
     assert not advice(batches=[batch(stored_bytes=900, records=9, span=9)], settings=settings)
 
 
-def test_many_reads_for_little_are_told() -> None:
+def test_many_small_fetches_are_reported() -> None:
     said = advice(traffic=traffic(fetches=500.0))["tiny-fetches"]
     assert said.estimates == {"fetches_per_s": 20.0, "times_fewer": 25.0}
     assert "empty-fetches" in advice(traffic=traffic(fetches=500.0, bytes_out=0.0))

@@ -1,4 +1,4 @@
-"""A cluster of one that lives in a dictionary: answers the few requests of readers, from real record batches."""
+"""An in-memory cluster with one broker: answers the requests of readers with real record batches."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Cluster:
                 return self._fetch(request)
             case produce.ProduceRequest():
                 return self._produce(request)
-        raise AssertionError(f"nobody expected {request}")
+        raise AssertionError(f"unexpected request {request}")
 
     def _metadata(self, request: metadata.MetadataRequest) -> metadata.MetadataResponse:
         topics = []

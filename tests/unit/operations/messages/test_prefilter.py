@@ -1,4 +1,4 @@
-"""The fast search finds exactly what the slow and obvious one finds."""
+"""A search with the prefilter finds exactly what the reference implementation finds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.operations.messages.expressions.matching import (
+from ottla.operations.messages.expressions.evaluator import (
     NO_DOCUMENT,
     compile_expression,
     read_json,
@@ -33,15 +33,15 @@ class Plain:
         data = self.key if part == "key" else self.value
         return NO_DOCUMENT if data is None else read_json(data)
 
-    def everything(self) -> bytes | None:
+    def raw_bytes(self) -> bytes | None:
         return None
 
-    def texts(self) -> list[bytes]:
+    def document_texts(self) -> list[bytes]:
         return []
 
 
 def found(expression: str, messages: list[Plain]) -> tuple[list[int], list[int]]:
-    """The rows that the slow way finds, and those that the prefilter leaves it."""
+    """The rows that the evaluator matches, and the candidates of the prefilter."""
     tree = parse(expression)
     matcher = compile_expression(tree)
     slow = [row for row, message in enumerate(messages) if matcher(message)]
@@ -86,7 +86,7 @@ numbers = st.sampled_from(
 
 @st.composite
 def spelled(draw: st.DrawFn, text: str) -> str:
-    """A JSON string in one of the many ways in which it can be written."""
+    """A JSON string in a random notation."""
     out = []
     for character in text:
         units = character.encode("utf-16-be")
@@ -99,7 +99,7 @@ def spelled(draw: st.DrawFn, text: str) -> str:
 
 @st.composite
 def documents(draw: st.DrawFn, depth: int = 2) -> str:
-    """JSON as text, with blanks, escapes and odd numbers."""
+    """JSON text with whitespace, escapes and unusual numbers."""
     blank = draw(st.sampled_from(["", " ", "\n\t"]))
     kinds = ["number", "string", "word"] + (["object", "array"] * 2 if depth else [])
     match draw(st.sampled_from(kinds)):
@@ -196,7 +196,7 @@ def test_the_prefilter_never_loses_a_hit(expression: str, many: list[Plain]) -> 
 
 @st.composite
 def hits(draw: st.DrawFn) -> tuple[str, Plain]:
-    """A message in some spelling, and an expression that means it."""
+    """A message in a random notation, and an expression that matches it."""
     name = draw(names)
     blank = draw(st.sampled_from(["", " ", "\n\t"]))
     if draw(st.booleans()):
@@ -311,7 +311,7 @@ near = st.one_of(
 
 @st.composite
 def nearby(draw: st.DrawFn) -> str:
-    """A document with numbers at the name that is asked for: once, twice, in arrays, as text, deeper."""
+    """A document with numbers under the searched name: once, twice, in arrays, as text, nested."""
     number = draw(near)
     item = draw(
         st.sampled_from([number, f"[{number}]", f'[1,"{number}"]', f'{{"id":{number}}}', f"[[{number}], null]", "null"])

@@ -1,4 +1,4 @@
-"""Registries as folders: names of files, the order of an import, and what an import leaves behind when it fails."""
+"""Registries as folders: file names, import order, and the state after a failed import."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ import pytest
 
 from ottla.operations.errors import OperationError, WrongInputError
 from ottla.operations.schema_registry.errors import RegistryError
-from ottla.operations.schema_registry.folders import Stored, file_name, read_folder
-from ottla.operations.schema_registry.importing import import_all
-from ottla.operations.schema_registry.schemas import AVRO, Draft, Reference, Registered
+from ottla.operations.schema_registry.folders import ExportedRegistry, file_name, import_registry, read_folder
+from ottla.operations.schema_registry.schemas import AVRO, Reference, RegisteredSchema, UnregisteredSchema
 
 
-def version(subject: str, number: int, schema_id: int, *needs: tuple[str, int]) -> Registered:
+def version(subject: str, number: int, schema_id: int, *needs: tuple[str, int]) -> RegisteredSchema:
     references = tuple(Reference(name, name, each) for name, each in needs)
-    return Registered(subject, number, schema_id, Draft(AVRO, f'"{subject}{number}"', references))
+    return RegisteredSchema(subject, number, schema_id, UnregisteredSchema(AVRO, f'"{subject}{number}"', references))
 
 
-def write(folder: Path, *versions: Registered) -> Path:
+def write(folder: Path, *versions: RegisteredSchema) -> Path:
     for each in versions:
         place = folder / file_name(each.subject)
         place.mkdir(parents=True, exist_ok=True)
@@ -51,9 +50,9 @@ def test_what_is_referred_to_comes_first(tmp_path: Path) -> None:
 
 
 def test_folders_that_were_not_exported(tmp_path: Path) -> None:
-    with pytest.raises(WrongInputError, match="no folder"):
+    with pytest.raises(WrongInputError, match="not a folder"):
         read_folder(tmp_path / "nothing")
-    with pytest.raises(WrongInputError, match="holds nothing"):
+    with pytest.raises(WrongInputError, match="contains no exported"):
         read_folder(tmp_path)
     with pytest.raises(WrongInputError, match="refers to itself"):
         read_folder(write(tmp_path / "circle", version("a", 1, 1, ("b", 1)), version("b", 1, 2, ("a", 1))))
@@ -66,7 +65,7 @@ def test_folders_that_were_not_exported(tmp_path: Path) -> None:
 class Client:
     """A registry that knows some versions and refuses one schema."""
 
-    def __init__(self, known: list[Registered], refused: int | None = None) -> None:
+    def __init__(self, known: list[RegisteredSchema], refused: int | None = None) -> None:
         self.known = {(each.subject, each.version): each for each in known}
         self.refused = refused
         self.calls: list[tuple[Any, ...]] = []
@@ -74,7 +73,7 @@ class Client:
     def subjects(self, _prefix: str, *, deleted: bool) -> list[str]:
         return [subject for subject, _ in self.known]
 
-    def version(self, subject: str, number: int, *, deleted: bool) -> Registered:
+    def version(self, subject: str, number: int, *, deleted: bool) -> RegisteredSchema:
         if (subject, number) not in self.known:
             raise RegistryError("Version not found.", 40402)
         return self.known[subject, number]
@@ -90,7 +89,7 @@ class Client:
     def delete_mode(self, subject: str) -> None:
         self.calls.append(("no mode", subject))
 
-    def register(self, subject: str, _draft: Draft, *, schema_id: int, version: int) -> int:
+    def register(self, subject: str, _draft: UnregisteredSchema, *, schema_id: int, version: int) -> int:
         if schema_id == self.refused:
             raise RegistryError("Overwrite new schema with id 2 is not permitted.", 42207)
         self.calls.append(("register", subject, version, schema_id))
@@ -99,9 +98,9 @@ class Client:
 
 def test_an_import_that_fails_leaves_no_subject_in_mode_import() -> None:
     client = Client([], refused=2)
-    stored = Stored([version("a", 1, 1), version("own", 1, 2)], {})
+    stored = ExportedRegistry([version("a", 1, 1), version("own", 1, 2)], {})
     with pytest.raises(RegistryError, match="not permitted"):
-        list(import_all(client, stored))  # type: ignore[arg-type]
+        list(import_registry(client, stored))  # type: ignore[arg-type]
     assert client.calls == [
         ("mode", "a", "IMPORT"), ("mode", "own", "IMPORT"), ("register", "a", 1, 1),
         ("no mode", "a"), ("mode", "own", "READONLY"),
@@ -111,5 +110,5 @@ def test_an_import_that_fails_leaves_no_subject_in_mode_import() -> None:
 def test_another_schema_in_its_place_stops_an_import_before_it_begins() -> None:
     client = Client([version("a", 1, 7)])
     with pytest.raises(OperationError, match=r"another schema as a version 1 \(id 7, not 1\): nothing was imported"):
-        list(import_all(client, Stored([version("b", 1, 2), version("a", 1, 1)], {})))  # type: ignore[arg-type]
+        list(import_registry(client, ExportedRegistry([version("b", 1, 2), version("a", 1, 1)], {})))  # type: ignore[arg-type]
     assert client.calls == []

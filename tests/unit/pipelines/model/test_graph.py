@@ -1,4 +1,4 @@
-"""A pipeline as a graph: what is in it, how it is written, and that nothing overlaps."""
+"""A pipeline as a graph: nodes and edges, output formats, and a layout without overlaps."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import pytest
 import yaml
 
 from ottla.cli.main import main
-from ottla.pipelines.model.drawing import layers, layout, svg
-from ottla.pipelines.model.graph import Graph, dot, graph_of, mermaid
+from ottla.pipelines.model.graph import Graph, build_graph, dot, layout, mermaid, node_columns, svg
 from ottla.pipelines.model.pipeline import read_pipeline
-from ottla.pipelines.steps.table import STEPS
+from ottla.pipelines.steps.step_table import STEPS
 
 FILE = """
 name: views
@@ -39,10 +38,10 @@ streams:
 
 
 def graph(text: str = FILE) -> Graph:
-    return graph_of(read_pipeline(yaml.safe_load(text), STEPS))
+    return build_graph(read_pipeline(yaml.safe_load(text), STEPS))
 
 
-def test_topics_streams_and_places_are_nodes_and_a_topic_is_one() -> None:
+def test_topics_streams_and_sinks_are_nodes_and_a_topic_is_one_node() -> None:
     found = graph()
 
     assert [node.lines for node in found.nodes] == [
@@ -74,7 +73,7 @@ def test_topics_streams_and_places_are_nodes_and_a_topic_is_one() -> None:
 
 
 @pytest.mark.parametrize("form", [svg, dot, mermaid])
-def test_no_form_tells_a_secret(form: object) -> None:
+def test_no_format_contains_a_secret(form: object) -> None:
     assert "secret" not in form(graph())  # type: ignore[operator]
 
 
@@ -91,10 +90,10 @@ def test_the_picture_is_xml_with_every_line_in_it_and_nothing_overlaps() -> None
 
 def test_columns_follow_the_way_of_the_records_also_in_a_circle() -> None:
     found = graph(FILE.replace(", {topic: clicks}", ""))
-    depth = layers(found)
+    depth = node_columns(found)
 
     assert all(depth[edge.start] < depth[edge.end] for edge in found.edges)
-    assert set(layers(graph())) == {node.key for node in graph().nodes}  # a way back ends nothing
+    assert set(node_columns(graph())) == {node.key for node in graph().nodes}  # a back edge does not end the search
 
 
 def test_a_stream_that_is_joined_as_a_table_leads_to_the_one_that_joins_it() -> None:
@@ -114,7 +113,7 @@ def test_text_for_others_is_escaped() -> None:
     assert '\\"quoted\\"' in dot(graph())
 
 
-def test_the_command_writes_what_the_name_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_chooses_the_format_by_file_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "p.yaml"
     file.write_text(FILE)
 

@@ -1,21 +1,21 @@
-"""What each step does to the order of rows, and which upserts are refused for it."""
+"""The effect of each step on the order of rows, and the upserts that are refused because of it."""
 
 from __future__ import annotations
 
 import pytest
 
-from ottla.pipelines.model.fields import Problems, read_spec
 from ottla.pipelines.model.pipeline import read_pipeline
 from ottla.pipelines.model.problems import PipelineError
-from ottla.pipelines.model.row_order import INSTANT, POSITION, SOURCE_ORDER, RowOrder, order_of
-from ottla.pipelines.model.sinks import SqliteSink
-from ottla.pipelines.steps.table import STEPS
+from ottla.pipelines.model.row_order import ELEMENT_POSITION, SOURCE_ORDER, TIME_MICROS, RowOrder, row_order_after
+from ottla.pipelines.model.sink_specs import SqliteSink
+from ottla.pipelines.model.specs import Problems, read_spec
+from ottla.pipelines.steps.step_table import STEPS
 
 TOTAL = {"window": {"total": True, "by": ["page"], "count": "n"}}
 MINUTES = {"window": {"size": "1 minute", "by": ["page"], "count": "n"}}
 SCHEMA = {"page": "string"}
 
-# Steps, the key, and whether an upsert by it may follow; the steps of a refusal end with the one that is blamed.
+# Steps, the key, and whether an upsert by it is allowed; the steps of a refusal end with the cause.
 Steps = list[dict[str, object]]
 KEEPS: list[dict[str, object]] = [
     {"parse": {"format": "json", "schema": SCHEMA}},
@@ -73,43 +73,41 @@ def order_after(*steps: dict[str, object]) -> RowOrder:
         },
     }
     streams = read_pipeline(document, STEPS).streams
-    return order_of(streams, streams["second"])
+    return row_order_after(streams, streams["second"])
 
 
 @pytest.mark.parametrize("step", KEEPS, ids=str)
 def test_steps_that_keep_every_row_apart_keep_the_order_of_the_topic(step: dict[str, object]) -> None:
     assert order_after(step) == RowOrder(SOURCE_ORDER)
-    assert order_after(KEEPS[0], step).is_enough_for(["page"])
+    assert order_after(KEEPS[0], step).determines_newest_for(["page"])
 
 
 @pytest.mark.parametrize("step", LOSES, ids=str)
 def test_steps_that_make_new_rows_or_hold_rows_back_lose_it(step: dict[str, object]) -> None:
     (name,) = step
     order = order_after(KEEPS[0], step, KEEPS[1])
-    assert not order.is_enough_for(["page"])
+    assert not order.determines_newest_for(["page"])
     assert order.lost_at == f"step 1, {name}, of stream second"
 
 
 @pytest.mark.parametrize(("step", "key"), GROUPS, ids=str)
-def test_what_is_grouped_needs_no_order_if_the_key_tells_the_groups_apart(
-    step: dict[str, object], key: list[str]
-) -> None:
+def test_groups_need_no_order_if_the_key_identifies_them(step: dict[str, object], key: list[str]) -> None:
     order = order_after(step)
-    assert order.is_enough_for(key)
-    assert all(order.is_enough_for([*key, more]) for more in ("n", "page"))
+    assert order.determines_newest_for(key)
+    assert all(order.determines_newest_for([*key, more]) for more in ("n", "page"))
     if step != GROUPS[1][0]:
-        assert not order.is_enough_for(key[:-1] if key[-1] != "n" else key[:1])
-    assert not order_after(step, LOSES[0]).is_enough_for(key)
+        assert not order.determines_newest_for(key[:-1] if key[-1] != "n" else key[:1])
+    assert not order_after(step, LOSES[0]).determines_newest_for(key)
 
 
 def test_elements_are_in_the_order_of_their_list_and_ordered_rows_in_that_of_their_time() -> None:
     explode, order = {"explode": {"column": "pages"}}, {"order": {}}
-    assert order_after(explode).columns == (*SOURCE_ORDER, POSITION)
-    assert order_after(order).columns == (INSTANT,)
-    assert order_after(LOSES[0], {"anomalies": {"value": "n"}}).columns == (INSTANT,)
-    assert order_after(LOSES[0], PATTERN) == order_after(LOSES[0], STATEFUL) == RowOrder((INSTANT,))
+    assert order_after(explode).columns == (*SOURCE_ORDER, ELEMENT_POSITION)
+    assert order_after(order).columns == (TIME_MICROS,)
+    assert order_after(LOSES[0], {"anomalies": {"value": "n"}}).columns == (TIME_MICROS,)
+    assert order_after(LOSES[0], PATTERN) == order_after(LOSES[0], STATEFUL) == RowOrder((TIME_MICROS,))
     assert order_after(TOTAL, explode).lost_at == "step 1, explode, of stream second"
-    assert not order_after(TOTAL, explode).is_enough_for(["page"])
+    assert not order_after(TOTAL, explode).determines_newest_for(["page"])
 
 
 @pytest.mark.parametrize(
@@ -140,8 +138,8 @@ def test_elements_are_in_the_order_of_their_list_and_ordered_rows_in_that_of_the
     ],
     ids=str,
 )
-def test_groups_are_known_as_long_as_their_columns_are_what_they_were(steps: Steps, key: str, is_enough: bool) -> None:
-    assert order_after(TOTAL, *steps).is_enough_for([key]) == is_enough
+def test_group_keys_are_kept_while_their_columns_are_unchanged(steps: Steps, key: str, is_enough: bool) -> None:
+    assert order_after(TOTAL, *steps).determines_newest_for([key]) == is_enough
 
 
 def test_every_step_is_tried_here() -> None:
@@ -160,7 +158,7 @@ def refusals(*steps: dict[str, object], **sink: object) -> list[str]:
 
 
 NOT_KNOWN = "to, 1: which of several rows with the same page is the newest is not known after"
-CURE = "name the column that tells it (newest_by: COLUMN)"
+CURE = "name the column that determines it (newest_by: COLUMN)"
 
 
 def test_an_upsert_without_order_is_refused_and_the_cure_is_accepted() -> None:
@@ -170,7 +168,7 @@ def test_an_upsert_without_order_is_refused_and_the_cure_is_accepted() -> None:
     assert refusals(KEEPS[0], python, mode="append", key=None) == []
 
 
-def test_an_upsert_of_groups_by_part_of_what_tells_them_apart_is_refused() -> None:
+def test_an_upsert_by_a_part_of_the_group_key_is_refused() -> None:
     more = "or have page, window_start in key"
     assert refusals(MINUTES) == [f"{NOT_KNOWN} step 1, window, of stream main; {CURE}, {more}"]
     assert refusals(MINUTES, key=["page", "window_start"]) == []
@@ -181,7 +179,7 @@ def test_an_upsert_of_groups_by_part_of_what_tells_them_apart_is_refused() -> No
     ("fields", "text"),
     [
         ({"mode": "append"}, "means nothing for mode append"),
-        ({"mode": "upsert", "key": ["at"]}, "the same in all rows of a key"),
+        ({"mode": "upsert", "key": ["at"]}, "the same value in all rows of a key"),
         ({"mode": "upsert", "key": ["id"], "columns": ["id", "n"]}, "write 'at' in columns, too"),
     ],
 )
@@ -196,10 +194,10 @@ def test_newest_by_that_makes_no_sense(fields: dict[str, object], text: str) -> 
     [
         ({}, []),
         ({"mode": "append", "key": None}, ["delete_when: means nothing for mode append"]),
-        ({"newest_by": "at"}, ["delete_when: a deleted row is not remembered: an older one that comes later"]),
+        ({"newest_by": "at"}, ["delete_when: a deleted row is not stored: an older one that arrives later"]),
     ],
 )
-def test_deletions_are_told_by_the_order_of_the_topic(fields: dict[str, object], texts: list[str]) -> None:
+def test_deletions_need_the_order_of_the_topic(fields: dict[str, object], texts: list[str]) -> None:
     problems: Problems = []
     sink = {"sqlite": "x.db", "table": "t", "mode": "upsert", "key": ["id"], "delete_when": "op = 'd'", **fields}
     read_spec(SqliteSink, sink, (), problems)
@@ -209,6 +207,6 @@ def test_deletions_are_told_by_the_order_of_the_topic(fields: dict[str, object],
 
 def test_behind_as_of_rows_are_in_the_order_of_their_time_and_the_other_stream_is_read() -> None:
     step = {"join": {"as_of": "other", "on": ["page"]}}
-    assert order_after(step) == RowOrder((INSTANT,))
+    assert order_after(step) == RowOrder((TIME_MICROS,))
     with pytest.raises(PipelineError, match="there is no stream 'others'"):
         order_after({"join": {"as_of": "others", "on": ["page"]}})

@@ -1,4 +1,4 @@
-"""Variables and environments: what is put in, and what is refused."""
+"""Variables and environments: substitution and refusals."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from ottla.cli.main import main
 from ottla.pipelines.model.pipeline import TopicSource
 from ottla.pipelines.model.problems import PipelineError
-from ottla.pipelines.model.sinks import TopicSink
-from ottla.pipelines.model.variables import with_variables
+from ottla.pipelines.model.sink_specs import TopicSink
+from ottla.pipelines.model.variables import substitute_variables
 from ottla.pipelines.running.loading import load_pipeline, parse_change
 
 FILE = """\
@@ -43,13 +43,13 @@ def refused(file: Path, environment: str | None = None) -> list[str]:
 
 
 def test_text_numbers_and_switches_come_from_variables(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PREFIX", "0123")  # a text stays what it is
+    monkeypatch.setenv("PREFIX", "0123")  # text stays unchanged
     monkeypatch.setenv("MOST", "7")
     monkeypatch.setenv("STRICT", "false")
     made = load_pipeline(file).pipeline
     origin = made.streams["main"].origin
 
-    assert made.head.bootstrap_servers == "127.0.0.1:9092"
+    assert made.fields.bootstrap_servers == "127.0.0.1:9092"
     assert isinstance(origin, TopicSource)
     assert (list(origin.topic), origin.max_per_batch, origin.fail_on_data_loss) == (["0123-in"], 7, False)
 
@@ -70,23 +70,23 @@ def test_an_environment_changes_the_file_and_the_command_line_changes_both(
     (sink,) = made.streams["main"].sinks
 
     assert isinstance(sink, TopicSink)
-    assert (made.head.bootstrap_servers, sink.topic) == ("mine:1", "out-prod")
+    assert (made.fields.bootstrap_servers, sink.topic) == ("mine:1", "out-prod")
 
 
-def test_variables_that_are_not_set_are_told_with_their_line(file: Path) -> None:
+def test_unset_variables_are_reported_with_their_lines(file: Path) -> None:
     assert refused(file, "prod") == [
         "p.yaml:2: bootstrap.servers: the variable KAFKA is not set; set it, or give a default: ${KAFKA:…}"
     ]
-    assert load_pipeline(file).pipeline.name == "p"  # nobody asks for what an environment needs that is not chosen
+    assert load_pipeline(file).pipeline.name == "p"  # variables of unselected environments are not needed
 
 
-def test_an_environment_that_is_not_there_and_one_for_python_are_refused(file: Path) -> None:
+def test_a_missing_environment_and_one_for_python_are_refused(file: Path) -> None:
     assert refused(file, "prd") == ["p.yaml:1: --env: there is no environment 'prd'; did you mean 'prod'?"]
     (file.parent / "p.py").write_text("")
     assert "os.environ" in refused(file.parent / "p.py", "prod")[0]
 
 
-def test_an_environment_may_not_set_what_a_file_may_not(file: Path) -> None:
+def test_an_environment_has_the_limits_of_a_file(file: Path) -> None:
     assert "which can run any code" in refused(file, "bad")[0]
 
 
@@ -112,10 +112,10 @@ def test_the_command_line_takes_an_environment(file: Path, capsys: pytest.Captur
     ],
 )
 def test_how_text_is_read(text: str, made: str) -> None:
-    assert with_variables({"k": [text]}, {"X": "1", "E": ""}) == {"k": [made]}
+    assert substitute_variables({"k": [text]}, {"X": "1", "E": ""}) == {"k": [made]}
 
 
 @pytest.mark.parametrize("text", ["${", "${}", "${a-b}", "x ${1}", "${X"])
-def test_what_is_no_variable_is_refused(text: str) -> None:
-    with pytest.raises(PipelineError, match="is no variable"):
-        with_variables(text, {"X": "1"})
+def test_an_invalid_variable_is_refused(text: str) -> None:
+    with pytest.raises(PipelineError, match="is not a variable"):
+        substitute_variables(text, {"X": "1"})

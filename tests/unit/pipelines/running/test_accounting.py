@@ -1,14 +1,14 @@
-"""came = kept + filtered + late + dead, for every step."""
+"""input = output + filtered + late + dead, for every step."""
 
 from ottla.operations.pipeline_runs.snapshots import StepCount
 from ottla.pipelines.model.pipeline import Stream
 from ottla.pipelines.running.accounting import Account, Taken, dead_in, letters_in
-from ottla.pipelines.steps.frame import Passage
+from ottla.pipelines.steps.frame import AppliedStep
 
-PARSE = Passage("events", 1, "parse", 1, "marks", "ottla0")
-FILTER = Passage("events", 2, "filter", 2, "marks", "ottla0")
-WINDOW = Passage("views", 1, "window", 3, "merges", "ottla1", ("ottla0",))
-RULE = Passage("views", 2, "rule", 4, "marks", "ottla1")
+PARSE = AppliedStep("events", 1, "parse", 1, "marks", "ottla0")
+FILTER = AppliedStep("events", 2, "filter", 2, "marks", "ottla0")
+WINDOW = AppliedStep("views", 1, "window", 3, "merges", "ottla1", ("ottla0",))
+RULE = AppliedStep("views", 2, "rule", 4, "marks", "ottla1")
 BATCH = {
     "ottla0": {"in": 100, "out": 70, "filtered_1": 0, "dead_1": 10, "filtered_2": 20, "dead_2": 0},
     "ottla1": {"in": 7, "out": 6, "filtered_4": 0, "dead_4": 1},
@@ -32,8 +32,8 @@ def test_each_step_gets_what_the_one_before_it_kept() -> None:
     assert all(adds_up(step) for step in account.steps())
 
 
-def test_a_step_that_thins_counts_what_it_left_out_as_filtered() -> None:
-    thins = Passage("views", 1, "deduplicate", 3, "thins", "ottla1", ("ottla0",))
+def test_a_step_that_thins_counts_dropped_rows_as_filtered() -> None:
+    thins = AppliedStep("views", 1, "deduplicate", 3, "thins", "ottla1", ("ottla0",))
     account = Account([PARSE, FILTER, thins])
     account.add(BATCH)
     account.late[thins] = 3
@@ -43,7 +43,7 @@ def test_a_step_that_thins_counts_what_it_left_out_as_filtered() -> None:
 
 
 def test_a_join_gets_the_rows_of_both_sides() -> None:
-    join = Passage("views", 1, "join", 3, "merges", "ottla2", ("ottla0", "ottla1"))
+    join = AppliedStep("views", 1, "join", 3, "merges", "ottla2", ("ottla0", "ottla1"))
     account = Account([join])
     account.add(BATCH | {"ottla2": {"in": 4, "out": 4}})
     assert account.steps()[0].came == 76
@@ -76,22 +76,24 @@ def test_the_dead_of_one_batch() -> None:
     assert dead_in(BATCH) == 11
 
 
-def test_what_dies_in_a_step_that_makes_new_rows_is_not_among_those_that_it_made() -> None:
-    stateful = Passage("views", 1, "stateful", 3, "merges", "ottla1", ("ottla0",), where=("ottla2",), kills=True)
+def test_dead_rows_of_a_step_with_new_rows_are_not_in_its_output() -> None:
+    stateful = AppliedStep(
+        "views", 1, "stateful", 3, "merges", "ottla1", ("ottla0",), filter_observations=("ottla2",), kills=True
+    )
     account = Account([PARSE, FILTER, stateful, RULE])
     account.add(BATCH | {"ottla1": {"in": 9, "out": 6, "dead_3": 2, "dead_4": 1}, "ottla2": {"filtered": 4}})
     *_, step, rule = account.steps()
     assert step == StepCount("views", 1, "stateful", came=70, kept=64, filtered=4, late=0, dead=2, made=7)
     assert (rule.came, rule.kept, rule.dead) == (7, 6, 1)
-    later = Account([stateful])  # a run that only lets go what an earlier one has held
+    later = Account([stateful])  # a run that only releases rows that an earlier one has held
     later.add({"ottla1": {"in": 3, "out": 1, "dead_3": 2}})
     (step,) = later.steps()
     assert (step.came, step.kept, step.dead, step.made) == (2, 0, 2, 1)
     assert adds_up(step)
 
 
-def test_what_dies_where_others_are_asked_is_sent_with_the_batch_and_not_owed_after_it() -> None:
-    asks = Passage("events", 3, "enrich", 3, "asks", "ottla1", ("ottla0",))
+def test_dead_rows_of_lookups_are_sent_with_the_batch() -> None:
+    asks = AppliedStep("events", 3, "enrich", 3, "asks", "ottla1", ("ottla0",))
     account = Account([PARSE, FILTER, asks, RULE])
     observed = BATCH | {"ottla1": {"in": 70, "out": 60, "filtered_3": 3, "dead_3": 5, "dead_4": 2}}
     account.add(observed)

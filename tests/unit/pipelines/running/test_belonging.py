@@ -1,4 +1,4 @@
-"""Checkpoint, notes and sinks: what belongs together goes on, and everything else ends before anything is written."""
+"""Checkpoint, notes and sinks: matching state continues, and any mismatch ends the run before it writes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from ottla.pipelines.model import sinks as model
+from ottla.pipelines.model import sink_specs as model
 from ottla.pipelines.running.beginning import look
 from ottla.pipelines.running.belonging import (
     Found,
@@ -24,8 +24,8 @@ from ottla.pipelines.running.belonging import (
 )
 from ottla.pipelines.running.checkpoint import Checkpoint, CheckpointError
 from ottla.pipelines.running.delivery import agreed_ends, can_last
-from ottla.pipelines.sinks.external_offsets import DIFFERENT
-from ottla.pipelines.sinks.ledger import Recorded
+from ottla.pipelines.sinks.batch_ledger import LastBatch
+from ottla.pipelines.sinks.external_offsets import CONFLICTING_OFFSET
 
 NAME = StreamName("views", "main")
 ID = "0b1e7a52-58b5-4a4c-8d02-93cfcf0f5d67"
@@ -38,7 +38,7 @@ COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Of a stream whose query has done batches 0 to 2."""
+    """The folder of a stream whose query has completed batches 0 to 2."""
     main = tmp_path / "main"
     kept = main / f"query-{ID}"
     for number in range(3):
@@ -57,7 +57,7 @@ def write(path: Path, text: str) -> None:
 
 
 def found_in(folder: Path) -> Found:
-    (folder / "checkpoint").mkdir(exist_ok=True)  # else Spark would be asked
+    (folder / "checkpoint").mkdir(exist_ok=True)  # otherwise Spark would be needed
     return look(Checkpoint(cast("Any", None), str(folder / "checkpoint")), str(folder))
 
 
@@ -91,7 +91,7 @@ def remove_a_note(folder: Path) -> None:
     (folder / f"query-{ID}" / "starting").unlink()
 
 
-def test_what_belongs_together_goes_on(folder: Path) -> None:
+def test_matching_state_continues(folder: Path) -> None:
     found = found_in(folder)
     check_found(found, NAME, can_last=False)
     assert (found.query_id, found.standing, found.is_new) == (ID, Standing(2, 2), False)
@@ -106,10 +106,10 @@ def test_what_belongs_together_goes_on(folder: Path) -> None:
         (take_another_checkpoint, f"belongs to query {OTHER_ID}, and nothing that this query kept"),
         (take_another_beginning, "checkpoint is gone, and what its query kept is still there"),
         (take_all_of_another_pipeline, "has the checkpoint of others.main, not of views.main"),
-        (remove_a_note, f"query-{ID}/starting is gone"),
+        (remove_a_note, f"query-{ID}/starting is missing"),
     ],
 )
-def test_what_does_not_is_told_with_a_cure(folder: Path, accident: Callable[[Path], None], words: str) -> None:
+def test_mismatching_state_is_an_error_with_a_hint(folder: Path, accident: Callable[[Path], None], words: str) -> None:
     accident(folder)
     with pytest.raises(CheckpointError, match=rf"(?s){words}.*ottla pipeline reset views"):
         check_found(found_in(folder), NAME, can_last=False)
@@ -132,13 +132,13 @@ def test_a_start_that_failed_before_its_first_batch_is_no_accident(folder: Path)
     found = found_in(folder)
     check_found(found, NAME, can_last=False)
     assert found.is_new
-    remove_what_was_kept(folder)  # died before the first note
+    remove_what_was_kept(folder)  # crashed before the first note
     check_found(found_in(folder), NAME, can_last=False)
 
 
 def memory(batches: dict[str, int], **kind: bool) -> Memory:
     own = "views.main.0" if kind.get("is_lasting") else OWN
-    return Memory("table rows", own, {query: Recorded(number, "i") for query, number in batches.items()}, **kind)
+    return Memory("table rows", own, {query: LastBatch(number, "i") for query, number in batches.items()}, **kind)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def memory(batches: dict[str, int], **kind: bool) -> Memory:
         ({OWN: 2}, Standing(2, 2)),
         ({OWN: 2}, Standing(3, 2)),
         ({OWN: 3}, Standing(3, 2)),
-        ({OWN: 3}, Standing(3, -1)),  # the commits are gone: batch 3 is run again
+        ({OWN: 3}, Standing(3, -1)),  # the commits are missing: batch 3 runs again
         ({OWN: 2, EARLIER: 9}, Standing(2, 2)),
         ({"others.main.0": 5, f"views.main.{'a' * 32}.0": 0}, Standing()),  # another pipeline; a run over all history
     ],
@@ -164,16 +164,16 @@ def test_a_sink_has_the_batch_before_or_the_one_that_is_done_again(batches: dict
     [
         ({EARLIER: 2}, Standing(), "has rows of an earlier query of views.main.*--fresh"),
         ({"views.main.0": 2}, Standing(), "has rows of an earlier query"),  # keep_offsets was turned off
-        ({}, Standing(2, 2), "remembers no batch of this query"),
-        ({EARLIER: 2}, Standing(2, 2), "remembers no batch of this query"),
-        ({OWN: 1}, Standing(2, 2), "has batches up to 1, and the checkpoint goes on with batch 3"),
-        ({OWN: 3}, Standing(2, 2), "has batches up to 3, and the checkpoint goes on with batch 3"),
-        ({OWN: 1}, Standing(3, 2), "has batches up to 1, and the checkpoint goes on with batch 3"),
+        ({}, Standing(2, 2), "has no batch of this query"),
+        ({EARLIER: 2}, Standing(2, 2), "has no batch of this query"),
+        ({OWN: 1}, Standing(2, 2), "has batches up to 1, and the checkpoint continues with batch 3"),
+        ({OWN: 3}, Standing(2, 2), "has batches up to 3, and the checkpoint continues with batch 3"),
+        ({OWN: 1}, Standing(3, 2), "has batches up to 1, and the checkpoint continues with batch 3"),
         ({OWN: 4}, Standing(3, 2), "has batches up to 4"),
         ({OWN: 4}, Standing(), "has rows of an earlier query"),
     ],
 )
-def test_a_sink_that_does_not_fit_is_told(batches: dict[str, int], standing: Standing, words: str) -> None:
+def test_a_mismatching_sink_is_an_error(batches: dict[str, int], standing: Standing, words: str) -> None:
     with pytest.raises(CheckpointError, match=f"(?s)table rows {words}"):
         check_memory(memory(batches), NAME, standing, may_repeat=False)
 
@@ -184,16 +184,16 @@ def test_writing_once_more_must_be_wanted() -> None:
         check_memory(memory({EARLIER: 2}, is_exclusive=True), NAME, Standing(), may_repeat=True)
 
 
-def test_a_batch_without_its_note_is_told() -> None:
+def test_a_batch_without_its_note_is_an_error() -> None:
     with pytest.raises(CheckpointError, match="the note of its newest batch is gone or damaged"):
         check_memory(memory({"": 2}, is_exclusive=True), NAME, Standing(2, 2), may_repeat=False)
 
 
-def test_what_is_kept_under_the_name_of_the_stream_is_compared_by_offsets_in_its_first_batch() -> None:
+def test_lasting_sinks_are_compared_by_offsets_in_the_first_batch() -> None:
     check_memory(memory({"views.main.0": 7}, is_lasting=True), NAME, Standing(0, -1), may_repeat=False)
     with pytest.raises(CheckpointError, match="has batches up to 7"):
         check_memory(memory({"views.main.0": 7}, is_lasting=True), NAME, Standing(3, 3), may_repeat=False)
-    with pytest.raises(CheckpointError, match="earlier query"):  # rows are there, and their offsets are not
+    with pytest.raises(CheckpointError, match="earlier query"):  # rows without offsets
         check_memory(memory({"views.main.0": 7}, is_lasting=True), NAME, Standing(), may_repeat=True)
 
 
@@ -221,7 +221,7 @@ def test_only_if_all_sinks_keep_offsets_they_can_go_on_alone() -> None:
 
 
 def test_letters_that_were_not_sent_need_the_checkpoint() -> None:
-    check_swept([], 5, NAME)  # nothing lies beside it: nobody knows
+    check_swept([], 5, NAME)  # no earlier queries: unknown
     check_swept([2, 5], 5, NAME)
     with pytest.raises(CheckpointError, match="dead letters of its batches from 5 to 5 may not be sent: put the"):
         check_swept([2, 4], 5, NAME)
@@ -235,7 +235,7 @@ class StreamWith:
 def test_databases_must_agree_where_their_rows_end() -> None:
     assert agreed_ends([]) == {}
     with pytest.raises(CheckpointError, match="two streams of the query had read site up to different offsets"):
-        agreed_ends([("table a", {"site": {0: DIFFERENT}})])
+        agreed_ends([("table a", {"site": {0: CONFLICTING_OFFSET}})])
     assert agreed_ends([("a", {"t": {0: 5}}), ("b", {"t": {0: 5}})]) == {"t": {0: 5}}
     with pytest.raises(CheckpointError, match=r"a ends at .*5.*, b at .*4.*"):
         agreed_ends([("a", {"t": {0: 5}}), ("b", {"t": {0: 4}})])

@@ -1,4 +1,4 @@
-"""What Spark writes into a checkpoint, as read back."""
+"""Parsing of Spark's checkpoint files."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ def test_a_planned_batch() -> None:
 
 
 @pytest.mark.parametrize("lines", [[], ["v1"], ["garbage", "{}"]])
-def test_what_spark_did_not_write(lines: list[str]) -> None:
+def test_invalid_offset_files_are_refused(lines: list[str]) -> None:
     with pytest.raises(ValueError, match="not readable"):
         parse_planned(0, lines)
 
@@ -32,8 +32,8 @@ def test_a_batch_reads_from_the_last_end_to_its_own() -> None:
     assert batch_ranges({"a": {0: 5, 1: 2}}, {"a": {0: 9, 1: 2}, "b": {0: 4}}) == {"a": {0: (5, 9)}, "b": {0: (0, 4)}}
 
 
-def test_spark_on_this_machine_is_not_asked_for_a_checkpoint_that_is_not_there_yet(tmp_path: Path) -> None:
-    here: Any = SimpleNamespace(conf={"spark.master": "local[2,4]"})  # it can read nothing
+def test_a_missing_local_checkpoint_is_found_without_spark(tmp_path: Path) -> None:
+    here: Any = SimpleNamespace(conf={"spark.master": "local[2,4]"})  # it cannot read anything
     checkpoint = Checkpoint(here, str(tmp_path / "checkpoint"))
     assert checkpoint.query_id() is None
     assert (checkpoint.newest_planned(), checkpoint.committed()) == (-1, -1)

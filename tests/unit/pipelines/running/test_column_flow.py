@@ -1,4 +1,4 @@
-"""Columns without Spark: what is certainly wrong is told, what is not known is let pass."""
+"""Columns without Spark: certain problems are reported, unknown columns pass."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ottla.pipelines.model.problems import PipelineError
 from ottla.pipelines.running.column_flow import ColumnCheck, check_columns
 from ottla.pipelines.running.loading import load_pipeline
 from ottla.pipelines.steps.sql_columns import needed_columns
-from ottla.pipelines.steps.table import STEPS
+from ottla.pipelines.steps.step_table import STEPS
 
 ROOT = Path(__file__).parents[4]
 EXAMPLES = sorted((ROOT / "examples" / "pipelines").rglob("*.yaml")) + sorted(
@@ -48,7 +48,7 @@ KNOWN = "there are: user, at, size, tags, who"
         ("drop: [offset]", f"step 2, drop, columns: there is no column 'offset'; {KNOWN}"),
         ("cast: {sz: int}", f"step 2, cast, columns: there is no column 'sz'; {KNOWN}"),
         ("derive: {x: 'size + sz'}", f"step 2, derive, columns: there is no column 'sz'; {KNOWN}"),
-        ("explode: size", "step 2, explode, column: 'size' is bigint, no list or map"),
+        ("explode: size", "step 2, explode, column: 'size' is bigint, not a list or map"),
         (
             "watermark: {time: user, delay: 1 s}",
             "step 2, watermark, time: user is string, not a timestamp; read it as timestamp, or cast it before",
@@ -85,7 +85,7 @@ KNOWN = "there are: user, at, size, tags, who"
         ),
     ],
 )
-def test_columns_that_are_not_there_are_told_as_spark_would(step: str, told: str) -> None:
+def test_missing_columns_are_reported_like_by_spark(step: str, told: str) -> None:
     assert problems(PARSE, step) == [told]
 
 
@@ -93,7 +93,7 @@ def test_columns_that_are_not_there_are_told_as_spark_would(step: str, told: str
     "steps",
     [
         ["filter: USER = 'a' AND at > timestamp '2026-01-01'"],
-        ["filter: 'timestamp > at'", "filter: _offset > 3"],  # words of the language may be columns: not known
+        ["filter: 'timestamp > at'", "filter: _offset > 3"],  # keywords may be columns: unknown
         ["derive: {x: 'cast(size AS bigint)', y: 'x + 1'}", "filter: y > 1"],
         ["derive: {x: 'filter(tags, t -> t > 1)', z: 'who.a', d: 'datediff(DAY, at, at)'}", "explode: x"],
         ["select: {a: size, b: 'a + 1'}", "filter: a + b > 1"],
@@ -111,13 +111,13 @@ def test_columns_that_are_not_there_are_told_as_spark_would(step: str, told: str
         ],
     ],
 )
-def test_what_is_right_or_unknown_passes(steps: list[str]) -> None:
+def test_valid_or_unknown_columns_pass(steps: list[str]) -> None:
     assert problems(PARSE, *steps) == []
 
 
-def test_types_that_are_none_are_told() -> None:
+def test_invalid_types_are_reported() -> None:
     (told,) = problems(PARSE, "stateful: {by: [user], code: 'a:B', state: {n: intt}, schema: {m: int}}")
-    assert told.startswith("step 2, stateful, state: 'intt' is no type; known: string, ")
+    assert told.startswith("step 2, stateful, state: 'intt' is not a type; known: string, ")
 
 
 def test_after_a_window_only_its_columns_are_there() -> None:
@@ -151,7 +151,7 @@ def test_schemas_in_files_are_read(tmp_path: Path) -> None:
     assert "cannot read" in problems("parse: {format: json, schema: none.yaml}", folder=str(tmp_path))[0]
 
 
-def test_a_stream_that_several_read_is_told_once() -> None:
+def test_a_problem_of_a_shared_stream_is_reported_once() -> None:
     streams = {
         "a": {"from": {"topic": "t"}, "steps": [{"filter": "x = 1"}]},
         "b": {"from": "a", "to": "console"},
@@ -175,7 +175,7 @@ def _begins_with_parse(values: object) -> bool:
 
 
 def test_the_pages_are_right() -> None:
-    """Every pipeline that the documentation shows."""
+    """Every pipeline in the documentation."""
     seen = 0
     for page in ("pipelines.md", "pipeline-steps.md", "pipeline-examples.md"):
         for block in re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / page).read_text(), re.DOTALL):

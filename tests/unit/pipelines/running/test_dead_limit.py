@@ -1,4 +1,4 @@
-"""Rows that die: how many a run may have, and when a warning is due."""
+"""The limit for dead rows, and the warning before it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ottla.pipelines.model.problems import PipelineError
 from ottla.pipelines.running.dead_limit import DeadLimit
 from ottla.pipelines.running.following import Following
 from ottla.pipelines.running.query_state import QueryState
-from ottla.pipelines.steps.table import STEPS
+from ottla.pipelines.steps.step_table import STEPS
 
 FILE = "name: views\nfrom: {topic: site}\nto: console\nmax_dead: "
 
@@ -49,7 +49,7 @@ def test_a_limit_is_judged_at_the_end_and_on_the_way_when_there_are_enough_rows(
 
 
 def test_more_dead_than_rows_are_all_of_them() -> None:
-    """One record became many rows, and these died."""
+    """One record became many rows, which all died."""
     assert DeadLimit(None).problem(run_of(3, 30), is_over=True) == "main: all 3 rows are dead"
 
 
@@ -82,7 +82,7 @@ def test_too_many_dead_end_a_run_that_has_no_end() -> None:
 
 @pytest.mark.parametrize(("text", "share"), [("5 %", 0.05), ("0.5%", 0.005), ("0 %", 0.0), ("100 %", 1.0)])
 def test_a_share_is_written_with_its_sign(text: str, share: float) -> None:
-    assert pipeline(text).head.max_dead == pytest.approx(share)
+    assert pipeline(text).fields.max_dead == pytest.approx(share)
 
 
 @pytest.mark.parametrize("text", ["5", "0.05", "-1 %", "101 %", "many", "true", "nan %"])

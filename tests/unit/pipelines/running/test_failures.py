@@ -1,4 +1,4 @@
-"""What ended a query, in one line with a cure that is about it."""
+"""The reason why a query ended, in one line with a hint."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ottla.pipelines.running.failures import first_cause, plain_failure
 PLAN = "\n+- ~StreamingRelationV2 ottla, ottla, [failOnDataLoss=true, subscribe=orders], [key, value]"
 
 
-def test_the_plan_of_a_query_says_nothing_about_its_failure() -> None:
+def test_the_plan_of_a_query_is_no_part_of_its_failure() -> None:
     problem = plain_failure(AnalysisException(f"Distinct aggregations are not supported.;{PLAN}"), ())
     assert (problem.cause, problem.cure) == ("Distinct aggregations are not supported.", "")
 
@@ -30,7 +30,7 @@ Caused by: java.io.FileNotFoundException: File file:/state/0/1/2.changelog does 
 
 
 def test_state_that_is_gone_is_named() -> None:
-    """As Spark tells it where a sink runs the plan by a call of its own."""
+    """Spark's message if a sink runs the plan in its own call."""
     gone = "Error reading streaming state file of file:/state/0/1/2.changelog does not exist. If the stream job …"
     label = "[CANNOT_LOAD_STATE_STORE.CANNOT_READ_STREAMING_STATE_FILE] An error occurred during loading state."
     problem = plain_failure(RuntimeError(STATE.format(f"{label} {gone} SQLSTATE: 58030")), ())
@@ -42,23 +42,23 @@ def test_state_that_is_gone_is_named() -> None:
     )
 
 
-def test_what_java_says_is_told_and_not_that_it_was_called() -> None:
+def test_the_java_message_is_reported_without_the_call() -> None:
     assert first_cause(STATE.format("no space is left")) == "SparkException: no space is left"
 
 
 def test_a_full_or_read_only_disk_is_named() -> None:
-    """Spark's sentence says what it was about to do, and the last of its causes why it could not."""
+    """Spark's message names the operation, and the last of its causes the reason."""
     label = "[TASK_WRITE_FAILED] Task failed while writing rows to file:/rows/1. SQLSTATE: 58030"
     full = STATE.replace("FileNotFoundException: File file:/state/0/1/2.changelog does not exist", "IOException: {}")
     problem = plain_failure(RuntimeError(full.format(label, "No space left on device")), ())
     assert problem.cause == "Task failed while writing rows to file:/rows/1: No space left on device"
-    assert problem.cure == "make room there; the next run goes on where this one ended"
+    assert problem.cure == "free disk space; the next run continues where this one ended"
     words = "a/b: Read-only file system"
     assert first_cause(full.format(label, words)).endswith("file:/rows/1: Read-only file system")
     assert first_cause("OSError: [Errno 28] No space left on device") == ("OSError: [Errno 28] No space left on device")
 
 
-def test_a_sentence_that_goes_on_in_the_next_line_is_told_to_its_end() -> None:
+def test_a_message_over_several_lines_is_complete() -> None:
     text = "[INCONSISTENT] You may get a different result:\nAll such patterns are unsupported. SQLSTATE: 42K0B"
     assert first_cause(text) == "You may get a different result: All such patterns are unsupported."
     cut = (
@@ -83,14 +83,14 @@ def test_a_call_that_does_not_fit_is_no_internal_error() -> None:
 
 
 class CapturedError(Exception):
-    """As PySpark makes them of Java's: the cause is beside the words."""
+    """PySpark's form of Java errors: the cause is a separate attribute."""
 
     def __init__(self, words: str, cause: Exception | None = None) -> None:
         super().__init__(words)
         self._cause = cause
 
 
-def test_what_another_thread_met_is_told_and_not_that_it_was_awaited() -> None:
+def test_the_error_of_another_thread_is_reported_without_the_wait() -> None:
     met = CapturedError("java.io.FileNotFoundException: File file:/staged/rows.parquet does not exist")
     awaited = CapturedError("org.apache.spark.SparkException: Exception thrown in awaitResult: ", met)
     error = CapturedError(

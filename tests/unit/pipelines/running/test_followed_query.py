@@ -1,4 +1,4 @@
-"""What follows the batches of a query: tried until it is done, told while it is not, given up with a reason."""
+"""The work after batches of a query: retried until done, reported while pending, given up with a reason."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from ottla.pipelines.running.dead_letters import NOTE, NOTHING, DeadLetters
 from ottla.pipelines.running.followed_query import FollowedQuery
 from ottla.pipelines.running.notes import write_note
 from ottla.pipelines.running.owed import PATIENCE_S
-from ottla.pipelines.steps.frame import Passage
-from ottla.pipelines.steps.table import STEPS
+from ottla.pipelines.steps.frame import AppliedStep
+from ottla.pipelines.steps.step_table import STEPS
 
 FILE = """\
 name: views
@@ -33,7 +33,7 @@ AWAY = "cannot reach 127.0.0.1:9092"
 
 
 class Query:
-    """What is asked of Spark's StreamingQuery."""
+    """The used part of Spark's StreamingQuery."""
 
     def __init__(self) -> None:
         self.isActive = True
@@ -69,7 +69,7 @@ class Letters(DeadLetters):
         self.sent: list[int] = []
 
     def _sent(self) -> int:
-        return -1  # what the topic itself would tell
+        return -1  # the markers of the topic
 
     def _sweep(self, first: int, last: int, bounds: object) -> None:
         self.tries += 1
@@ -86,7 +86,7 @@ class Letters(DeadLetters):
 class Followed(FollowedQuery):
     def __init__(self, folder: Path) -> None:
         self.spark_query, self.letters, self.now_s = Query(), Letters(folder), 0.0
-        account = Account([Passage("main", 1, "filter", 1, "marks", "ottla0")])
+        account = Account([AppliedStep("main", 1, "filter", 1, "marks", "ottla0")])
         super().__init__(
             self.letters.pipeline, self.letters.stream, lambda: cast("Any", self.spark_query), account, str(folder),
             self.letters, seconds=lambda: self.now_s,
@@ -99,11 +99,11 @@ class Followed(FollowedQuery):
 
 @pytest.fixture
 def followed(tmp_path: Path) -> Followed:
-    (tmp_path / "checkpoint").mkdir()  # looked at without Spark
+    (tmp_path / "checkpoint").mkdir()  # read without Spark
     return Followed(tmp_path)
 
 
-def test_letters_are_told_before_they_are_sent(followed: Followed) -> None:
+def test_dead_letters_are_reported_before_they_are_sent(followed: Followed) -> None:
     followed.spark_query.add(0, dead=3)
     assert followed.poll().unsent == 3
     assert followed.letters.sent == []
@@ -121,7 +121,7 @@ def test_letters_are_tried_until_the_broker_is_back(followed: Followed) -> None:
         followed.now_s += 1
     assert (state.unsent, state.is_active, state.failure) == (3, True, None)
     assert set(warnings) == {f"main: 3 dead letters are not sent yet: {AWAY}; it is tried again"}
-    assert 15 < followed.letters.tries < 40  # a try costs a job of Spark
+    assert 15 < followed.letters.tries < 40  # each attempt costs a Spark job
     followed.letters.is_away = False
     followed.now_s += 60
     assert followed.poll().warnings == ["main: 3 dead letters are sent after all"]
@@ -130,7 +130,7 @@ def test_letters_are_tried_until_the_broker_is_back(followed: Followed) -> None:
 
 
 def test_a_run_to_the_end_waits_for_its_letters(followed: Followed) -> None:
-    """The only try was that at the end of the query."""
+    """The only attempt was that at the end of the query."""
     followed.letters.is_away = True
     followed.spark_query.add(0, dead=1)
     followed.spark_query.stop()
@@ -153,7 +153,7 @@ def test_letters_that_cannot_be_sent_end_the_run_with_the_reason(followed: Follo
     assert state.unsent == 1
 
 
-def test_a_query_that_failed_tells_of_its_letters_too(followed: Followed) -> None:
+def test_a_failed_query_reports_its_unsent_dead_letters(followed: Followed) -> None:
     followed.letters.is_away = True
     followed.spark_query.add(0, dead=2)
     followed.spark_query.error = RuntimeError("the disk is full")
@@ -167,7 +167,7 @@ def test_a_query_that_failed_tells_of_its_letters_too(followed: Followed) -> Non
     assert f"2 dead letters are not sent: {AWAY}" in state.failure
 
 
-def test_who_is_stopped_tries_once_more(followed: Followed) -> None:
+def test_a_stopped_query_tries_once_more(followed: Followed) -> None:
     followed.letters.is_away = True
     followed.spark_query.add(0, dead=2)
     followed.poll()

@@ -15,7 +15,7 @@ KAFKA = [report for report in REPORTS if report["name"] == "kafka_plain"]
 
 
 class Script:
-    """A runner that says what it was told to say."""
+    """A runner with scripted reports."""
 
     def __init__(self, *rounds: list[QueryState]) -> None:
         self.rounds = list(rounds)
@@ -28,7 +28,7 @@ def state(reports: list[dict[str, object]], is_active: bool = True, failure: str
     return QueryState("main", reports, [], is_active, failure, ["slow"])
 
 
-def test_every_batch_is_told_once() -> None:
+def test_every_batch_is_reported_once() -> None:
     following = Following(Script([state(KAFKA[:2])], [state([])], [state(KAFKA[2:], is_active=False)]), ["main"])
     assert [snapshot.batches for snapshot in following.poll()] == [1, 2]
     assert following.poll() == []
@@ -45,7 +45,7 @@ def test_a_failure_is_kept_with_the_query() -> None:
 
 
 def test_a_full_disk_does_not_end_the_pipeline(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path / "gone", new_status("views", "", ""))  # never opened: its folder is not there
+    folder = RunFolder(tmp_path / "gone", new_status("views", "", ""))  # never opened: its folder does not exist
     following = Following(Script([state(KAFKA)], [state([])]), ["main"], folder)
     assert len(following.poll()) == 3
     assert following.warnings == ["slow", "status not written: No such file or directory"]

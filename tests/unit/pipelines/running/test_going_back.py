@@ -1,4 +1,4 @@
-"""Savepoints without Spark: taken of files, put back, refused where a sink may be ahead."""
+"""Savepoints without Spark: taken from files, restored, refused if a sink may be ahead."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ottla.pipelines.running.savepoint import (
     put_in_place,
     take_savepoint,
 )
-from ottla.pipelines.steps.table import STEPS
+from ottla.pipelines.steps.step_table import STEPS
 
 FILE = """\
 name: views
@@ -35,7 +35,7 @@ def pipeline(folder: Path, text: str = FILE) -> Pipeline:
 
 
 def make_run(state: Path, batches: int) -> None:
-    """What a query leaves behind that has done so many."""
+    """The files of a query with this many batches."""
     files = {
         "checkpoint/metadata": json.dumps({"id": ID}),
         f"query-{ID}/owner": "views.main",
@@ -86,17 +86,17 @@ def test_files_beyond_the_folder_are_not_for_a_savepoint(tmp_path: Path) -> None
         open_savepoint(saved, found)
 
 
-def test_what_is_at_least_once_is_repeated_only_if_that_is_wanted(tmp_path: Path) -> None:
+def test_at_least_once_sinks_repeat_only_on_request(tmp_path: Path) -> None:
     state, found = tmp_path / "state", pipeline(tmp_path)
     make_run(state, 2)
     saved = take_savepoint(str(state), found, tmp_path / "saved")
-    assert surplus(saved, str(state), found, Allowed()) == []  # nothing was done since
+    assert surplus(saved, str(state), found, Allowed()) == []  # no batch since then
     make_run(state, 3)
     with pytest.raises(SavepointError, match="--repeat allows that"):
         surplus(saved, str(state), found, Allowed(truncates=True))
     assert surplus(saved, str(state), found, Allowed(repeats=True)) == []
     with pytest.raises(SavepointError, match="--repeat allows that"):
-        surplus(saved, str(tmp_path / "lost"), found, Allowed())  # nobody knows
+        surplus(saved, str(tmp_path / "lost"), found, Allowed())  # unknown
 
 
 def test_folders_lose_what_is_beyond_the_savepoint_and_no_more(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a task writes down of the rows that it drops."""
+"""Files that a task writes for the rows that it drops."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def test_the_dead_are_written_and_the_living_go_on(
     file = tmp_path / name / "2-3.parquet"
     assert [path.name for path in file.parent.iterdir()] == [file.name]
     assert [(row["_fate"], row["_letter"]["_offset"]) for row in pq.read_table(file).to_pylist()] == [(-1, 1), (-4, 0)]
-    run(tmp_path, rows(0))  # the task is done again, and nobody dies
+    run(tmp_path, rows(0))  # the task is repeated without dead rows
     assert not file.exists()
 
 
-def test_what_has_no_letter_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_without_a_source_record_are_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(laid_aside.TaskContext, "get", lambda: Task("1"))
     dead = pa.array([{"_fate": -1, "_reason": "r", "_letter": None}], KIND)
     assert run(tmp_path, dead) == [[False]]
@@ -70,12 +70,12 @@ def test_rows_that_the_watermark_of_the_batch_before_made_late_are_written_and_s
     offsets.mkdir(parents=True)
     for batch, watermark_ms in ((0, 0), (1, 1000), (2, 9000)):
         (offsets / str(batch)).write_text(f'v1\n{{"batchWatermarkMs":{watermark_ms}}}\n-')
-    for batch in ("0", "1", "2"):  # the first two have no watermark before them
+    for batch in ("0", "1", "2"):  # the first two have no earlier watermark
         monkeypatch.setattr(laid_aside.TaskContext, "get", lambda number=batch: Task(number))
         passes = laid_aside._writing_late(str(tmp_path / "late"), 0, 4, str(tmp_path / "checkpoint"))
         assert [each.to_pylist() for each in passes(iter([piece]))] == [[True] * 4]
     monkeypatch.setattr(laid_aside.TaskContext, "get", lambda: Task("4"))
-    with pytest.raises(CheckpointError, match="has forgotten batch 3"):
+    with pytest.raises(CheckpointError, match="no longer has batch 3"):
         list(passes(iter([piece])))
     (folder,) = (tmp_path / "late").iterdir()
     rows = pq.read_table(folder / "0-3.parquet").to_pylist()

@@ -1,4 +1,4 @@
-"""From a file to a pipeline: YAML and Python, changes of the command line, and mistakes with file and line."""
+"""Loading a pipeline: YAML and Python, changes from the command line, and problems with file and line."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ottla.pipelines.model.fields import Duration
 from ottla.pipelines.model.pipeline import TopicSource
 from ottla.pipelines.model.problems import PipelineError
+from ottla.pipelines.model.specs import Duration
 from ottla.pipelines.running.loading import change_path, changed_document, load_pipeline, parse_change
 
 YAML = """\
@@ -35,7 +35,7 @@ def file(tmp_path: Path, text: str, name: str = "p.py") -> Path:
 def test_yaml_and_python_give_the_same(tmp_path: Path) -> None:
     one = load_pipeline(file(tmp_path, YAML, "p.yaml")).pipeline
     other = load_pipeline(file(tmp_path, PYTHON)).pipeline
-    assert (one.head, one.folder) == (other.head, other.folder) == (other.head, str(tmp_path))
+    assert (one.fields, one.folder) == (other.fields, other.folder) == (other.fields, str(tmp_path))
     assert one.streams["main"]._replace(path=()) == other.streams["main"]._replace(path=())
 
 
@@ -48,8 +48,8 @@ def test_the_command_line_changes_fields(tmp_path: Path, text: str) -> None:
     made = load_pipeline(path, dict(map(parse_change, changes))).pipeline
     origin = made.streams["main"].origin
     assert isinstance(origin, TopicSource)
-    assert (made.head.every, made.head.bootstrap_servers) == (Duration(5000), "b:2")
-    assert made.head.spark == {"spark.sql.ansi.enabled": "true"}
+    assert (made.fields.every, made.fields.bootstrap_servers) == (Duration(5000), "b:2")
+    assert made.fields.spark == {"spark.sql.ansi.enabled": "true"}
     assert tuple(origin.topic) == ("u", "v")
     assert getattr(made.streams["main"].sinks[0], "topic", None) == "other"
 
@@ -72,7 +72,7 @@ def test_settings_keep_their_dots() -> None:
     assert change_path("streams.a.to.1.topic") == ("streams", "a", "to", 1, "topic")
 
 
-def test_a_file_may_not_set_what_runs_code_but_the_command_line_may(tmp_path: Path) -> None:
+def test_a_file_may_not_set_code_but_the_command_line_may(tmp_path: Path) -> None:
     path = file(tmp_path, YAML + "spark:\n  spark.driver.extraJavaOptions: -agentpath:x\n", "p.yaml")
     with pytest.raises(PipelineError, match=r"p.yaml:9: spark, spark.driver.extraJavaOptions: a pipeline file may not"):
         load_pipeline(path)
@@ -102,16 +102,16 @@ def test_mistakes_in_yaml_name_file_and_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["none.py", "none.yaml"])
-def test_a_file_that_is_not_there_is_told(tmp_path: Path, name: str) -> None:
+def test_a_missing_file_is_an_error(tmp_path: Path, name: str) -> None:
     with pytest.raises(PipelineError, match=rf"cannot read .*{name}: No such file"):
         load_pipeline(tmp_path / name)
 
 
-def test_what_is_only_for_running_the_file_itself_does_not_run(tmp_path: Path) -> None:
+def test_the_main_block_of_a_file_does_not_run(tmp_path: Path) -> None:
     load_pipeline(file(tmp_path, PYTHON + 'if __name__ == "__main__":\n    raise ValueError\n'))
 
 
-def test_a_file_may_import_what_lies_beside_it(tmp_path: Path) -> None:
+def test_a_file_may_import_modules_beside_it(tmp_path: Path) -> None:
     file(tmp_path, "WHERE = 'x > 1'\n", "beside_the_pipeline.py")
     text = PYTHON.replace('"x > 1"', "WHERE").replace("import pipeline", "import pipeline").strip()
     assert load_pipeline(file(tmp_path, f"from beside_the_pipeline import WHERE\n{text}\n")).pipeline.name == "p"

@@ -41,7 +41,7 @@ def test_every_known_figure_has_a_sample() -> None:
     assert [found["ottla_pipeline_step_rows_total", fate] for fate in fates] == [7, 2, 0, 1]
 
 
-def test_what_is_unknown_has_none() -> None:
+def test_unknown_values_have_no_sample() -> None:
     found = samples(Snapshot("main"))
     assert ("ottla_pipeline_lag_records", "main") not in found
     assert ("ottla_pipeline_last_batch_timestamp_seconds", "main") not in found
@@ -53,7 +53,7 @@ def test_without_a_port_nothing_listens() -> None:
         assert "off" in repr(server)
 
 
-def test_what_a_run_costs_and_how_often_it_was_started_again() -> None:
+def test_costs_and_restarts_of_a_run() -> None:
     server = MetricsServer(None)
     cost = Cost(12.5, 100, 200, 300)
     server.source = lambda: [
@@ -72,7 +72,7 @@ def test_what_a_run_costs_and_how_often_it_was_started_again() -> None:
     assert ("ottla_pipeline_cpu_seconds_total", "other") not in found
 
 
-def test_the_alerts_for_prometheus_name_only_what_there_is() -> None:
+def test_the_alerts_for_prometheus_name_only_existing_metrics() -> None:
     shown = {family.name for family in families([])}
     rules = yaml.safe_load((ROOT / "deploy" / "prometheus" / "pipeline-alerts.yml").read_text())["groups"][0]["rules"]
     named = {name for rule in rules for name in re.findall(r"\bottla_\w+", rule["expr"])}

@@ -1,4 +1,4 @@
-"""What follows a batch is tried until it is done, or given up with a reason; no clock but the test's."""
+"""Work after a batch is retried until it is done, or given up with a reason, with a simulated clock."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def test_a_query_that_has_ended_is_waited_for_as_long_as_patience_lasts() -> Non
     owed = Owed(is_owed=True)
     owed.end(100.0, is_hurried=False)
     owed.fail(100.0, "away")
-    owed.end(130.0, is_hurried=False)  # told at every look
+    owed.end(130.0, is_hurried=False)  # passed with every poll
     assert owed.is_waited_for(100.0 + PATIENCE_S - 0.1)
     assert not owed.is_waited_for(100.0 + PATIENCE_S)
     owed.settle()
     assert not owed.is_waited_for(100.0)
 
 
-def test_one_that_was_stopped_gets_one_more_try_at_once() -> None:
+def test_a_stopped_query_gets_one_immediate_attempt() -> None:
     owed = Owed(is_owed=True)
     owed.fail(100.0, "away")
     owed.end(100.1, is_hurried=True)

@@ -1,10 +1,10 @@
-"""Which pipelines may need more of Spark than their steps tell."""
+"""Pipelines that may need more of Spark than their steps show."""
 
 import pytest
 
 from ottla.pipelines.model.pipeline import read_pipeline
 from ottla.pipelines.running.own_code import has_own_code
-from ottla.pipelines.steps.table import STEPS
+from ottla.pipelines.steps.step_table import STEPS
 
 PLAIN = {"name": "x", "from": {"topic": "x"}, "to": "console"}
 MODEL = {"model": "m.joblib", "features": ["n"], "keep": ["a"]}
@@ -21,5 +21,5 @@ MODEL = {"model": "m.joblib", "features": ["n"], "keep": ["a"]}
         ({"spark": {"spark.sql.catalogImplementation": "hive"}}, True),
     ],
 )
-def test_what_somebody_has_written_or_trained(more: dict[str, object], expected: bool) -> None:
+def test_user_code_and_models_are_found(more: dict[str, object], expected: bool) -> None:
     assert has_own_code(read_pipeline({**PLAIN, **more}, STEPS)) is expected

@@ -1,4 +1,4 @@
-"""Figures from Spark's reports, as PySpark 4.2 wrote them: a window over the rate source, and both connectors."""
+"""Figures from Spark's reports, recorded with PySpark 4.2: a window over the rate source, and both connectors."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def test_rows_and_batches_are_summed_over_the_run() -> None:
     assert (now.rows_in_per_s, now.rows_done_per_s, now.batch_ms) == (298.7, 1168.0, 256)
 
 
-def test_the_lag_is_what_the_topic_has_beyond_the_batch() -> None:
+def test_the_lag_counts_records_after_the_batch() -> None:
     assert tracked("kafka_plain").lag == (996 - 796) + (1004 - 802)
     assert tracked("ottla_plain").lag == (996 - 298) + (1004 - 300)
 
 
-def test_the_lag_of_partitions_is_what_sparks_own_source_says() -> None:
+def test_the_lag_of_partitions_equals_that_of_sparks_own_source() -> None:
     reports = [report for report in RECORDED if report["sources"][0].get("metrics")]
     assert len(reports) == 3
     for report in reports:
@@ -90,7 +90,7 @@ def test_a_report_of_nothing_to_do_is_no_batch() -> None:
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", float("nan"), float("-inf"), None, True, "", "x", {}])
-def test_what_is_no_finite_number_is_unknown(value: object) -> None:
+def test_a_value_that_is_not_finite_is_unknown(value: object) -> None:
     assert number(value) is None
 
 
@@ -106,7 +106,7 @@ def test_a_report_may_lack_everything() -> None:
     [
         ({"latestOffset": '{"a": {"0": 7}}', "endOffset": '{"a": {"0": 5}}'}, 2),  # as text
         ({"latestOffset": {"a": {"0": "7", "1": 4}}, "endOffset": {"a": {"0": 5}}}, 6),  # a new partition
-        ({"latestOffset": {"a": {"0": 3}}, "endOffset": {"a": {"0": 5}}}, 0),  # asked before the batch was planned
+        ({"latestOffset": {"a": {"0": 3}}, "endOffset": {"a": {"0": 5}}}, 0),  # fetched before the batch was planned
         ({"latestOffset": None, "endOffset": {"a": {"0": 5}}}, None),
         ({"latestOffset": "torn{", "endOffset": 7}, None),
     ],

@@ -1,4 +1,4 @@
-"""Pauses between restarts, growth of state, costs, requests: pure, or files alone."""
+"""Pauses between restarts, state growth, cost, requests: pure, or with files only."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_pauses_grow_to_a_bound_and_begin_anew_after_good_work() -> None:
     assert restarts.count == 14
 
 
-def test_who_is_started_again() -> None:
+def test_which_failures_are_restarted() -> None:
     wanted = {policy: (Restarts(policy).are_wanted(False), Restarts(policy).are_wanted(True)) for policy in POLICIES}
     assert wanted == {"never": (False, False), "on-failure": (False, True), "always": (True, True)}
 
@@ -49,7 +49,7 @@ def test_growth_is_that_of_the_last_hour() -> None:
     assert growth.add(299 * 60_000 + HOUR_MS, 0, 0) is not None
 
 
-def test_what_this_process_costs_is_known_and_survives_its_file() -> None:
+def test_the_cost_of_this_process_is_known_and_survives_its_file() -> None:
     meter = CostMeter(os.getpid())
     first = meter.look()
     assert first is not None
@@ -65,18 +65,18 @@ def test_what_this_process_costs_is_known_and_survives_its_file() -> None:
 
 
 def test_a_request_is_taken_once_and_answered_by_its_number(tmp_path: Path) -> None:
-    assert requests.take(tmp_path) is None
-    number = requests.ask(tmp_path, "savepoint", "/somewhere")
-    assert requests.take(tmp_path) == Request("savepoint", "/somewhere", number)
-    assert requests.take(tmp_path) is None
-    assert requests.answer_to(tmp_path, number) is None
-    requests.give(tmp_path, Answer("another"))
-    assert requests.answer_to(tmp_path, number) is None
-    requests.give(tmp_path, Answer(number, "done"))
-    assert requests.answer_to(tmp_path, number) == Answer(number, "done")
+    assert requests.take_request(tmp_path) is None
+    number = requests.write_request(tmp_path, "savepoint", "/somewhere")
+    assert requests.take_request(tmp_path) == Request("savepoint", "/somewhere", number)
+    assert requests.take_request(tmp_path) is None
+    assert requests.read_answer(tmp_path, number) is None
+    requests.write_answer(tmp_path, Answer("another"))
+    assert requests.read_answer(tmp_path, number) is None
+    requests.write_answer(tmp_path, Answer(number, "done"))
+    assert requests.read_answer(tmp_path, number) == Answer(number, "done")
     (tmp_path / "request.json").write_text('{"what": ')
-    assert requests.take(tmp_path) is None
-    requests.forget(tmp_path)
+    assert requests.take_request(tmp_path) is None
+    requests.clear_requests(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,4 +1,4 @@
-"""What a run must know of those before it: whole checkpoints, the same steps with state, names, and letters begun."""
+"""State of earlier runs: complete checkpoints, the same steps with state, names, and interrupted dead letters."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from ottla.pipelines.running.dead_letters import NOTE, NOTHING, DeadLetters, not
 from ottla.pipelines.running.late_letters import LateLetters
 from ottla.pipelines.running.shape import check_shape, note_steps
 from ottla.pipelines.sinks.batch import SinkError
-from ottla.pipelines.steps.frame import Passage
-from ottla.pipelines.steps.table import STEPS
+from ottla.pipelines.steps.frame import AppliedStep
+from ottla.pipelines.steps.step_table import STEPS
 
 FILE = """\
 name: views
@@ -75,14 +75,14 @@ def test_a_damaged_commit_is_named(tmp_path: Path, text: str) -> None:
         checkpoint.check()
 
 
-def test_parts_that_are_gone_are_told(tmp_path: Path) -> None:
+def test_missing_parts_are_reported(tmp_path: Path) -> None:
     checkpoint = make_checkpoint(tmp_path)
     (tmp_path / "metadata").unlink()
-    with pytest.raises(CheckpointError, match="metadata is gone"):
+    with pytest.raises(CheckpointError, match="metadata is missing"):
         checkpoint.check()
     (tmp_path / "metadata").write_text('{"id":"abc"}')
     (tmp_path / "offsets" / "2").unlink()
-    with pytest.raises(CheckpointError, match="offsets/2 is gone"):  # nobody knows where batch 3 begins
+    with pytest.raises(CheckpointError, match="offsets/2 is missing"):  # the start of batch 3 is unknown
         checkpoint.check()
     (tmp_path / "offsets" / "3").unlink()
     with pytest.raises(CheckpointError, match="ends before batch 3"):
@@ -90,7 +90,10 @@ def test_parts_that_are_gone_are_told(tmp_path: Path) -> None:
 
 
 def test_only_steps_with_state_must_stay_as_they_were(tmp_path: Path) -> None:
-    passages = [Passage("pages", 1, "filter", 1, "marks"), Passage("pages", 3, "window", 3, "merges", operators=1)]
+    passages = [
+        AppliedStep("pages", 1, "filter", 1, "marks"),
+        AppliedStep("pages", 3, "window", 3, "merges", operators=1),
+    ]
 
     def check(text: str, is_new: bool = False) -> None:
         found = pipeline(text)
@@ -105,11 +108,11 @@ def test_only_steps_with_state_must_stay_as_they_were(tmp_path: Path) -> None:
     check(FILE.replace("size: 1 minute", "size: 2 minutes"), is_new=True)
 
 
-def passages_of(found: Pipeline) -> list[Passage]:
+def passages_of(found: Pipeline) -> list[AppliedStep]:
     stream = found.streams["pages"]
     kept = ("window", "deduplicate", "join")
     return [
-        Passage("pages", number, step.name, number, "marks", operators=int(step.name in kept))
+        AppliedStep("pages", number, step.name, number, "marks", operators=int(step.name in kept))
         for number, step in enumerate(stream.steps, start=1)
     ]
 
@@ -132,11 +135,11 @@ DEDUPLICATE = "      - deduplicate: {by: [page, at]}\n"
         (DEDUPLICATE + WINDOW, WINDOW + DEDUPLICATE, "made with deduplicate"),
         ("{time: at,", "{time: seen,", "times of column at, now it is seen"),
         ("    to: {topic: out}", "    to: {topic: out}\n    output: update", "output append, now it is update"),
-        ("[site, shop]", "[site]", "topic shop is not read any more"),
-        ("[site, shop]", "elsewhere", "topic site, shop is not read any more"),
+        ("[site, shop]", "[site]", "topic shop is no longer read"),
+        ("[site, shop]", "elsewhere", "topic site, shop is no longer read"),
     ],
 )
-def test_what_must_not_change_is_told_with_what_to_do(tmp_path: Path, old: str, new: str, words: str) -> None:
+def test_forbidden_changes_are_reported_with_a_hint(tmp_path: Path, old: str, new: str, words: str) -> None:
     assert old in STATEFUL
     found = pipeline(STATEFUL)
     check_shape(found, found.streams["pages"], passages_of(found), str(tmp_path), is_new=True)
@@ -145,7 +148,7 @@ def test_what_must_not_change_is_told_with_what_to_do(tmp_path: Path, old: str, 
         check_shape(changed, changed.streams["pages"], passages_of(changed), str(tmp_path), is_new=False)
     (line,) = caught.value.texts()
     assert words in line
-    assert "ottla pipeline savepoint views keeps what there is" in line
+    assert "ottla pipeline savepoint views keeps the current state" in line
 
 
 @pytest.mark.parametrize(
@@ -158,7 +161,7 @@ def test_what_must_not_change_is_told_with_what_to_do(tmp_path: Path, old: str, 
         ("to: {topic: out}", "to: [{topic: out}, console]", ["console 20 is new: it gets rows from now on"]),
     ],
 )
-def test_what_may_change_is_said(tmp_path: Path, old: str, new: str, said: list[str]) -> None:
+def test_permitted_changes_are_reported(tmp_path: Path, old: str, new: str, said: list[str]) -> None:
     assert old in STATEFUL
     found = pipeline(STATEFUL)
     check_shape(found, found.streams["pages"], passages_of(found), str(tmp_path), is_new=True)
@@ -167,7 +170,7 @@ def test_what_may_change_is_said(tmp_path: Path, old: str, new: str, said: list[
     assert check_shape(changed, stream, passages_of(changed), str(tmp_path), is_new=False) == said
 
 
-def test_a_damaged_plan_is_told_and_an_older_query_has_none(tmp_path: Path) -> None:
+def test_a_damaged_plan_is_an_error_and_an_older_query_has_none(tmp_path: Path) -> None:
     found = pipeline()
     stream = found.streams["pages"]
     check_shape(found, stream, passages_of(found), str(tmp_path), is_new=True)
@@ -185,25 +188,25 @@ GROUPING = FILE.replace(
 
 
 def test_a_checkpoint_of_a_version_that_took_fewer_steps_for_such_with_state(tmp_path: Path) -> None:
-    """It goes on if the last run had the very same steps, and is refused if nobody has noted them."""
+    """It continues if the last run had exactly the same steps, and is refused if they were not stored."""
     found = pipeline(GROUPING)
     stream, passages = found.streams["pages"], passages_of(found)
     passages[-1] = replace(passages[-1], has_state=True)
     check_shape(found, stream, passages, str(tmp_path), is_new=True)
     (tmp_path / "state-steps").write_text("[]")
-    with pytest.raises(PipelineError, match="an earlier version, which has not noted sql"):
+    with pytest.raises(PipelineError, match="an earlier version, which did not store sql"):
         check_shape(found, stream, passages, str(tmp_path), is_new=False)
     note_steps(found, passages, str(tmp_path))
     (tmp_path / "state-steps").write_text("[]")
     assert check_shape(found, stream, passages, str(tmp_path), is_new=False) == []
-    note_steps(found, passages, str(tmp_path))  # from here on it is noted
+    note_steps(found, passages, str(tmp_path))  # stored from here on
     assert "GROUP BY page" in (tmp_path / "state-steps").read_text()
     changed = pipeline(GROUPING.replace("GROUP BY page", "GROUP BY page, at"))
     with pytest.raises(PipelineError, match="the checkpoint was made with sql"):
         check_shape(changed, changed.streams["pages"], passages, str(tmp_path), is_new=False)
 
 
-def test_a_renamed_stream_is_told_and_fresh_takes_the_old_one_along(tmp_path: Path) -> None:
+def test_a_renamed_stream_is_reported_and_fresh_moves_the_old_one(tmp_path: Path) -> None:
     make_checkpoint(tmp_path / "views" / "pages" / "checkpoint")
     check_names(str(tmp_path), pipeline())
     renamed = pipeline(FILE.replace("  pages:", "  sites:"))
@@ -215,7 +218,7 @@ def test_a_renamed_stream_is_told_and_fresh_takes_the_old_one_along(tmp_path: Pa
 
 
 class Letters(DeadLetters):
-    """Notes what it would send; fails when told to."""
+    """Records what it would send; fails on request."""
 
     def __init__(self, folder: Path, committed: int = -1) -> None:
         found = pipeline()
@@ -223,7 +226,7 @@ class Letters(DeadLetters):
         if not (folder / NOTE).exists():
             (folder / NOTE).write_text(NOTHING)
         super().__init__(checkpoint.spark, found, found.streams["pages"], str(folder), Choices(), checkpoint, committed)
-        self.in_topic = -1  # the last batch up to which the topic has letters
+        self.in_topic = -1  # the last batch with dead letters in the topic
         self.sent: list[tuple[int, int]] = []
         self.fails = False
 
@@ -247,7 +250,7 @@ def batch(number: int, dead: int) -> dict[str, Any]:
 
 
 def test_letters_that_were_begun_are_sent_again_under_the_same_number(tmp_path: Path) -> None:
-    """They may be out already: under another number they would go twice."""
+    """They may be in the topic already: another number would send them twice."""
     letters = Letters(tmp_path)
     letters.after_batches([batch(0, 2)])
     letters.fails = True
@@ -261,7 +264,7 @@ def test_letters_that_were_begun_are_sent_again_under_the_same_number(tmp_path: 
 def test_a_run_without_new_batches_makes_up_for_the_last_one(tmp_path: Path) -> None:
     first = Letters(tmp_path)
     first.after_batches([batch(0, 0), batch(1, 1)])
-    second = Letters(tmp_path, committed=4)  # 2 to 4 were committed, then it was killed
+    second = Letters(tmp_path, committed=4)  # 2 to 4 were committed before the kill
     second.after_batches([])
     second.after_batches([])
     assert second.sent == [(2, 4)]
@@ -278,7 +281,7 @@ def test_letters_that_the_topic_has_are_not_sent_again_because_the_note_is_older
     assert letters.sent == [(4, 4)]
 
 
-def test_a_damaged_note_of_letters_is_told_before_anything_runs(tmp_path: Path) -> None:
+def test_a_damaged_note_of_dead_letters_is_an_error_before_anything_runs(tmp_path: Path) -> None:
     for text in ("", "[1", "[1]", "noise"):
         (tmp_path / "swept").write_text(text)
         with pytest.raises(CheckpointError, match="swept is damaged"):
@@ -286,7 +289,7 @@ def test_a_damaged_note_of_letters_is_told_before_anything_runs(tmp_path: Path) 
 
 
 class Late(LateLetters):
-    """Notes which batches it would look at; fails when told to."""
+    """Records which batches it would read; fails on request."""
 
     def __init__(self, folder: Path, committed: int = -1) -> None:
         found = pipeline(f"late_rows: late\n{FILE}")
@@ -302,7 +305,7 @@ class Late(LateLetters):
         self.swept.append(number)
 
 
-def test_batches_with_late_rows_are_swept_and_those_of_which_nobody_knows(tmp_path: Path) -> None:
+def test_batches_with_late_rows_are_processed_and_those_with_unknown_ones(tmp_path: Path) -> None:
     first = Late(tmp_path)
     first.check()
     first.after_batches(3, {1, 3})
@@ -313,7 +316,7 @@ def test_batches_with_late_rows_are_swept_and_those_of_which_nobody_knows(tmp_pa
     first.fails = False
     first.after_batches(6, {5})
     assert first.swept == [1, 3, 5]
-    second = Late(tmp_path, committed=8)  # 7 and 8 were committed, then it was killed
+    second = Late(tmp_path, committed=8)  # 7 and 8 were committed before the kill
     second.check()
     second.after_batches(8, set())
     second.after_batches(10, set())

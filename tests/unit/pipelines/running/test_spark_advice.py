@@ -1,4 +1,4 @@
-"""No setting is advised that nobody can or should set, whatever Spark says; what works is."""
+"""Advice about settings that do not apply is removed, and working advice is added."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ottla.pipelines.running.spark_advice import with_advice
 
 SETTING = '"spark.sql.ansi.enabled"'
 ADVISES = re.compile(r"(?<!is )\b(?:set|setting|increase|consider|enable)\b[^.]*\bspark\.[a-z]", re.IGNORECASE)
-ABOUT_SETTINGS = ("INVALID_CONF_VALUE", "UNTYPED_SCALA_UDF", "_LEGACY_ERROR_TEMP_1298")  # or for programs in Scala
+ABOUT_SETTINGS = ("INVALID_CONF_VALUE", "UNTYPED_SCALA_UDF", "_LEGACY_ERROR_TEMP_1298")  # or for Scala programs
 
 
 def conditions() -> Iterator[tuple[str, str]]:
-    """Name and template of all that Spark may say."""
+    """Name and template of all error conditions of Spark."""
     (jar,) = Path(pyspark.__path__[0], "jars").glob("spark-common-utils_*.jar")
     with zipfile.ZipFile(jar) as opened:
         known = json.loads(opened.read("error/error-conditions.json"))
@@ -73,7 +73,7 @@ SAID = [
 
 
 @pytest.mark.parametrize(("said", "cause", "cure"), SAID)
-def test_what_works_is_told(said: str, cause: str, cure: str) -> None:
+def test_working_advice_is_added(said: str, cause: str, cure: str) -> None:
     told, _, advice = with_advice(said).partition("; ")
     assert told.endswith(cause)
     assert cure in advice

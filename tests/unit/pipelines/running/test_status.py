@@ -1,4 +1,4 @@
-"""What a run leaves on disk: whole files, one runner at a time, and the truth about those that died."""
+"""The files of a run: complete files, one runner at a time, and the status of dead runs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from ottla.operations.pipeline_runs.places import Places, read_places
 from ottla.operations.pipeline_runs.snapshots import Snapshot
-from ottla.operations.pipeline_runs.statuses import Status, list_runs, process_start, read_points, read_status
+from ottla.operations.pipeline_runs.statuses import (
+    PipelineTopics,
+    Status,
+    list_runs,
+    process_start,
+    read_pipeline_topics,
+    read_points,
+    read_status,
+)
 from ottla.pipelines.model.pipeline import read_pipeline
 from ottla.pipelines.running import status as files
 from ottla.pipelines.running.status import AlreadyRunningError, RunFolder, new_status, places_of
@@ -38,16 +45,33 @@ def test_a_second_run_is_refused_with_the_process_that_has_it(tmp_path: Path, fo
     RunFolder(tmp_path, new_status("views", "", "")).open()
 
 
+def test_two_runs_with_states_of_their_own_do_not_share_a_checkpoint(tmp_path: Path) -> None:
+    checkpoints = str(tmp_path / "checkpoints")
+    first = RunFolder(tmp_path / "one", new_status("views", "", ""), checkpoints)
+    first.lock()
+    second = RunFolder(tmp_path / "two", new_status("views", "", ""), checkpoints)
+    with pytest.raises(AlreadyRunningError, match=f"process {os.getpid()} on .*: stop it first"):
+        second.lock()
+    RunFolder(tmp_path / "two", new_status("views", "", "")).lock()  # its own folder was released
+    RunFolder(tmp_path / "two", new_status("clicks", "", ""), f"file:{checkpoints}").lock()
+    first.close()
+    RunFolder(tmp_path / "three", new_status("views", "", ""), checkpoints).lock()
+
+
+def test_a_checkpoint_in_the_state_folder_is_locked_once(tmp_path: Path) -> None:
+    RunFolder(tmp_path, new_status("views", "", ""), f"{tmp_path}/x/..").lock()
+
+
 @pytest.mark.parametrize("state", ["starting", "running", "stopping"])
-def test_whoever_died_without_a_word_was_killed(tmp_path: Path, folder: RunFolder, state: files.State) -> None:
-    folder.status = folder.status._replace(process_start=1)  # the id is in use, but not by the same process
+def test_a_run_that_ended_without_a_status_was_killed(tmp_path: Path, folder: RunFolder, state: files.State) -> None:
+    folder.status = folder.status._replace(process_start=1)  # the process id is reused by another process
     folder.change(state)
     seen = read_status(tmp_path, "views")
     assert seen is not None
     assert seen.state == "killed"
 
 
-def test_an_end_is_told_with_its_reason(tmp_path: Path, folder: RunFolder) -> None:
+def test_an_end_has_its_reason(tmp_path: Path, folder: RunFolder) -> None:
     folder.change("failed", "no such column")
     folder.close()
     seen = read_status(tmp_path, "views")
@@ -112,7 +136,7 @@ def test_a_status_of_a_later_version_is_read(tmp_path: Path, folder: RunFolder) 
     assert isinstance(read_status(tmp_path, "views"), Status)
 
 
-def test_a_run_tells_where_it_reads_and_writes(tmp_path: Path, folder: RunFolder) -> None:
+def test_a_run_lists_its_sources_and_targets(tmp_path: Path, folder: RunFolder) -> None:
     streams = {
         "orders": {"from": {"topic": ["orders", "more"]}},
         "far": {"from": {"pattern": "log-.*"}, "to": {"topic": "copy", "bootstrap_servers": "far:9092"}},
@@ -121,7 +145,7 @@ def test_a_run_tells_where_it_reads_and_writes(tmp_path: Path, folder: RunFolder
     }
     described = {"name": "shop", "bootstrap_servers": "near:9092", "late_rows": "late", "streams": streams}
     places = places_of(read_pipeline(described, {}))
-    assert places == Places(
+    assert places == PipelineTopics(
         "near:9092",
         ("orders", "more"),
         ("log-.*",),
@@ -143,9 +167,11 @@ def test_a_run_tells_where_it_reads_and_writes(tmp_path: Path, folder: RunFolder
     [
         (None, None),
         ("near:9092", None),
-        ({}, Places()),
-        ({"reads": "orders", "groups": ["a", 7], "bootstrap": 5, "newer": 1}, Places(groups=("a",))),
+        ({}, PipelineTopics()),
+        ({"reads": "orders", "groups": ["a", 7], "bootstrap": 5, "newer": 1}, PipelineTopics(groups=("a",))),
     ],
 )
-def test_places_of_another_version_or_damaged_ones_are_no_reason_to_fail(written: object, read: Places | None) -> None:
-    assert read_places(written) == read
+def test_places_of_another_version_or_damaged_ones_are_no_reason_to_fail(
+    written: object, read: PipelineTopics | None
+) -> None:
+    assert read_pipeline_topics(written) == read

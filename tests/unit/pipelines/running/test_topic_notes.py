@@ -11,7 +11,7 @@ from ottla.pipelines.model.pipeline import Pipeline, TopicSource, read_pipeline
 from ottla.pipelines.running import topic_notes
 from ottla.pipelines.running.checkpoint import CheckpointError
 from ottla.pipelines.running.topic_notes import check_same_topics, note_topics
-from ottla.pipelines.steps.table import STEPS
+from ottla.pipelines.steps.step_table import STEPS
 
 FILE = """\
 name: p
@@ -39,18 +39,18 @@ def check(folder: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("topic", ["out", "again"])
 def test_a_topic_that_is_written_to_must_be_the_same(topic: str, ids: dict[str, str], tmp_path: Path) -> None:
-    """Also at least once: rows may be there twice, but not be gone."""
+    """Also at least once: rows may be duplicated, but not lost."""
     note_topics(str(tmp_path), check(str(tmp_path)))
-    ids["in"] = "9"  # the source's business
+    ids["in"] = "9"  # checked by the source
     assert check(str(tmp_path)) == {"h:1 out": "2", "h:1 again": "3"}
     ids[topic] = "9"
-    with pytest.raises(CheckpointError, match=f"topic {topic} was deleted and made anew since the last run of p"):
+    with pytest.raises(CheckpointError, match=f"topic {topic} was deleted and recreated since the last run of p"):
         check(str(tmp_path))
 
 
-def test_a_topic_without_id_tells_nothing(ids: dict[str, str], tmp_path: Path) -> None:
+def test_a_topic_without_id_is_not_compared(ids: dict[str, str], tmp_path: Path) -> None:
     note_topics(str(tmp_path), check(str(tmp_path)))
-    del ids["out"], ids["again"]  # brokers before 2.8 know none
+    del ids["out"], ids["again"]  # brokers before 2.8 have no topic ids
     assert check(str(tmp_path)) == {}
 
 
@@ -66,5 +66,5 @@ def test_where_the_source_cannot_note_its_topics_they_are_noted_here(
     monkeypatch.setattr(topic_notes, "local_path", lambda _folder: None)
     note_topics(str(tmp_path), check(str(tmp_path)))
     ids["in"] = "9"
-    with pytest.raises(CheckpointError, match="topic in was deleted and made anew"):
+    with pytest.raises(CheckpointError, match="topic in was deleted and recreated"):
         check(str(tmp_path))

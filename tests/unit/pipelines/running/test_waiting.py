@@ -1,4 +1,4 @@
-"""What a query waits for, by a clock of the test's own."""
+"""What a query waits for, with a simulated clock."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def test_it_is_away_since_it_was_last_seen() -> None:
     assert [waiting.look(READING, 3, second) for second in (0.0, 2.0, 4.0)] == ["", "", ""]
     assert waiting.look(READING, 3, 6.0) == "broker away for 2 s"
     assert waiting.away_since_s == 4.0
-    assert waiting.look(OFFSETS, 4, 7.0) == "broker away for 3 s"  # all had been read before it went
+    assert waiting.look(OFFSETS, 4, 7.0) == "broker away for 3 s"  # all records had been read before it went away
     assert waiting.look(OFFSETS, 4, 8.0) == "broker away for 4 s"
     assert waiting.look(OFFSETS, 4, 10.0) == ""
     assert waiting.away_since_s is None
 
 
-def test_that_it_went_and_that_it_is_back_is_told_once() -> None:
+def test_loss_and_return_of_the_broker_are_reported_once() -> None:
     answers = [False, False, True]
     waiting = Waiting(lambda: answers.pop(0))
     noon = datetime(2026, 1, 31, 12, tzinfo=UTC)

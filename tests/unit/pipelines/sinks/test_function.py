@@ -1,4 +1,4 @@
-"""Functions that are given batches: which of them could never do anything with one."""
+"""Functions for batches: unusable ones are refused."""
 
 from collections.abc import AsyncIterator, Iterator
 

@@ -1,4 +1,4 @@
-"""Pinned rows: the manifest makes them valid, once."""
+"""Staged rows: the manifest makes them valid, once."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from ottla.pipelines.sinks.batch import Batch, SinkError
 from ottla.pipelines.sinks.staging import (
     LocalStaging,
     SparkStaging,
-    Staged,
+    StagedBatch,
     StagedFile,
     add_file,
     local_path,
@@ -18,23 +18,23 @@ from ottla.pipelines.sinks.staging import (
 )
 
 
-def pinned(folder: Path, batch_id: int = 3) -> Staged:
-    """As a driver leaves it."""
+def pinned(folder: Path, batch_id: int = 3) -> StagedBatch:
+    """As left by a driver."""
     place = folder / str(batch_id) / "rows-a"
     place.mkdir(parents=True)
     (place / "part-0.parquet").write_bytes(b"12345")
-    staged = Staged(batch_id, "a", (StagedFile(str(place / "part-0.parquet"), 5),))
+    staged = StagedBatch(batch_id, "a", (StagedFile(str(place / "part-0.parquet"), 5),))
     assert add_file(folder / str(batch_id) / "manifest.json", staged.to_json())
     return staged
 
 
 def test_a_manifest_comes_back_as_it_was() -> None:
-    staged = Staged(3, "a", (StagedFile("/x/part-0.parquet", 5),))
+    staged = StagedBatch(3, "a", (StagedFile("/x/part-0.parquet", 5),))
     assert parse_manifest(staged.to_json()) == staged
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"batch_id": "x"}', "null"])
-def test_what_is_no_manifest_is_none(text: str) -> None:
+def test_an_invalid_manifest_is_none(text: str) -> None:
     assert parse_manifest(text) is None
 
 
@@ -49,7 +49,7 @@ def test_pinned_rows_are_found_by_the_next_driver(tmp_path: Path) -> None:
     assert LocalStaging(tmp_path).find(4) is None
 
 
-def test_rows_that_were_cut_off_are_told(tmp_path: Path) -> None:
+def test_truncated_rows_are_an_error(tmp_path: Path) -> None:
     staged = pinned(tmp_path)
     Path(staged.files[0].path).write_bytes(b"123")
     with pytest.raises(SinkError, match="damaged"):
@@ -67,7 +67,7 @@ def test_released_rows_are_gone_and_their_identity_stays(tmp_path: Path) -> None
     staged = pinned(tmp_path)
     LocalStaging(tmp_path).release(staged)
     found = LocalStaging(tmp_path).find(3)
-    assert found == Staged(3, "a", (), is_released=True)
+    assert found == StagedBatch(3, "a", (), is_released=True)
     assert not list(tmp_path.glob("*/rows-*"))
 
 
@@ -94,8 +94,8 @@ def test_the_folder_decides_how_rows_are_pinned(tmp_path: Path) -> None:
     assert isinstance(staging_for(Batch("q", 0, "s3a://bucket/x"), "out"), SparkStaging)
 
 
-def test_paths_and_addresses_are_told_apart() -> None:
+def test_paths_and_addresses_are_distinguished() -> None:
     assert local_path("file:///a/b") == Path("/a/b")
-    assert local_path("file:/a/b") == Path("/a/b")
+    assert local_path("file:/a/b") == local_path("File:///a/b") == Path("/a/b")
     assert local_path("/a/b:c") == Path("/a/b:c")
     assert local_path("hdfs://host/a") is None

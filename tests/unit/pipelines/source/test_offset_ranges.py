@@ -6,15 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.base.names import TopicPartition
-from ottla.operations.fetching import Range
-from ottla.pipelines.source.offset_ranges import in_turn, limit_offsets, split
+from ottla.operations.range_fetcher import OffsetRange
+from ottla.pipelines.source.offset_ranges import interleave_partitions, limit_offsets, split_ranges
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 SIZES = st.lists(st.integers(0, 1000), min_size=1, max_size=6)
 
 
-def ranges(sizes: list[int]) -> list[Range]:
-    return [Range("t", number, 10, 10 + size) for number, size in enumerate(sizes)]
+def ranges(sizes: list[int]) -> list[OffsetRange]:
+    return [OffsetRange("t", number, 10, 10 + size) for number, size in enumerate(sizes)]
 
 
 def test_a_limit_is_shared_in_proportion() -> None:
@@ -45,7 +45,7 @@ def test_limited_batches_always_come_to_the_end(sizes: list[int], limit: int) ->
 
 @given(SIZES, st.none() | st.integers(1, 40), st.none() | st.integers(1, 300))
 def test_split_ranges_hold_every_offset_once(sizes: list[int], least: int | None, most: int | None) -> None:
-    found = split(ranges(sizes), least, most)
+    found = split_ranges(ranges(sizes), least, most)
     offsets = [(each.partition, offset) for each in found for offset in range(each.start, each.end)]
     assert offsets == [(number, 10 + offset) for number, size in enumerate(sizes) for offset in range(size)]
     assert all(each.size > 0 for each in found)
@@ -54,18 +54,18 @@ def test_split_ranges_hold_every_offset_once(sizes: list[int], least: int | None
 
 
 def test_enough_ranges_for_the_wanted_number_of_tasks() -> None:
-    assert [each.size for each in split(ranges([100]), 4, None)] == [25, 25, 25, 25]
-    assert len(split(ranges([300, 100]), 4, None)) == 4
-    assert len(split(ranges([1, 1, 1]), 2, None)) == 3
+    assert [each.size for each in split_ranges(ranges([100]), 4, None)] == [25, 25, 25, 25]
+    assert len(split_ranges(ranges([300, 100]), 4, None)) == 4
+    assert len(split_ranges(ranges([1, 1, 1]), 2, None)) == 3
 
 
 def test_tasks_look_into_every_partition_before_they_go_on_in_the_first() -> None:
-    found = in_turn(split(ranges([30, 10, 20]), None, 10))
+    found = interleave_partitions(split_ranges(ranges([30, 10, 20]), None, 10))
     assert [(each.partition, each.start) for each in found] == [(0, 10), (1, 10), (2, 10), (0, 20), (2, 20), (0, 30)]
 
 
 def test_the_first_look_into_a_partition_is_short_where_there_is_much_in_it() -> None:
-    found = in_turn(split(ranges([30, 10, 20]), None, 10), first=2)
+    found = interleave_partitions(split_ranges(ranges([30, 10, 20]), None, 10), first=2)
     looks = [(each.partition, each.start, each.end) for each in found]
     assert looks == [
         (0, 10, 12),

@@ -1,4 +1,4 @@
-"""The options of the source: what Spark's kafka source takes, what it refuses, what people misspell."""
+"""The options of the source: those of Spark's kafka source, refused ones, and misspelled ones."""
 
 from __future__ import annotations
 
@@ -8,9 +8,17 @@ from typing import Any
 import pytest
 
 from ottla.base.names import TopicPartition
-from ottla.pipelines.source.bounds import EARLIEST, LATEST, Bound, OptionError
-from ottla.pipelines.source.options import KNOWN, Options, read_options
-from ottla.pipelines.source.schema import COLUMNS, USUAL_COLUMNS
+from ottla.pipelines.source.options import (
+    COLUMNS,
+    DEFAULT_COLUMNS,
+    EARLIEST,
+    KNOWN_OPTIONS,
+    LATEST,
+    Bound,
+    OptionError,
+    Options,
+    read_options,
+)
 
 NEEDED = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
 
@@ -31,7 +39,7 @@ def test_names_count_in_any_case_because_spark_writes_them_small() -> None:
 
 
 def problem_of(**given: str) -> str:
-    """What is wrong with these options; nothing if they are right."""
+    """The problem of these options; empty if they are valid."""
     try:
         options(**given)
     except OptionError as problem:
@@ -39,7 +47,7 @@ def problem_of(**given: str) -> str:
     return ""
 
 
-@pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.parametrize("name", KNOWN_OPTIONS)
 def test_no_known_option_is_called_unknown(name: str) -> None:
     assert "has no option" not in problem_of(**{name.lower(): "\x00"})
 
@@ -94,9 +102,9 @@ def test_kafka_options_that_spark_forbids_are_refused(name: str) -> None:
 
 
 def test_streams_begin_at_the_end_and_batches_at_the_beginning() -> None:
-    assert options(is_stream=True).starting == Bound(everywhere=LATEST)
-    assert options(is_stream=False).starting == Bound(everywhere=EARLIEST)
-    assert options(is_stream=False).ending == Bound(everywhere=LATEST)
+    assert options(is_stream=True).starting == Bound(all_partitions=LATEST)
+    assert options(is_stream=False).starting == Bound(all_partitions=EARLIEST)
+    assert options(is_stream=False).ending == Bound(all_partitions=LATEST)
 
 
 def test_offsets_as_json() -> None:
@@ -125,15 +133,15 @@ def test_what_only_one_kind_of_query_can_have() -> None:
 
 
 def test_columns() -> None:
-    assert options().columns == USUAL_COLUMNS
+    assert options().columns == DEFAULT_COLUMNS
     assert options(includeHeaders="true").columns == COLUMNS
     assert options(columns="value, timestamptype").columns == ("value", "timestampType")
     assert "there is no column 'valu'" in refused(columns="valu")
 
 
 def test_isolation_is_that_of_kafka_unless_it_is_given() -> None:
-    assert not options().is_committed_only
-    assert options(**{"kafka.isolation.level": "read_committed"}).is_committed_only
+    assert not options().is_read_committed
+    assert options(**{"kafka.isolation.level": "read_committed"}).is_read_committed
     assert "kafka.isolation.level is" in refused(**{"kafka.isolation.level": "x"})
 
 

@@ -1,4 +1,4 @@
-"""What the driver plans: where queries begin and end, limits, new and lost partitions."""
+"""Planning on the driver: start and end of queries, limits, new and lost partitions."""
 
 from __future__ import annotations
 
@@ -9,11 +9,17 @@ from typing import Any
 import pytest
 
 from ottla.base.names import TopicPartition
-from ottla.operations.fetching import Range
-from ottla.pipelines.source.bounds import Offsets, OptionError, offsets_json, offsets_of
-from ottla.pipelines.source.cluster import chosen
-from ottla.pipelines.source.losses import DataLossError, SourceError, collect_losses
-from ottla.pipelines.source.options import Subscription, read_options
+from ottla.operations.range_fetcher import OffsetRange
+from ottla.pipelines.source.cluster import filter_subscribed
+from ottla.pipelines.source.data_loss import DataLossError, SourceError, take_reported_losses
+from ottla.pipelines.source.options import (
+    Offsets,
+    OptionError,
+    Subscription,
+    offsets_from_document,
+    offsets_json,
+    read_options,
+)
 from ottla.pipelines.source.planner import Planner
 
 A, B, C = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 2)
@@ -24,23 +30,23 @@ class FakeCluster:
 
     def __init__(self, logs: dict[TopicPartition, tuple[int, int]]) -> None:
         self.logs = logs
-        self.stale: list[Offsets] = []  # what a new leader says before it knows better
+        self.stale: list[Offsets] = []  # end offsets of a new leader that lags behind
         self.ids = {"t": "first"}
 
     def partitions(self, subscription: Subscription) -> list[TopicPartition]:
-        return sorted(chosen(subscription, self.logs))
+        return sorted(filter_subscribed(subscription, self.logs))
 
     def topic_ids(self) -> dict[str, str]:
         return self.ids
 
-    def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
+    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> Offsets:
         return {each: self.logs[each][0] for each in partitions}
 
-    def latest(self, partitions: Iterable[TopicPartition]) -> Offsets:
+    def end_offsets(self, partitions: Iterable[TopicPartition]) -> Offsets:
         found = {each: self.logs[each][1] for each in partitions}
         return found | self.stale.pop() if self.stale else found
 
-    def at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+    def offsets_for_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         return {each: self._at(each, -(-time // 10)) for each, time in times_ms.items()}
 
     def _at(self, partition: TopicPartition, offset: int) -> int | None:
@@ -70,25 +76,25 @@ def cluster() -> FakeCluster:
     return FakeCluster({A: (0, 100), B: (50, 60)})
 
 
-def test_a_batch_reads_everything_that_is_there(cluster: FakeCluster) -> None:
-    assert planner(cluster, False).batch_ranges() == [Range("t", 0, 0, 100), Range("t", 1, 50, 60)]
+def test_a_batch_reads_all_existing_records(cluster: FakeCluster) -> None:
+    assert planner(cluster, False).batch_ranges() == [OffsetRange("t", 0, 0, 100), OffsetRange("t", 1, 50, 60)]
 
 
 def test_a_batch_between_offsets(cluster: FakeCluster) -> None:
     starts, ends = '{"t":{"0":10,"1":-2}}', '{"t":{"0":20,"1":-1}}'
     found = planner(cluster, False, startingOffsets=starts, endingOffsets=ends).batch_ranges()
-    assert found == [Range("t", 0, 10, 20), Range("t", 1, 50, 60)]
+    assert found == [OffsetRange("t", 0, 10, 20), OffsetRange("t", 1, 50, 60)]
 
 
 def test_a_start_beyond_the_end_is_refused_as_by_sparks_own_source(cluster: FakeCluster) -> None:
-    """Nothing would be read, and nothing would say so."""
+    """Otherwise nothing would be read, silently."""
     beyond = '{"t":{"0":101,"1":60}}'
-    words = "t-0 should be read from offset 101 on, but its log ends at 100: begin earlier"
+    words = "t-0 should be read from offset 101 on, but its log ends at 100: choose an earlier start"
     with pytest.raises(SourceError, match=words):
         planner(cluster, False, startingOffsets=beyond).batch_ranges()
     with pytest.raises(SourceError, match=words):
         planner(cluster, startingOffsets=beyond).initial()
-    with pytest.raises(SourceError, match="t-0 should be read from offset 30 on, but what is wanted ends at 20"):
+    with pytest.raises(SourceError, match="t-0 should be read from offset 30 on, but the requested range ends at 20"):
         planner(
             cluster, False, startingOffsets='{"t":{"0":30,"1":-2}}', endingOffsets='{"t":{"0":20,"1":-1}}'
         ).batch_ranges()
@@ -96,25 +102,27 @@ def test_a_start_beyond_the_end_is_refused_as_by_sparks_own_source(cluster: Fake
     assert planner(cluster, False, startingOffsets=at_the_end).batch_ranges() == []
 
 
-def test_a_start_beyond_the_end_is_a_warning_for_who_forgives_losses(cluster: FakeCluster, tmp_path: Path) -> None:
-    """A topic that was made anew since the offsets were noted: what is there is read."""
+def test_a_start_beyond_the_end_is_a_warning_without_fail_on_data_loss(cluster: FakeCluster, tmp_path: Path) -> None:
+    """For a topic that was recreated since the offsets were stored, the existing records are read."""
     more = {"startingOffsets": '{"t":{"0":101,"1":55}}', "failOnDataLoss": "false", "lossFolder": str(tmp_path)}
-    assert planner(cluster, False, **more).batch_ranges() == [Range("t", 1, 55, 60)]
-    assert "t-0 should be read from offset 101 on" in collect_losses(str(tmp_path))[0]
+    assert planner(cluster, False, **more).batch_ranges() == [OffsetRange("t", 1, 55, 60)]
+    assert "t-0 should be read from offset 101 on" in take_reported_losses(str(tmp_path))[0]
 
 
-def test_an_end_beyond_the_log_is_told_at_once_and_not_waited_for(cluster: FakeCluster, tmp_path: Path) -> None:
+def test_an_end_beyond_the_log_fails_at_once(cluster: FakeCluster, tmp_path: Path) -> None:
     ends = '{"t":{"0":101,"1":-1}}'
-    with pytest.raises(SourceError, match="t-0 should be read up to offset 101, but its log ends at 100: end earlier"):
+    with pytest.raises(
+        SourceError, match="t-0 should be read up to offset 101, but its log ends at 100: choose an earlier end"
+    ):
         planner(cluster, False, endingOffsets=ends).batch_ranges()
     forgiving = planner(cluster, False, endingOffsets=ends, failOnDataLoss="false", lossFolder=str(tmp_path))
-    assert forgiving.batch_ranges() == [Range("t", 0, 0, 100), Range("t", 1, 50, 60)]
-    assert "t-0 should be read up to offset 101" in collect_losses(str(tmp_path))[0]
+    assert forgiving.batch_ranges() == [OffsetRange("t", 0, 0, 100), OffsetRange("t", 1, 50, 60)]
+    assert "t-0 should be read up to offset 101" in take_reported_losses(str(tmp_path))[0]
 
 
 def test_a_batch_between_times(cluster: FakeCluster) -> None:
     found = planner(cluster, False, startingTimestamp="500", endingTimestamp="700").batch_ranges()
-    assert found == [Range("t", 0, 50, 70), Range("t", 1, 50, 60)]
+    assert found == [OffsetRange("t", 0, 50, 70), OffsetRange("t", 1, 50, 60)]
 
 
 def test_a_start_that_no_record_reaches_is_an_error_or_latest(cluster: FakeCluster) -> None:
@@ -131,7 +139,7 @@ def test_offsets_must_name_every_partition_and_no_other(cluster: FakeCluster) ->
         planner(cluster, startingOffsets='{"t":{"0":1,"1":1},"x":{"0":1}}').initial()
 
 
-def test_what_does_not_exist_is_an_error_at_the_start(cluster: FakeCluster) -> None:
+def test_a_missing_topic_is_an_error_at_the_start(cluster: FakeCluster) -> None:
     with pytest.raises(SourceError, match="topic nowhere does not exist"):
         planner(cluster, subscribe="t,nowhere").initial()
     with pytest.raises(SourceError, match="partition t-9 does not exist"):
@@ -143,7 +151,7 @@ def test_a_stream_takes_all_or_its_share(cluster: FakeCluster) -> None:
     made = planner(cluster)
     assert made.next_end({A: 0, B: 50}, None, None) == {A: 100, B: 60}
     assert made.next_end({A: 0, B: 50}, 11, None) == {A: 10, B: 51}
-    assert made.newest == {A: 100, B: 60}
+    assert made.latest_offsets == {A: 100, B: 60}
 
 
 def test_too_little_data_waits_but_not_for_ever(cluster: FakeCluster) -> None:
@@ -168,15 +176,15 @@ def test_new_partitions_are_read_from_their_beginning(cluster: FakeCluster) -> N
     made = planner(cluster)
     cluster.logs[C] = (0, 7)
     end = made.next_end({A: 100, B: 60}, None, None)
-    assert made.ranges({A: 100, B: 60}, end) == [Range("t", 2, 0, 7)]
+    assert made.ranges({A: 100, B: 60}, end) == [OffsetRange("t", 2, 0, 7)]
 
 
 def test_a_first_batch_that_is_done_again_leaves_new_partitions_to_the_next(cluster: FakeCluster) -> None:
-    """Spark has kept the end of the batch that was cut off, and asks a new process where the query began."""
+    """Spark has stored the end of the interrupted batch, and asks a new process for the start of the query."""
     cluster.logs[C] = (0, 7)
     again = planner(cluster, startingOffsets="earliest")
     start, end = again.initial(), {A: 10, B: 55}
-    assert again.ranges(start, end) == [Range("t", 0, 0, 10), Range("t", 1, 50, 55)]
+    assert again.ranges(start, end) == [OffsetRange("t", 0, 0, 10), OffsetRange("t", 1, 50, 55)]
     assert again.next_end(end, None, None)[C] == 7
 
 
@@ -186,49 +194,49 @@ def test_a_first_batch_that_began_at_the_latest_is_not_done_again_without_its_re
 ) -> None:
     again = planner(cluster, startingOffsets=starting)
     start = again.initial()
-    with pytest.raises(SourceError, match="cut off in its first batch"):
+    with pytest.raises(SourceError, match="interrupted in its first batch"):
         again.ranges(start, {A: 100, B: 60})
     first = planner(cluster, startingOffsets=starting)
     begun = first.initial()
-    assert first.ranges(begun, first.next_end(begun, None, None))[:1] in ([], [Range("t", 1, 50, 60)])
+    assert first.ranges(begun, first.next_end(begun, None, None))[:1] in ([], [OffsetRange("t", 1, 50, 60)])
 
 
 def test_where_a_query_began_is_the_same_when_spark_asks_again(cluster: FakeCluster) -> None:
-    """It asks before it plans the end of the first batch, and once more before it runs it."""
+    """Spark asks before it plans the end of the first batch, and again before it runs it."""
     made = planner(cluster, startingOffsets="latest")
     start = made.initial()
     end = made.next_end(start, None, None)
     cluster.logs[A] = (0, 105)
     assert made.initial() == start
     assert made.ranges(made.initial(), end) == []
-    assert made.ranges(end, made.next_end(end, None, None)) == [Range("t", 0, 100, 105)]
+    assert made.ranges(end, made.next_end(end, None, None)) == [OffsetRange("t", 0, 100, 105)]
 
 
 def test_a_new_partition_without_its_beginning_is_a_loss(cluster: FakeCluster) -> None:
     with pytest.raises(DataLossError, match="the new partition t-1 begins at offset 50"):
         planner(cluster).ranges({A: 100}, {A: 100, B: 60})
     found = planner(cluster, failOnDataLoss="false").ranges({A: 100}, {A: 100, B: 60})
-    assert found == [Range("t", 1, 50, 60)]
+    assert found == [OffsetRange("t", 1, 50, 60)]
 
 
 def test_partitions_that_are_gone_are_a_loss(cluster: FakeCluster) -> None:
     with pytest.raises(DataLossError, match="partitions are gone: t-2 from offset 5 on"):
         planner(cluster).ranges({A: 100, C: 5}, {A: 100})
-    assert planner(cluster, failOnDataLoss="false").ranges({A: 90, C: 5}, {A: 100}) == [Range("t", 0, 90, 100)]
+    assert planner(cluster, failOnDataLoss="false").ranges({A: 90, C: 5}, {A: 100}) == [OffsetRange("t", 0, 90, 100)]
 
 
-def test_a_topic_made_anew_is_a_loss_and_is_read_from_its_beginning(cluster: FakeCluster) -> None:
+def test_a_recreated_topic_is_a_loss_and_is_read_from_its_beginning(cluster: FakeCluster) -> None:
     cluster.logs[A] = (0, 5)
     with pytest.raises(DataLossError, match="t-0 was read up to offset 100, but now it ends at 5"):
         planner(cluster).ranges({A: 100, B: 60}, {A: 5, B: 60})
     found = planner(cluster, failOnDataLoss="false").ranges({A: 100, B: 60}, {A: 5, B: 60})
-    assert found == [Range("t", 0, 0, 5)]
+    assert found == [OffsetRange("t", 0, 0, 5)]
 
 
-ANEW = "t-0 was read up to offset 100, but its topic was deleted and made anew"
+ANEW = "t-0 was read up to offset 100, but its topic was deleted and recreated"
 
 
-def test_a_topic_made_anew_is_a_loss_though_it_is_longer_than_the_old_one(cluster: FakeCluster) -> None:
+def test_a_recreated_topic_is_a_loss_though_it_is_longer_than_the_old_one(cluster: FakeCluster) -> None:
     reader = planner(cluster)
     start = reader.next_end(reader.initial(), None, None)
     cluster.ids, cluster.logs = {"t": "second"}, {A: (0, 120), B: (0, 60)}
@@ -238,8 +246,8 @@ def test_a_topic_made_anew_is_a_loss_though_it_is_longer_than_the_old_one(cluste
         reader.ranges(start, {A: 120, B: 60})
 
 
-def test_a_topic_made_anew_is_a_loss_though_it_ends_where_the_old_one_did(cluster: FakeCluster) -> None:
-    """Nothing would be planned, and its records would never be read."""
+def test_a_recreated_topic_is_a_loss_though_it_ends_at_the_same_offset(cluster: FakeCluster) -> None:
+    """Otherwise nothing would be planned, and its records would never be read."""
     reader = planner(cluster)
     start = reader.next_end(reader.initial(), None, None)
     cluster.ids = {"t": "second"}
@@ -247,22 +255,22 @@ def test_a_topic_made_anew_is_a_loss_though_it_ends_where_the_old_one_did(cluste
         reader.next_end(start, None, None)
 
 
-def test_what_was_read_before_is_not_read_again_from_another_topic(cluster: FakeCluster, tmp_path: Path) -> None:
-    """The sweep of dead letters reads the offsets of a batch once more: they may be other records by then."""
+def test_a_repeated_read_never_reads_a_recreated_topic(cluster: FakeCluster, tmp_path: Path) -> None:
+    """Dead letters read the offsets of a batch again, which may hold other records by then."""
     stream = planner(cluster, lossFolder=str(tmp_path))
     stream.initial()
     again = {"startingOffsets": '{"t":{"0":10,"1":50}}', "lossFolder": str(tmp_path)}
     assert len(planner(cluster, False, **again).batch_ranges()) == 2
     cluster.ids = {"t": "second"}
-    with pytest.raises(DataLossError, match="t-0 cannot be read again: its topic was deleted and made anew"):
+    with pytest.raises(DataLossError, match="t-0 cannot be read again: its topic was deleted and recreated"):
         planner(cluster, False, **again).batch_ranges()
     assert planner(cluster, False, failOnDataLoss="false", **again).batch_ranges() == []
     assert len(planner(cluster, False, lossFolder=str(tmp_path)).batch_ranges()) == 2, "from the beginning it is read"
 
 
 @pytest.mark.parametrize("length", [90, 100, 120])
-def test_a_topic_made_anew_is_read_from_its_beginning_once(cluster: FakeCluster, tmp_path: Path, length: int) -> None:
-    """Also if it ends where the old one did: by offsets alone there would be nothing new."""
+def test_a_recreated_topic_is_read_from_its_beginning_once(cluster: FakeCluster, tmp_path: Path, length: int) -> None:
+    """Even if it ends at the same offset: offsets alone would show nothing new."""
     given = {"failOnDataLoss": "false", "lossFolder": str(tmp_path)}
     reader = planner(cluster, **given)
     start = reader.next_end(reader.initial(), None, None)
@@ -270,27 +278,27 @@ def test_a_topic_made_anew_is_read_from_its_beginning_once(cluster: FakeCluster,
     between = reader.next_end(start, None, None)
     assert reader.ranges(start, between) == []
     assert planner(cluster, **given).ranges(start, between) == [], "a run that does the batch again"
-    assert any(ANEW in loss for loss in collect_losses(str(tmp_path)))
-    whole = [Range("t", 0, 0, length), Range("t", 1, 0, 60)]
+    assert any(ANEW in loss for loss in take_reported_losses(str(tmp_path)))
+    whole = [OffsetRange("t", 0, 0, length), OffsetRange("t", 1, 0, 60)]
     for each in (planner(cluster, **given), reader):  # a run that was started after that batch; the same run
         end = each.next_end(between, None, None)
         assert each.ranges(between, end) == whole
         assert each.ranges(between, end) == whole, "the batch was not done yet"
         assert each.next_end(end, None, None) == end
-    assert collect_losses(str(tmp_path)) == []
+    assert take_reported_losses(str(tmp_path)) == []
     cluster.logs[A] = (0, 130)
-    assert reader.ranges(end, reader.next_end(end, None, None)) == [Range("t", 0, length, 130)]
+    assert reader.ranges(end, reader.next_end(end, None, None)) == [OffsetRange("t", 0, length, 130)]
 
 
-def test_a_batch_that_reads_a_topic_and_the_one_made_anew_was_planned_before(cluster: FakeCluster) -> None:
+def test_a_batch_over_a_topic_and_its_recreated_one_was_planned_before(cluster: FakeCluster) -> None:
     reader = planner(cluster, failOnDataLoss="false")
     start = reader.next_end(reader.initial(), None, None)
     cluster.ids, cluster.logs = {"t": "second"}, {A: (0, 120), B: (0, 60)}
     reader.next_end(start, None, None)
-    assert reader.ranges(start, {A: 120, B: 60}) == [Range("t", 0, 0, 120), Range("t", 1, 0, 60)]
+    assert reader.ranges(start, {A: 120, B: 60}) == [OffsetRange("t", 0, 0, 120), OffsetRange("t", 1, 0, 60)]
 
 
-def test_a_topic_made_anew_between_two_runs_is_a_loss(cluster: FakeCluster, tmp_path: Path) -> None:
+def test_a_topic_recreated_between_two_runs_is_a_loss(cluster: FakeCluster, tmp_path: Path) -> None:
     reader = planner(cluster, lossFolder=str(tmp_path))
     start = reader.next_end(reader.initial(), None, None)
     cluster.ids = {"t": "second"}
@@ -311,4 +319,4 @@ def test_offsets_are_written_in_one_order_and_read_again() -> None:
     offsets = {TopicPartition("b", 0): 1, TopicPartition("a", 10): 2, TopicPartition("a", 9): 3}
     assert list(offsets_json(offsets)["a"]) == ["9", "10"]
     assert list(offsets_json(offsets)) == ["a", "b"]
-    assert offsets_of(offsets_json(offsets)) == offsets
+    assert offsets_from_document(offsets_json(offsets)) == offsets

@@ -1,4 +1,4 @@
-"""When an archive of classes is used, written, or left alone."""
+"""When a class archive is used, written, or left alone."""
 
 import os
 import subprocess
@@ -26,7 +26,7 @@ LONG_AGO = 3600
 
 @pytest.fixture
 def java(tmp_path: Path) -> Java:
-    """A Java that accepts every archive that does not say it is broken."""
+    """A fake Java that accepts every archive that is not marked as broken."""
     home = tmp_path / "java"
     for folder in ("bin", "lib/server"):
         (home / folder).mkdir(parents=True)
@@ -84,7 +84,7 @@ def test_the_next_one_uses_it(java: Java, spark: Installed, folder: Path) -> Non
     assert [path.name for path in folder.iterdir()] == [archive.name]
 
 
-def test_what_java_cannot_use_is_removed_and_written_again(java: Java, spark: Installed, folder: Path) -> None:
+def test_an_unusable_archive_is_removed_and_written_again(java: Java, spark: Installed, folder: Path) -> None:
     file = left_behind(folder, java, spark, b"broken", LONG_AGO)
     assert archive_options(java, ClassPath(spark))[-1] == f"-XX:ArchiveClassesAtExit={file}"
     assert not file.exists()
@@ -103,11 +103,13 @@ def test_what_is_being_written_is_left_alone(java: Java, spark: Installed, folde
 
 @pytest.fixture
 def writing(java: Java, spark: Installed, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """The Java of a stream that has ended; it ends, too, with its standard input, and then writes an archive."""
+    """The Java of an ended stream; it ends with its standard input and then writes an archive."""
     folder.mkdir(parents=True)
     file = folder / f"{archive_name(java, ClassPath(spark), 'streams')}.unfinished"
     command = ["sh", "-c", f"cat; echo good > {file}"]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        while not Path(f"/proc/{process.pid}/cmdline").read_bytes():  # briefly empty after exec()
+            os.sched_yield()
         note_classes([f"-XX:ArchiveClassesAtExit={file}"], 20_000, process.pid, ended_process())
         yield process
 
@@ -130,7 +132,7 @@ def test_it_does_not_wait_for_ever_and_writes_no_other(
     assert writing.poll() is None
 
 
-def test_nobody_waits_for_a_stream_that_is_at_work(
+def test_a_stream_does_not_wait_for_a_running_one(
     java: Java, spark: Installed, folder: Path, writing: subprocess.Popen[bytes]
 ) -> None:
     file = folder / f"{archive_name(java, ClassPath(spark), 'streams')}.unfinished"
@@ -139,7 +141,7 @@ def test_nobody_waits_for_a_stream_that_is_at_work(
 
 
 def used(options: list[str]) -> str:
-    """The archive besides Java's own, or nothing."""
+    """The archive besides Java's own, or ""."""
     return next(option for option in options if "SharedArchiveFile" in option).partition("classes.jsa")[2].lstrip(":")
 
 
@@ -151,7 +153,7 @@ def test_streams_are_not_content_with_what_queries_have_loaded(java: Java, spark
     assert used(options) == ""  # Java would refuse to write one
 
 
-def test_what_streams_have_loaded_serves_everybody(java: Java, spark: Installed, folder: Path) -> None:
+def test_the_archive_of_streams_serves_all_work(java: Java, spark: Installed, folder: Path) -> None:
     for work in WIDEST_FIRST:
         left_behind(folder, java, spark, b"good", LONG_AGO, work)
     archive = folder / f"{archive_name(java, ClassPath(spark), 'streams')}.jsa"
@@ -165,7 +167,7 @@ def test_that_of_a_stream_which_did_no_batch_is_not_kept(java: Java, spark: Inst
     file.with_suffix(".classes").unlink()
     assert used(archive_options(java, ClassPath(spark))) == ""
     assert not file.exists()
-    left_behind(folder, java, spark, b"good", LONG_AGO, "streams")  # the note is of an archive that is gone
+    left_behind(folder, java, spark, b"good", LONG_AGO, "streams")  # the note of a removed archive
     file.unlink()
     assert archive_options(java, ClassPath(spark), "streams")[-1].endswith(".unfinished")
     assert list(folder.iterdir()) == []
@@ -174,7 +176,7 @@ def test_that_of_a_stream_which_did_no_batch_is_not_kept(java: Java, spark: Inst
 @pytest.mark.parametrize(
     ("classes", "age_seconds", "stays"), [(20_700, LONG_AGO, 1), (21_100, 0, 1), (21_100, LONG_AGO, 0)]
 )
-def test_one_that_lacks_many_classes_is_made_anew_after_a_while(
+def test_an_archive_that_lacks_many_classes_is_replaced_after_a_while(
     java: Java, spark: Installed, folder: Path, classes: int, age_seconds: float, stays: int
 ) -> None:
     left_behind(folder, java, spark, b"good", LONG_AGO, "streams")
@@ -200,7 +202,7 @@ def test_while_another_writes_that_of_streams_any_is_better_than_none(
     assert writing.exists()
 
 
-def test_who_does_not_record_takes_what_is_there(java: Java, spark: Installed, folder: Path) -> None:
+def test_a_session_that_does_not_record_uses_an_existing_archive(java: Java, spark: Installed, folder: Path) -> None:
     assert used(archive_options(java, ClassPath(spark), records=False)) == ""
     left_behind(folder, java, spark, b"good", LONG_AGO, "trials")
     assert used(archive_options(java, ClassPath(spark), records=False)).endswith("trials.jsa")
@@ -220,7 +222,7 @@ def test_old_archives_are_removed(java: Java, spark: Installed, folder: Path) ->
     assert len(list(folder.iterdir())) == ARCHIVES_MAX
 
 
-def test_what_nobody_came_back_for_is_removed_too(java: Java, spark: Installed, folder: Path) -> None:
+def test_abandoned_archives_are_removed(java: Java, spark: Installed, folder: Path) -> None:
     folder.mkdir(parents=True)
     for number in range(5):
         (folder / f"spark-old-{number}.unfinished").write_bytes(b"x")

@@ -1,4 +1,4 @@
-"""Java's command line without Spark's scripts: what those would make of the same."""
+"""Java's command line without Spark's scripts, compared with theirs."""
 
 import os
 import subprocess
@@ -50,7 +50,7 @@ def test_javas_options_are_those_of_sparks_launcher(place: ClassPath, java: Java
     ours = direct_command(place, java.home, SETTINGS)
     assert ours is not None
     assert ours[: -len(GATEWAY)] == made[: made.index(SUBMIT)]
-    assert not any("views" in word for word in ours)  # settings are told later, and may be secret
+    assert not any("views" in word for word in ours)  # settings are sent later, and may be secret
 
 
 def test_where_there_are_settings_for_sparks_scripts_these_are_used(
@@ -71,7 +71,7 @@ def test_where_there_are_settings_for_sparks_scripts_these_are_used(
         {"spark.driver.extraClassPath": "/of/the/user.jar"},
     ],
 )
-def test_what_is_not_known_goes_to_the_script(place: ClassPath, java: Java, changed: dict[str, str]) -> None:
+def test_unknown_settings_use_the_script(place: ClassPath, java: Java, changed: dict[str, str]) -> None:
     assert direct_command(place, java.home, SETTINGS | changed) is None
 
 
@@ -79,7 +79,7 @@ def test_another_spark_is_not_known(place: ClassPath, java: Java) -> None:
     assert direct_command(place._replace(spark=place.spark._replace(version="4.3.0")), java.home, SETTINGS) is None
 
 
-def test_a_lean_class_path_has_all_but_what_nobody_uses(place: ClassPath) -> None:
+def test_a_lean_class_path_omits_unused_jars(place: ClassPath) -> None:
     names = [Path(each).name for each in place._replace(is_lean=True).text().split(":")]
     assert names[:2] == ["one.jar", "two.jar"]
     assert not [name for name in names if name.startswith(("spark-mllib", "spark-hive", "kubernetes"))]

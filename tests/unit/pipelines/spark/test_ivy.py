@@ -1,4 +1,4 @@
-"""What is asked of Apache Ivy, and how its answers are read."""
+"""Requests to Apache Ivy, and the parsing of its output."""
 
 from xml.etree import ElementTree as ET
 
@@ -39,7 +39,7 @@ def test_a_module_that_is_not_there_is_named() -> None:
 
 
 @pytest.mark.parametrize("output", [NO_NETWORK, REFUSED])
-def test_no_network_is_told_from_a_missing_module(output: str) -> None:
+def test_a_missing_network_differs_from_a_missing_module(output: str) -> None:
     with pytest.raises(UnreachableError, match=r"repository\.example"):
         judge(1, output)
 

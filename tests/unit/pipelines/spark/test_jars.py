@@ -1,4 +1,4 @@
-"""Which jars are asked for, kept and used."""
+"""Requested, cached and used jars."""
 
 import json
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class Repository:
-    """Stands for Ivy: knows some modules, counts how often it was asked."""
+    """A fake Ivy: has some modules, and counts requests."""
 
     def __init__(self, missing: Sequence[str] = (), offline: bool = False) -> None:
         self.missing = missing
@@ -82,7 +82,7 @@ def test_for_a_preview_only_its_own_connector_will_do(spark: Installed) -> None:
     assert first[0].revision == "4.3.0-preview2"
 
 
-def test_what_follows_its_own_versions_says_in_its_name_for_which_spark_it_is(spark: Installed) -> None:
+def test_a_package_with_its_own_versions_names_its_spark_version(spark: Installed) -> None:
     assert [*attempts(PACKAGES["delta"], spark)] == [[Module("io.delta", "delta-spark_4.2_2.13", "latest.release")]]
 
 
@@ -126,7 +126,7 @@ def test_offline_without_jars_one_line_says_what_to_do(
     assert list(cache.iterdir()) == []
 
 
-def test_offline_with_jars_nobody_is_asked(spark: Installed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_with_jars_there_is_no_request(spark: Installed, monkeypatch: pytest.MonkeyPatch) -> None:
     use(Repository(), monkeypatch)
     found = find_jars("kafka", spark, JAVA)
     use(Repository(offline=True), monkeypatch)
@@ -165,7 +165,7 @@ def test_a_folder_of_the_user_is_used_instead(
         find_jars("delta", spark, JAVA)
 
 
-def test_what_is_not_published_for_this_spark_is_said_with_a_way_out(
+def test_a_jar_unpublished_for_this_spark_is_an_error_with_an_alternative(
     spark: Installed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use(Repository(missing=["iceberg-spark-runtime-4.2_2.13"]), monkeypatch)

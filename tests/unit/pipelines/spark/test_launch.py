@@ -1,4 +1,4 @@
-"""What is made of the last words of a Java process."""
+"""The decisive line in the last output of a Java process."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ Caused by: java.net.BindException: Cannot assign requested address
         ("", ""),
     ],
 )
-def test_the_line_that_says_why_is_found(text: str, cause: str) -> None:
+def test_the_decisive_line_is_found(text: str, cause: str) -> None:
     assert cause_in(text) == cause
 
 
@@ -56,5 +56,5 @@ def test_log_settings_are_renewed_when_they_are_not_ours() -> None:
 
 def test_a_log_that_another_session_has_just_removed_is_no_reason_not_to_start() -> None:
     folder = default_log_file("views").parent
-    (folder / "gone.log").symlink_to(folder / "nowhere")  # listed, and not there when it is looked at
+    (folder / "gone.log").symlink_to(folder / "nowhere")  # listed, but missing when it is read
     assert default_log_file("views").parent == folder

@@ -1,4 +1,4 @@
-"""What may be written after --master."""
+"""Values of --master."""
 
 import os
 
@@ -67,8 +67,8 @@ def test_yarn_needs_the_configuration_of_its_cluster(monkeypatch: pytest.MonkeyP
         "mesos://x:1",
     ],
 )
-def test_what_is_no_master_is_refused_with_the_forms_that_exist(text: str) -> None:
-    with pytest.raises(SparkStartError, match=r"is no master: write local\[\*\], local\[N\], spark://HOST:PORT"):
+def test_an_invalid_master_is_refused_with_the_valid_forms(text: str) -> None:
+    with pytest.raises(SparkStartError, match=r"is not a master: write local\[\*\], local\[N\], spark://HOST:PORT"):
         parse_master(text)
 
 

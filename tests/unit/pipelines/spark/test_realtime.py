@@ -1,10 +1,10 @@
-"""What Spark's real-time mode permits."""
+"""The limits of Spark's real-time mode."""
 
 from types import SimpleNamespace
 
 import pytest
 
-from ottla.pipelines.model.sinks import SqliteSink, TopicSink
+from ottla.pipelines.model.sink_specs import SqliteSink, TopicSink
 from ottla.pipelines.spark.realtime import (
     STEPS_ALLOWED,
     STEPS_REFUSED,
@@ -13,13 +13,13 @@ from ottla.pipelines.spark.realtime import (
     step_problem,
     trigger_arguments,
 )
-from ottla.pipelines.steps.table import STEPS
+from ottla.pipelines.steps.step_table import STEPS
 
 
 @pytest.mark.parametrize(
     "name", ["filter", "select", "rename", "cast", "mask", "watermark", "explode", "parse", "join"]
 )
-def test_steps_that_look_at_one_row_are_permitted(name: str) -> None:
+def test_steps_over_single_rows_are_permitted(name: str) -> None:
     assert step_problem(name) is None
 
 

@@ -1,4 +1,4 @@
-"""What a session of ours brings with it."""
+"""The contents of a new session."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ottla.pipelines.source.data_source import OttlaDataSource
 from ottla.pipelines.spark import session
 
 
-def test_a_session_knows_the_source_without_being_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark looks for sources in all packages, if it can: in a Java of ours it cannot, for that takes long."""
+def test_a_session_has_the_source_registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By default Spark searches all packages for sources, which is slow and disabled in our Java."""
     spark = MagicMock(version="4.2.1")
     monkeypatch.setattr(session, "_running", lambda _say: None)
     monkeypatch.setattr(session, "_launch", lambda *_: spark)

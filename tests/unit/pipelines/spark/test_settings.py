@@ -1,4 +1,4 @@
-"""What a pipeline file may set, and what is set without anybody saying so."""
+"""Settings that a pipeline file may contain, and the defaults."""
 
 import pytest
 
@@ -59,7 +59,7 @@ def test_numbers_sizes_and_switches_may_stand_in_a_file(key: str) -> None:
         ("spark.executorEnv.LD_PRELOAD", "environment variables"),
         ("spark.kubernetes.driverEnv.PYTHONPATH", "environment variables"),
         ("spark.hadoop.fs.s3a.secret.key", "file systems"),
-        ("spark.kubernetes.container.image", "what the cluster runs"),
+        ("spark.kubernetes.container.image", "the cluster's processes"),
         ("spark.eventLog.dir", "places on the disk"),
         ("spark.local.dir", "places on the disk"),
         ("spark.sql.streaming.realTimeMode.allowlistCheck", "protection"),
@@ -67,7 +67,7 @@ def test_numbers_sizes_and_switches_may_stand_in_a_file(key: str) -> None:
         ("spark.whatever.comes.next", "not known to be harmless"),
     ],
 )
-def test_what_could_run_code_is_refused_with_the_reason(key: str, reason: str) -> None:
+def test_settings_that_could_run_code_are_refused_with_the_reason(key: str, reason: str) -> None:
     problem = check_setting(key, "x")
     assert problem is not None
     assert problem.startswith(f"a pipeline file may not set {key}: ")
@@ -80,13 +80,13 @@ def test_what_could_run_code_is_refused_with_the_reason(key: str, reason: str) -
     [
         ("spark.master", "local", "--master"),
         ("spark.app.name", "x", "name:"),
-        ("kafka.bootstrap.servers", "x", "no setting of Spark"),
+        ("kafka.bootstrap.servers", "x", "not a setting of Spark"),
         ("spark.sql.session.timeZone", "${env:SECRET}", "may not refer to variables"),
         ("spark.sql.session.timeZone", "UTC\nspark.jars=x", "may not refer to variables"),
         ("spark.sql.shuffle.partitions.x", "1", "not known"),
     ],
 )
-def test_what_is_said_elsewhere_or_hides_something_is_refused(key: str, value: str, words: str) -> None:
+def test_settings_with_their_own_field_or_hidden_effects_are_refused(key: str, value: str, words: str) -> None:
     assert words in str(check_setting(key, value))
 
 

@@ -11,10 +11,10 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
 from ottla.cli.pipelines.early import early_java
-from ottla.pipelines.model.row_order import INSTANT
+from ottla.pipelines.model.row_order import TIME_MICROS
 from ottla.pipelines.spark.settings import STARTING
 from ottla.pipelines.steps.event_time_buffer import EventTimeBuffer
-from ottla.pipelines.steps.tables import _fitting
+from ottla.pipelines.steps.join_tables import _convert_row
 
 ELSEWHERE = "America/New_York"
 
@@ -43,11 +43,11 @@ def test_a_command_that_starts_spark_is_in_utc_and_so_are_workers_of_any_session
 
 @pytest.mark.usefixtures("elsewhere")
 def test_rows_that_are_held_come_back_from_the_state_in_utc() -> None:
-    buffer = EventTimeBuffer([INSTANT], StructType([StructField(INSTANT, LongType())]))
+    buffer = EventTimeBuffer([TIME_MICROS], StructType([StructField(TIME_MICROS, LongType())]))
     buffer.init(cast("Any", SimpleNamespace(getListState=lambda *_: None)))
     assert local_hour() == 0
 
 
 def test_a_time_without_zone_in_a_table_of_a_database_is_utc() -> None:
     naive = datetime(2026, 11, 1, 5, 30)  # noqa: DTZ001 (as PostgreSQL gives it)
-    assert _fitting((naive, "x"), ["timestamp", "string"]) == (naive.replace(tzinfo=UTC), "x")
+    assert _convert_row((naive, "x"), ["timestamp", "string"]) == (naive.replace(tzinfo=UTC), "x")

@@ -1,4 +1,4 @@
-"""Declarations beside what samples of their records tell: nothing is null or rounded without a word."""
+"""Declarations compared with samples: nothing is silently null or rounded."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ def told(columns: dict[str, str], *samples: bytes) -> list[str]:
     return compare(Table("t", "t", columns=columns), infer_json(samples))
 
 
-def test_a_name_that_records_write_in_two_ways_is_told_and_not_refused() -> None:
+def test_a_name_in_two_spellings_gives_a_remark() -> None:
     samples = (b'{"v": 1}', b'{"v": 2}', b'{"V": 3}')
     assert told({"v": "bigint"}, *samples) == ["V: so some samples write v, which is NULL there"]
     assert told({"V": "bigint"}, *samples) == ["v: so some samples write V, which is NULL there"]
 
 
-def test_a_name_that_no_record_has_is_told_or_refused() -> None:
+def test_a_name_that_no_record_has_gives_a_remark_or_an_error() -> None:
     assert told({"w": "bigint"}, b'{"v": 1}') == ["w: in none of 1 samples, NULL there"]
     with pytest.raises(SqlError, match="has the column V, which its records call v"):
         told({"V": "bigint"}, b'{"v": 1}')
 
 
-def test_numbers_that_are_rounded_as_text_are_told() -> None:
+def test_numbers_rounded_as_text_give_a_remark() -> None:
     rounded = ["v: numbers as text are rounded (1.10 is 1.1); DECIMAL(38, 18) keeps digits"]
     assert told({"v": "string"}, b'{"v": 1.10}') == rounded
     assert told({"v": "string"}, b'{"v": 1.10}', b'{"v": "x"}') == rounded

@@ -1,4 +1,4 @@
-"""A SELECT over tables becomes an ordinary pipeline that the model takes; positions lead back to the user's text."""
+"""A SELECT over tables becomes an ordinary pipeline document; positions map back to the user's text."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from ottla.pipelines.model.pipeline import read_pipeline
-from ottla.pipelines.source.losses import CURE
+from ottla.pipelines.source.data_loss import LOSS_HINT
 from ottla.pipelines.sql.completion import candidates
 from ottla.pipelines.sql.documents import Head, document_of, late_words, origin_of, output_of, tables_in, without_limit
 from ottla.pipelines.sql.execution import records_per_task, without_checkpoints
 from ottla.pipelines.sql.losses import Losses, count_losses
 from ottla.pipelines.sql.tables import Table, stream_of
 from ottla.pipelines.steps.sql_tokens import SqlError, UnknownTableError
-from ottla.pipelines.steps.table import STEPS
+from ottla.pipelines.steps.step_table import STEPS
 
 ORDERS = Table("orders", "orders", columns={"id": "bigint", "at": "timestamp"}, event_time="AT", delay="5 seconds")
 CUSTOMERS = Table("customers", "people", columns={"id": "bigint"}, key=("id",))
@@ -26,7 +26,7 @@ TABLES = {"orders": ORDERS, "customers": CUSTOMERS, "page-views": VIEWS}
 def document(text: str, **details: Any) -> Any:
     query, names = tables_in(text, TABLES)
     made = document_of(query, {name: TABLES[name] for name in names}, Head("b:1"), **details)
-    read_pipeline(made, STEPS)  # it is right
+    read_pipeline(made, STEPS)  # it is valid
     return made
 
 
@@ -66,7 +66,7 @@ def test_a_key_that_only_the_record_has_is_read_from_there() -> None:
     key = {"derive": {"id": "coalesce(`id`, try_cast(rowkey AS bigint))"}}
     assert steps[2:] == [key, {"rule": rules}, {"drop": "rowkey"}]
     strict: Any = stream_of(replace(table, required=("id", "n")))["steps"]
-    assert strict[1]["parse"]["required"] == ["n"]  # id may be in the key alone
+    assert strict[1]["parse"]["required"] == ["n"]  # id may be in the key only
     assert {"drop": "rowkey"} not in stream_of(table, ["rowkey"])["steps"]  # type: ignore[operator]
 
 
@@ -76,7 +76,7 @@ def test_tables_with_a_key_alone() -> None:
     assert made["streams"]["result"]["steps"][0]["sql"]["newest_of"] == {"customers": ["id"]}
 
 
-def test_what_the_record_says_is_there_for_queries_that_name_it() -> None:
+def test_record_columns_exist_for_queries_that_name_them() -> None:
     steps: Any = stream_of(VIEWS, {"rowtime", "c1"})["steps"]
     assert steps[0] == {"derive": {"rowtime": "timestamp"}}
     assert steps[1]["parse"]["keep"] == ["rowtime"]
@@ -97,7 +97,7 @@ def test_topics_of_any_name_can_be_read(name: str) -> None:
     read_pipeline(document_of(query, {"orders": ORDERS, name: table}, Head("b:1")), STEPS)
 
 
-def test_what_is_no_table_is_refused() -> None:
+def test_an_unknown_table_is_refused() -> None:
     with pytest.raises(UnknownTableError) as unknown:
         tables_in("SELECT 1 FROM orders, fish", TABLES)
     assert (unknown.value.name, unknown.value.at) == ("fish", 22)
@@ -106,7 +106,7 @@ def test_what_is_no_table_is_refused() -> None:
             tables_in(text, TABLES)
 
 
-def test_a_place_in_sparks_text_is_a_place_in_the_users() -> None:
+def test_a_position_in_sparks_text_maps_to_the_users_text() -> None:
     text = "SELECT id,\n  nope -- a comment\nFROM   orders"
     query, _ = tables_in(text, TABLES)
     sparks = "SELECT id , nope FROM view_3f9a AS `orders`"
@@ -124,7 +124,7 @@ def test_a_place_in_sparks_text_is_a_place_in_the_users() -> None:
         ("SELECT count(*) FROM `page-views` GROUP BY window(rowtime, '1 minute')", "update"),
     ],
 )
-def test_how_a_pipeline_tells_its_changes(text: str, output: str) -> None:
+def test_the_output_mode_of_a_pipeline(text: str, output: str) -> None:
     query, names = tables_in(text, TABLES)
     assert output_of(query, [TABLES[name] for name in names]) == output
 
@@ -158,7 +158,7 @@ def test_losses_of_all_observations_are_summed() -> None:
     ("before", "begun", "found"),
     [
         ("", "se", ["SELECT ", "SET "]),
-        ("SHOW TABLES; ", "he", ["HELP "]),
+        ("SHOW TABLES; ", "hel", ["HELP "]),
         ("SELECT * FROM ", "", ["orders ", "`page-views` "]),
         ("SHOW ", "t", ["TABLES;", "TOPICS;"]),
         ("SELECT ", "am", ["amount "]),
@@ -177,10 +177,10 @@ def test_completion(before: str, begun: str, found: list[str]) -> None:
         ("SELECT k FROM orders GROUP BY k, window(at, '1 minute')", "rows of 2 groups came later"),
     ],
 )
-def test_what_came_late_is_counted_as_spark_counts(text: str, words: str) -> None:
+def test_late_rows_are_described_as_spark_counts_them(text: str, words: str) -> None:
     query, _ = tables_in(text, ["orders"])
     assert late_words(query, 2).startswith(words)
 
 
-def test_the_cure_for_lost_records_is_one_that_a_prompt_has() -> None:
-    assert without_checkpoints(f"t-0 is gone. {CURE}") == "t-0 is gone; begin the query again"
+def test_the_hint_for_lost_records_applies_to_a_prompt() -> None:
+    assert without_checkpoints(f"t-0 is gone. {LOSS_HINT}") == "t-0 is gone; begin the query again"

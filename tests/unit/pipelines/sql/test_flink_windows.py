@@ -1,4 +1,4 @@
-"""Flink's windows, as its documentation writes them, in Spark's words."""
+"""Flink's window functions, from its documentation, translated to Spark's."""
 
 import pytest
 
@@ -138,6 +138,6 @@ def test_windows_of_flink_are_windows_of_spark(flink: str, spark: str) -> None:
         ),
     ],
 )
-def test_what_is_only_half_understood_is_refused(text: str, words: str) -> None:
+def test_an_unsupported_window_is_refused(text: str, words: str) -> None:
     with pytest.raises(SqlError, match=words):
         in_sparks_words(text)

@@ -1,4 +1,4 @@
-"""A star and what the record says: never twice in a list, and nothing else is touched."""
+"""Stars and record columns: no duplicates in a list, and no other changes."""
 
 import pytest
 
@@ -26,12 +26,12 @@ from ottla.pipelines.steps.sql_tokens import SqlError
         ),
     ],
 )
-def test_a_star_leaves_out_what_is_named_beside_it(text: str, wanted: str) -> None:
+def test_a_star_omits_columns_that_are_named_beside_it(text: str, wanted: str) -> None:
     query, names = tables_in(text, ["t", "u"])
     assert query.renamed({name: name for name in names}) == wanted
 
 
-def test_what_spark_complains_about_is_found_behind_it() -> None:
+def test_an_error_position_of_spark_is_mapped_after_a_star() -> None:
     text = "SELECT rowtime, rowkey, *, wrong FROM t"
     query, _ = tables_in(text, ["t"])
     spark_text = query.renamed({"t": "t"})
@@ -54,8 +54,8 @@ def test_what_spark_complains_about_is_found_behind_it() -> None:
         ("SELECT count(*) FROM t WHERE rowoffset < 5 UNION SELECT count(*) FROM u", ""),
     ],
 )
-def test_rows_that_are_compared_whole_have_nothing_of_the_record(text: str, words: str) -> None:
-    """No two records share their offsets: nothing would be equal, and nobody would be told."""
+def test_whole_row_comparisons_exclude_record_columns(text: str, words: str) -> None:
+    """No two records share their offsets: nothing would be equal, silently."""
     query, names = tables_in(text, ["t", "u"])
     tables = [Table(name, name, columns={"id": "bigint"}) for name in names]
     if not words:

@@ -1,4 +1,4 @@
-"""What people type: cut at semicolons, read into statements, or refused with the place of what is wrong."""
+"""User input: split at semicolons, parsed into statements, or refused with a position."""
 
 from __future__ import annotations
 
@@ -156,11 +156,11 @@ def test_a_pipeline_into_a_topic_or_a_table() -> None:
         ("SHOW TABLES now", "'now' where it should end", 12),
         ("SELECT 'open", "has a quote (') that is never closed", 7),
         ("SELECT a FROM t /* open", "has a comment that is never closed", 16),
-        ("SELECT ?", "has '?' at character 8, which is no SQL", 7),
+        ("SELECT ?", "has '?' at character 8, which is not SQL", 7),
         ("SELECT (1", "never closed", 7),
         ("SELECT 1 FROM a EMIT CHANGES WHERE x", "only LIMIT n", 29),
         ("EXPLAIN DROP", "needs a SELECT", 8),
-        ("CREATE TABLE t (id FISH)", "'fish' is no type", 19),
+        ("CREATE TABLE t (id FISH)", "'fish' is not a type", 19),
         ("CREATE TABLE t (id INT, ID INT)", "column 'ID' twice", 27),
         ("CREATE TABLE t (id INT, PRIMARY KEY (x))", "the key 'x', which is none of its columns", None),
         ("CREATE TABLE t (at INT) WITH (event_time = 'at')", "is int and not timestamp", None),
@@ -207,7 +207,7 @@ def test_a_pipeline_into_a_topic_or_a_table() -> None:
         ("-- nothing", "is empty", None),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(text: str, words: str, at: int | None) -> None:
+def test_errors_have_a_position(text: str, words: str, at: int | None) -> None:
     with pytest.raises(SqlError) as problem:
         read_statement(text)
     assert words in str(problem.value)
@@ -224,7 +224,7 @@ def test_what_is_wrong_is_told_with_its_place(text: str, words: str, at: int | N
         "SELECT fetch, to FROM t",
     ],
 )
-def test_what_only_looks_like_other_words_is_left_to_spark(text: str) -> None:
+def test_names_that_equal_other_dialects_words_are_left_to_spark(text: str) -> None:
     assert read_statement(text) == Select(text)
 
 

@@ -1,4 +1,4 @@
-"""Avro and Protobuf, record by record, without Spark: what is decoded, and what is refused with which words."""
+"""Avro and Protobuf, record by record, without Spark: decoded values, and error messages."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 
 import fastavro
 import pytest
-from pyspark.sql import types as T  # noqa: N812 (everybody's name for it)
+from pyspark.sql import types as T  # noqa: N812 (the usual alias)
 
 from ottla.pipelines.steps.parsing.avro import AvroDecoder, parse_avro
-from ottla.pipelines.steps.parsing.binaries import PROBLEM, DecodeError, decoded, to_structs
-from ottla.pipelines.steps.parsing.lookup import KnownSchemas, fingerprint, read_folder
 from ottla.pipelines.steps.parsing.protobuf import ProtobufDecoder, compile_proto, find_message, spark_schema
+from ottla.pipelines.steps.parsing.reader import PROBLEM, DecodeError, decode_or_problem, to_structs
+from ottla.pipelines.steps.parsing.schema_lookup import FileSchemas, fingerprint, read_schema_folder
 from ottla.pipelines.steps.parsing.schemas import SchemaError
 
 
@@ -26,7 +26,7 @@ def record(*fields: dict[str, Any], name: str = "R") -> str:
 
 
 def decoder(schema: str) -> AvroDecoder:
-    return AvroDecoder(schema, "raw", KnownSchemas({}, {}))
+    return AvroDecoder(schema, "raw", FileSchemas({}, {}))
 
 
 def written(schema: str, row: dict[str, Any]) -> bytes:
@@ -112,7 +112,7 @@ def test_noise_never_raises_anything_but_a_decode_error() -> None:
         damaged = bytearray(good)
         damaged[chance.randrange(len(good))] = chance.randrange(256)
         noise.append(bytes(damaged))
-    rows = [decoded(value, made.decode) for value in noise]
+    rows = [decode_or_problem(value, made.decode) for value in noise]
     assert len(to_structs(rows, result)) == len(noise)
 
 
@@ -124,24 +124,24 @@ def test_a_folder_of_schemas_is_known_by_id_and_by_fingerprint(tmp_path: Path) -
     own, other = record({"name": "a", "type": "int"}), record({"name": "b", "type": "int"}, name="Other")
     (tmp_path / "7.avsc").write_text(other)
     (tmp_path / "named.avsc").write_text(own)
-    known = read_folder(tmp_path, own)
+    known = read_schema_folder(tmp_path, own)
     assert known.by_id(7) == other
     assert known.by_id(8) is None
     assert known.by_fingerprint(fingerprint(other)) == other
-    with pytest.raises(SchemaError, match="no folder"):
-        read_folder(tmp_path / "nope", own)
+    with pytest.raises(SchemaError, match="is not a folder"):
+        read_schema_folder(tmp_path / "nope", own)
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('syntax = "proto3"; message A { A a = 1; }', "contains itself"),
+        ('syntax = "proto3"; message A { A a = 1; }', "is recursive"),
         ('syntax = "proto3"; import "/etc/passwd"; message A {}', "does not compile"),
         ('syntax = "proto3"; message B {}', "no message 'A'"),
         ("nonsense", "does not compile"),
     ],
 )
-def test_proto_files_that_are_of_no_use_are_told(tmp_path: Path, text: str, said: str) -> None:
+def test_unusable_proto_files_are_an_error(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "a.proto"
     path.write_text(text)
     with pytest.raises(SchemaError, match=said):
@@ -155,7 +155,9 @@ def test_noise_is_no_protobuf(tmp_path: Path) -> None:
     result = T.StructType(
         [*spark_schema(find_message(made.descriptors, "A")).fields, T.StructField(PROBLEM, T.StringType())]
     )
-    rows = [decoded(os.urandom(number % 30), pickle.loads(pickle.dumps(made)).decode) for number in range(300)]
+    rows = [
+        decode_or_problem(os.urandom(number % 30), pickle.loads(pickle.dumps(made)).decode) for number in range(300)
+    ]
     assert len(to_structs(rows, result)) == 300
     with pytest.raises(DecodeError, match="not a A"):
         made.decode(b"\x0a\xff")
@@ -166,6 +168,6 @@ def test_noise_is_no_protobuf(tmp_path: Path) -> None:
 def test_a_writers_schema_that_the_reader_cannot_resolve_is_a_reason_to_die() -> None:
     wanted = record({"name": "id", "type": "long"})
     other = record({"name": "id", "type": "string"})
-    frames = AvroDecoder(wanted, "confluent", KnownSchemas({7: other}, {}))
+    frames = AvroDecoder(wanted, "confluent", FileSchemas({7: other}, {}))
     with pytest.raises(DecodeError, match="not Avro of this schema: Schema mismatch: string is not long"):
         frames.decode(b"\0\0\0\0\7" + written(other, {"id": "x"}))

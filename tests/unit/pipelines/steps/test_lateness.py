@@ -1,15 +1,15 @@
-"""Which late rows belong to which step: from Spark's report of a batch, without Spark."""
+"""The mapping of late rows to steps, from Spark's report of a batch, without Spark."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ottla.pipelines.steps.frame import Passage
+from ottla.pipelines.steps.frame import AppliedStep
 from ottla.pipelines.steps.lateness import ENDS, ENDS_MAX, in_plan_order, late_rows, watermark_ms
 
 
-def _passage(step: str, mark: int, operators: int = 1, ends: str = "") -> Passage:
-    return Passage("main", mark, step, mark, "merges", operators=operators, ends=ends)
+def _passage(step: str, mark: int, operators: int = 1, ends: str = "") -> AppliedStep:
+    return AppliedStep("main", mark, step, mark, "merges", operators=operators, window_end_observation=ends)
 
 
 def _progress(*dropped: int, **observed: Any) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def test_more_ends_than_the_observation_holds_are_no_exact_count() -> None:
     assert not late_rows([_passage("window", 1, ends="w")], progress, 10)[0].is_exact
 
 
-def test_both_sides_of_a_join_are_told_apart() -> None:
+def test_both_sides_of_a_join_are_distinguished() -> None:
     left = [_passage("watermark", 1, 0), _passage("left deduplicate", 2)]
     right = [_passage("watermark", 1, 0), _passage("right window", 2, ends="w"), _passage("right deduplicate", 3)]
     passages = [*left, *right, _passage("join", 3), _passage("top", 7, 2)]
@@ -55,13 +55,13 @@ def test_both_sides_of_a_join_are_told_apart() -> None:
 
 
 def test_operators_that_no_step_has_announced_are_those_of_the_step_with_sql() -> None:
-    sql = Passage("main", 2, "sql", 2, "merges", has_state=True)
+    sql = AppliedStep("main", 2, "sql", 2, "merges", has_state=True)
     passages = [_passage("deduplicate", 1), sql]
     assert [(late.passage.step, late.rows) for late in late_rows(passages, _progress(3, 5), 9)] == [
         ("sql", 3), ("deduplicate", 5),
     ]  # fmt: skip
-    assert len(late_rows([*passages, Passage("main", 3, "python", 3, "opaque")], _progress(3, 5), 9)) == 2
-    codes = [Passage("main", at, "python", at, "opaque") for at in (2, 3)]
+    assert len(late_rows([*passages, AppliedStep("main", 3, "python", 3, "opaque")], _progress(3, 5), 9)) == 2
+    codes = [AppliedStep("main", at, "python", at, "opaque") for at in (2, 3)]
     assert late_rows([passages[0], *codes], _progress(3, 5), 9) == []
 
 

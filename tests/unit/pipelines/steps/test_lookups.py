@@ -1,4 +1,4 @@
-"""Answers from elsewhere, without Spark: the memory, patience, addresses, queries, values. Time is virtual."""
+"""Lookups without Spark: cache, retry budget, addresses, queries, values. Time is simulated."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ottla.pipelines.steps.lookups.asking import (
-    AWAY_MAX,
-    Answer,
-    AwayError,
-    Key,
-    LookupFailedError,
-    Patience,
-    Row,
-    asked,
-)
-from ottla.pipelines.steps.lookups.cache import Cache
-from ottla.pipelines.steps.lookups.client import Client, Question
+from ottla.pipelines.steps.arrow_values import to_declared_types
 from ottla.pipelines.steps.lookups.databases import Database, for_psycopg, parameters, query_problem
-from ottla.pipelines.steps.lookups.values import fitted
-from ottla.pipelines.steps.lookups.web import address_problem, answer_of, target_of
+from ottla.pipelines.steps.lookups.lookup_client import (
+    FAILED_KEYS_MAX,
+    Answer,
+    Cache,
+    Key,
+    LookupClient,
+    LookupFailedError,
+    LookupSettings,
+    RetryBudget,
+    Row,
+    UnavailableError,
+    ask_with_retries,
+)
+from ottla.pipelines.steps.lookups.web_service import address_problem, parse_response, request_target
 
 
 class Clock:
@@ -43,7 +44,7 @@ class Clock:
 
 
 class Script:
-    """A place that answers as it is told; shared by all connections."""
+    """A connection with scripted answers; shared by all threads."""
 
     shown, keys = "script", ["id"]
 
@@ -51,10 +52,10 @@ class Script:
         self.says = list(says)
         self.asked: list[Key] = []
 
-    def connected(self) -> Script:
+    def connect(self) -> Script:
         return self
 
-    def ask(self, key: Key) -> Row | None:
+    def lookup(self, key: Key) -> Row | None:
         self.asked.append(key)
         said = self.says.pop(0) if self.says else {"n": len(self.asked)}
         if isinstance(said, Exception):
@@ -64,7 +65,7 @@ class Script:
     def close(self) -> None: ...
 
 
-def test_the_memory_forgets_by_age_and_by_what_was_asked_for_least_recently() -> None:
+def test_the_cache_evicts_by_age_and_least_recent_use() -> None:
     cache: Cache[str] = Cache(2, 10)
     cache.put("a", "1", 0)
     cache.put("b", "2", 1)
@@ -79,11 +80,11 @@ def test_the_memory_forgets_by_age_and_by_what_was_asked_for_least_recently() ->
         assert len(nothing) == 0
 
 
-def client(place: Script, clock: Clock, **options: Any) -> Client:
-    return Client(Question(place, **{"concurrency": 1, **options}), clock.seconds, clock.sleep)
+def client(place: Script, clock: Clock, **options: Any) -> LookupClient:
+    return LookupClient(LookupSettings(place, **{"concurrency": 1, **options}), clock.seconds, clock.sleep)
 
 
-def test_each_different_key_is_asked_once_and_remembered_for_a_while() -> None:
+def test_each_distinct_key_is_looked_up_once_and_cached() -> None:
     place, clock = Script(), Clock()
     asking = client(place, clock, cache_seconds=60)
     assert asking.answers([("a",), ("b",), ("a",), (None,)]) == {("a",): Answer({"n": 1}), ("b",): Answer({"n": 2})}
@@ -95,7 +96,7 @@ def test_each_different_key_is_asked_once_and_remembered_for_a_while() -> None:
     asking.close()
 
 
-def test_what_is_unknown_is_remembered_and_what_failed_is_not() -> None:
+def test_unknown_keys_are_cached_and_failures_are_not() -> None:
     place, clock = Script(None, LookupFailedError("no JSON")), Clock()
     asking = client(place, clock)
     assert asking.answers([("a",), ("b",)]) == {("a",): Answer(None), ("b",): Answer(None, "no JSON")}
@@ -103,31 +104,33 @@ def test_what_is_unknown_is_remembered_and_what_failed_is_not() -> None:
     asking.close()
 
 
-def test_what_is_about_the_moment_is_asked_again_after_growing_pauses() -> None:
+def test_transient_lookup_errors_are_retried_after_growing_pauses() -> None:
     clock = Clock()
-    place = Script(AwayError("busy"), AwayError("busy"), AwayError("busy", 4.0), {"n": 1})
-    assert asked(place, ("a",), Patience(10), clock.sleep) == Answer({"n": 1})
+    place = Script(UnavailableError("busy"), UnavailableError("busy"), UnavailableError("busy", 4.0), {"n": 1})
+    assert ask_with_retries(place, ("a",), RetryBudget(10), clock.sleep) == Answer({"n": 1})
     assert clock.slept == [0.1, 0.2, 4.0]
 
 
 def test_all_keys_of_a_batch_share_the_time_for_pauses() -> None:
-    clock, patience = Clock(), Patience(0.5)
-    place = Script(*[AwayError("gone")] * 100)
-    answer = asked(place, ("a",), patience, clock.sleep)
+    clock, patience = Clock(), RetryBudget(0.5)
+    place = Script(*[UnavailableError("gone")] * 100)
+    answer = ask_with_retries(place, ("a",), patience, clock.sleep)
     assert answer == Answer(None, "no answer after 4 attempts: gone")
     assert sum(clock.slept) == pytest.approx(0.5)
-    assert asked(place, ("b",), patience, clock.sleep) == Answer(None, "no answer after 1 attempt: gone")
-    for number in range(AWAY_MAX):
-        answer = asked(place, (number,), patience, clock.sleep)
-    assert answer == Answer(None, f"not asked: there was no answer to {AWAY_MAX} others in a row")
-    assert len(place.asked) == 4 + AWAY_MAX - 1
+    assert ask_with_retries(place, ("b",), patience, clock.sleep) == Answer(None, "no answer after 1 attempt: gone")
+    for number in range(FAILED_KEYS_MAX):
+        answer = ask_with_retries(place, (number,), patience, clock.sleep)
+    assert answer == Answer(None, f"skipped: {FAILED_KEYS_MAX} other keys in a row had no answer")
+    assert len(place.asked) == 4 + FAILED_KEYS_MAX - 1
     assert sum(clock.slept) == pytest.approx(0.5)
 
 
-def test_a_server_that_answers_now_and_then_is_asked_on() -> None:
-    clock, patience = Clock(), Patience(0)
-    place = Script(*[each for _ in range(30) for each in (AwayError("busy"), AwayError("busy"), {"n": 1})])
-    answers = [asked(place, (number,), patience, clock.sleep) for number in range(90)]
+def test_a_server_that_answers_sometimes_is_still_used() -> None:
+    clock, patience = Clock(), RetryBudget(0)
+    place = Script(
+        *[each for _ in range(30) for each in (UnavailableError("busy"), UnavailableError("busy"), {"n": 1})]
+    )
+    answers = [ask_with_retries(place, (number,), patience, clock.sleep) for number in range(90)]
     assert len(place.asked) == 90
     assert sum(answer.row is not None for answer in answers) == 30
 
@@ -143,29 +146,29 @@ def test_a_server_that_answers_now_and_then_is_asked_on() -> None:
         ("http://host/on/{day}", (date(2026, 1, 2),), "/on/2026-01-02"),
     ],
 )
-def test_values_stay_in_their_place_of_the_address(url: str, key: Key, target: str) -> None:
+def test_values_cannot_leave_their_part_of_the_address(url: str, key: Key, target: str) -> None:
     assert address_problem(url) is None
-    assert target_of(url, key) == target
+    assert request_target(url, key) == target
 
 
 @pytest.mark.parametrize("value", ["", ".", ".."])
 def test_values_that_would_lead_elsewhere_are_no_part_of_an_address(value: str) -> None:
     with pytest.raises(LookupFailedError, match="cannot be part of an address"):
-        target_of("http://host/users/{id}", (value,))
+        request_target("http://host/users/{id}", (value,))
 
 
 @pytest.mark.parametrize(
     ("url", "problem"),
     [
-        ("http://{host}/users", "the name of the server must not come from a row"),
-        ("http://host{x}/users/{id}", "the name of the server must not come from a row"),
-        ("http://{id}", "the name of the server must not come from a row"),
-        ("ftp://host/{id}", "is no address of a web server"),
-        ("http://ann:word@host/{id}", "do not belong into the URL"),
-        ("http://host/users", "names no column of the key"),
+        ("http://{host}/users", "the host name must not come from a row"),
+        ("http://host{x}/users/{id}", "the host name must not come from a row"),
+        ("http://{id}", "the host name must not come from a row"),
+        ("ftp://host/{id}", "is not the address of a web server"),
+        ("http://ann:word@host/{id}", "do not belong in the URL"),
+        ("http://host/users", "names no key column"),
         ("http://host/{}", "{} names no column"),
-        ("http://host/{id}#x", "what follows # is not sent"),
-        ("http://host/ü/{id}", "must be written with %"),
+        ("http://host/{id}#x", "a fragment (#) is not sent"),
+        ("http://host/ü/{id}", "must be percent-encoded"),
     ],
 )
 def test_addresses_that_are_refused(url: str, problem: str) -> None:
@@ -175,28 +178,28 @@ def test_addresses_that_are_refused(url: str, problem: str) -> None:
 FIELDS = (("city", "address.city"), ("n", "n"))
 
 
-def test_what_a_server_says() -> None:
+def test_the_responses_of_a_server() -> None:
     body = json.dumps({"n": 1, "address": {"city": "Oslo"}, "more": 2}).encode()
-    assert answer_of(200, body, {}, FIELDS) == {"city": "Oslo", "n": 1}
-    assert answer_of(200, b'{"address": 5, "address.city": "x"}', {}, FIELDS) == {"city": "x", "n": None}
-    assert [answer_of(status, b"", {}, FIELDS) for status in (204, 404, 410)] == [None] * 3
+    assert parse_response(200, body, {}, FIELDS) == {"city": "Oslo", "n": 1}
+    assert parse_response(200, b'{"address": 5, "address.city": "x"}', {}, FIELDS) == {"city": "x", "n": None}
+    assert [parse_response(status, b"", {}, FIELDS) for status in (204, 404, 410)] == [None] * 3
     for status in (408, 429, 500, 503):
-        with pytest.raises(AwayError, match=f"^{status} slowly$") as away:
-            answer_of(status, b" slowly\n", {"retry-after": "3"}, FIELDS)
+        with pytest.raises(UnavailableError, match=f"^{status} slowly$") as away:
+            parse_response(status, b" slowly\n", {"retry-after": "3"}, FIELDS)
         assert away.value.after_seconds == 3
     for status, text, words in [
-        (302, b"", "302, it is elsewhere: write the URL http://other/"),
+        (302, b"", "302, moved: use the URL http://other/"),
         (403, b"who?", "403 who?"),
         (200, b"<html>", "the answer is not JSON: '<html>'"),
-        (200, b"[1]", "the answer is no JSON object"),
+        (200, b"[1]", "the answer is not a JSON object"),
         (200, b'"' + b"x" * 1_000_000 + b'"', "more than 1,000,000 bytes"),
     ]:
         with pytest.raises(LookupFailedError) as failed:
-            answer_of(status, text, {"location": "http://other/"}, FIELDS)
+            parse_response(status, text, {"location": "http://other/"}, FIELDS)
         assert words in str(failed.value)
 
 
-def test_parameters_of_a_query_and_what_only_looks_like_one() -> None:
+def test_parameters_of_a_query_and_lookalikes() -> None:
     query = "SELECT a::text, ':no', \"b:no\" FROM t -- :no\nWHERE id = :id AND x LIKE '%' || :name || :id"
     assert parameters(query) == ["id", "name"]
     assert for_psycopg(query) == (
@@ -205,35 +208,35 @@ def test_parameters_of_a_query_and_what_only_looks_like_one() -> None:
     assert for_psycopg("SELECT 5 % 2 WHERE a = :a") == "SELECT 5 %% 2 WHERE a = %(a)s"
     assert query_problem("WITH x AS (SELECT 1) SELECT * FROM x WHERE a = :a;") is None
     assert query_problem("/* why */ select 1 where ';' = :a") is None
-    assert query_problem("DELETE FROM t WHERE id = :id") == "is no SELECT"
+    assert query_problem("DELETE FROM t WHERE id = :id") == "is not a SELECT"
     assert query_problem("SELECT 1 WHERE a = :a; DROP TABLE t") == "is more than one statement"
-    assert "names no column of the key" in str(query_problem("SELECT 1"))
+    assert "names no key column" in str(query_problem("SELECT 1"))
 
 
-def test_sqlite_is_asked_and_never_changed(tmp_path: Path) -> None:
+def test_sqlite_is_only_read(tmp_path: Path) -> None:
     file = tmp_path / "shop.db"
     with sqlite3.connect(file) as database:
         database.execute("CREATE TABLE products (id TEXT, name TEXT, more INT)")
         database.executemany("INSERT INTO products VALUES (?, ?, 1)", [("a", "Tea"), ("b", "Milk"), ("b", "Milk")])
 
     def place(query: str, columns: tuple[str, ...] = ("name",)) -> Any:
-        return Database("sqlite", str(file), query, columns).connected()
+        return Database("sqlite", str(file), query, columns).connect()
 
     products = place("SELECT * FROM products WHERE id = :id")
-    assert products.ask(("a",)) == {"name": "Tea"}
-    assert products.ask(("'; DROP TABLE products; --",)) is None
+    assert products.lookup(("a",)) == {"name": "Tea"}
+    assert products.lookup(("'; DROP TABLE products; --",)) is None
     for asking, words in [
-        (products, "the query gives several rows for one key"),
-        (place("SELECT more FROM products WHERE id = :id"), "the query gives no column 'name', only more"),
+        (products, "the query returns several rows for one key"),
+        (place("SELECT more FROM products WHERE id = :id"), "the query returns no column 'name', only more"),
         (place("SELECT colour FROM products WHERE id = :id"), "no such column: colour"),
         (place("WITH x AS (SELECT 1) DELETE FROM products WHERE id = :id"), "attempt to write a readonly database"),
     ]:
         with pytest.raises(LookupFailedError, match=words):
-            asking.ask(("b",) if asking is products else ("a",))
+            asking.lookup(("b",) if asking is products else ("a",))
         asking.close()
     file.unlink()
-    with pytest.raises(AwayError, match="there is no such file"):
-        products.ask(("a",))
+    with pytest.raises(UnavailableError, match="the file does not exist"):
+        products.lookup(("a",))
 
 
 WANTED = pa.struct(
@@ -250,17 +253,20 @@ def test_values_become_the_columns_that_are_declared() -> None:
         "text": {"a": [1]}, "whole": 5, "number": 5, "yes": 1, "at": "2026-01-02T03:04:05+01:00", "day": "2026-01-02",
         "price": 1.1, "list": [1, 2], "more": object(),
     }  # fmt: skip
-    made = fitted(given, WANTED)
+    made = to_declared_types(given, WANTED)
     assert made == {
         "text": '{"a": [1]}', "whole": 5, "number": 5.0, "yes": True,
         "at": datetime(2026, 1, 2, 2, 4, 5, tzinfo=UTC), "day": date(2026, 1, 2), "price": Decimal("1.10"),
         "list": [1, 2],
     }  # fmt: skip
-    assert fitted({}, WANTED) == dict.fromkeys(made)
-    assert fitted({"text": b"abc", "whole": 2.0}, WANTED) == dict.fromkeys(made) | {"text": "abc", "whole": 2}
+    assert to_declared_types({}, WANTED) == dict.fromkeys(made)
+    assert to_declared_types({"text": b"abc", "whole": 2.0}, WANTED) == dict.fromkeys(made) | {
+        "text": "abc",
+        "whole": 2,
+    }
     for price in (1.005, "1.005", Decimal("1.005")):  # as everywhere else in a pipeline
-        assert fitted({"price": price}, WANTED)["price"] == Decimal("1.01")
-    assert fitted({"at": "2026-01-02 03:04:05"}, WANTED)["at"] == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+        assert to_declared_types({"price": price}, WANTED)["price"] == Decimal("1.01")
+    assert to_declared_types({"at": "2026-01-02 03:04:05"}, WANTED)["at"] == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
@@ -281,4 +287,4 @@ def test_values_become_the_columns_that_are_declared() -> None:
 )
 def test_values_that_do_not_fit_are_named(name: str, value: object) -> None:
     with pytest.raises(ValueError, match=f"^{name}: "):
-        fitted({name: value}, WANTED)
+        to_declared_types({name: value}, WANTED)

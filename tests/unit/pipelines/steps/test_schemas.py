@@ -1,4 +1,4 @@
-"""Types as people write them, in a pipeline or in files of several kinds."""
+"""Types as users write them, in a pipeline or in files of several formats."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from pyspark.sql import types as T  # noqa: N812 (everybody's name for it)
+from pyspark.sql import types as T  # noqa: N812 (the usual alias)
 
 from ottla.pipelines.steps.parsing.schemas import SchemaError, parse_type, read_schema, type_name
 
@@ -44,7 +44,7 @@ def test_types_are_those_of_spark(text: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize("text", BAD_TYPES, ids=lambda text: text[:20])
-def test_what_is_no_type_is_refused(text: str) -> None:
+def test_an_invalid_type_is_refused(text: str) -> None:
     with pytest.raises(SchemaError):
         parse_type(text)
 
@@ -85,12 +85,12 @@ def test_a_nested_mapping_is_a_struct() -> None:
 @pytest.mark.parametrize(
     "given", [{}, {"a": 5}, {"a": "int", "A": "int"}, {"_a": "int"}, "a int,", "a", "nope.json", 5, {"a": None}]
 )
-def test_what_is_no_schema_is_refused(given: object, tmp_path: Path) -> None:
+def test_an_invalid_schema_is_refused(given: object, tmp_path: Path) -> None:
     with pytest.raises(SchemaError):
         read_schema(given, str(tmp_path))
 
 
-def test_a_damaged_file_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_damaged_file_is_an_error_of_one_line(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("{")
     (tmp_path / "b.json").write_text("[" * 100_000)
     (tmp_path / "c.yaml").write_text("a: [")

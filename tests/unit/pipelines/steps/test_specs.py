@@ -1,13 +1,13 @@
-"""What is told about steps before anything starts."""
+"""Problems of steps that are reported before anything starts."""
 
 from __future__ import annotations
 
 import pytest
 
-from ottla.pipelines.model.fields import Problems, read_spec
-from ottla.pipelines.steps.parsing.times import problem_of
-from ottla.pipelines.steps.python_code import CodeError, find_function, name_problem
-from ottla.pipelines.steps.table import STEPS
+from ottla.pipelines.model.specs import Problems, read_spec
+from ottla.pipelines.steps.parsing.time_formats import format_problem
+from ottla.pipelines.steps.step_table import STEPS
+from ottla.pipelines.steps.user_functions import CodeError, find_function, name_problem
 
 
 def told(step: str, fields: object) -> list[str]:
@@ -66,7 +66,7 @@ def test_steps_as_people_write_them_are_understood(step: str, fields: object) ->
     ("step", "fields", "said"),
     [
         ("join", {"as_of": "rates", "on": ["id"], "within": "1 hour"}, "a table has no time"),
-        ("join", {"as_of": "rates", "on": ["id"], "kind": "semi"}, "semi gives nothing of what was valid"),
+        ("join", {"as_of": "rates", "on": ["id"], "kind": "semi"}, "semi returns no columns of the other stream"),
         ("join", {"as_of": "rates", "table": "a.csv", "on": ["id"]}, "one of with_stream, table, newest_of and as_of"),
         ("parse", {"format": "json"}, "json needs a schema"),
         ("parse", {"format": "jsn", "schema": "a int"}, "is not one of json, debezium, csv"),
@@ -74,7 +74,7 @@ def test_steps_as_people_write_them_are_understood(step: str, fields: object) ->
         ("parse", {"format": "debezium", "schema": "id int, Op int"}, "field 'Op': op and ts_ms are what the change"),
         ("parse", {"format": "debezium", "schema": "a int", "required": ["a"]}, "required: means nothing for debezium"),
         ("parse", {"format": "debezium", "schema": "a int", "strict": True}, "means nothing for debezium"),
-        ("parse", {"format": "json", "schema": {"a": "intt"}}, "'intt' is no type"),
+        ("parse", {"format": "json", "schema": {"a": "intt"}}, "'intt' is not a type"),
         ("parse", {"format": "json", "schema": {"a": "int"}, "required": ["b"]}, "'b' is not in the schema"),
         ("parse", {"format": "json", "schema": "a int", "delimiter": ";"}, "means nothing for json"),
         ("parse", {"format": "json", "schema": "a int", "encoding": "single-object"}, "not written single-object"),
@@ -87,7 +87,7 @@ def test_steps_as_people_write_them_are_understood(step: str, fields: object) ->
         ("parse", {"format": "text", "charset": "ebcdic"}, "'ebcdic' is not known"),
         ("filter", {}, "keeps everything"),
         ("filter", {"where": "a = (SELECT 1)"}, "subqueries are not allowed"),
-        ("filter", {"matches": {"a": "("}}, "no regular expression"),
+        ("filter", {"matches": {"a": "("}}, "not a regular expression"),
         (
             "filter",
             {"classifier": {"model": "m", "features": ["a"], "keep": ["x"], "threshold": 3}},
@@ -98,14 +98,14 @@ def test_steps_as_people_write_them_are_understood(step: str, fields: object) ->
         ("derive", {"_a": "1"}, "cannot be the name"),
         ("select", {"a": "b; c"}, "semicolon"),
         ("rename", {"a": "x", "b": "X"}, "same name"),
-        ("cast", {"a": "intt"}, "is no type"),
+        ("cast", {"a": "intt"}, "is not a type"),
         ("mask", {"a": "hash"}, "needs one salt"),
         ("mask", {"columns": {"a": "hash"}, "salt": "short"}, "at least 8"),
-        ("mask", {"a": "scramble"}, "no way to hide"),
+        ("mask", {"a": "scramble"}, "not a way to mask"),
         ("sample", 2, "not between 0 and 1"),
         ("sql", "SELECT * FROM parquet.`/x`", "may only read stream"),
         ("sql", "SELECT 1", "does not read the stream"),
-        ("sql", {"query": "SELECT * FROM stream", "tables": {"stream": "x.csv"}}, "must stand for one thing"),
+        ("sql", {"query": "SELECT * FROM stream", "tables": {"stream": "x.csv"}}, "names must be unique"),
         ("python", "no function", "not written module:function"),
         ("python", "../evil:f", "not written module:function"),
         ("python", {"function": "a:b", "schema": "a int"}, "means nothing"),
@@ -114,7 +114,7 @@ def test_steps_as_people_write_them_are_understood(step: str, fields: object) ->
         ("pattern", {**PATTERN, "then": ["a = 1", "at < now()"]}, "then: 'at < now()'"),
         ("pattern", {**PATTERN, "without": "a = (SELECT 1)"}, "subqueries are not allowed"),
         ("pattern", {**PATTERN, "prefixes": ["x_"]}, "there are 2 rows and 1 prefixes"),
-        ("pattern", {**PATTERN, "prefixes": ["x_", "x_"]}, "two are the same"),
+        ("pattern", {**PATTERN, "prefixes": ["x_", "x_"]}, "two prefixes are equal"),
         ("pattern", {**PATTERN, "emit": "all"}, "is not one of matched, timed_out, both"),
         ("pattern", {**PATTERN, "within": "0 s"}, "must be at least a millisecond"),
         ("pattern", {**PATTERN, "open_max": 0}, "must be from 1 to 100000"),
@@ -122,22 +122,22 @@ def test_steps_as_people_write_them_are_understood(step: str, fields: object) ->
         ("stateful", {**STATEFUL, "state": {}}, "state: names no column"),
         ("stateful", {**STATEFUL, "by": []}, "by: names no column"),
         ("stateful", {**STATEFUL, "forget_after": "0 s"}, "must be at least a millisecond"),
-        ("enrich", {"schema": {"b": "int"}}, "give one of http, sqlite, postgres and sqlalchemy"),
-        ("enrich", {**LOOKUP, "sqlite": "a.db"}, "give one of http, sqlite, postgres and sqlalchemy"),
-        ("enrich", {**LOOKUP, "http": "http://{b}/x"}, "the name of the server must not come from a row"),
-        ("enrich", {**LOOKUP, "http": "http://h/x"}, "names no column of the key"),
-        ("enrich", {**LOOKUP, "headers": {"a b": "c"}}, "is no name of a header"),
+        ("enrich", {"schema": {"b": "int"}}, "set one of http, sqlite, postgres and sqlalchemy"),
+        ("enrich", {**LOOKUP, "sqlite": "a.db"}, "set one of http, sqlite, postgres and sqlalchemy"),
+        ("enrich", {**LOOKUP, "http": "http://{b}/x"}, "the host name must not come from a row"),
+        ("enrich", {**LOOKUP, "http": "http://h/x"}, "names no key column"),
+        ("enrich", {**LOOKUP, "headers": {"a b": "c"}}, "is not a valid header name"),
         ("enrich", {**LOOKUP, "fields": {"x": "y"}}, "'x' is not in schema"),
         ("enrich", {**LOOKUP, "query": "SELECT 1"}, "means nothing for http"),
         ("enrich", {**LOOKUP, "concurrency": 65}, "must be from 1 to 64"),
         ("enrich", {**LOOKUP, "cache_size": -1}, "must be from 0 to 1,000,000"),
         ("enrich", {**LOOKUP, "on_failure": "die"}, "is not one of stop, dead, null"),
         ("enrich", {"sqlite": "a.db", "schema": {"b": "int"}}, "query: is missing"),
-        ("enrich", {"sqlite": "a.db", "query": "DELETE FROM t WHERE a = :a", "schema": "b int"}, "is no SELECT"),
+        ("enrich", {"sqlite": "a.db", "query": "DELETE FROM t WHERE a = :a", "schema": "b int"}, "is not a SELECT"),
         ("enrich", {"sqlite": "a.db", "query": "SELECT :a", "schema": "b int", "headers": {"a": "b"}}, "http alone"),
     ],
 )
-def test_what_is_wrong_is_told_before_anything_starts(step: str, fields: object, said: str) -> None:
+def test_problems_are_reported_before_anything_starts(step: str, fields: object, said: str) -> None:
     texts = told(step, fields)
     assert any(said in text for text in texts), texts
 
@@ -163,12 +163,12 @@ def test_a_row_function_is_counted_like_a_step_that_marks() -> None:
     ],
 )
 def test_ways_to_write_timestamps(text: str) -> None:
-    assert problem_of(text) is None
+    assert format_problem(text) is None
 
 
 @pytest.mark.parametrize("text", ["", "yyyy-MM-ddTHH", "YYYY-ww", "yyyy 'open", "123"])
-def test_what_is_no_way_to_write_timestamps(text: str) -> None:
-    assert problem_of(text)
+def test_invalid_timestamp_formats(text: str) -> None:
+    assert format_problem(text)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_what_is_no_way_to_write_timestamps(text: str) -> None:
     ],
 )
 def test_a_pattern_that_leaves_a_part_to_chance_is_refused(text: str, missing: str) -> None:
-    assert missing in (problem_of(text) or "")
+    assert missing in (format_problem(text) or "")
 
 
 def test_functions_are_found_in_packages_and_named_when_missing() -> None:

@@ -1,4 +1,4 @@
-"""By which columns a SELECT groups, where its text leaves no doubt."""
+"""The columns by which a SELECT groups, if its text is unambiguous."""
 
 from __future__ import annotations
 
@@ -34,5 +34,5 @@ from ottla.pipelines.steps.sql_groups import grouping_columns
         ("not SQL 'at all", None),
     ],
 )  # fmt: skip
-def test_only_what_is_certain_is_told(query: str, columns: set[str] | None) -> None:
+def test_only_certain_columns_are_returned(query: str, columns: set[str] | None) -> None:
     assert grouping_columns(query) == columns

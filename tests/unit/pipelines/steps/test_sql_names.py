@@ -1,9 +1,9 @@
-"""Names in the result of a query: each value needs one of its own."""
+"""Names in the result of a query must be unique."""
 
 from __future__ import annotations
 
 import pytest
-from pyspark.sql import types as T  # noqa: N812 (everybody's name for it)
+from pyspark.sql import types as T  # noqa: N812 (the usual alias)
 
 from ottla.pipelines.steps.sql import equal_name
 

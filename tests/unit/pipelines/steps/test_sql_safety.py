@@ -1,4 +1,4 @@
-"""SQL that people write must pass; SQL that runs code, reads files or stops a query must not."""
+"""Common SQL must pass; SQL that runs code, reads files or stops a query must not."""
 
 from __future__ import annotations
 
@@ -90,6 +90,43 @@ CLOCKS = [
     "unix_timestamp() > 5",
     "at < localtimestamp",
 ]
+FIXED_TIMES = [
+    "timestamp '2026-01-01 00:00:00'",
+    "DATE '2026-01-01'",
+    "timestamp_ntz'+2026-01'",
+    "Date r'2026'",
+    "timestamp 'epoch'",
+    "d = 'now' OR d = 'today'",  # texts
+    "date = 'now'",
+    "`current_time` + t.current_time",
+    "concat('now', 'today') || coalesce('now')",
+    "cast('2026-01-01 10:30' as timestamp)",
+    "cast('now' as string) = text::string",
+    "to_timestamp('10:30', 'HH:mm')",
+]
+FROZEN_TIMES = [
+    "TIMESTAMP 'now'",
+    "timestamp'NOW'",
+    'Timestamp " now "',
+    "timestamp r'now'",
+    "TIMESTAMP_NTZ 'today'",
+    "timestamp_ltz 'tomorrow'",
+    "DATE 'today'",
+    "date 'Yesterday'",
+    "date 't\\u006fday'",
+    "timestamp '10:30'",
+    "timestamp 'T10:30:00'",
+    "current_time",
+    "current_time()",
+    "CURRENT_TIME(3) > t",
+    "cast('now' as timestamp)",
+    "try_cast ( ' Today ' AS Date )",
+    "'yesterday'::timestamp_ntz",
+    "`to_timestamp`('now')",
+    "date('tomorrow')",
+    "cast('10:30' as timestamp)",
+    'to_timestamp("T10:30:00")',
+]
 GOOD_QUERIES = [
     "SELECT * FROM stream",
     "select page, count(*) AS views from stream where page is not null group by page having count(*) > 1",
@@ -113,7 +150,7 @@ GOOD_QUERIES = [
     "SELECT * FROM stream LEFT OUTER JOIN users ON stream.user = users.id AND users.at BETWEEN stream.at AND stream.at",
     "SELECT '; drop', \"from parquet.x\" FROM `stream`",
     "SELECT * FROM STREAM",
-    "SELECT 'it\\' FROM text.`/x` --' AS text FROM stream",  # one string, for Spark as for us
+    "SELECT 'it\\' FROM text.`/x` --' AS text FROM stream",  # one string, in Spark's lexer and in ours
     "SELECT avg(x) OVER w FROM stream WINDOW w AS (PARTITION BY y)",
 ]
 BAD_QUERIES = [
@@ -211,6 +248,21 @@ def test_hostile_expressions_are_refused(text: str) -> None:
 def test_conditions_do_not_ask_for_the_time_but_columns_may(text: str) -> None:
     assert "replay" in str(check_condition(text))
     assert check_expression(text) is None
+
+
+@pytest.mark.parametrize("text", FIXED_TIMES)
+def test_dates_that_are_the_same_for_every_query_pass(text: str) -> None:
+    assert check_expression(text) is None
+    assert check_condition(text) is None
+    assert check_query(f"SELECT {text} AS x FROM stream") is None
+
+
+@pytest.mark.parametrize("text", FROZEN_TIMES)
+def test_a_time_that_is_computed_once_for_all_rows_is_refused(text: str) -> None:
+    assert "current_" in str(check_expression(text))
+    assert check_condition(text)
+    assert "current_" in str(check_query(f"SELECT {text} AS x FROM stream"))
+    assert "current_" in str(check_query(f"SELECT * FROM stream WHERE a = ({text})"))
 
 
 @pytest.mark.parametrize("text", GOOD_QUERIES)

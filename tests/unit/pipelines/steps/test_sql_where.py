@@ -1,4 +1,4 @@
-"""Which part of a query is a condition on the stream's rows, and on nothing else."""
+"""The conditions of a query on the stream's rows alone."""
 
 from __future__ import annotations
 
@@ -40,5 +40,5 @@ def test_a_condition_on_the_stream_is_found(text: str, condition: str, alias: st
         "SELECT a FROM stream WHERE rand() < 0.5",
     ],
 )
-def test_what_cannot_be_said_of_a_row_of_the_stream_is_not_counted(text: str) -> None:
+def test_conditions_on_several_tables_are_not_counted(text: str) -> None:
     assert where_of(text) is None

@@ -1,4 +1,4 @@
-"""Code of the user's own for the rows of one key: what is kept, when timers fire, what dies."""
+"""User code for the rows of one key: state, timers, and dead rows."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ottla.pipelines.steps.packing import moment
-from ottla.pipelines.steps.program import Arrived, Made, Row
+from ottla.pipelines.steps.key_program import InputRow, OutputRow, Row, from_micros
 from ottla.pipelines.steps.stateful_program import State, UserProgram
 
 SECOND = 1_000_000
@@ -25,11 +24,11 @@ def program(on_row: Any, on_timer: Any = None, forget_seconds: int = 1000) -> Us
     return UserProgram(("user",), on_row, on_timer, TYPES, RESULT, forget_seconds * 1000, "main, step 3, stateful")
 
 
-def arrived(*rows: tuple[float, int]) -> list[Arrived]:
-    return [Arrived(round(seconds * SECOND), {"user": "ann", "v": value}) for seconds, value in rows]
+def arrived(*rows: tuple[float, int]) -> list[InputRow]:
+    return [InputRow(round(seconds * SECOND), {"user": "ann", "v": value}) for seconds, value in rows]
 
 
-def told(made: list[Made]) -> Told:
+def told(made: list[OutputRow]) -> Told:
     return [
         (each.instant / SECOND, each.row and each.row["what"], each.problem or (each.row and each.row["total"]))
         for each in made
@@ -37,13 +36,13 @@ def told(made: list[Made]) -> Told:
 
 
 def found(made_by: UserProgram, *rows: tuple[float, int]) -> Told:
-    """Handed over at once, and in pieces: the same."""
+    """All at once, and in pieces: the results are equal."""
     given = arrived(*rows)
     whole = made_by.run(given, None, None)
-    assert whole.memory is None
+    assert whole.state is None
     for seed in range(5):
         chance = random.Random(seed)
-        pieces: list[Made] = []
+        pieces: list[OutputRow] = []
         memory: str | None = None
         left, watermark = list(given), 0
         while left:
@@ -52,9 +51,9 @@ def found(made_by: UserProgram, *rows: tuple[float, int]) -> Told:
             left = left[len(ready) :]
             ran = made_by.run(ready, memory, watermark)
             assert ran.wake_ms is None or ran.wake_ms > watermark
-            pieces, memory = pieces + ran.made, ran.memory
+            pieces, memory = pieces + ran.made, ran.state
         pieces += made_by.run([], memory, watermark + 10**9).made
-        assert [each[:3] for each in pieces] == [each[:3] for each in whole.made]  # the number is that of the piece
+        assert [each[:3] for each in pieces] == [each[:3] for each in whole.made]  # the index is that in the piece
     return told(whole.made)
 
 
@@ -63,7 +62,7 @@ def counting(row: Row, state: State) -> Row:
     return {"what": state.key["user"], "total": state["n"]}
 
 
-def test_what_is_kept_is_there_at_the_next_row_and_numbers_have_their_declared_type() -> None:
+def test_state_is_available_at_the_next_row_with_declared_types() -> None:
     made = program(counting).run(arrived((1, 2), (2, 3)), None, None).made
     assert [each.row for each in made] == [
         {"user": "ann", "what": "ann", "total": 2.0},
@@ -72,14 +71,14 @@ def test_what_is_kept_is_there_at_the_next_row_and_numbers_have_their_declared_t
     assert found(program(counting), (1, 2), (2, 3)) == [(1, "ann", 2.0), (2, "ann", 5.0)]
 
 
-def test_a_key_without_rows_is_forgotten_and_one_at_the_last_moment_is_not() -> None:
+def test_a_key_without_rows_expires_at_the_exact_time() -> None:
     assert found(program(counting, forget_seconds=10), (1, 2), (11, 1), (21.001, 1)) == [
         (1, "ann", 2.0), (11, "ann", 3.0), (21.001, "ann", 1.0),
     ]  # fmt: skip
 
 
 class Silence:
-    """Tells when nothing came for five seconds."""
+    """Emits a row when nothing came for five seconds."""
 
     def on_row(self, row: Row, state: State) -> None:
         if state["at"] is not None:
@@ -101,16 +100,16 @@ def test_a_timer_fires_once_after_the_rows_of_its_time_and_before_later_ones() -
     assert found(silent, (1, 1), (6, 2), (11.001, 3)) == [(11, "silent", 2.0), (16.001, "silent", 3.0)]
     ran = silent.run(arrived((1, 1)), None, 1000)
     assert (ran.made, ran.wake_ms) == ([], 6000)
-    assert silent.run([], ran.memory, 5999) == ran
-    fired = silent.run([], ran.memory, 6000)
-    assert (told(fired.made), fired.memory) == ([(6, "silent", 1.0)], None)
+    assert silent.run([], ran.state, 5999) == ran
+    fired = silent.run([], ran.state, 6000)
+    assert (told(fired.made), fired.state) == ([(6, "silent", 1.0)], None)
 
 
 def test_timers_fire_in_their_order_and_a_time_that_is_set_twice_is_one() -> None:
     def on_row(row: Row, state: State) -> None:
         for seconds in (30, 10, 20, 10):
             state.set_timer(timedelta(seconds=seconds))
-        state.set_timer(moment(15 * SECOND + 1))
+        state.set_timer(from_micros(15 * SECOND + 1))
         state.delete_timer(timedelta(seconds=20))
 
     def on_timer(time: datetime, state: State) -> Row:
@@ -139,29 +138,29 @@ def failing(row: Row, state: State) -> Any:
     return [{"what": "ok", "total": state["n"]}] * 2
 
 
-def test_what_fails_dies_with_file_and_line_and_leaves_nothing_behind() -> None:
+def test_a_failing_row_dies_with_file_and_line_and_changes_no_state() -> None:
     made = program(failing, lambda time, state: None).run(arrived((1, 1), (2, 7), (3, 1)), None, None).made
     assert told(made)[2] == (
         2,
         None,
         f"test_stateful_program.py:{failing.__code__.co_firstlineno + 4}: ValueError: seven",
     )
-    assert made[2].source == 1
+    assert made[2].input_index == 1
     assert [each[2] for each in told(made) if each[1]] == [1.0, 1.0, 2.0, 2.0]
 
 
 @pytest.mark.parametrize(
     ("result", "reason"),
     [
-        (lambda: {"what": "x"}, "the code left out the column 'total'"),
-        (lambda: {"what": "x", "total": 1, "more": 2}, "the code made an unknown column 'more'"),
+        (lambda: {"what": "x"}, "the code did not return the column 'total'"),
+        (lambda: {"what": "x", "total": 1, "more": 2}, "the code returned an unknown column 'more'"),
         (lambda: {"what": "x", "total": "much"}, "a value of the row does not fit its type: "),
         (lambda: 5, "the code returned int, not a dict or a list of them"),
         (lambda: "text", "the code returned str, not a dict or a list of them"),
         (lambda: [{"what": "x", "total": 1}, None], "the code returned NoneType among its rows, not a dict"),
     ],
 )
-def test_what_does_not_fit_dies(result: Callable[[], Any], reason: str) -> None:
+def test_a_result_that_does_not_fit_dies(result: Callable[[], Any], reason: str) -> None:
     (made,) = program(lambda row, state: result()).run(arrived((1, 1)), None, None).made
     assert made.problem is not None
     assert made.problem.startswith(reason)
@@ -177,21 +176,21 @@ def test_what_does_not_fit_dies(result: Callable[[], Any], reason: str) -> None:
         (lambda state: [state.set_timer(timedelta(seconds=n + 1)) for n in range(1001)], "ValueError: more than 1000"),
     ],
 )
-def test_what_cannot_be_kept_kills_the_row(act: Callable[[State], Any], reason: str) -> None:
+def test_invalid_state_kills_the_row(act: Callable[[State], Any], reason: str) -> None:
     def on_row(row: Row, state: State) -> None:
         act(state)
 
     ran = program(on_row, lambda time, state: None).run(arrived((1, 1)), None, 0)
     assert reason in (ran.made[0].problem or "")
-    assert ran.memory is None
+    assert ran.state is None
 
 
-def test_a_timer_needs_somebody_who_is_told() -> None:
+def test_a_timer_needs_on_timer() -> None:
     (made,) = program(lambda row, state: state.set_timer(timedelta(1))).run(arrived((1, 1)), None, 0).made
     assert "TypeError: a timer is set, and there is no on_timer" in (made.problem or "")
 
 
-def test_what_a_timer_raises_ends_the_run_with_the_step_and_the_line() -> None:
+def test_an_exception_of_a_timer_ends_the_run_with_step_and_line() -> None:
     def on_timer(time: datetime, state: State) -> None:
         raise ValueError("late")
 
@@ -204,7 +203,7 @@ def test_what_a_timer_raises_ends_the_run_with_the_step_and_the_line() -> None:
         broken.run(arrived((1, 1)), None, None)
 
 
-def test_a_generator_makes_rows_and_what_it_raises_kills_all_of_them() -> None:
+def test_an_exception_of_a_generator_kills_all_its_rows() -> None:
     def on_row(row: Row, state: State) -> Iterator[Row]:
         for number in range(row["v"]):
             yield {"what": "each", "total": 1 / (2 - number)}

@@ -1,4 +1,4 @@
-"""Files with cases: what they say becomes records and rows, and what is wrong in them is told with its line."""
+"""Files with test cases: they become records and rows, and problems have their lines."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import pytest
 
 from ottla.pipelines.model.pipeline import Pipeline, read_pipeline
 from ottla.pipelines.model.problems import PipelineError
-from ottla.pipelines.trials.cases import Case, cases_beside, pipeline_beside, read_case_file
-from ottla.pipelines.trials.places import place_names
+from ottla.pipelines.trials.cases import Case, cases_beside, pipeline_beside, place_names, read_case_file
 
 PIPELINE = {
     "name": "views",
@@ -86,7 +85,7 @@ def test_batches_go_on_counting_offsets(tmp_path: Path) -> None:
     assert case.watermark.year == 9999
 
 
-def test_what_is_expected_are_records_of_topics_and_rows_of_tables(tmp_path: Path) -> None:
+def test_expectations_are_records_of_topics_and_rows_of_tables(tmp_path: Path) -> None:
     case = only(
         tmp_path,
         """
@@ -105,7 +104,7 @@ def test_what_is_expected_are_records_of_topics_and_rows_of_tables(tmp_path: Pat
     assert case.dead_letters == [{"value": "hello"}, {"reason": "bad"}]
 
 
-def test_values_and_rows_may_stand_in_files(tmp_path: Path) -> None:
+def test_values_and_rows_may_be_in_files(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"a": 1}\n\nhello\n')
     (tmp_path / "rows.jsonl").write_text('{"views": 1}\n')
     (tmp_path / "one.avro").write_bytes(b"\x00\xff")
@@ -123,7 +122,7 @@ def test_values_and_rows_may_stand_in_files(tmp_path: Path) -> None:
     assert case.expected["counts"].rows == [{"views": 1}]
 
 
-def test_everything_that_is_wrong_is_told_with_its_line(tmp_path: Path) -> None:
+def test_all_problems_are_reported_with_their_lines(tmp_path: Path) -> None:
     text = """\
 cases:
   one:
@@ -139,15 +138,18 @@ cases:
   three: {given: [x], expect: {counts: [5]}, late: many}
 """
     assert problems(tmp_path, text) == [
-        "p.test.yaml:9: cases, one, watermark: 'later' is no time; write it as 2026-01-31T12:00:00Z, or `end`",
+        "p.test.yaml:9: cases, one, watermark: 'later' is not a time; write it as 2026-01-31T12:00:00Z, or `end`",
         "p.test.yaml:11: cases, two: expects nothing; give expect, dead_letters or late",
-        "p.test.yaml:12: cases, three, late: 'many' is not a whole number; how many rows must come too late",
+        "p.test.yaml:12: cases, three, late: 'many' is not a whole number; expected number of late rows",
     ]
     mended = text.replace("later", "end").replace("{clicks: []}}", "{clicks: []}, late: 0}").replace("many", "0")
     assert problems(tmp_path, mended) == [
         "p.test.yaml:4: cases, one, given, click: no stream reads the topic 'click'; did you mean 'clicks'?",
         "p.test.yaml:6: cases, one, given, clicks, 1, hedaers: unknown field 'hedaers'; did you mean 'headers'?",
-        "p.test.yaml:7: cases, one, given, clicks, 2, timestamp: 'soon' is no time; write it as 2026-01-31T12:00:00Z",
+        (
+            "p.test.yaml:7: cases, one, given, clicks, 2, timestamp: 'soon' is not a time; "
+            "write it as 2026-01-31T12:00:00Z"
+        ),
         (
             "p.test.yaml:8: cases, one, given, clicks, 3: cannot read none.jsonl: No such file or directory; "
             "paths are relative to the test file"
@@ -171,7 +173,7 @@ def test_a_file_finds_its_pipeline_and_a_pipeline_its_file(tmp_path: Path) -> No
         read_case_file(tmp_path / "alone.test.yaml")
 
 
-def test_places_that_share_a_name_are_told_apart() -> None:
+def test_targets_that_share_a_name_are_distinguished() -> None:
     document = {
         "name": "n",
         "from": {"topic": "x"},

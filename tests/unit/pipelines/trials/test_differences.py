@@ -1,4 +1,4 @@
-"""What is the same, what is not, and how a difference is told."""
+"""Equal and different values, and the report of a difference."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from ottla.pipelines.trials.differences import difference, said_fits, same_rows
+from ottla.pipelines.trials.differences import difference, matches_all_columns, matches_given_fields
 
 
 def told(expected: list[dict[str, Any]], got: list[dict[str, Any]], **options: Any) -> list[str]:
-    return difference("views", expected, got, fits=options.pop("fits", same_rows), **options)
+    return difference("views", expected, got, fits=options.pop("fits", matches_all_columns), **options)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_values_that_mean_the_same_are_the_same(expected: object, got: object) -
         (None, 0),
         (9007199254740993, 9007199254740992),
         (0.3, 0.30001),
-        ("2026-01-01 10:00:00", "2026-01-01T10:00:00.000000Z"),  # text is not a moment
+        ("2026-01-01 10:00:00", "2026-01-01T10:00:00.000000Z"),  # text is not a time
         ([1, 2], [2, 1]),
     ],
 )
@@ -59,7 +59,7 @@ def test_a_missing_column_is_not_null_and_one_too_many_is_a_difference() -> None
     assert told([{"x": 1}], [{"x": 1, "y": None}])
 
 
-def test_order_counts_where_it_is_asked_for() -> None:
+def test_order_counts_on_request() -> None:
     lines = told([{"x": 1}, {"x": 2}], [{"x": 2}, {"x": 1}], is_ordered=True)
 
     assert lines == [
@@ -71,7 +71,7 @@ def test_order_counts_where_it_is_asked_for() -> None:
     assert told([{"x": 1}], [{"x": 1}, {"x": 2}], is_ordered=True)[0] == "views: 1 row expected, 2 rows came"
 
 
-def test_rows_that_are_nearly_the_same_stand_beside_each_other() -> None:
+def test_similar_rows_are_shown_together() -> None:
     expected = [{"page": "/a", "views": 2}, {"page": "/b", "views": 1}]
     got = [{"page": "/c", "views": 9}, {"page": "/a", "views": 3}]
 
@@ -87,30 +87,30 @@ def test_rows_that_are_nearly_the_same_stand_beside_each_other() -> None:
 
 def test_ignored_columns_are_ignored_in_rows_and_in_values_of_records() -> None:
     assert told([{"x": 1}], [{"x": 1, "at": "now"}], ignored=["at"]) == []
-    assert told([{"value": {"x": 1}}], [{"value": {"x": 1, "at": 3}}], ignored=["at"], fits=said_fits) == []
+    assert told([{"value": {"x": 1}}], [{"value": {"x": 1, "at": 3}}], ignored=["at"], fits=matches_given_fields) == []
 
 
-def test_of_records_only_what_is_said_is_compared() -> None:
+def test_of_records_only_given_fields_are_compared() -> None:
     got = [{"key": "k", "value": {"x": 1}, "headers": {"a": "b"}}]
 
-    assert told([{"value": {"x": 1}}], got, fits=said_fits) == []
-    assert told([{"value": '{"x": 1.0}'}], got, fits=said_fits) == []  # the value as text
-    assert told([{"key": "k"}], got, fits=said_fits) == []
-    assert told([{"key": "other"}], got, fits=said_fits)
-    assert told([{"value": {}}], got, fits=said_fits)
+    assert told([{"value": {"x": 1}}], got, fits=matches_given_fields) == []
+    assert told([{"value": '{"x": 1.0}'}], got, fits=matches_given_fields) == []  # the value as text
+    assert told([{"key": "k"}], got, fits=matches_given_fields) == []
+    assert told([{"key": "other"}], got, fits=matches_given_fields)
+    assert told([{"value": {}}], got, fits=matches_given_fields)
 
 
 def test_keys_may_be_written_as_numbers() -> None:
-    assert told([{"key": 5}], [{"key": "5"}], fits=said_fits) == []
-    assert told([{"key": 5}], [{"key": "6"}], fits=said_fits)
-    assert told([{"key": None}], [{"key": "5"}], fits=said_fits)
+    assert told([{"key": 5}], [{"key": "5"}], fits=matches_given_fields) == []
+    assert told([{"key": 5}], [{"key": "6"}], fits=matches_given_fields)
+    assert told([{"key": None}], [{"key": "5"}], fits=matches_given_fields)
 
 
-def test_an_expectation_that_says_little_leaves_the_row_of_one_that_says_much() -> None:
+def test_an_unspecific_expectation_leaves_the_row_of_a_specific_one() -> None:
     got = [{"key": "a", "value": "1"}, {"key": "a", "value": "2"}]
 
-    assert told([{"key": "a"}, {"value": "1"}], got, fits=said_fits) == []
-    assert told([{"reason": "not JSON"}], [{"reason": 'not JSON: "x"', "value": "x"}], fits=said_fits) == []
+    assert told([{"key": "a"}, {"value": "1"}], got, fits=matches_given_fields) == []
+    assert told([{"reason": "not JSON"}], [{"reason": 'not JSON: "x"', "value": "x"}], fits=matches_given_fields) == []
 
 
 def test_many_differences_are_cut_off() -> None:

@@ -1,4 +1,4 @@
-"""Avro: texts as Java prints them, names and defaults as Java checks them, and the words of verbose answers."""
+"""Avro: texts in Java's format, checks of names and defaults, and verbose messages."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_the_text_is_what_java_prints(given: str, stored: str) -> None:
     assert avro(stored) == stored
 
 
-def test_a_type_may_be_used_before_its_definition_and_is_told_where_it_is_used_first() -> None:
+def test_a_type_may_be_used_before_its_definition_and_is_printed_at_its_first_use() -> None:
     text = record(
         '{"name": "a", "type": "E"}', '{"name": "b", "type": {"type": "enum", "name": "E", "symbols": ["X"]}}'
     )
@@ -115,7 +115,7 @@ def test_a_type_may_be_used_before_its_definition_and_is_told_where_it_is_used_f
     )
 
 
-def test_a_reference_is_told_by_its_name() -> None:
+def test_a_reference_is_printed_by_its_name() -> None:
     text = record('{"name": "home", "type": "org.example.Address"}')
     stored = '{"type":"record","name":"R","fields":[{"name":"home","type":"org.example.Address"}]}'
     assert avro(text, address=ADDRESS) == stored
@@ -123,7 +123,7 @@ def test_a_reference_is_told_by_its_name() -> None:
         avro(text)
 
 
-def test_what_stands_inside_of_a_reference_is_told_again() -> None:
+def test_types_nested_in_a_reference_are_printed_again() -> None:
     outer = (
         '{"type": "record", "name": "O", "fields": [{"name": "f", "type": {"type": "fixed", "name": "F", "size": 1}}]}'
     )
@@ -171,7 +171,7 @@ def test_references_change_the_verdict() -> None:
                 '"default":{"a":2.0,"b":1.0}}]}'
             ),
         ),
-        # Confluent's loses this default, because only the second branch takes it.
+        # Confluent's loses this default, because only the second branch accepts it.
         (
             record(field('["null", "int"]', '"default": 1')),
             '{"type":"record","name":"R","fields":[{"name":"a","type":["null","int"],"default":1}]}',
@@ -315,7 +315,7 @@ def test_the_words_of_verbose_answers() -> None:
     ]
 
 
-def test_both_directions_tell_the_old_schema_only_with_what_is_wrong_backward() -> None:
+def test_both_directions_show_the_old_schema_only_with_backward_problems() -> None:
     is_shown = {
         level: any("oldSchema:" in each for each in messages(level, '"long"', '"int"'))
         for level in ("BACKWARD", "FULL")

@@ -1,4 +1,4 @@
-"""Avro: which versions may follow each other, by the rules of schema resolution in Avro's specification."""
+"""Avro compatibility, by the schema resolution of Avro's specification."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.registry.formats.verdicts import Pair, judge
 
-# The row is who writes, the column is who reads.
+# Rows are writers, columns are readers.
 PROMOTIONS = """
           null boolean int  long float double bytes string
 null      yes  no      no   no   no    no     no    no

@@ -1,4 +1,4 @@
-"""JSON Schema: texts, references, what is refused, and the words of verbose answers."""
+"""JSON Schema: texts, references, rejected schemas, and verbose messages."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_the_drafts_themselves_may_be_referred_to() -> None:
     parse("JSON", json.dumps({"$schema": NEWEST, "items": {"$ref": NEWEST}}), {})
 
 
-def test_beside_a_reference_newer_drafts_say_more() -> None:
+def test_newer_drafts_have_siblings_of_a_reference() -> None:
     texts = [
         json.dumps(
             {"$schema": draft, "$ref": "#/definitions/a", "minimum": 3, "definitions": {"a": {"type": "number"}}}

@@ -1,6 +1,6 @@
-"""JSON Schema: which versions may follow each other, by Confluent's rules and content models.
+"""JSON Schema compatibility, by Confluent's rules and content models.
 
-Backward compatible: every document that the old schema takes is taken by the new one.
+Backward compatible: the new schema accepts every document that the old one accepts.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ STRING, INTEGER, NUMBER = {"type": "string"}, {"type": "integer"}, {"type": "num
 
 
 def opened(*required: str, **properties: Any) -> dict[str, Any]:
-    """Anything may stand beside what is named."""
+    """Additional properties may have any value."""
     return {"type": "object", "properties": properties, **({"required": list(required)} if required else {})}
 
 
 def closed(*required: str, **properties: Any) -> dict[str, Any]:
-    """Nothing may."""
+    """No additional properties."""
     return {**opened(*required, **properties), "additionalProperties": False}
 
 
 def partly(more: Any, *required: str, **properties: Any) -> dict[str, Any]:
-    """Only what fits `more` may."""
+    """Additional properties must match `more`."""
     return {**opened(*required, **properties), "additionalProperties": more}
 
 
@@ -77,7 +77,7 @@ TYPES = [
     Pair("true and the empty schema are one", True, {}),
     Pair("nothing was taken before", False, STRING, "", CHANGED),
     Pair("nothing is taken from now on", STRING, False, CHANGED, ""),
-    Pair("a title and words come", STRING, string(title="Name", description="of somebody")),
+    Pair("a title and words come", STRING, string(title="Name", description="of a person")),
     Pair("a default comes", STRING, string(default="x")),
     Pair("an unknown keyword comes", STRING, string(owner="me")),
     Pair("a format comes", STRING, string(format="date")),
@@ -535,7 +535,7 @@ REFERENCES_AND_DRAFTS = [
         {"$ref": "#/definitions/a", "definitions": {"a": STRING}},
         {"$ref": "#/definitions/b", "definitions": {"b": STRING}},
     ),
-    Pair("a definition that nobody uses", STRING, {**STRING, "definitions": {"a": NUMBER}}),
+    Pair("an unused definition", STRING, {**STRING, "definitions": {"a": NUMBER}}),
     Pair("a list of itself stays", LIST, LIST),
     Pair(
         "a list of itself takes more",

@@ -1,4 +1,4 @@
-"""Protobuf: texts as Confluent stores them, compiled files, what is refused, and the words of verbose answers."""
+"""Protobuf: texts in Confluent's form, compiled files, rejected schemas, and verbose messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ package shop.orders;
 import public "b.proto";  import "google/protobuf/timestamp.proto";
 option java_package = 'org.shop' ".orders";
 option (owner).team = "them";
-/* What somebody bought. */
+/* What a customer bought. */
 message Order {
   enum State { NEW = 0; PAID = 1 [deprecated = true]; }
   string id = 1;   // its number
@@ -100,7 +100,7 @@ def test_the_text_is_in_one_order_without_comments() -> None:
     assert parse("PROTOBUF", STORED, {}).text == STORED
 
 
-def test_the_normal_form_sorts_by_numbers_and_tells_types_in_full() -> None:
+def test_the_normalized_form_sorts_by_numbers_and_has_full_type_names() -> None:
     normal = parse("PROTOBUF", WRITTEN, {}).normalized()
     assert (
         "  string id = 1;\n  .google.protobuf.Timestamp at = 2;\n  repeated .shop.orders.Order.Line lines = 3" in normal
@@ -137,10 +137,10 @@ def compiled(descriptor: FileDescriptorProto) -> str:
     return base64.b64encode(descriptor.SerializeToString()).decode()
 
 
-def test_a_compiled_file_is_told_as_text() -> None:
+def test_a_compiled_file_is_printed_as_text() -> None:
     descriptor = FileDescriptorProto.FromString(timestamp_pb2.DESCRIPTOR.serialized_pb)
     for field in descriptor.message_type[0].field:
-        field.ClearField("json_name")  # some compilers tell it, some do not
+        field.ClearField("json_name")  # some compilers set it, some do not
     schema = parse("PROTOBUF", compiled(descriptor), {})
     assert schema.text == (
         'syntax = "proto3";\npackage google.protobuf;\n\n'

@@ -1,4 +1,4 @@
-"""Protobuf: what we take is what protoc takes, and what it compiles is the schema that we have read."""
+"""Protobuf: protoc accepts what we accept, and its output equals the parsed schema."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ottla.registry.formats import InvalidSchemaError, parse
 from ottla.registry.formats.compatibility import check
 
 KNOWN = Path(grpc_tools.__file__).parent / "_proto"
-# What we refuse although protoc does not: nothing would stand in the registry, or Confluent's parser does not know it.
+# Rejected here though protoc accepts it: empty schemas, and syntax that Confluent's parser does not support.
 STRICTER = ('syntax = "proto3";', 'edition = "2023"; message A {}')
-# A map as a compiler has told it cannot be compiled again; its normal form can.
+# A compiled map cannot be compiled again; its normalized form can.
 TAKEN = sorted({text for pair in PAIRS for text in (pair.old, pair.new) if "map_entry" not in text})
 MORE = [
     in_message(text)
@@ -54,7 +54,7 @@ def test_the_normal_form_of_a_compiled_map_can_be_compiled_again(tmp_path: Path)
 
 
 def without_json_names(messages: list[DescriptorProto]) -> None:
-    """protoc tells them for all fields; who has written none does not."""
+    """protoc adds JSON names to all fields."""
     for message in messages:
         for field in (*message.field, *message.extension):
             field.ClearField("json_name")
@@ -73,7 +73,7 @@ def test_what_is_compiled_is_what_was_read(text: str, tmp_path: Path) -> None:
     if "extend" not in text and "json_name" not in text:
         told = from_compiler.normalized().removeprefix("\n")
         assert told == schema.normalized().removeprefix('syntax = "proto2";\n\n').removeprefix("\n")
-    # What we print is the same file for protoc, too.
+    # protoc reads what we print as the same file.
     again = compiled(schema.text, tmp_path)
     assert again is not None
     assert parse("PROTOBUF", base64.b64encode(again.SerializeToString()).decode(), {}).normalized()

@@ -1,4 +1,4 @@
-"""Protobuf: which versions may follow each other, by what stays readable on the wire, as Confluent's rules say it."""
+"""Protobuf compatibility, by Confluent's rules for the wire format."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.unit.registry.formats.verdicts import Pair, judge, kinds
 from ottla.registry.formats import parse
 from ottla.registry.formats.compatibility import check
 
-# Who stands on one line reads the bytes of the others there.
+# The types on one line are mutually readable.
 READ_EACH_OTHER = """
 int32 int64 uint32 uint64 bool Color
 sint32 sint64
@@ -322,5 +322,5 @@ def test_a_message_may_move_into_an_import() -> None:
         proto3('package p; import "b.proto"; message A { B b = 1; }'),
         {"b.proto": proto3("package p; message B { int32 x = 1; }")},
     )
-    # It is missed where it stood, but the field still has the type that it had.
+    # It is missing at its old position, but the field still has its type.
     assert kinds(check("BACKWARD", outside, [inside])) == [REMOVED]

@@ -1,18 +1,18 @@
-"""How tables of pairs are judged: each pair under all seven levels."""
+"""Evaluates tables of schema pairs: each pair under all seven levels."""
 
 from __future__ import annotations
 
 import re
 from typing import Any, NamedTuple
 
-from ottla.registry.formats import Parsed, parse
+from ottla.registry.formats import ParsedSchema, parse
 from ottla.registry.formats.compatibility import check
 
 
 class Pair(NamedTuple):
-    """`backward`: what keeps the new one from reading what the old one wrote; `forward`: the other way round.
+    """`backward`: the problems of the new schema reading data of the old one; `forward`: the opposite.
 
-    Kinds of errors, in any order; nothing: compatible.
+    Error types in any order; empty: compatible.
     """
 
     what: str
@@ -40,7 +40,7 @@ def judge(kind: str, old: str, new: str, backward: str, forward: str) -> None:
         "FULL_TRANSITIVE": not backward and not forward,
     }
     assert {level: not check(level, later, [earlier]) for level in is_compatible} == is_compatible
-    # The same one again in between: who looks at the last version alone sees nothing else.
-    between: list[Parsed] = [earlier, later]
+    # The same schema again in between: levels without _TRANSITIVE check only the last version.
+    between: list[ParsedSchema] = [earlier, later]
     for level, verdict in is_compatible.items():
         assert (not check(level, later, between)) == (verdict if level.endswith("TRANSITIVE") else True), level

@@ -1,4 +1,4 @@
-"""The key map: right for every key, and no larger than it was told."""
+"""The key map is right for every key, and never exceeds its memory limit."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import random
 
 import pytest
 
-from ottla.storage.cleaning.key_map import KeyMap, is_prime, memory_for, prime_at_most
+from ottla.storage.cleaning.key_map import OffsetMap, is_prime, memory_for, prime_at_most
 
 
 @pytest.mark.parametrize("load_factor", [0.3, 0.9, 1.0])
 def test_every_key_gets_its_newest_offset(load_factor: float) -> None:
     chosen = random.Random(5)
-    key_map = KeyMap(20 * 5000, load_factor, first_offset=1000)
+    key_map = OffsetMap(20 * 5000, load_factor, first_offset=1000)
     newest: dict[bytes, int] = {}
     offset = 1000
     while True:
@@ -30,7 +30,7 @@ def test_every_key_gets_its_newest_offset(load_factor: float) -> None:
 
 
 def test_a_full_map_takes_nothing_more_not_even_known_keys() -> None:
-    key_map = KeyMap(0, 0.5, first_offset=0)
+    key_map = OffsetMap(0, 0.5, first_offset=0)
     offset = 0
     while key_map.put(b"%d" % offset, offset):
         offset += 1
@@ -41,7 +41,7 @@ def test_a_full_map_takes_nothing_more_not_even_known_keys() -> None:
 
 
 def test_an_offset_too_far_from_the_first_one_does_not_fit() -> None:
-    key_map = KeyMap(1000, 0.9, first_offset=10)
+    key_map = OffsetMap(1000, 0.9, first_offset=10)
 
     assert key_map.put(b"a", 10 + 2**31 - 2)
     assert key_map.get(b"a") == 10 + 2**31 - 2
@@ -49,7 +49,7 @@ def test_an_offset_too_far_from_the_first_one_does_not_fit() -> None:
 
 
 def test_the_empty_key_is_a_key() -> None:
-    key_map = KeyMap(1000, 0.9, first_offset=0)
+    key_map = OffsetMap(1000, 0.9, first_offset=0)
     key_map.put(b"", 3)
 
     assert key_map.get(b"") == 3
@@ -58,7 +58,7 @@ def test_the_empty_key_is_a_key() -> None:
 def test_a_map_for_few_keys_is_small_and_a_large_one_keeps_to_its_limit() -> None:
     assert memory_for(100, 0.9, 64 << 20) < 3000
     assert memory_for(10**9, 0.9, 64 << 20) == 64 << 20
-    assert KeyMap(memory_for(100, 0.9, 64 << 20), 0.9, 0).capacity >= 100
+    assert OffsetMap(memory_for(100, 0.9, 64 << 20), 0.9, 0).capacity >= 100
 
 
 def test_the_number_of_slots_is_prime() -> None:

@@ -1,4 +1,4 @@
-"""Custom clean-up policies: found as entry points of installed packages, asked about each record, never trusted."""
+"""Custom clean-up policies: entry points of installed packages, called for each record, never trusted."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.unit.storage.clean_stand import NOW_MS, clean, contents, job_for, new_log, put
 
 from ottla.base.broker_settings import BrokerSettings
-from ottla.base.cleanup_policies import custom_policy_names
 from ottla.base.errors import KafkaError
 from ottla.base.topic_keys import topic_settings, validate_topic_overrides
+from ottla.base.topic_settings import custom_policy_names
 from ottla.storage.cleaning.policies import PolicyError, load_policies
 from ottla.storage.log import Log
-from unit.storage.clean_stand import NOW_MS, clean, contents, job_for, new_log, put
 
 MODULE = """
 def newest_three(record, log):
@@ -26,19 +26,19 @@ word = "not a function"
 """
 ENTRY_POINTS = """
 [ottla.cleanup_policies]
-newest-three = house_policies:newest_three
-breaks = house_policies:breaks
-no-function = house_policies:word
-not-there = house_policies:missing
+newest-three = my_policies:newest_three
+breaks = my_policies:breaks
+no-function = my_policies:word
+not-there = my_policies:missing
 """
 
 
 def install(folder: Path) -> None:
     """What pip leaves behind, as far as Python looks at it."""
-    (folder / "house_policies.py").write_text(MODULE)
-    metadata = folder / "house_policies-1.0.dist-info"
+    (folder / "my_policies.py").write_text(MODULE)
+    metadata = folder / "my_policies-1.0.dist-info"
     metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: house-policies\nVersion: 1.0\n")
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: my-policies\nVersion: 1.0\n")
     (metadata / "entry_points.txt").write_text(ENTRY_POINTS)
 
 
@@ -61,7 +61,7 @@ def log(tmp_path: Path) -> Log:
     return log
 
 
-def test_a_policy_says_which_records_stay(log: Log) -> None:
+def test_a_policy_decides_which_records_stay(log: Log) -> None:
     policy = load_policies(job_for(log, policies=["newest-three"]))
     clean(log, rolls=False, is_compacted=False, policy=policy)
 
@@ -76,7 +76,7 @@ def test_a_policy_says_which_records_stay(log: Log) -> None:
         ("unknown", "no installed package offers the clean-up policy unknown"),
     ],
 )
-def test_a_policy_that_cannot_be_used_is_told(log: Log, name: str, words: str) -> None:
+def test_an_unusable_policy_is_reported(log: Log, name: str, words: str) -> None:
     with pytest.raises(PolicyError, match=words):
         load_policies(job_for(log, policies=[name]))
 

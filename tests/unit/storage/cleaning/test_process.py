@@ -1,4 +1,4 @@
-"""The cleaner's process: jobs in, replies out, at the pace that it is told, and never longer than it is wanted."""
+"""The cleaner process: jobs in, replies out, rate limit, and its end."""
 
 from __future__ import annotations
 
@@ -8,11 +8,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.unit.storage.clean_stand import NOW_MS, contents, job_for, new_log, put, put_in_place
 
-from ottla.storage.cleaning.job import CORRUPT, GONE, POLICY, CleanedGroup, CleanFailure, CleanReport, decode_reply
-from ottla.storage.cleaning.process import CancelledError, Pacer, StarvedError, run_job, serve
+from ottla.storage.cleaning.job import (
+    CORRUPT,
+    FILES_MISSING,
+    POLICY_FAILED,
+    CleanedGroup,
+    CleanFailure,
+    CleanReport,
+    decode_reply,
+)
+from ottla.storage.cleaning.process import CancelledError, ProcessThrottle, StarvedError, run_job, serve
 from ottla.storage.log import Log
-from unit.storage.clean_stand import NOW_MS, contents, job_for, new_log, put, put_in_place
 
 
 class Pipes:
@@ -74,21 +82,21 @@ def test_a_damaged_log_is_a_failure_that_names_the_place(pipes: Pipes, log: Log)
     assert str(path) in failure.message
 
 
-def test_files_that_are_gone_are_told_apart_from_damage(pipes: Pipes, log: Log) -> None:
+def test_missing_files_are_distinguished_from_damage(pipes: Pipes, log: Log) -> None:
     job = job_for(log)
     log.segments[0].rename_to_deleted()
 
     failure = run_job(job, pipes.input, pipes.output)
 
     assert isinstance(failure, CleanFailure)
-    assert failure.kind == GONE
+    assert failure.kind == FILES_MISSING
 
 
-def test_a_policy_that_nobody_offers_is_named(pipes: Pipes, log: Log) -> None:
+def test_an_unknown_policy_is_named(pipes: Pipes, log: Log) -> None:
     failure = run_job(job_for(log, policies=["no-such-policy"]), pipes.input, pipes.output)
 
     assert failure == CleanFailure(
-        kind=POLICY, message="no installed package offers the clean-up policy no-such-policy"
+        kind=POLICY_FAILED, message="no installed package offers the clean-up policy no-such-policy"
     )
 
 
@@ -114,37 +122,37 @@ def test_no_more_bytes_a_second_are_read_and_written_than_allowed(
     pipes: Pipes, monkeypatch: pytest.MonkeyPatch, rate: int
 ) -> None:
     clock = FakeTime(monkeypatch)
-    pacer = Pacer(pipes.input, pipes.output, rate)
+    pacer = ProcessThrottle(pipes.input, pipes.output, rate)
     total = 0
     while total < rate * 5:
-        pacer.note(rate // 50)
+        pacer.add(rate // 50)
         total += rate // 50
 
     assert clock.now == pytest.approx(5.0, abs=0.3)
     assert pipes.replies()[0] == pytest.approx(rate, rel=0.3)
 
 
-def test_without_a_limit_nobody_waits(pipes: Pipes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_limit_there_is_no_wait(pipes: Pipes, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = FakeTime(monkeypatch)
-    pacer = Pacer(pipes.input, pipes.output, 1.7976931348623157e308)
+    pacer = ProcessThrottle(pipes.input, pipes.output, 1.7976931348623157e308)
     for _ in range(1000):
-        pacer.note(1 << 20)
+        pacer.add(1 << 20)
 
     assert clock.now == 0.0
 
 
 @pytest.mark.parametrize(("share", "is_starved"), [(0.05, True), (0.5, False)])
-def test_a_patient_process_gives_up_when_it_gets_no_processor_time(
+def test_a_sched_idle_process_gives_up_when_it_gets_no_cpu_time(
     pipes: Pipes, monkeypatch: pytest.MonkeyPatch, share: float, is_starved: bool
 ) -> None:
     clock = FakeTime(monkeypatch)
     monkeypatch.setattr(time, "process_time", lambda: clock.now * share)
 
     def work(is_patient: bool) -> None:
-        pacer = Pacer(pipes.input, pipes.output, 1e12, is_patient)
+        pacer = ProcessThrottle(pipes.input, pipes.output, 1e12, is_patient)
         for _ in range(30):
             clock.now += 1.0
-            pacer.note(1 << 20)
+            pacer.add(1 << 20)
 
     work(is_patient=False)
     if is_starved:
@@ -157,8 +165,8 @@ def test_a_patient_process_gives_up_when_it_gets_no_processor_time(
 def test_a_process_that_is_slowed_down_on_purpose_is_not_starved(pipes: Pipes, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = FakeTime(monkeypatch)
     monkeypatch.setattr(time, "process_time", lambda: clock.now * 0.001)
-    pacer = Pacer(pipes.input, pipes.output, 1000.0, is_patient=True)
+    pacer = ProcessThrottle(pipes.input, pipes.output, 1000.0, uses_sched_idle=True)
     for _ in range(100):
-        pacer.note(1000)
+        pacer.add(1000)
 
     assert clock.now > 50

@@ -1,4 +1,4 @@
-"""Putting cleaned segments into their place: whatever happens on the way, the log opens and nothing newest is lost."""
+"""Replacing segments by cleaned ones: after any failure the log opens, and the newest values are there."""
 
 from __future__ import annotations
 
@@ -9,14 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from ottla.base.errors import KafkaError
-from ottla.protocol.batches import read_batch_header, read_records
-from ottla.storage import files
-from ottla.storage.cleaning.job import CleanedGroup
-from ottla.storage.cleaning.swap import SegmentSwap, swap_at_once
-from ottla.storage.log import Log
-from unit.storage.clean_stand import (
+from tests.unit.storage.clean_stand import (
     NOW_MS,
     SETTINGS,
     batches_in,
@@ -30,6 +23,13 @@ from unit.storage.clean_stand import (
     reopen,
     write_cleaned,
 )
+
+from ottla.base.errors import KafkaError
+from ottla.protocol.batches import read_batch_header, read_records
+from ottla.storage import files
+from ottla.storage.cleaning.job import CleanedGroup
+from ottla.storage.cleaning.swap import SegmentSwap, swap_blocking
+from ottla.storage.log import Log
 
 CHANGING = ("write_at", "truncate", "rename", "link", "unlink", "open_file", "sync")
 
@@ -55,7 +55,7 @@ def filled(directory: Path) -> Log:
 
 
 def newest_values(log: Log) -> dict[bytes | None, tuple[int, bytes | None]]:
-    """The last word about each key, as a reader of committed records sees it."""
+    """The newest value of each key, as a read_committed consumer sees it."""
     aborted = {t.producer_id: (t.first_offset, t.last_offset) for t in log.aborted_transactions(0, log.end_offset)}
     newest: dict[bytes | None, tuple[int, bytes | None]] = {}
     for batch in batches_in(log):
@@ -112,7 +112,7 @@ def test_a_crash_before_any_operation_leaves_the_newest_record_of_every_key(
                 is_done = True
             except CrashError:
                 pass
-        log.abandon()
+        log.close_files()
 
         reopened = reopen(tmp_path / "log", recovery_point=end_offset)
         assert newest_values(reopened) == expected, operations
@@ -121,7 +121,7 @@ def test_a_crash_before_any_operation_leaves_the_newest_record_of_every_key(
         assert not [name for name in os.listdir(tmp_path / "log") if name.endswith((".swap", ".cleaned", ".deleted"))]
         clean(reopened, rolls=False, first_dirty_offset=0)
         assert newest_values(reopened) == expected, operations
-        reopened.abandon()
+        reopened.close_files()
         shutil.rmtree(tmp_path / "log")
     assert operations > 60
 
@@ -162,7 +162,7 @@ class Journal:
             self.take_copy()
 
     def survive(self, kept: Callable[[int], bool]) -> None:
-        """The power comes back: of the operations since the last sync, those are there that are kept."""
+        """The state after a power cut: of the operations since the last sync, only the given ones are kept."""
         for place, (operation, old, new) in enumerate(self.done):
             if not kept(place) or not (self.copy / old).exists():
                 continue
@@ -188,14 +188,14 @@ def test_a_power_cut_that_keeps_any_of_the_last_names_loses_nothing(
         swaps = swaps_for(log, groups)
         done = chosen.randrange(len(swaps))
         for swap in swaps[:done]:
-            swap_at_once(swap, NOW_MS)
+            swap_blocking(swap, NOW_MS)
         swap = swaps[done]
-        steps = [swap.prepare, swap.sync, lambda: swap.complete(NOW_MS), swap.sync, swap.tidy]
+        steps = [swap.prepare, swap.sync, lambda: swap.complete(NOW_MS), swap.sync, swap.remove_swap_names]
         for step in steps[: chosen.randrange(len(steps) + 1)]:
             step()
         limit = chosen.randrange(len(journal.done) + 1)
         journal.survive((lambda place: place < limit) if seed % 2 else (lambda _: chosen.random() < 0.5))
-    log.abandon()
+    log.close_files()
 
     reopened = reopen(tmp_path / "copy", recovery_point=end_offset)
 
@@ -212,7 +212,7 @@ def test_readers_that_hold_an_old_segment_finish_in_peace(tmp_path: Path) -> Non
 
     assert os.pread(file_range.descriptor, file_range.length, file_range.position) == before
     file_range.release()
-    assert log.take_deleted(NOW_MS + SETTINGS.file_delete_delay_ms)
+    assert log.take_due_deletions(NOW_MS + SETTINGS.file_delete_delay_ms)
 
 
 def group_of(log: Log) -> tuple[SegmentSwap, CleanedGroup]:
@@ -223,11 +223,11 @@ def group_of(log: Log) -> tuple[SegmentSwap, CleanedGroup]:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda log: log.drop_segments(1, NOW_MS),
+        lambda log: log.remove_and_delete_segments(1, NOW_MS),
         lambda log: log.truncate_to(1),
         lambda log: log.truncate_fully_and_start_at(100),
-        lambda log: log.fail("on purpose"),
-        lambda log: log.move_to_folder("/somewhere/else"),
+        lambda log: log.take_offline("on purpose"),
+        lambda log: log.set_directory("/somewhere/else"),
     ],
     ids=["retention", "truncation", "full truncation", "failure", "move"],
 )
@@ -236,7 +236,7 @@ def test_the_result_is_thrown_away_if_the_log_has_changed(tmp_path: Path, change
     swap, _ = group_of(log)
     change(log)
 
-    assert not swap_at_once(swap, NOW_MS)
+    assert not swap_blocking(swap, NOW_MS)
     assert not list((tmp_path / "log").glob("*.cleaned"))
     assert not list((tmp_path / "log").glob("*.swap"))
 
@@ -249,7 +249,7 @@ def test_a_file_of_another_size_is_not_taken(tmp_path: Path) -> None:
     before = contents(log)
 
     with pytest.raises(OSError, match="bytes, not"):
-        swap_at_once(swap, NOW_MS)
+        swap_blocking(swap, NOW_MS)
     assert contents(log) == before
 
 
@@ -268,7 +268,7 @@ def test_a_failure_half_way_puts_the_log_out_of_service_and_opening_it_completes
         patch.setattr(files, "rename", fails)
         with pytest.raises(KafkaError):
             swap.complete(NOW_MS)
-    assert log.failure is not None
-    log.abandon()
+    assert log.offline_reason is not None
+    log.close_files()
 
     assert newest_values(reopen(tmp_path / "log")) == expected

@@ -1,5 +1,5 @@
-// The way to /api. An error is an ApiError with the sentence that the server has for people, in their language.
-import { told } from "./refusals.js";
+// Requests to /api. Errors are ApiError with the translated message of the server.
+import { errorText } from "./server-errors.js";
 
 export class ApiError extends Error {
   constructor(status, code, message) {
@@ -19,13 +19,13 @@ export async function call(method, path, body) {
   try {
     answer = await fetch(path, options);
   } catch {
-    throw new ApiError(0, "OFFLINE", told({ message: "the console does not answer" }));
+    throw new ApiError(0, "OFFLINE", errorText({ message: "the console does not answer" }));
   }
   const text = await answer.text();
   const data = text ? JSON.parse(text) : null;
   if (!answer.ok) {
     if (answer.status === 401 && !path.startsWith("/api/session")) window.dispatchEvent(new Event("ottla-signed-out"));
-    throw new ApiError(answer.status, data?.error ?? "", data ? told(data) : answer.statusText);
+    throw new ApiError(answer.status, data?.error ?? "", data ? errorText(data) : answer.statusText);
   }
   return data;
 }
@@ -36,6 +36,6 @@ export const put = (path, body) => call("PUT", path, body);
 export const patch = (path, body) => call("PATCH", path, body);
 export const remove = (path) => call("DELETE", path);
 
-// Parts of a path may hold anything: path`/api/clusters/${cluster}/groups/${group}`
+// Encodes the values of a path: path`/api/clusters/${cluster}/groups/${group}`
 export const path = (words, ...values) =>
-  words.reduce((made, word, place) => made + encodeURIComponent(values[place - 1]) + word);
+  words.reduce((made, word, index) => made + encodeURIComponent(values[index - 1]) + word);

@@ -1,4 +1,4 @@
-// Numbers, sizes and times as people read them, in their language and their time zone.
+// Formats numbers, sizes and times in the language and time zone of the browser.
 import { language, t } from "./texts.js";
 
 const locale = language === "zh" ? "zh-CN" : navigator.language.startsWith("en") ? navigator.language : "en";
@@ -35,7 +35,7 @@ export function compact(number) {
   return new Intl.NumberFormat(locale, { notation: "compact", maximumSignificantDigits: 3 }).format(number);
 }
 
-// How long something took.
+// A duration.
 export function span(ms) {
   if (ms == null) return NONE;
   return ms < 1000 ? t("{0} ms", whole.format(ms)) : t("{0} s", short.format(ms / 1000));

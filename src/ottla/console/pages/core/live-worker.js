@@ -1,18 +1,18 @@
-// One event stream for all tabs of this browser: browsers allow six connections to a host, and people open more tabs.
+// One event stream for all tabs of a browser: browsers allow six connections to a host.
 const ports = new Set();
 let last = null;
 let stream = null;
 
-function tell(message) {
+function broadcast(message) {
   last = message;
   for (const port of ports) port.postMessage(message);
 }
 
 function open() {
   stream = new EventSource("/api/events");
-  stream.onmessage = (event) => tell({ kind: "news", at: Date.now(), ...JSON.parse(event.data) });
+  stream.onmessage = (event) => broadcast({ kind: "versions", at: Date.now(), ...JSON.parse(event.data) });
   stream.onerror = () => {
-    tell({ kind: "lost" });
+    broadcast({ kind: "lost" });
     if (stream.readyState === EventSource.CLOSED) {
       stream = null;
       setTimeout(() => ports.size && !stream && open(), 3000);
@@ -26,7 +26,7 @@ self.onconnect = (event) => {
   if (last) port.postMessage(last);
   port.onmessage = ({ data }) => {
     if (data === "bye") ports.delete(port);
-    if (data === "again" && stream) {
+    if (data === "reconnect" && stream) {
       stream.close();
       stream = null;
     }

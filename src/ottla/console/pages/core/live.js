@@ -1,20 +1,20 @@
-// What is shown stays true: useLive(path, parts) gives what the API says and asks again when the server tells that one of
-// these parts of the cluster has become newer. Tabs that nobody sees do not ask.
+// Live data: useLive(path, parts) returns the answer of the API, and requests it again when the server reports a newer
+// version of one of these parts of the cluster. Hidden tabs send no requests.
 import { call } from "./api.js";
 import { useEffect, useState } from "./html.js";
 
-const PERIOD_MS = 2000; // without a SharedWorker: how often the state is asked for
-const GAP_MS = 1000; // between two questions for the same
+const PERIOD_MS = 2000; // polling interval without a SharedWorker
+const GAP_MS = 1000; // between two requests for the same path
 const listeners = new Set();
 let state = { clusters: {}, now_ms: Date.now(), at: Date.now(), isLost: false };
 let port = null;
 
-function hear(message) {
-  state = message.kind === "news" ? { ...message, isLost: false } : { ...state, isLost: true };
+function receive(message) {
+  state = message.kind === "versions" ? { ...message, isLost: false } : { ...state, isLost: true };
   for (const listener of [...listeners]) listener();
 }
 
-// A policy that knows one address: trusted types want to know where scripts come from.
+// A trusted types policy for the one allowed script URL.
 const policy = globalThis.trustedTypes?.createPolicy("ottla", {
   createScriptURL: (address) => {
     if (address !== "/static/core/live-worker.js") throw new TypeError(address);
@@ -27,7 +27,7 @@ export function start() {
   if (globalThis.SharedWorker) {
     const worker = new SharedWorker(policy ? policy.createScriptURL(address) : address, { name: "ottla" });
     port = worker.port;
-    port.onmessage = ({ data }) => hear(data);
+    port.onmessage = ({ data }) => receive(data);
     port.postMessage("hello");
     addEventListener("pagehide", () => port.postMessage("bye"));
     addEventListener("pageshow", (event) => event.persisted && location.reload());
@@ -37,21 +37,21 @@ export function start() {
   }
 }
 
-// After signing in or out the stream of before belongs to somebody else.
-export const again = () => port?.postMessage("again");
+// After sign-in or sign-out: the old stream belongs to the previous session.
+export const reconnect = () => port?.postMessage("reconnect");
 
 async function poll() {
   if (document.hidden) return;
   try {
-    hear({ kind: "news", at: Date.now(), ...(await call("GET", "/api/ages")) });
+    receive({ kind: "versions", at: Date.now(), ...(await call("GET", "/api/ages")) });
   } catch {
-    hear({ kind: "lost" });
+    receive({ kind: "lost" });
   }
 }
 
 export const serverNow = () => state.now_ms + (Date.now() - state.at);
 
-function useNews() {
+function useVersions() {
   const [, setTick] = useState(0);
   useEffect(() => {
     const listener = () => setTick((tick) => tick + 1);
@@ -61,9 +61,9 @@ function useNews() {
   return state;
 }
 
-// How fresh a cluster is: the age of its oldest part, why a part could not be read, whether the console answers.
+// The freshness of a cluster: age of its metadata, problem of a part, whether the console responds.
 export function useFreshness(cluster) {
-  const { clusters, isLost } = useNews();
+  const { clusters, isLost } = useVersions();
   const [, setTick] = useState(0);
   useEffect(() => {
     const timer = setInterval(() => setTick((tick) => tick + 1), 1000);
@@ -81,42 +81,42 @@ const versionOf = (cluster, parts) =>
 
 export function useLive(path, parts = [], cluster = null) {
   const [shown, setShown] = useState({ path: null, data: null, error: null });
-  const [wish, setWish] = useState(0); // how often somebody asked for it by hand
+  const [reloads, setReloads] = useState(0); // number of manual reloads
   useEffect(() => {
     if (!path) return undefined;
-    let isOver = false;
+    let isCancelled = false;
     let seen = null;
-    let askedAt = 0;
+    let requestedAt = 0;
     let timer = null;
-    const ask = async () => {
+    const request = async () => {
       timer = null;
-      askedAt = Date.now();
+      requestedAt = Date.now();
       seen = versionOf(cluster, parts);
       try {
         const data = await call("GET", path);
-        if (!isOver) setShown({ path, data, error: null });
+        if (!isCancelled) setShown({ path, data, error: null });
       } catch (error) {
-        if (!isOver) setShown((before) => ({ path, data: before.path === path ? before.data : null, error }));
+        if (!isCancelled) setShown((before) => ({ path, data: before.path === path ? before.data : null, error }));
       }
     };
-    const look = () => {
+    const requestIfNewer = () => {
       if (timer || document.hidden || versionOf(cluster, parts) === seen) return;
-      timer = setTimeout(ask, Math.max(0, askedAt + GAP_MS - Date.now()));
+      timer = setTimeout(request, Math.max(0, requestedAt + GAP_MS - Date.now()));
     };
-    ask();
-    listeners.add(look);
-    document.addEventListener("visibilitychange", look);
+    request();
+    listeners.add(requestIfNewer);
+    document.addEventListener("visibilitychange", requestIfNewer);
     return () => {
-      isOver = true;
+      isCancelled = true;
       clearTimeout(timer);
-      listeners.delete(look);
-      document.removeEventListener("visibilitychange", look);
+      listeners.delete(requestIfNewer);
+      document.removeEventListener("visibilitychange", requestIfNewer);
     };
-  }, [path, wish]);
+  }, [path, reloads]);
   const isCurrent = shown.path === path;
   return {
     data: isCurrent ? shown.data : null,
     error: isCurrent ? shown.error : null,
-    reload: () => setWish((number) => number + 1),
+    reload: () => setReloads((number) => number + 1),
   };
 }

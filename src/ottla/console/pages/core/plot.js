@@ -1,11 +1,11 @@
-// Lines over time, drawn by uPlot in the colours of the theme.
+// Line plots over time by uPlot, in the colours of the theme.
 import uPlot from "../vendor/uplot.js";
 import { compact } from "./format.js";
 import { html, useEffect, useRef } from "./html.js";
 import { language } from "./texts.js";
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const SHORT_SECONDS = 600; // below it the seconds are told, too
+const SHORT_SECONDS = 600; // shorter plots also show seconds
 const two = (number) => String(number).padStart(2, "0");
 const hours = (_, seconds) => seconds.map((each) => {
   const at = new Date(each * 1000);
@@ -42,7 +42,7 @@ export function Plot({ columns, series, height = 160, label, format = compact })
         })),
       ],
     };
-    plot.current = new uPlot(options, columns.map((column, place) => (place ? column : column.map((ms) => ms / 1000))), box.current);
+    plot.current = new uPlot(options, columns.map((column, index) => (index ? column : column.map((ms) => ms / 1000))), box.current);
     const observer = new ResizeObserver(() => plot.current.setSize({ width: box.current.clientWidth, height }));
     observer.observe(box.current);
     return () => {
@@ -51,7 +51,7 @@ export function Plot({ columns, series, height = 160, label, format = compact })
     };
   }, [theme, height]);
   useEffect(() => {
-    plot.current?.setData(columns.map((column, place) => (place ? column : column.map((ms) => ms / 1000))));
+    plot.current?.setData(columns.map((column, index) => (index ? column : column.map((ms) => ms / 1000))));
   }, [columns]);
   return html`<div class="plot" ref=${box} role="img" aria-label=${label}></div>`;
 }

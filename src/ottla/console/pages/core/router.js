@@ -1,4 +1,4 @@
-// Addresses are the state of the pages: every view with its filters can be shared, and Back works.
+// The address has the state of a page: views with filters can be shared, and Back works.
 import { html, useEffect, useState } from "./html.js";
 
 const listeners = new Set();
@@ -21,7 +21,7 @@ export function useLocation() {
   return location;
 }
 
-// [value, set]: a part of the query; the default does not stand in the address.
+// [value, set] of a query parameter; the default value is omitted from the address.
 export function useQuery(name, standard = "") {
   const { search, pathname } = useLocation();
   const value = new URLSearchParams(search).get(name) ?? standard;
@@ -35,14 +35,24 @@ export function useQuery(name, standard = "") {
   return [value, set];
 }
 
+// Decodes like the server: invalid escapes (%zz) are kept.
+export const decoded = (text) =>
+  text.replace(/(%[0-9a-f]{2})+/gi, (run) => {
+    try {
+      return decodeURIComponent(run);
+    } catch {
+      return run;
+    }
+  });
+
 export function match(pattern, pathname) {
   const wanted = pattern.split("/").filter(Boolean);
   const parts = pathname.split("/").filter(Boolean);
   if (wanted.length !== parts.length) return null;
   const parameters = {};
-  for (const [place, word] of wanted.entries()) {
-    if (word.startsWith("{")) parameters[word.slice(1, -1)] = decodeURIComponent(parts[place]);
-    else if (word !== parts[place]) return null;
+  for (const [index, word] of wanted.entries()) {
+    if (word.startsWith("{")) parameters[word.slice(1, -1)] = decoded(parts[index]);
+    else if (word !== parts[index]) return null;
   }
   return parameters;
 }

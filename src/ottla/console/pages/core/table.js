@@ -1,8 +1,8 @@
-// A table for ten or ten thousand rows: only what is in sight is in the document.
+// A virtual table: only visible rows are in the document.
 //
 // columns: [{ key, title, cell: (row) => ..., sort: (row) => value, isNumber, width, isOptional }]
-// Rows are found by `rowKey`; `onOpen(row)` is Enter or a click; `selected` (a Set) and `onSelect` add boxes to tick.
-// Keys: up, down, page up and down, Home, End move; Enter opens; Space ticks. Sorting stands in the address.
+// `rowKey` identifies rows; `onOpen(row)` handles Enter and clicks; `selected` (a Set) and `onSelect` add check boxes.
+// Keys: Up, Down, Page Up, Page Down, Home, End move; Enter opens; Space selects. The address has the sort order.
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./html.js";
 import { count } from "./format.js";
 import { useQuery } from "./router.js";
@@ -67,8 +67,8 @@ export function Table({ id, columns, rows, rowKey, onOpen, selected, onSelect, o
   const first = Math.max(0, Math.floor(view.top / ROW) - SPARE);
   const last = Math.min(sorted.length, Math.ceil((view.top + view.height) / ROW) + SPARE);
 
-  const move = (place) => {
-    const next = Math.max(0, Math.min(sorted.length - 1, place));
+  const move = (index) => {
+    const next = Math.max(0, Math.min(sorted.length - 1, index));
     const top = next * ROW;
     const element = box.current;
     if (top < element.scrollTop) element.scrollTop = top;
@@ -80,16 +80,16 @@ export function Table({ id, columns, rows, rowKey, onOpen, selected, onSelect, o
   useEffect(() => {
     if (!wantsFocus.current) return;
     wantsFocus.current = false;
-    box.current.querySelector(`tr[data-place="${current}"]`)?.focus({ preventScroll: true });
+    box.current.querySelector(`tr[data-index="${current}"]`)?.focus({ preventScroll: true });
   });
   const page = Math.max(1, Math.floor(view.height / ROW) - 2);
   const onKeyDown = (event) => {
-    const place = Number(event.target.dataset?.place ?? NaN);
-    if (Number.isNaN(place)) return;
-    const steps = { ArrowDown: place + 1, ArrowUp: place - 1, PageDown: place + page, PageUp: place - page, Home: 0, End: sorted.length - 1 };
+    const index = Number(event.target.dataset?.index ?? NaN);
+    if (Number.isNaN(index)) return;
+    const steps = { ArrowDown: index + 1, ArrowUp: index - 1, PageDown: index + page, PageUp: index - page, Home: 0, End: sorted.length - 1 };
     if (event.key in steps) move(steps[event.key]);
-    else if (event.key === "Enter" && onOpen) onOpen(sorted[place]);
-    else if (event.key === " " && onSelect) tick(sorted[place]);
+    else if (event.key === "Enter" && onOpen) onOpen(sorted[index]);
+    else if (event.key === " " && onSelect) tick(sorted[index]);
     else return;
     event.preventDefault();
   };
@@ -122,13 +122,13 @@ export function Table({ id, columns, rows, rowKey, onOpen, selected, onSelect, o
       <tbody>
         ${first > 0 ? html`<tr aria-hidden="true" style=${{ height: `${first * ROW}px` }}><td colspan=${width}></td></tr>` : null}
         ${sorted.slice(first, last).map((row, offset) => {
-          const place = first + offset;
+          const index = first + offset;
           const name = rowKey(row);
           const isTicked = selected?.has(name);
-          return html`<tr key=${name} data-place=${place} data-key=${name} aria-rowindex=${place + 2}
-              tabindex=${place === Math.min(current, sorted.length - 1) ? 0 : -1} class=${`${onOpen ? "open" : ""} ${isTicked ? "ticked" : ""}`}
+          return html`<tr key=${name} data-index=${index} data-key=${name} aria-rowindex=${index + 2}
+              tabindex=${index === Math.min(current, sorted.length - 1) ? 0 : -1} class=${`${onOpen ? "open" : ""} ${isTicked ? "ticked" : ""}`}
               onClick=${(event) => !event.target.closest("a,button,input") && onOpen && !String(getSelection()) && onOpen(row)}
-              onFocus=${() => setCurrent(place)}>
+              onFocus=${() => setCurrent(index)}>
             ${selected
               ? html`<td class="tick"><input type="checkbox" tabindex="-1" aria-label=${t("Select {0}", name)} checked=${isTicked}
                   onChange=${() => tick(row)} /></td>`
@@ -144,7 +144,7 @@ export function Table({ id, columns, rows, rowKey, onOpen, selected, onSelect, o
     ${columns.some((column) => column.isOptional !== undefined)
       ? html`<${Columns} columns=${columns} hidden=${hidden} toggle=${toggle} />`
       : null}
-    ${sorted.length === 0 ? html`<p class="none">${t("Nothing fits.")}</p>` : null}
+    ${sorted.length === 0 ? html`<p class="none">${t("No matches.")}</p>` : null}
   </div>`;
 }
 
@@ -158,11 +158,11 @@ function Columns({ columns, hidden, toggle }) {
   </details>`;
 }
 
-// "12 of 340 topics", beside a search.
+// "12 of 340", beside a search field.
 export const Counted = ({ shown, all }) =>
   html`<span class="counted" aria-live="polite">${shown === all ? count(all) : t("{0} of {1}", count(shown), count(all))}</span>`;
 
-// Words that all have to occur, in any order; case does not matter.
+// Filters by words: all must occur, in any order, ignoring case.
 export function useFiltered(rows, text, textOf) {
   return useMemo(() => {
     const words = text.toLowerCase().split(/\s+/).filter(Boolean);

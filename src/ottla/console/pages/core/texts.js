@@ -1,5 +1,5 @@
-// t("Create topic") is the text in the language of the reader; "{0}" is replaced by what follows.
-// English is what stands in the code, texts-zh.js has it all in Chinese (tests/unit/console/test_texts.py sees to it).
+// t("Create topic") returns the translated text; "{0}" is replaced by the values that follow. English is in the code,
+// Chinese in texts-zh.js (checked by tests/unit/console/test_pages.py).
 import { chinese } from "./texts-zh.js";
 
 export const LANGUAGES = { en: "English", zh: "中文" };
@@ -15,7 +15,7 @@ document.documentElement.lang = language === "zh" ? "zh-CN" : "en";
 
 export function t(text, ...values) {
   const found = language === "zh" ? chinese[text] ?? text : text;
-  return found.replace(/\{(\d)\}/g, (_, place) => values[place]);
+  return found.replace(/\{(\d)\}/g, (_, index) => values[index]);
 }
 
 export function choose(name) {

@@ -1,4 +1,4 @@
-// Before the first paint: the theme that this person has chosen, else that of the system.
+// Applies the chosen theme, or that of the system, before the first paint.
 (() => {
   const wanted = localStorage.getItem("ottla.theme");
   const isDark = wanted ? wanted === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;

@@ -1,4 +1,4 @@
-// The small things that every page is made of.
+// Basic components of the pages.
 import { html, useEffect, useRef, useState } from "./html.js";
 import { Link } from "./router.js";
 import { t } from "./texts.js";
@@ -13,7 +13,7 @@ export function Button({ kind = "", children, ...rest }) {
 export const Note = ({ kind = "info", children }) =>
   html`<div class=${`note ${kind}`} role=${kind === "bad" ? "alert" : "status"}>${children}</div>`;
 
-// A page without anything on it says what to do.
+// The placeholder of an empty page, with a hint.
 export const Empty = ({ title, children }) =>
   html`<div class="empty"><h2>${title}</h2><div>${children}</div></div>`;
 
@@ -35,7 +35,7 @@ export function Page({ title, crumbs, actions, children, id }) {
   return html`<div class="page" id=${id}>
     <header class="page-head">
       <div class="page-title">
-        ${crumbs ? html`<nav class="crumbs" aria-label=${t("Where you are")}>${crumbs}</nav>` : null}
+        ${crumbs ? html`<nav class="crumbs" aria-label=${t("Breadcrumb")}>${crumbs}</nav>` : null}
         <h1><bdi>${title}</bdi></h1>
       </div>
       <div class="page-actions">${actions}</div>
@@ -86,7 +86,7 @@ export const Check = ({ label, checked, onChange, ...rest }) =>
   html`<label class="check"><input type="checkbox" checked=${checked}
     onChange=${(event) => onChange(event.target.checked)} ...${rest} /> <span>${label}</span></label>`;
 
-// Asks for something, or for a confirmation. onSubmit may throw: what it says is shown, and the dialog stays.
+// A form or a confirmation. If onSubmit throws, the dialog shows the error and stays open.
 export function Dialog({ title, submit, kind = "primary", isReady = true, onSubmit, onClose, children, isWide = false }) {
   const box = useRef(null);
   const [error, setError] = useState(null);
@@ -96,7 +96,7 @@ export function Dialog({ title, submit, kind = "primary", isReady = true, onSubm
     const element = box.current;
     element.showModal();
     return () => {
-      element.close(); // as long as it is open, nothing behind it can be focused
+      element.close(); // an open modal dialog prevents focus outside
       opener?.focus?.();
     };
   }, []);
@@ -132,7 +132,7 @@ export function Dialog({ title, submit, kind = "primary", isReady = true, onSubm
   </dialog>`;
 }
 
-// What cannot be undone wants the name typed.
+// Confirms irreversible actions by typing the name.
 export function TypeTheName({ title, submit, name, onSubmit, onClose, children }) {
   const [typed, setTyped] = useState("");
   return html`<${Dialog} title=${title} submit=${submit} kind="danger" isReady=${typed === name} onSubmit=${onSubmit}
@@ -144,13 +144,13 @@ export function TypeTheName({ title, submit, name, onSubmit, onClose, children }
   </${Dialog}>`;
 }
 
-// A line of words after something was done; goes by itself.
-let tellToast = () => {};
-export const toast = (text, kind = "good") => tellToast({ text, kind });
+// A short message after an action; disappears by itself.
+let showToast = () => {};
+export const toast = (text, kind = "good") => showToast({ text, kind });
 
 export function Toasts() {
   const [items, setItems] = useState([]);
-  tellToast = (item) => {
+  showToast = (item) => {
     const key = Math.random();
     setItems((before) => [...before.slice(-3), { ...item, key }]);
     setTimeout(() => setItems((before) => before.filter((each) => each.key !== key)), 6000);

@@ -1,4 +1,4 @@
-// What somebody can do about himself: his password, his tokens.
+// The own account: password and tokens.
 import { path, post, put, remove } from "../core/api.js";
 import { time } from "../core/format.js";
 import { html, useState } from "../core/html.js";
@@ -43,12 +43,12 @@ export default function Account({ session }) {
     <${Problem} error=${error} />
     <div class="card">
       <h2>${t("Tokens for programs")}</h2>
-      <p class="muted">${t("A program shows a token instead of a password: Authorization: Bearer …")}</p>
+      <p class="muted">${t("Programs send a token instead of a password: Authorization: Bearer …")}</p>
       <form class="bar" onSubmit=${make}>
-        <input name="label" value=${label} placeholder=${t("What it is for")} aria-label=${t("What it is for")} onInput=${(event) => setLabel(event.target.value)} />
-        <button type="submit" class="button primary" disabled=${!label}>${t("Make a token")}</button>
+        <input name="label" value=${label} placeholder=${t("Purpose")} aria-label=${t("Purpose")} onInput=${(event) => setLabel(event.target.value)} />
+        <button type="submit" class="button primary" disabled=${!label}>${t("Create token")}</button>
       </form>
-      ${made ? html`<${Note} kind="good">${t("Copy it now: it is not shown again.")} <code>${made.token}</code></${Note}>` : null}
+      ${made ? html`<${Note} kind="good">${t("Copy the token now: it is not shown again.")} <code>${made.token}</code></${Note}>` : null}
       <ul class="list">${(data?.tokens ?? []).map((token) => html`<li key=${token.token_id}><bdi>${token.label}</bdi>
         <span class="muted">${time(token.at_ms)} <${Button} kind="small" onClick=${() => forget(token)}>${t("Forget")}</${Button}></span></li>`)}</ul>
     </div>

@@ -1,26 +1,26 @@
-// Adding and deleting access rules, with what that changes; and the question why somebody may do something, or not.
+// Dialogs that add, delete and explain access rules, with a preview of changes.
 import { path, post } from "../core/api.js";
 import { html, useEffect, useState } from "../core/html.js";
 import { t } from "../core/texts.js";
 import { Badge, Button, Check, Dialog, Field, Note, Problem, toast } from "../core/widgets.js";
-import { CLUSTER_NAME, RESOURCES, effectText, operationWord, patternWord, permissionWord, resourceWord, ruleText } from "./acl-words.js";
+import { CLUSTER_NAME, RESOURCES, effectText, operationWord, patternWord, permissionWord, resourceWord, ruleText } from "./acl-labels.js";
 
 const SHOWN_MAX = 50;
 
 function Effects({ preview }) {
   if (!preview) return null;
   const { effects, is_all: isAll, lost } = preview;
-  return html`<div id="effects" role="group" aria-label=${t("What changes")} tabindex="0" aria-live="polite">
-    ${lost.length ? html`<${Note} kind="bad">${t("The console could not change rules any more: its own login would lose rights. {0}", lost.join("; "))}</${Note}>` : null}
+  return html`<div id="effects" role="group" aria-label=${t("Changes")} tabindex="0" aria-live="polite">
+    ${lost.length ? html`<${Note} kind="bad">${t("The console could no longer change rules: its own login would lose rights. {0}", lost.join("; "))}</${Note}>` : null}
     ${effects.length
-      ? html`<ul class="list">${effects.slice(0, SHOWN_MAX).map((effect, place) => html`<li key=${place}><span class="wrap">
+      ? html`<ul class="list">${effects.slice(0, SHOWN_MAX).map((effect, index) => html`<li key=${index}><span class="wrap">
           <${Badge} kind=${effect.is_allowed ? "good" : "bad"}>${effect.is_allowed ? "+" : "−"}</${Badge}> <bdi>${effectText(effect)}</bdi></span></li>`)}</ul>
         ${effects.length > SHOWN_MAX || !isAll ? html`<p class="muted">${t("… and more")}</p>` : null}`
-      : html`<${Note}>${t("Nobody may do more or less than now: other rules, or none, say the same.")}</${Note}>`}
+      : html`<${Note}>${t("No access changes: other rules, or the default, give the same result.")}</${Note}>`}
   </div>`;
 }
 
-// What a resource, a kind of name and a name are asked for with.
+// The fields of a resource: type, pattern type and name.
 function Resource({ value, onChange, withPattern = true }) {
   const set = (key) => (event) => onChange({ ...value, [key]: event.target.value });
   const choose = (event) => {
@@ -31,7 +31,7 @@ function Resource({ value, onChange, withPattern = true }) {
   return html`<div class="fields">
     <${Field} label=${t("Resource")}><select name="resource" value=${value.resource_type} onChange=${choose}>
       ${RESOURCES.map((type) => html`<option key=${type} value=${type} selected=${type === value.resource_type}>${resourceWord(type)}</option>`)}</select></${Field}>
-    <${Field} label=${t("Name")} hint=${withPattern && !isCluster ? t("*: all of them") : null}>
+    <${Field} label=${t("Name")} hint=${withPattern && !isCluster ? t("*: all") : null}>
       <input name="name" value=${value.name} disabled=${isCluster} onInput=${set("name")} autocomplete="off" spellcheck=${false} /></${Field}>
     ${withPattern
       ? html`<${Field} label=${t("The name is")}><select name="pattern" disabled=${isCluster} value=${value.pattern_type} onChange=${set("pattern_type")}>
@@ -82,7 +82,7 @@ export function AddRules({ cluster, answer, onClose, onDone }) {
   };
   return html`<${Dialog} isWide title=${t("Add rules")} submit=${t("Add")} isReady=${isReady} onSubmit=${send} onClose=${onClose}>
     <div class="fields">
-      <${Field} label=${t("Principal")} hint=${t("User:alice, or User:* for everybody")}><input name="principal" value=${rule.principal} onInput=${set("principal")} placeholder="User:alice" autocomplete="off" spellcheck=${false} autofocus /></${Field}>
+      <${Field} label=${t("Principal")} hint=${t("User:alice, or User:* for all principals")}><input name="principal" value=${rule.principal} onInput=${set("principal")} placeholder="User:alice" autocomplete="off" spellcheck=${false} autofocus /></${Field}>
       <${Field} label=${t("Is")}><select name="permission" value=${rule.permission} onChange=${set("permission")}>
         ${["ALLOW", "DENY"].map((each) => html`<option key=${each} value=${each} selected=${each === rule.permission}>${permissionWord(each)}</option>`)}</select></${Field}>
       <${Field} label=${t("Host")} hint=${t("*: from anywhere")}><input name="host" value=${rule.host} onInput=${set("host")} autocomplete="off" spellcheck=${false} /></${Field}>
@@ -91,8 +91,8 @@ export function AddRules({ cluster, answer, onClose, onDone }) {
     <fieldset class="checks"><legend>${t("Operations")}</legend>
       ${possible.map((operation) => html`<${Check} key=${operation} label=${operationWord(operation)} checked=${operations.has(operation)} onChange=${tick(operation)} />`)}</fieldset>
     <div class="bar">
-      ${roles.map(([role]) => html`<${Button} key=${role} onClick=${() => take(role)}>${role === "producer" ? t("What a producer needs") : t("What a consumer needs")}</${Button}>`)}
-      <${Button} disabled=${!isReady} onClick=${look}>${t("What would change?")}</${Button}>
+      ${roles.map(([role]) => html`<${Button} key=${role} onClick=${() => take(role)}>${role === "producer" ? t("Producer permissions") : t("Consumer permissions")}</${Button}>`)}
+      <${Button} disabled=${!isReady} onClick=${look}>${t("Preview changes")}</${Button}>
     </div>
     <${Problem} error=${error} />
     <${Effects} preview=${preview} />
@@ -112,11 +112,11 @@ export function DeleteRules({ cluster, rules, onClose, onDone }) {
     onClose();
   };
   return html`<${Dialog} isWide title=${t("Delete rules: {0}", rules.length)} submit=${t("Delete")} kind="danger" isReady=${Boolean(preview)} onSubmit=${send} onClose=${onClose}>
-    <ul class="list">${rules.slice(0, SHOWN_MAX).map((rule, place) => html`<li key=${place}><bdi class="wrap">${ruleText(rule)}</bdi></li>`)}</ul>
+    <ul class="list">${rules.slice(0, SHOWN_MAX).map((rule, index) => html`<li key=${index}><bdi class="wrap">${ruleText(rule)}</bdi></li>`)}</ul>
     ${rules.length > SHOWN_MAX ? html`<p class="muted">${t("… and more")}</p>` : null}
-    <h3>${t("What changes")}</h3>
+    <h3>${t("Changes")}</h3>
     <${Problem} error=${error} />
-    ${preview || error ? null : html`<p class="muted">${t("Working it out …")}</p>`}
+    ${preview || error ? null : html`<p class="muted">${t("Calculating …")}</p>`}
     <${Effects} preview=${preview} />
   </${Dialog}>`;
 }
@@ -125,12 +125,12 @@ const reasonWord = (answer, principal) =>
   answer.rule
     ? ruleText(answer.rule)
     : answer.reason === "SUPER_USER"
-      ? t("{0} is among super.users: rules do not matter.", principal)
+      ? t("{0} is a super user: rules do not apply.", principal)
       : answer.reason === "NO_RULES"
-        ? t("No rule is about this resource, and allow.everyone.if.no.acl.found is true.")
+        ? t("No rule names this resource, and allow.everyone.if.no.acl.found is true.")
         : t("No rule allows it.");
 
-export function AskWhy({ cluster, answer, principal = "", onClose }) {
+export function ExplainDialog({ cluster, answer, principal = "", onClose }) {
   const [asked, setAsked] = useState({ principal, operation: "READ", resource_type: "TOPIC", name: "", host: "" });
   const [found, setFound] = useState(null);
   const possible = answer.operations[asked.resource_type].filter((each) => each !== "ALL");
@@ -144,7 +144,7 @@ export function AskWhy({ cluster, answer, principal = "", onClose }) {
     const { pattern_type: _, ...question } = asked;
     setFound(await post(path`/api/clusters/${cluster}/acl-questions`, { ...question, principal: asked.principal.trim(), operation }));
   };
-  return html`<${Dialog} isWide title=${t("Why may somebody do something, or not?")} submit=${t("Ask")} isReady=${Boolean(asked.principal.trim() && asked.name)} onSubmit=${send} onClose=${onClose}>
+  return html`<${Dialog} isWide title=${t("Why is an operation allowed or denied?")} submit=${t("Check")} isReady=${Boolean(asked.principal.trim() && asked.name)} onSubmit=${send} onClose=${onClose}>
     <div class="fields">
       <${Field} label=${t("Principal")}><input name="principal" value=${asked.principal} onInput=${set("principal")} placeholder="User:alice" autocomplete="off" spellcheck=${false} autofocus /></${Field}>
       <${Field} label=${t("Operation")}><select name="operation" value=${operation} onChange=${set("operation")}>
@@ -156,10 +156,10 @@ export function AskWhy({ cluster, answer, principal = "", onClose }) {
       ? html`<div id="answer" aria-live="polite">
           <p><${Badge} kind=${found.is_allowed ? "good" : "bad"}>${found.is_allowed ? t("yes") : t("no")}</${Badge}> <bdi>${reasonWord(found, asked.principal)}</bdi></p>
           ${found.cures.length
-            ? html`<p>${t("This would turn the answer around:")}</p>
-                ${found.cures.map((cure, place) => html`<div key=${place}><span>${cure.action === "add" ? t("Add:") : t("Delete:")} <bdi>${ruleText(cure.rule)}</bdi></span><pre>${cure.command}</pre></div>`)}`
+            ? html`<p>${t("These changes would reverse the result:")}</p>
+                ${found.cures.map((cure, index) => html`<div key=${index}><span>${cure.action === "add" ? t("Add:") : t("Delete:")} <bdi>${ruleText(cure.rule)}</bdi></span><pre>${cure.command}</pre></div>`)}`
             : null}
-          ${!found.is_allowed && !found.are_super_users_known ? html`<p class="muted">${t("Apache Kafka does not tell who its super.users are: one of them may do everything all the same.")}</p>` : null}
+          ${!found.is_allowed && !found.are_super_users_known ? html`<p class="muted">${t("Apache Kafka does not report its super.users: each of them may do everything.")}</p>` : null}
         </div>`
       : null}
   </${Dialog}>`;

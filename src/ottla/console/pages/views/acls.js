@@ -1,4 +1,4 @@
-// Who may do what in the cluster: its access rules.
+// The access rules of a cluster.
 import { path } from "../core/api.js";
 import { html, useMemo, useState } from "../core/html.js";
 import { useLive } from "../core/live.js";
@@ -6,11 +6,11 @@ import { useQuery } from "../core/router.js";
 import { Counted, Table, useFiltered } from "../core/table.js";
 import { t } from "../core/texts.js";
 import { Badge, Button, Empty, Note, Page, Problem, Search } from "../core/widgets.js";
-import { AddRules, AskWhy, DeleteRules } from "./acl-dialogs.js";
-import { keyOf, operationWord, patternWord, permissionWord, resourceWord } from "./acl-words.js";
+import { AddRules, ExplainDialog, DeleteRules } from "./acl-dialogs.js";
+import { keyOf, operationWord, patternWord, permissionWord, resourceWord } from "./acl-labels.js";
 import { Reason, reasonOf } from "./unavailable.js";
 
-const CHOICES_MAX = 200; // of a filter; the search finds the others
+const CHOICES_MAX = 200; // in a filter; the search finds all
 
 function Filter({ name, label, rows, valueOf, wordOf = (value) => value }) {
   const [value, setValue] = useQuery(name);
@@ -21,7 +21,7 @@ function Filter({ name, label, rows, valueOf, wordOf = (value) => value }) {
     ${shown.map((each) => html`<option key=${each} value=${each} selected=${each === value}>${wordOf(each)}</option>`)}</select></label>`;
 }
 
-// A rule is about a name if it is that name, all names, or a beginning of it.
+// A rule matches a name if it has the same name, the wildcard, or a prefix of it.
 const isAbout = (rule, name) => (rule.pattern_type === "PREFIXED" ? name.startsWith(rule.name) : rule.name === name || rule.name === "*");
 
 function useChosen(rows) {
@@ -62,15 +62,15 @@ export default function Acls({ cluster }) {
   };
   const actions = data
     ? html`<${Button} disabled=${Boolean(reason)} title=${reason} onClick=${() => setAsked("why")}>${t("Explain")}</${Button}>
-        <${Button} kind="danger" disabled=${Boolean(reason) || !ticked.length} title=${reason ?? (ticked.length ? null : t("Tick rules first"))} onClick=${() => setAsked("delete")}>${t("Delete")}${ticked.length ? ` (${ticked.length})` : ""}</${Button}>
+        <${Button} kind="danger" disabled=${Boolean(reason) || !ticked.length} title=${reason ?? (ticked.length ? null : t("Select rules first"))} onClick=${() => setAsked("delete")}>${t("Delete")}${ticked.length ? ` (${ticked.length})` : ""}</${Button}>
         <${Button} kind="primary" disabled=${Boolean(reason)} title=${reason} onClick=${() => setAsked("add")}>${t("Add rules")}</${Button}>`
     : null;
   return html`<${Page} title=${t("ACLs")} id="acls" actions=${actions}>
     <${Problem} error=${error} />
     <${Reason} reason=${reason} />
-    ${data && !data.is_all ? html`<${Note} kind="warn">${t("There are more rules than are shown here.")}</${Note}>` : null}
+    ${data && !data.is_all ? html`<${Note} kind="warn">${t("Not all rules are shown.")}</${Note}>` : null}
     ${data && !reason && !all.length
-      ? html`<${Empty} title=${t("There are no rules yet")}>${t("Without any only super.users may do something, unless allow.everyone.if.no.acl.found is true.")}</${Empty}>`
+      ? html`<${Empty} title=${t("No rules yet")}>${t("Without rules, only super.users have access, unless allow.everyone.if.no.acl.found is true.")}</${Empty}>`
       : null}
     ${all.length
       ? html`<div class="bar">
@@ -81,13 +81,13 @@ export default function Acls({ cluster }) {
             <${Filter} name="operation" label=${t("All operations")} rows=${all} valueOf=${(row) => row.operation} wordOf=${operationWord} />
             <${Filter} name="permission" label=${t("Allowed and denied")} rows=${all} valueOf=${(row) => row.permission} wordOf=${permissionWord} />
             <${Filter} name="host" label=${t("All hosts")} rows=${all} valueOf=${(row) => row.host} />
-            <label><span class="hidden-text">${t("About the name")}</span><input name="name" value=${name} placeholder=${t("About the name")} onInput=${(event) => setName(event.target.value)} spellcheck=${false} autocomplete="off" /></label>
+            <label><span class="hidden-text">${t("Resource name contains")}</span><input name="name" value=${name} placeholder=${t("Resource name contains")} onInput=${(event) => setName(event.target.value)} spellcheck=${false} autocomplete="off" /></label>
             <${Counted} shown=${rows.length} all=${all.length} />
           </div>
           <${Table} id="acls" label=${t("ACLs")} columns=${columns} rows=${rows} rowKey=${keyOf} order="principal" selected=${selected} onSelect=${setSelected} />`
       : null}
     ${asked === "add" ? html`<${AddRules} cluster=${cluster} answer=${data} onClose=${close} onDone=${done} />` : null}
     ${asked === "delete" ? html`<${DeleteRules} cluster=${cluster} rules=${ticked} onClose=${close} onDone=${done} />` : null}
-    ${asked === "why" ? html`<${AskWhy} cluster=${cluster} answer=${data} principal=${principal} onClose=${close} />` : null}
+    ${asked === "why" ? html`<${ExplainDialog} cluster=${cluster} answer=${data} principal=${principal} onClose=${close} />` : null}
   </${Page}>`;
 }

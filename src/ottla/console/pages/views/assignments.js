@@ -1,4 +1,4 @@
-// Assignments of partitions: ask for a plan or write one by hand, look at it before and after, then have it run.
+// Partition assignments: generate or enter a plan, review it, then run it.
 import { path, post } from "../core/api.js";
 import { bytes, count } from "../core/format.js";
 import { html, useState } from "../core/html.js";
@@ -9,7 +9,7 @@ import { t } from "../core/texts.js";
 import { Button, Check, Dialog, Field, Note, toast } from "../core/widgets.js";
 
 const AT_ONCE = 5;
-const MANY = 10; // copies at once at which people are warned
+const MANY = 10; // concurrent copies from which a warning is shown
 const MB = 1_000_000;
 const keyOf = (row) => `${row.topic}-${row.partition}`;
 
@@ -21,7 +21,7 @@ const planColumns = () => [
   { key: "bytes", title: t("To copy"), isNumber: true, sort: (row) => row.bytes, cell: (row) => bytes(row.bytes) },
 ];
 
-// The plan, what it costs, and the button that has it run.
+// The plan, its cost, and the button that runs it.
 function Plan({ cluster, plan, onBack, onClose }) {
   const [throttle, setThrottle] = useState("50");
   const [atOnce, setAtOnce] = useState(String(AT_ONCE));
@@ -38,26 +38,26 @@ function Plan({ cluster, plan, onBack, onClose }) {
   };
   if (!plan.rows.length) {
     return html`<${Dialog} key="fits" title=${t("Run Partition Assignments")} onClose=${onClose}>
-      <${Note}>${t("Nothing has to be moved: all {0} partitions fit already.", count(plan.partitions))}</${Note}>
+      <${Note}>${t("No moves are needed: all {0} partitions match already.", count(plan.partitions))}</${Note}>
       <div><${Button} onClick=${onBack}>${t("Back")}</${Button}></div>
     </${Dialog}>`;
   }
   return html`<${Dialog} key="plan" isWide title=${t("Run Partition Assignments")} submit=${t("Run Partition Assignments")} kind="danger"
       isReady=${isReady} onSubmit=${send} onClose=${onClose}>
-    <${Note}>${t("Nothing has moved yet. {0} of {1} partitions change, {2} are copied.", count(plan.rows.length), count(plan.partitions), bytes(plan.bytes))}</${Note}>
-    ${plan.leaders ? html`<${Note} kind="warn">${t("{0} partitions get another leader: clients of these wait for a moment.", count(plan.leaders))}</${Note}>` : null}
-    ${plan.full.length ? html`<${Note} kind="bad">${t("The disks of these brokers have no room for it: {0}", plan.full.join(", "))}</${Note}>` : null}
-    ${plan.unknown ? html`<${Note} kind="warn">${t("The size of {0} partitions is not known.", count(plan.unknown))}</${Note}>` : null}
-    ${plan.ignores_racks ? html`<${Note} kind="warn">${t("Some brokers have no rack: racks are not looked at.")}</${Note}>` : null}
+    <${Note}>${t("No replica has moved yet. {0} of {1} partitions change, {2} are to be copied.", count(plan.rows.length), count(plan.partitions), bytes(plan.bytes))}</${Note}>
+    ${plan.leaders ? html`<${Note} kind="warn">${t("{0} partitions get another leader: their clients wait for a moment.", count(plan.leaders))}</${Note}>` : null}
+    ${plan.full.length ? html`<${Note} kind="bad">${t("These brokers do not have enough disk space: {0}", plan.full.join(", "))}</${Note}>` : null}
+    ${plan.unknown ? html`<${Note} kind="warn">${t("The size of {0} partitions is unknown.", count(plan.unknown))}</${Note}>` : null}
+    ${plan.ignores_racks ? html`<${Note} kind="warn">${t("Some brokers have no rack: racks are ignored.")}</${Note}>` : null}
     <${Table} id="assignments" label=${t("Plan")} columns=${planColumns()} rows=${plan.rows} rowKey=${keyOf} order="topic" isShort />
     <div class="fields">
-      <${Field} label=${t("Throttle, MB a second for each broker")} hint=${t("Empty: as fast as it goes. It is taken away at the end.")}>
+      <${Field} label=${t("Throttle, MB a second for each broker")} hint=${t("Empty: no throttle. The throttle is removed at the end.")}>
         <input name="throttle" inputmode="decimal" value=${throttle} onInput=${(event) => setThrottle(event.target.value)} /></${Field}>
-      <${Field} label=${t("Copies at a broker at a time")} hint=${t("With {0}: {1} waves, one after the other", AT_ONCE, count(plan.waves))}>
+      <${Field} label=${t("Concurrent copies per broker")} hint=${t("With {0}: {1} waves, one after another", AT_ONCE, count(plan.waves))}>
         <input name="at-once" type="number" min="1" max="1000" value=${atOnce} onInput=${(event) => setAtOnce(event.target.value)} /></${Field}>
     </div>
     ${Number(atOnce) > MANY || (!isSlowed && plan.bytes > 0)
-      ? html`<${Note} kind="warn">${t("Too many copies at once, or copies without a throttle, can freeze a broker. All at once would be {0} copies at one broker.", count(plan.copies_most))}</${Note}>`
+      ? html`<${Note} kind="warn">${t("Too many concurrent copies, or copies without a throttle, can overload a broker. Without limits one broker would have {0} copies.", count(plan.copies_most))}</${Note}>`
       : null}
     <div><${Button} onClick=${onBack}>${t("Back")}</${Button}></div>
   </${Dialog}>`;
@@ -65,19 +65,19 @@ function Plan({ cluster, plan, onBack, onClose }) {
 
 const titles = (kind, broker) => ({
   spread: t("Generate Partition Assignments"),
-  drain: t("Move everything off broker {0}", broker),
-  fill: t("Give broker {0} its share", broker),
+  drain: t("Move all replicas off broker {0}", broker),
+  fill: t("Move a share of the replicas to broker {0}", broker),
 })[kind];
 
-// `kind`: spread topics over brokers that are chosen here; or drain or fill the one broker.
+// `kind`: spread topics over the selected brokers; or drain or fill one broker.
 export function Generate({ cluster, topic = null, kind = "spread", broker = null, onClose }) {
   const { data } = useLive(path`/api/clusters/${cluster}/brokers`, ["metadata"], cluster);
-  const living = (data?.brokers ?? []).filter((each) => each.is_alive);
+  const live = (data?.brokers ?? []).filter((each) => each.is_alive);
   const [without, setWithout] = useState(new Set());
   const [topics, setTopics] = useState(topic ?? "");
   const [factor, setFactor] = useState("");
   const [plan, setPlan] = useState(null);
-  const chosen = kind === "spread" ? living.map((each) => each.broker).filter((id) => !without.has(id)) : [broker];
+  const chosen = kind === "spread" ? live.map((each) => each.broker).filter((id) => !without.has(id)) : [broker];
   const toggle = (id) => {
     const next = new Set(without);
     if (!next.delete(id)) next.add(id);
@@ -90,19 +90,19 @@ export function Generate({ cluster, topic = null, kind = "spread", broker = null
   };
   if (plan) return html`<${Plan} cluster=${cluster} plan=${plan} onBack=${() => setPlan(null)} onClose=${onClose} />`;
   return html`<${Dialog} key="choice" title=${titles(kind, broker)} submit=${t("Show the plan")} isReady=${chosen.length > 0} onSubmit=${look} onClose=${onClose}>
-    <${Field} label=${t("Topics")} hint=${t("With blanks between; empty: all")}>
+    <${Field} label=${t("Topics")} hint=${t("Separated by spaces; empty: all")}>
       <input name="topics" value=${topics} onInput=${(event) => setTopics(event.target.value)} spellcheck="false" autocomplete="off" /></${Field}>
     ${kind === "spread"
       ? html`<fieldset class="checks"><legend>${t("Brokers")}</legend>
-            ${living.map((each) => html`<${Check} key=${each.broker} label=${t("Broker {0}", each.broker) + (each.rack ? ` (${each.rack})` : "")}
+            ${live.map((each) => html`<${Check} key=${each.broker} label=${t("Broker {0}", each.broker) + (each.rack ? ` (${each.rack})` : "")}
               checked=${!without.has(each.broker)} onChange=${() => toggle(each.broker)} />`)}</fieldset>
-          <${Field} label=${t("Replication factor")} hint=${t("Empty: as it is")}>
+          <${Field} label=${t("Replication factor")} hint=${t("Empty: unchanged")}>
             <input name="factor" type="number" min="1" value=${factor} onInput=${(event) => setFactor(event.target.value)} /></${Field}>`
       : null}
   </${Dialog}>`;
 }
 
-// Replicas of each partition, as somebody writes them: the first one is the preferred leader.
+// Manual replicas of each partition; the first one is the preferred leader.
 export function Manual({ cluster, topic, partitions, onClose }) {
   const [before] = useState(partitions);
   const [typed, setTyped] = useState(() => Object.fromEntries(partitions.map((row) => [row.partition, row.replicas.join(", ")])));
@@ -122,7 +122,7 @@ export function Manual({ cluster, topic, partitions, onClose }) {
     },
   ];
   return html`<${Dialog} key="manual" isWide title=${t("Manual Partition Assignments")} submit=${t("Show the plan")} isReady=${isReady} onSubmit=${look} onClose=${onClose}>
-    <p>${t("Ids of brokers with commas between. The first one is the preferred leader.")}</p>
+    <p>${t("Broker ids, separated by commas. The first one is the preferred leader.")}</p>
     <${Table} id="manual" label=${t("Replicas")} columns=${columns} rows=${before} rowKey=${(row) => String(row.partition)} order="partition" isShort />
   </${Dialog}>`;
 }

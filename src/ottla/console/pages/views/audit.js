@@ -1,4 +1,4 @@
-// Who changed what through this console, before and after, newest first.
+// The audit trail of this console, newest first.
 import { get } from "../core/api.js";
 import { time } from "../core/format.js";
 import { html, useState } from "../core/html.js";
@@ -7,6 +7,8 @@ import { useQuery } from "../core/router.js";
 import { Counted, Table, useFiltered } from "../core/table.js";
 import { t } from "../core/texts.js";
 import { Badge, Button, Dialog, Empty, Page, Problem, Search } from "../core/widgets.js";
+
+const KINDS = { done: "good", failed: "bad", begun: "warn" };
 
 const shown = (text) => {
   try {
@@ -39,19 +41,19 @@ export default function Audit() {
   };
   const columns = [
     { key: "at", title: t("Time"), isNumber: true, width: "170px", sort: (row) => row.id, cell: (row) => time(row.at_ms) },
-    { key: "person", title: t("Who"), sort: (row) => row.person, cell: (row) => html`<bdi>${row.person}</bdi>` },
+    { key: "person", title: t("Person"), sort: (row) => row.person, cell: (row) => html`<bdi>${row.person}</bdi>` },
     { key: "cluster", title: t("Cluster"), sort: (row) => row.cluster, cell: (row) => row.cluster || "–" },
     { key: "action", title: t("Action"), sort: (row) => row.action, cell: (row) => html`<span class="mono">${row.action.replace("/api/clusters/{cluster}", "")}</span>` },
-    { key: "target", title: t("What"), sort: (row) => row.target, cell: (row) => html`<bdi>${row.target}</bdi>` },
-    { key: "outcome", title: t("Outcome"), sort: (row) => row.outcome, cell: (row) => html`<${Badge} kind=${row.outcome === "done" ? "good" : "bad"}>${row.outcome === "done" ? t("done") : row.outcome}</${Badge}>` },
+    { key: "target", title: t("Target"), sort: (row) => row.target, cell: (row) => html`<bdi>${row.target}</bdi>` },
+    { key: "outcome", title: t("Outcome"), sort: (row) => row.outcome, cell: (row) => html`<${Badge} kind=${KINDS[row.result]}>${row.outcome === "done" ? t("done") : row.outcome === "begun" ? t("begun") : row.outcome}</${Badge}>` },
   ];
-  return html`<${Page} title=${t("Audit")} id="audit" actions=${html`<${Button} onClick=${() => { setOlder([]); reload(); }}>${t("Look again")}</${Button}>`}>
+  return html`<${Page} title=${t("Audit")} id="audit" actions=${html`<${Button} onClick=${() => { setOlder([]); reload(); }}>${t("Refresh")}</${Button}>`}>
     <${Problem} error=${error} />
     ${data && !all.length
-      ? html`<${Empty} title=${t("Nothing was changed yet")}>${t("Every change that is made through this console stands here, with what was before and after.")}</${Empty}>`
+      ? html`<${Empty} title=${t("No changes yet")}>${t("Every change made through this console is listed here, with the values before and after.")}</${Empty}>`
       : data
         ? html`<div class="bar"><${Search} label=${t("Find changes")} value=${text} onInput=${setText} /><${Counted} shown=${rows.length} all=${all.length} />
-              ${all.length >= 200 ? html`<${Button} onClick=${more}>${t("Older ones")}</${Button}>` : null}</div>
+              ${all.length >= 200 ? html`<${Button} onClick=${more}>${t("Older")}</${Button}>` : null}</div>
             <${Table} id="audit" label=${t("Audit")} columns=${columns} rows=${rows} rowKey=${(row) => String(row.id)} order="-at" onOpen=${setOpen} />`
         : null}
     ${open ? html`<${Entry} entry=${open} onClose=${() => setOpen(null)} />` : null}

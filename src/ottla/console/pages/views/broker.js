@@ -1,4 +1,4 @@
-// One broker: its folders with the room on their disks, its settings with where they come from.
+// One broker: log directories with disk space, settings with their source.
 import { path } from "../core/api.js";
 import { bytes, count, rate } from "../core/format.js";
 import { html, useState } from "../core/html.js";
@@ -18,7 +18,7 @@ function Folders({ answer }) {
     { key: "problem", title: t("State"), sort: (row) => row.problem ?? "", cell: (row) => (row.problem ? html`<${Badge} kind="bad">${row.problem}</${Badge}>` : html`<${Badge} kind="good">${t("healthy")}</${Badge}>`) },
     { key: "replicas", title: t("Replicas"), isNumber: true, sort: (row) => row.replicas, cell: (row) => count(row.replicas) },
     { key: "size", title: t("Size"), isNumber: true, sort: (row) => row.size_bytes, cell: (row) => bytes(row.size_bytes) },
-    { key: "usable", title: t("Room left"), isNumber: true, sort: (row) => row.usable_bytes, cell: (row) => bytes(row.usable_bytes) },
+    { key: "usable", title: t("Free space"), isNumber: true, sort: (row) => row.usable_bytes, cell: (row) => bytes(row.usable_bytes) },
     { key: "total", title: t("Disk"), isNumber: true, sort: (row) => row.total_bytes, cell: (row) => bytes(row.total_bytes) },
   ];
   return html`<${Table} id="folders" label=${t("Log folders")} columns=${columns} rows=${answer.folders} rowKey=${(row) => row.path} order="path" />`;

@@ -1,4 +1,4 @@
-// All brokers of a cluster, those that are gone but still hold replicas among them.
+// All brokers of a cluster, including those that are down but have replicas.
 import { path } from "../core/api.js";
 import { bytes, count, rate } from "../core/format.js";
 import { html, useMemo } from "../core/html.js";
@@ -11,7 +11,7 @@ import { Badge, Page, Problem } from "../core/widgets.js";
 export const brokerState = (row) =>
   row.is_alive
     ? html`<${Badge} kind="good">${t("alive")}</${Badge}>${row.is_controller ? html` <${Badge} kind="info">${t("controller")}</${Badge}>` : null}`
-    : html`<${Badge} kind="bad">${t("gone")}</${Badge}>`;
+    : html`<${Badge} kind="bad">${t("down")}</${Badge}>`;
 
 const share = (part, all) => (all ? `${Math.round((100 * part) / all)} %` : "–");
 

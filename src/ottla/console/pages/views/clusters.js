@@ -1,4 +1,4 @@
-// The clusters that this console looks after: add, test, change, forget.
+// The clusters of this console: add, test, change, remove.
 import { path, post, put, remove } from "../core/api.js";
 import { count } from "../core/format.js";
 import { html, useState } from "../core/html.js";
@@ -30,7 +30,7 @@ function ClusterDialog({ old, onClose, onDone }) {
   };
   return html`<${Dialog} title=${old ? t("Cluster {0}", old.name) : t("Add cluster")} submit=${t("Save")} isReady=${name && bootstrap} onSubmit=${send} onClose=${onClose}>
     ${old ? null : html`<${Field} label=${t("Name")}><input name="name" value=${name} onInput=${(event) => setName(event.target.value)} autocomplete="off" spellcheck="false" autofocus /></${Field}>`}
-    <${Field} label=${t("Bootstrap servers")} hint=${t("host:port, several with commas")}>
+    <${Field} label=${t("Bootstrap servers")} hint=${t("host:port, separated by commas")}>
       <input name="bootstrap" value=${bootstrap} onInput=${(event) => setBootstrap(event.target.value)} autocomplete="off" spellcheck="false" /></${Field}>
     <${Field} label=${t("Properties of the client")} hint=${t("For TLS and logins, as in a file for --command-config. Passwords are not shown again.")}>
       <textarea name="properties" value=${properties} onInput=${(event) => setProperties(event.target.value)} spellcheck="false"
@@ -51,12 +51,12 @@ export default function Clusters({ clusters, session, reloadClusters }) {
   };
   const add = session.is_admin ? html`<${Button} kind="primary" onClick=${() => setAsked({ kind: "add" })}>${t("Add cluster")}</${Button}>` : null;
   return html`<${Page} title=${t("Clusters")} id="clusters" actions=${add}>
-    ${clusters.length ? null : html`<${Empty} title=${t("No clusters")}>${t("Add one to begin.")}</${Empty}>`}
+    ${clusters.length ? null : html`<${Empty} title=${t("No clusters")}>${t("Add a cluster to start.")}</${Empty}>`}
     <div class="cards">
       ${clusters.map((cluster) => html`<div class="card" key=${cluster.name}>
         <h2><${Link} to=${path`/c/${cluster.name}`}><bdi>${cluster.name}</bdi></${Link}>
           ${cluster.problem
-            ? html`<${Badge} kind="bad">${t("not reached")}</${Badge}>`
+            ? html`<${Badge} kind="bad">${t("unreachable")}</${Badge}>`
             : html`<${Badge} kind="good">${t("{0} brokers", count(cluster.brokers))}</${Badge}>`}</h2>
         <p class="mono">${cluster.bootstrap}</p>
         ${cluster.problem ? html`<p class="muted">${cluster.problem}</p>` : html`<p class="muted">${cluster.cluster_id ?? ""}</p>`}
@@ -64,7 +64,7 @@ export default function Clusters({ clusters, session, reloadClusters }) {
         ${session.is_admin && cluster.is_stored
           ? html`<div class="bar"><${Button} onClick=${() => setAsked({ kind: "change", cluster })}>${t("Change")}</${Button}
               ><${Button} kind="danger" onClick=${() => setAsked({ kind: "forget", cluster })}>${t("Forget")}</${Button}></div>`
-          : cluster.is_stored ? null : html`<p class="muted">${t("Named when the console was started.")}</p>`}
+          : cluster.is_stored ? null : html`<p class="muted">${t("Configured on the command line.")}</p>`}
       </div>`)}
     </div>
     ${asked?.kind === "add" ? html`<${ClusterDialog} onClose=${close} onDone=${reloadClusters} />` : null}
@@ -72,7 +72,7 @@ export default function Clusters({ clusters, session, reloadClusters }) {
     ${asked?.kind === "metrics" ? html`<${MetricsDialog} cluster=${asked.cluster.name} onClose=${close} />` : null}
     ${asked?.kind === "forget"
       ? html`<${TypeTheName} title=${t("Forget cluster {0}?", asked.cluster.name)} submit=${t("Forget")} name=${asked.cluster.name} onSubmit=${forget} onClose=${close}>
-          <p>${t("The console forgets how to reach it. Nothing changes in the cluster.")}</p></${TypeTheName}>`
+          <p>${t("The console removes its connection settings. The cluster itself does not change.")}</p></${TypeTheName}>`
       : null}
   </${Page}>`;
 }

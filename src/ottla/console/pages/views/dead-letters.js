@@ -1,4 +1,4 @@
-// The dead letters of a pipeline: by step and reason, one by one, sent again.
+// The dead letters of a pipeline: by step and reason, individually, and resending.
 import { get, path } from "../core/api.js";
 import { count, time } from "../core/format.js";
 import { html, useEffect, useMemo, useState } from "../core/html.js";
@@ -9,23 +9,23 @@ import { t } from "../core/texts.js";
 import { Badge, Button, Empty, Note, Problem } from "../core/widgets.js";
 import { Content } from "./message.js";
 import { preview, visible } from "./message-text.js";
-import { useAgain } from "./pipeline-state.js";
-import { SendAgain } from "./send-again.js";
+import { usePolling } from "./pipeline-state.js";
+import { ResendDialog } from "./resend-dialog.js";
 
 const placeOf = (letter) => `${letter.message.partition}:${letter.message.offset}`;
 const kindKey = (kind) => `${kind.step} · ${kind.reason}`;
 
 function sourceState(state) {
   switch (state) {
-    case "gone": return html`<${Badge} kind="warn">${t("gone")}</${Badge}>`;
-    case "another": return html`<${Badge} kind="warn">${t("another record stands there now")}</${Badge}>`;
+    case "gone": return html`<${Badge} kind="warn">${t("deleted")}</${Badge}>`;
+    case "another": return html`<${Badge} kind="warn">${t("replaced by another record")}</${Badge}>`;
     case "no topic": return html`<${Badge} kind="bad">${t("topic deleted")}</${Badge}>`;
     default: return null;
   }
 }
 
 function SourceLink({ cluster, source }) {
-  if (!source) return html`<span class="muted">${t("not known")}</span>`;
+  if (!source) return html`<span class="muted">${t("unknown")}</span>`;
   const words = html`<bdi>${source.topic}</bdi> · ${source.partition} · ${count(source.offset)}`;
   if (["gone", "no topic"].includes(source.state)) return html`<span>${words} ${sourceState(source.state)}</span>`;
   const query = `from=offset&partition=${source.partition}&offset=${source.offset}&open=${source.partition}:${source.offset}`;
@@ -36,7 +36,7 @@ const sentBadge = (sent) =>
   sent.length
     ? html`<${Badge} kind=${sent.some((each) => each.outcome === "unsure") ? "warn" : "good"}
         title=${sent.map((each) => `${each.target}, ${time(each.at_ms)}, ${each.person}`).join("\n")}>${
-        sent.some((each) => each.outcome === "unsure") ? t("perhaps sent") : t("sent again")}</${Badge}>`
+        sent.some((each) => each.outcome === "unsure") ? t("perhaps sent") : t("resent")}</${Badge}>`
     : null;
 
 function Kinds({ rows, chosen, onChoose, onSend, mayOperate }) {
@@ -46,17 +46,17 @@ function Kinds({ rows, chosen, onChoose, onSend, mayOperate }) {
     { key: "letters", title: t("Letters"), isNumber: true, width: "90px", sort: (row) => row.letters, cell: (row) => count(row.letters) },
     { key: "oldest", title: t("First"), width: "170px", isOptional: false, sort: (row) => row.oldest_ms, cell: (row) => time(row.oldest_ms) },
     { key: "newest", title: t("Last"), width: "170px", isOptional: false, sort: (row) => row.newest_ms, cell: (row) => time(row.newest_ms) },
-    ...(mayOperate ? [{ key: "send", title: "", width: "130px", cell: (row) => html`<${Button} kind="small" aria-label=${`${t("Send again")}: ${row.reason}`} onClick=${() => onSend(row)}>${t("Send again")}</${Button}>` }] : []),
+    ...(mayOperate ? [{ key: "send", title: "", width: "130px", cell: (row) => html`<${Button} kind="small" aria-label=${`${t("Resend")}: ${row.reason}`} onClick=${() => onSend(row)}>${t("Resend")}</${Button}>` }] : []),
   ], [mayOperate]);
   return html`<h2>${t("By step and reason")}</h2>
     <${Table} id="letter-kinds" label=${t("By step and reason")} columns=${columns} rows=${rows} rowKey=${kindKey} order="-letters" isShort
       onOpen=${(row) => onChoose(chosen && kindKey(chosen) === kindKey(row) ? null : row)} />`;
 }
 
-// Pages of letters, newest first; a new choice begins anew.
+// Pages of letters, newest first; a changed filter restarts.
 function useLetters(address) {
   const [found, setFound] = useState({ address: null, letters: [], cursor: "", hasMore: false, error: null });
-  const [wish, setWish] = useState(0);
+  const [reloads, setReloads] = useState(0);
   const load = async (cursor, before) => {
     const more = cursor ? `${address.includes("?") ? "&" : "?"}cursor=${encodeURIComponent(cursor)}` : "";
     try {
@@ -70,14 +70,14 @@ function useLetters(address) {
     let isOver = false;
     load("", []).then((next) => isOver || setFound(next));
     return () => { isOver = true; };
-  }, [address, wish]);
+  }, [address, reloads]);
   const isCurrent = found.address === address;
   return {
     letters: isCurrent ? found.letters : [],
     hasMore: isCurrent && found.hasMore,
     error: isCurrent ? found.error : null,
     more: async () => setFound(await load(found.cursor, found.letters)),
-    reload: () => setWish((number) => number + 1),
+    reload: () => setReloads((number) => number + 1),
   };
 }
 
@@ -93,8 +93,8 @@ function Letters({ cluster, found, open, setOpen, selected, setSelected, mayOper
       selected=${mayOperate ? selected : undefined} onSelect=${mayOperate ? setSelected : undefined} onOpen=${(row) => setOpen(placeOf(row) === open ? "" : placeOf(row))} />`;
 }
 
-function LetterPanel({ address, cluster, place, mayOperate, onSend, onClose }) {
-  const [partition, offset] = place.split(":");
+function LetterPanel({ address, cluster, position, mayOperate, onSend, onClose }) {
+  const [partition, offset] = position.split(":");
   const [shown, setShown] = useState({});
   useEffect(() => {
     let isOver = false;
@@ -104,12 +104,12 @@ function LetterPanel({ address, cluster, place, mayOperate, onSend, onClose }) {
       (error) => isOver || setShown({ error }),
     );
     return () => { isOver = true; };
-  }, [address, place]);
+  }, [address, position]);
   const { letter, error } = shown;
   return html`<aside class="card message" aria-label=${t("Dead letter")} id="letter">
     <h2><span>${t("Dead letter")} ${letter ? sentBadge(letter.sent) : null}</span>
       <span class="bar">
-        ${letter && mayOperate ? html`<${Button} kind="small" onClick=${() => onSend([[Number(partition), Number(offset)]])}>${t("Send again")}</${Button}>` : null}
+        ${letter && mayOperate ? html`<${Button} kind="small" onClick=${() => onSend([[Number(partition), Number(offset)]])}>${t("Resend")}</${Button}>` : null}
         <${Button} kind="small" onClick=${onClose}>${t("Close")}</${Button}>
       </span></h2>
     <${Problem} error=${error} />
@@ -133,7 +133,7 @@ function LetterPanel({ address, cluster, place, mayOperate, onSend, onClose }) {
 
 export function DeadLetters({ cluster, address, may }) {
   const { data, error, reload } = useLive(`${address}/dead-letters`);
-  useAgain(reload);
+  usePolling(reload);
   const [step, setStep] = useQuery("step");
   const [reason, setReason] = useQuery("reason");
   const [open, setOpen] = useQuery("open");
@@ -151,7 +151,7 @@ export function DeadLetters({ cluster, address, may }) {
     setReason(kind?.reason ?? "");
     setSelected(new Set());
   };
-  if (data && !data.topic) return html`<${Empty} title=${t("No topic of dead letters")}>${t("The pipeline says dead_letters: false, or its last run was one of an older version that did not tell.")}</${Empty}>`;
+  if (data && !data.topic) return html`<${Empty} title=${t("No topic of dead letters")}>${t("The pipeline sets dead_letters: false, or its last run used an older version that does not report it.")}</${Empty}>`;
   if (data && !data.is_there) return html`<${Empty} title=${t("No dead letters")}>${t("Topic {0} does not exist in this cluster yet.", data.topic)}</${Empty}>`;
   if (!data) return html`<${Problem} error=${error} />`;
   const chosen = step || reason ? { step, reason } : null;
@@ -159,28 +159,28 @@ export function DeadLetters({ cluster, address, may }) {
   return html`<${Problem} error=${error} />
     <div class="bar" id="letters-bar"><span class="counted" aria-live="polite">${t("{0} letters in topic", count(data.letters))} <${Link} to=${path`/c/${cluster}/topics/${data.topic}`}><bdi>${data.topic}</bdi></${Link}>
       ${data.others ? html` · ${t("{0} other records", count(data.others))}` : null}</span>
-      ${data.left ? html`<${Badge} kind="info">${t("counting: {0} offsets are left", count(data.left))}</${Badge}>` : null}</div>
+      ${data.left ? html`<${Badge} kind="info">${t("counting: {0} offsets left", count(data.left))}</${Badge}>` : null}</div>
     ${data.unread.length
       ? html`<${Note} kind="warn">${t("Not read:")} <ul>${data.unread.slice(0, 5).map((item) => html`<li>${t("Partition {0}", item.partition)}: <bdi>${item.reason}</bdi></li>`)}</ul></${Note}>`
       : null}
     ${!data.letters && !data.left
-      ? html`<${Empty} title=${t("No dead letters")}>${t("Records that cannot be parsed, or that break a rule, would be here.")}</${Empty}>`
+      ? html`<${Empty} title=${t("No dead letters")}>${t("Records that cannot be parsed or that break a rule appear here.")}</${Empty}>`
       : html`<${Kinds} rows=${data.kinds} chosen=${chosen} onChoose=${choose} onSend=${(row) => setAsked({ step: row.step, reason: row.reason })} mayOperate=${mayOperate} />
-          <h2>${t("One by one")}</h2>
+          <h2>${t("Browse")}</h2>
           <div class="bar">
             ${chosen ? html`<${Badge} kind="info">${chosen.step} · ${chosen.reason}</${Badge}> <${Button} kind="small" onClick=${() => choose(null)}>${t("Show all")}</${Button}>
-              ${mayOperate ? html`<${Button} onClick=${() => setAsked(chosen)}>${t("Send all of this reason again")}</${Button}>` : null}` : null}
-            ${mayOperate ? html`<${Button} disabled=${!ticked.length} onClick=${() => setAsked({ letters: ticked })}>${ticked.length ? t("Send {0} again", count(ticked.length)) : t("Send the ticked ones again")}</${Button}>` : null}
+              ${mayOperate ? html`<${Button} onClick=${() => setAsked(chosen)}>${t("Resend all with this reason")}</${Button}>` : null}` : null}
+            ${mayOperate ? html`<${Button} disabled=${!ticked.length} onClick=${() => setAsked({ letters: ticked })}>${ticked.length ? t("Resend {0}", count(ticked.length)) : t("Resend selected")}</${Button}>` : null}
             <${Button} kind="quiet" onClick=${letters.reload}>${t("Reload")}</${Button}>
           </div>
           <${Problem} error=${letters.error} />
           <div class=${open ? "messages with-panel" : "messages"}><div class="message-rows">
             <${Letters} cluster=${cluster} found=${letters} open=${open} setOpen=${setOpen} selected=${selected} setSelected=${setSelected} mayOperate=${mayOperate} />
-            ${open ? html`<${LetterPanel} address=${address} cluster=${cluster} place=${open} mayOperate=${mayOperate} onSend=${(places) => setAsked({ letters: places })} onClose=${() => setOpen("")} />` : null}
+            ${open ? html`<${LetterPanel} address=${address} cluster=${cluster} position=${open} mayOperate=${mayOperate} onSend=${(places) => setAsked({ letters: places })} onClose=${() => setOpen("")} />` : null}
           </div></div>
           ${letters.hasMore ? html`<div class="bar"><${Button} onClick=${letters.more}>${t("Older letters")}</${Button}></div>` : null}`}
     ${asked
-      ? html`<${SendAgain} address=${address} selection=${asked} onClose=${() => setAsked(null)}
+      ? html`<${ResendDialog} address=${address} selection=${asked} onClose=${() => setAsked(null)}
           onDone=${() => { setAsked(null); setSelected(new Set()); letters.reload(); reload(); }} />`
       : null}`;
 }

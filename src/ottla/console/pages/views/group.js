@@ -1,16 +1,15 @@
-// One group: how far behind it is on each partition, its members; reset or delete it.
+// One group: lag of each partition, members, history; reset and deletion.
 import { path, remove } from "../core/api.js";
 import { count, rate } from "../core/format.js";
 import { html, useMemo, useState } from "../core/html.js";
 import { useLive } from "../core/live.js";
-import { Link, go } from "../core/router.js";
+import { Plot } from "../core/plot.js";
+import { Link, go, useQuery } from "../core/router.js";
 import { Table } from "../core/table.js";
 import { t } from "../core/texts.js";
 import { Button, Empty, Figure, Note, Page, Problem, Tabs, TypeTheName, toast } from "../core/widgets.js";
-import { stateBadge } from "./group-state.js";
-import { Trend } from "./group-trend.js";
-import { VerdictNote, lagTime, verdictBadge, verdictRank } from "./group-verdict.js";
-import { Reset } from "./reset.js";
+import { VerdictNote, lagTime, stateBadge, verdictBadge, verdictRank } from "./group-badges.js";
+import { ResetDialog } from "./reset-dialog.js";
 
 const PARTS = ["groups", "commits", "ends", "starts", "verdicts"];
 
@@ -28,7 +27,7 @@ function Lag({ answer, cluster }) {
     { key: "host", title: t("Host"), isOptional: false, sort: (row) => row.host ?? "", cell: (row) => row.host ?? "–" },
     { key: "member", title: t("Member"), isOptional: true, sort: (row) => row.member_id ?? "", cell: (row) => html`<span class="mono">${row.member_id ?? "–"}</span>` },
   ], [cluster]);
-  if (!answer.partitions.length) return html`<${Empty} title=${t("Nothing committed")}>${t("This group has no offsets and reads no partitions.")}</${Empty}>`;
+  if (!answer.partitions.length) return html`<${Empty} title=${t("No commits")}>${t("This group has no offsets and reads no partitions.")}</${Empty}>`;
   return html`<${Table} id="group-lag" label=${t("Lag")} columns=${columns} rows=${answer.partitions} rowKey=${(row) => `${row.topic}-${row.partition}`} order="-lag" />`;
 }
 
@@ -40,11 +39,32 @@ function Members({ answer }) {
     { key: "instance", title: t("Instance"), isOptional: false, sort: (row) => row.instance_id ?? "", cell: (row) => row.instance_id ?? "–" },
     { key: "member", title: t("Member"), isOptional: false, sort: (row) => row.member_id, cell: (row) => html`<span class="mono">${row.member_id}</span>` },
   ], []);
-  if (!answer.members.length) return html`<${Empty} title=${t("No members")}>${t("Nobody reads as this group now. Its offsets are kept until they expire.")}</${Empty}>`;
+  if (answer.group.members == null) return html`<${Empty} title=${t("Members are unknown")}>${t("This is not a group of consumers: its members belong to another protocol.")}</${Empty}>`;
+  if (!answer.members.length) return html`<${Empty} title=${t("No members")}>${t("No consumer uses this group now. Its offsets remain until they expire.")}</${Empty}>`;
   return html`<${Table} id="members" label=${t("Members")} columns=${columns} rows=${answer.members} rowKey=${(row) => row.member_id} order="client" />`;
 }
 
-// A view of a group: its word in the address, its title, its component.
+// Plots of the last hour or day.
+const HOURS = ["1", "24"];
+
+function Trend({ cluster, group }) {
+  const [hours, setHours] = useQuery("hours", "1");
+  const { data, error } = useLive(`${path`/api/clusters/${cluster}/groups/${group}/history`}?hours=${encodeURIComponent(hours)}`, ["history"], cluster);
+  const plots = useMemo(() => (data ? [
+    { title: t("Lag in records"), columns: [data.at_ms, data.lag], series: t("records"), colour: "--plot-3" },
+    { title: t("Lag in seconds"), columns: [data.at_ms, data.lag_ms.map((ms) => (ms == null ? null : ms / 1000))], series: t("seconds"), colour: "--plot-1" },
+    { title: t("Consumed records a second"), columns: [data.at_ms, data.rate], series: t("records a second"), colour: "--plot-2" },
+  ] : []), [data]);
+  return html`<${Problem} error=${error} />
+    <div class="bar"><label><span class="hidden-text">${t("Period")}</span><select name="hours" value=${hours} onChange=${(event) => setHours(event.target.value)}>
+      ${HOURS.map((each) => html`<option key=${each} value=${each} selected=${each === hours}>${t("{0} h", each)}</option>`)}</select></label></div>
+    ${data && data.at_ms.length < 2
+      ? html`<${Empty} title=${t("No data yet")}>${t("The first data appears within a minute. One day of history survives restarts of the console.")}</${Empty}>`
+      : html`<section class="cards">${plots.map((each) => html`<div class="card" key=${each.title}><h2>${each.title}</h2>
+          <${Plot} label=${each.title} columns=${each.columns} series=${[{ title: each.series, colour: each.colour }]} /></div>`)}</section>`}`;
+}
+
+// The views of a group: last part of the address, title, component.
 export const VIEWS = [
   { key: "lag", title: "Lag", View: Lag },
   { key: "trend", title: "Trend", View: Trend },
@@ -63,9 +83,9 @@ export default function Group({ cluster, group: name, view = "lag", may }) {
     go(path`/c/${cluster}/groups`);
   };
   const actions = group && may("operator")
-    ? html`<${Button} disabled=${group.members > 0} title=${group.members ? t("A group with members cannot be reset: stop its consumers first") : null}
+    ? html`<${Button} disabled=${group.members !== 0} title=${group.members !== 0 ? t("A group with members cannot be reset: stop its consumers first") : null}
         onClick=${() => setAsked("reset")}>${t("Reset offsets")}</${Button}>
-      <${Button} kind="danger" disabled=${group.members > 0} title=${group.members ? t("A group with members cannot be deleted: stop its consumers first") : null}
+      <${Button} kind="danger" disabled=${group.members !== 0} title=${group.members !== 0 ? t("A group with members cannot be deleted: stop its consumers first") : null}
         onClick=${() => setAsked("delete")}>${t("Delete")}</${Button}>`
     : null;
   return html`<${Page} title=${name} id="group" crumbs=${html`<${Link} to=${path`/c/${cluster}/groups`}>${t("Groups")}</${Link}>`} actions=${actions}>
@@ -84,14 +104,14 @@ export default function Group({ cluster, group: name, view = "lag", may }) {
             <${Figure} label=${t("Topics")} value=${count(group.topics)} />
             <${Figure} label=${t("Coordinator")} value=${data.coordinator == null ? "–" : t("broker {0}", data.coordinator)} />
           </div>
-          ${data.hidden ? html`<${Note}>${t("Partitions of topics that you do not see: {0}", count(data.hidden))}</${Note}>` : null}
+          ${data.hidden ? html`<${Note}>${t("Partitions of hidden topics: {0}", count(data.hidden))}</${Note}>` : null}
           <${Tabs} items=${tabs} current=${view} />
           <${View} answer=${data} cluster=${cluster} group=${name} may=${may} />`
       : null}
-    ${asked === "reset" ? html`<${Reset} cluster=${cluster} group=${name} answer=${data} onClose=${() => setAsked(null)} />` : null}
+    ${asked === "reset" ? html`<${ResetDialog} cluster=${cluster} group=${name} answer=${data} onClose=${() => setAsked(null)} />` : null}
     ${asked === "delete"
       ? html`<${TypeTheName} title=${t("Delete group {0}?", name)} submit=${t("Delete")} name=${name} onSubmit=${drop} onClose=${() => setAsked(null)}>
-          <p>${t("Its committed offsets are gone for good.")}</p></${TypeTheName}>`
+          <p>${t("Its committed offsets are deleted permanently.")}</p></${TypeTheName}>`
       : null}
   </${Page}>`;
 }

@@ -1,4 +1,4 @@
-// All groups of a cluster: who is behind, who is away; delete several.
+// All groups of a cluster: lag, state, deletion of several.
 import { path } from "../core/api.js";
 import { count, rate } from "../core/format.js";
 import { html, useMemo, useState } from "../core/html.js";
@@ -7,8 +7,7 @@ import { Link, go, useQuery } from "../core/router.js";
 import { Counted, Table, useFiltered } from "../core/table.js";
 import { t } from "../core/texts.js";
 import { Button, Empty, Page, Problem, Search, TypeTheName } from "../core/widgets.js";
-import { stateBadge } from "./group-state.js";
-import { VerdictNote, lagTime, verdictBadge, verdictRank } from "./group-verdict.js";
+import { VerdictNote, lagTime, stateBadge, verdictBadge, verdictRank } from "./group-badges.js";
 import { forAll } from "./topics.js";
 
 const columns = (cluster) => [
@@ -23,7 +22,7 @@ const columns = (cluster) => [
   { key: "type", title: t("Protocol"), isOptional: false, sort: (row) => row.type, cell: (row) => row.type || row.protocol_type || "–" },
 ];
 
-function Several({ cluster, selected, onSelect, reload }) {
+function SelectionActions({ cluster, selected, onSelect, reload }) {
   const [isAsked, setAsked] = useState(false);
   const names = [...selected];
   const send = async () => {
@@ -38,7 +37,7 @@ function Several({ cluster, selected, onSelect, reload }) {
     ${isAsked
       ? html`<${TypeTheName} name=${names.length === 1 ? names[0] : String(names.length)} onSubmit=${send} onClose=${() => setAsked(false)}
           title=${t("Delete {0} groups?", names.length)} submit=${t("Delete")}>
-          <p>${t("Their committed offsets are gone for good. Groups with members are refused.")}</p>
+          <p>${t("Their committed offsets are deleted permanently. Groups with members are refused.")}</p>
         </${TypeTheName}>`
       : null}`;
 }
@@ -54,7 +53,7 @@ export default function Groups({ cluster, may }) {
   const rows = useFiltered(visible, text, (row) => row.group);
   const made = useMemo(() => columns(cluster), [cluster]);
   return html`<${Page} title=${t("Groups")} id="groups"
-      actions=${selected.size ? html`<${Several} cluster=${cluster} selected=${selected} onSelect=${setSelected} reload=${reload} />` : null}>
+      actions=${selected.size ? html`<${SelectionActions} cluster=${cluster} selected=${selected} onSelect=${setSelected} reload=${reload} />` : null}>
     <${Problem} error=${error} />
     <${VerdictNote} verdicts=${data?.verdicts} />
     ${data && !all.length

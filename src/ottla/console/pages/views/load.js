@@ -1,4 +1,4 @@
-// What brokers tell of themselves and their machines: plots over hours, a table of all of them, and what to do without.
+// The metrics of brokers: plots over hours, a table of all brokers, and a hint if there are no addresses.
 import { path } from "../core/api.js";
 import { age, bytes, compact, count, rate, span } from "../core/format.js";
 import { html, useMemo, useState } from "../core/html.js";
@@ -17,11 +17,11 @@ const milliseconds = (number) => (number == null ? "–" : number < 10 ? t("{0} 
 
 const BYTES = { title: "Bytes a second", format: bytes, lines: [{ key: "bytes_in", title: "in", colour: "--plot-1" }, { key: "bytes_out", title: "out", colour: "--plot-2" }] };
 const REQUESTS = { title: "Requests a second", format: compact, lines: [{ key: "requests", title: "requests", colour: "--plot-1" }] };
-const TIMES = { title: "Request times (99 of 100)", format: milliseconds, lines: [{ key: "produce_ms", title: "Produce", colour: "--plot-1" }, { key: "fetch_ms", title: "Fetch", colour: "--plot-2" }] };
+const TIMES = { title: "Request times (p99)", format: milliseconds, lines: [{ key: "produce_ms", title: "Produce", colour: "--plot-1" }, { key: "fetch_ms", title: "Fetch", colour: "--plot-2" }] };
 const CPU = { title: "CPU", format: cores, lines: [{ key: "cpu", title: "of a core", colour: "--plot-3" }] };
 const NETWORK = { title: "Network", format: bytes, lines: [{ key: "network_in", title: "in", colour: "--plot-1" }, { key: "network_out", title: "out", colour: "--plot-2" }] };
 const MEMORY = { title: "Memory", format: bytes, lines: [{ key: "memory_bytes", title: "used", colour: "--plot-3" }] };
-const DISK = { title: "Room on the fullest disk", format: bytes, lines: [{ key: "disk_free_bytes", title: "free", colour: "--plot-2" }] };
+const DISK = { title: "Free space on the fullest disk", format: bytes, lines: [{ key: "disk_free_bytes", title: "free", colour: "--plot-2" }] };
 const RECORDS = { title: "Records a second", format: compact, lines: [{ key: "records_in", title: "written", colour: "--plot-1" }] };
 const OF_CLUSTER = [BYTES, REQUESTS, TIMES, { ...CPU, title: "CPU of the busiest broker" }];
 const OF_BROKER = [RECORDS, BYTES, REQUESTS, TIMES, CPU, MEMORY, NETWORK, DISK];
@@ -36,18 +36,18 @@ export function Hours() {
 function LoadPlot({ history, title, format, lines }) {
   const columns = useMemo(() => [history.at_ms, ...lines.map(({ key }) => history.columns[key])], [history]);
   const isKnown = columns.slice(1).some((column) => column?.some((number) => number != null));
-  if (history.at_ms.length > 1 && !isKnown) return null; // this broker does not tell it
+  if (history.at_ms.length > 1 && !isKnown) return null; // this broker does not report it
   return html`<div class="card"><h2>${t(title)}</h2>
     ${history.at_ms.length > 1
       ? html`<${Plot} label=${t(title)} columns=${columns} format=${format} series=${lines.map(({ title, colour }) => ({ title: t(title), colour }))} />`
-      : html`<div class="plot-wait" style=${{ height: "160px" }}>${t("Collecting: the first points come in some seconds")}</div>`}
+      : html`<div class="plot-wait" style=${{ height: "160px" }}>${t("Collecting: the first data appears in a few seconds")}</div>`}
   </div>`;
 }
 
 const Plots = ({ history, plots }) =>
   html`<section class="cards four">${plots.map((each) => html`<${LoadPlot} key=${each.title} history=${history} ...${each} />`)}</section>`;
 
-// Why there are no numbers, or old ones.
+// Why numbers are missing or old.
 function State({ row }) {
   if (row.problem) return html`<${Badge} kind="warn" title=${row.problem}>${row.at_ms ? t("{0} old", age(serverNow() - row.at_ms)) : t("not read")}</${Badge}>`;
   if (!row.has_address) return html`<span class="muted">${t("no address")}</span>`;
@@ -69,18 +69,18 @@ function Brokers({ rows, cluster }) {
     number("requests", t("Requests/s"), rate),
     number("produce_ms", t("Produce"), milliseconds, false),
     number("fetch_ms", t("Fetch"), milliseconds, true),
-    number("disk_free_bytes", t("Room left"), bytes),
+    number("disk_free_bytes", t("Free space"), bytes),
     number("disk_size_bytes", t("Disk"), bytes, true),
     number("connections", t("Connections"), count, true),
   ], [cluster]);
   return html`<${Table} id="load" label=${t("Load of the brokers")} columns=${columns} rows=${rows} rowKey=${(row) => row.broker} order="broker" isShort />`;
 }
 
-// Without an address: what there is instead, and how to give one.
-function Untold({ cluster, may, onGive }) {
+// Shown without metrics addresses: explains how to set them.
+function NoMetrics({ cluster, may, onGive }) {
   return html`<section class="card">
-    <h2>${t("Load of the brokers")} ${may("admin") ? html`<${Button} kind="small" onClick=${onGive}>${t("Give the address")}</${Button}>` : null}</h2>
-    <p class="muted">${t("Bytes, request times, CPU, memory and network come from the metrics of the brokers, and nobody has said where those are. Until then rates come from offsets and commits.")}</p>
+    <h2>${t("Load of the brokers")} ${may("admin") ? html`<${Button} kind="small" onClick=${onGive}>${t("Set address")}</${Button}>` : null}</h2>
+    <p class="muted">${t("Bytes, request times, CPU, memory and network come from the metrics of the brokers, whose address is not set. Until then, rates come from offsets and commits.")}</p>
     <pre>ottla console --metrics-url 'http://{host}:9404'</pre>
   </section>`;
 }
@@ -88,7 +88,7 @@ function Untold({ cluster, may, onGive }) {
 function Problems({ rows }) {
   const failed = rows.filter((row) => row.problem);
   if (!failed.length) return null;
-  return html`<${Note} kind="warn">${t("Metrics of broker {0} could not be read: {1}", failed[0].broker, failed[0].problem)}${failed.length > 1 ? ` ${t("So it is with {0} more.", count(failed.length - 1))}` : ""}</${Note}>`;
+  return html`<${Note} kind="warn">${t("Metrics of broker {0} could not be read: {1}", failed[0].broker, failed[0].problem)}${failed.length > 1 ? ` ${t("The same applies to {0} more.", count(failed.length - 1))}` : ""}</${Note}>`;
 }
 
 // On the overview.
@@ -99,10 +99,10 @@ export function ClusterLoad({ cluster, may }) {
   const { data: history } = useLive(data?.is_told ? `${path`/api/clusters/${cluster}/metrics/history`}?hours=${encodeURIComponent(hours)}` : null, ["metrics"], cluster);
   const dialog = isAsked ? html`<${MetricsDialog} cluster=${cluster} onClose=${() => setAsked(false)} onDone=${reload} />` : null;
   if (!data) return html`<${Problem} error=${error} />`;
-  if (!data.is_told) return html`<${Untold} cluster=${cluster} may=${may} onGive=${() => setAsked(true)} />${dialog}`;
+  if (!data.is_told) return html`<${NoMetrics} cluster=${cluster} may=${may} onGive=${() => setAsked(true)} />${dialog}`;
   return html`${history ? html`<${Plots} history=${history} plots=${OF_CLUSTER} />` : null}
     <section class="card">
-      <h2>${t("Load of the brokers")} ${may("admin") && data.is_changeable ? html`<${Button} kind="small" onClick=${() => setAsked(true)}>${t("Change the address")}</${Button}>` : null}</h2>
+      <h2>${t("Load of the brokers")} ${may("admin") && data.is_changeable ? html`<${Button} kind="small" onClick=${() => setAsked(true)}>${t("Change address")}</${Button}>` : null}</h2>
       <${Problems} rows=${data.brokers} />
       <${Brokers} rows=${data.brokers} cluster=${cluster} />
     </section>${dialog}`;
@@ -112,8 +112,8 @@ function Requests({ rows }) {
   const columns = [
     { key: "name", title: t("Request"), sort: (row) => row.name, cell: (row) => row.name },
     { key: "rate", title: t("Requests/s"), isNumber: true, sort: (row) => row.rate, cell: (row) => rate(row.rate) },
-    { key: "p50", title: t("Half of them within"), isNumber: true, sort: (row) => row.p50_ms, cell: (row) => milliseconds(row.p50_ms) },
-    { key: "p99", title: t("99 of 100 within"), isNumber: true, sort: (row) => row.p99_ms, cell: (row) => milliseconds(row.p99_ms) },
+    { key: "p50", title: t("p50"), isNumber: true, sort: (row) => row.p50_ms, cell: (row) => milliseconds(row.p50_ms) },
+    { key: "p99", title: t("p99"), isNumber: true, sort: (row) => row.p99_ms, cell: (row) => milliseconds(row.p99_ms) },
     { key: "errors", title: t("Errors/s"), isNumber: true, sort: (row) => row.errors, cell: (row) => (row.errors ? html`<${Badge} kind="warn">${rate(row.errors)}</${Badge}>` : rate(row.errors)) },
   ];
   return html`<${Table} id="requests" label=${t("Requests")} columns=${columns} rows=${rows} rowKey=${(row) => row.name} order="-rate" isShort />`;
@@ -126,7 +126,7 @@ export function BrokerLoad({ cluster, broker, may }) {
   const { data, error, reload } = useLive(`${path`/api/clusters/${cluster}/brokers/${broker}/metrics`}?hours=${encodeURIComponent(hours)}`, ["metrics"], cluster);
   const dialog = isAsked ? html`<${MetricsDialog} cluster=${cluster} onClose=${() => setAsked(false)} onDone=${reload} />` : null;
   if (!data) return html`<${Problem} error=${error} />`;
-  if (!data.is_told || (!data.broker.has_address && !data.broker.at_ms)) return html`<${Untold} cluster=${cluster} may=${may} onGive=${() => setAsked(true)} />${dialog}`;
+  if (!data.is_told || (!data.broker.has_address && !data.broker.at_ms)) return html`<${NoMetrics} cluster=${cluster} may=${may} onGive=${() => setAsked(true)} />${dialog}`;
   return html`<div class="bar"><${State} row=${data.broker} /><${Hours} /></div>
     <${Problems} rows=${[data.broker]} />
     <${Plots} history=${data.history} plots=${OF_BROKER} />

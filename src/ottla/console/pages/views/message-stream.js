@@ -1,33 +1,33 @@
-// Where rows of messages come from: a page and its next ones, a live tail, a search. Each is { rows, ... } for one view.
+// Sources of message rows: pages, a live tail, a search. Each hook returns { rows, ... }.
 import { ApiError, get } from "../core/api.js";
 import { useEffect, useRef, useState } from "../core/html.js";
 
-const TAIL_MS = 400; // between two looks; tabs that nobody sees do not look
-const TAIL_ROWS = 5000; // older ones go
+const TAIL_MS = 400; // between two polls; hidden tabs do not poll
+const TAIL_ROWS = 5000; // older ones are dropped
 const HITS = 10_000;
 
 export const rowKey = (row) => `${row.partition}:${row.offset}`;
 
 export function usePages(address, isOn) {
   const [state, setState] = useState({ rows: [], cursor: "", hasMore: false, unread: [], error: null, isBusy: true });
-  const [wish, setWish] = useState(0);
+  const [reloads, setReloads] = useState(0);
   const turn = useRef(0);
   const load = async (cursor, before) => {
-    const mine = ++turn.current;
+    const ownTurn = ++turn.current;
     setState((old) => ({ ...old, isBusy: true, error: null }));
     try {
       const page = await get(cursor ? `${address}&cursor=${cursor}` : address);
-      if (mine !== turn.current) return;
+      if (ownTurn !== turn.current) return;
       setState({ rows: [...before, ...page.messages], cursor: page.cursor, hasMore: page.has_more, unread: page.unread, error: null, isBusy: false });
     } catch (error) {
-      if (mine === turn.current) setState((old) => ({ ...old, rows: before, error, isBusy: false }));
+      if (ownTurn === turn.current) setState((old) => ({ ...old, rows: before, error, isBusy: false }));
     }
   };
   useEffect(() => {
     if (isOn) load("", []);
     return () => { turn.current += 1; };
-  }, [address, isOn, wish]);
-  return { ...state, more: () => load(state.cursor, state.rows), reload: () => setWish((number) => number + 1) };
+  }, [address, isOn, reloads]);
+  return { ...state, more: () => load(state.cursor, state.rows), reload: () => setReloads((number) => number + 1) };
 }
 
 export function useTail(address, isOn, isPaused) {
@@ -70,10 +70,10 @@ export function useTail(address, isOn, isPaused) {
   return state;
 }
 
-// A stream of lines; hanging up is what stops it, on both sides.
+// A stream of JSON lines; aborting the request also stops the search on the server.
 export function useSearch(address, isOn) {
   const [state, setState] = useState({ rows: [], progress: null, end: null, error: null, isRunning: false, isStopped: false });
-  const [wish, setWish] = useState(0);
+  const [reloads, setReloads] = useState(0);
   const running = useRef(null);
   useEffect(() => {
     if (!isOn) return undefined;
@@ -85,8 +85,8 @@ export function useSearch(address, isOn) {
       frame = null;
       setState({ ...waiting, rows: [...waiting.rows] });
     };
-    const told = () => { frame ??= requestAnimationFrame(show); };
-    const hear = (line) => {
+    const scheduleShow = () => { frame ??= requestAnimationFrame(show); };
+    const receiveLine = (line) => {
       const event = JSON.parse(line);
       if (event.hit && waiting.rows.length < HITS) waiting.rows.push(event.hit);
       if (event.progress) waiting.progress = event.progress;
@@ -106,16 +106,16 @@ export function useSearch(address, isOn) {
         if (done) break;
         const lines = (rest + value).split("\n");
         rest = lines.pop();
-        lines.forEach(hear);
-        told();
+        lines.forEach(receiveLine);
+        scheduleShow();
       }
       if (!waiting.end && !waiting.error) throw new ApiError(0, "CUT", "the connection to the console was lost: not everything was searched");
     };
-    told();
+    scheduleShow();
     read().catch((error) => {
       waiting = { ...waiting, isRunning: false, isStopped: controller.signal.aborted, error: controller.signal.aborted ? null : error };
-    }).finally(told);
+    }).finally(scheduleShow);
     return () => { controller.abort(); cancelAnimationFrame(frame); };
-  }, [address, isOn, wish]);
-  return { ...state, stop: () => running.current?.abort(), again: () => setWish((number) => number + 1) };
+  }, [address, isOn, reloads]);
+  return { ...state, stop: () => running.current?.abort(), again: () => setReloads((number) => number + 1) };
 }

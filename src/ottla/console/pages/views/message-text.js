@@ -1,10 +1,10 @@
-// Bytes that others wrote, as text that does nothing: controls and what turns writing around are spelled out.
+// Untrusted bytes as harmless text: control and bidirectional characters are escaped.
 import { html, useState } from "../core/html.js";
 import { t } from "../core/texts.js";
 import { Button } from "../core/widgets.js";
 
 const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]/g;
-const LINES = 512; // of hex, before somebody asks for more
+const LINES = 512; // of hex, shown at first
 const CHARACTERS = 100_000; // of text
 const CHILDREN = 100; // of a branch of the tree
 const BRANCH = { array: ["[", "]"], object: ["{", "}"] };

@@ -1,4 +1,4 @@
-// One message: where it lies, its headers, its key and value as a tree, as text, as bytes; and writing it again.
+// One message: position, headers, key and value as tree, text or bytes; and producing it again.
 import { get, path, post } from "../core/api.js";
 import { bytes, count, time } from "../core/format.js";
 import { html, useEffect, useState } from "../core/html.js";
@@ -35,24 +35,24 @@ export function Content({ title, part }) {
   </section>`;
 }
 
-function Again({ cluster, topic, message, onClose }) {
+function ProduceAgainDialog({ cluster, topic, message, onClose }) {
   const [target, setTarget] = useState(topic);
-  const [place, setPlace] = useState(cluster);
+  const [targetCluster, setTargetCluster] = useState(cluster);
   const send = async () => {
     const body = { copy_of: { cluster, topic, partition: message.partition, offset: message.offset } };
-    const written = await post(path`/api/clusters/${place}/topics/${target}/messages`, body);
+    const written = await post(path`/api/clusters/${targetCluster}/topics/${target}/messages`, body);
     toast(t("Written to partition {0} at offset {1}", written.partition, written.offset));
     onClose();
   };
-  return html`<${Dialog} title=${t("Produce again")} submit=${t("Produce")} isReady=${target && place} onSubmit=${send} onClose=${onClose}>
-    <p>${t("Key, value and headers are copied byte by byte; the key decides about the partition.")}</p>
+  return html`<${Dialog} title=${t("Produce again")} submit=${t("Produce")} isReady=${target && targetCluster} onSubmit=${send} onClose=${onClose}>
+    <p>${t("Key, value and headers are copied byte by byte; the key selects the partition.")}</p>
     <${Field} label=${t("Topic")}><input name="topic" value=${target} onInput=${(event) => setTarget(event.target.value)} spellcheck="false" autofocus /></${Field}>
-    <${Field} label=${t("Cluster")}><input name="cluster" value=${place} onInput=${(event) => setPlace(event.target.value)} spellcheck="false" /></${Field}>
+    <${Field} label=${t("Cluster")}><input name="cluster" value=${targetCluster} onInput=${(event) => setTargetCluster(event.target.value)} spellcheck="false" /></${Field}>
   </${Dialog}>`;
 }
 
-export function MessagePanel({ cluster, topic, place, may, onClose }) {
-  const [partition, offset] = place.split(":");
+export function MessagePanel({ cluster, topic, position, may, onClose }) {
+  const [partition, offset] = position.split(":");
   const [found, setFound] = useState({});
   const [isCopying, setCopying] = useState(false);
   useEffect(() => {
@@ -63,7 +63,7 @@ export function MessagePanel({ cluster, topic, place, may, onClose }) {
       (error) => isOver || setFound({ error }),
     );
     return () => { isOver = true; };
-  }, [cluster, topic, place]);
+  }, [cluster, topic, position]);
   const { message, error } = found;
   return html`<aside class="card message" aria-label=${t("Message")} id="message">
     <h2><span>${t("Partition {0}, offset {1}", partition, offset)} ${message ? stateOf(message) : null}
@@ -83,6 +83,6 @@ export function MessagePanel({ cluster, topic, place, may, onClose }) {
           <${Content} title=${t("Key")} part=${message.key} />
           <${Content} title=${t("Value")} part=${message.value} />`
       : null}
-    ${isCopying ? html`<${Again} cluster=${cluster} topic=${topic} message=${message} onClose=${() => setCopying(false)} />` : null}
+    ${isCopying ? html`<${ProduceAgainDialog} cluster=${cluster} topic=${topic} message=${message} onClose=${() => setCopying(false)} />` : null}
   </aside>`;
 }

@@ -1,4 +1,4 @@
-// The messages of a topic: newest first, from a place on, live, or what a search finds. All of it stands in the address.
+// The messages of a topic: newest first, from a position, live, or the hits of a search. The address has the full state.
 import { path } from "../core/api.js";
 import { bytes, count, time } from "../core/format.js";
 import { html, useEffect, useMemo, useState } from "../core/html.js";
@@ -11,7 +11,7 @@ import { rowKey, usePages, useSearch, useTail } from "./message-stream.js";
 import { preview } from "./message-text.js";
 import { Masks, NewMessage } from "./new-message.js";
 
-const UNREAD = 5; // shown one by one
+const UNREAD = 5; // listed individually
 
 const columns = () => [
   { key: "time", title: t("Time"), width: "170px", cell: (row) => time(row.timestamp < 0 ? null : row.timestamp) },
@@ -23,7 +23,7 @@ const columns = () => [
   { key: "size", title: t("Size"), isNumber: true, width: "90px", isOptional: false, cell: (row) => bytes((row.key.bytes ?? 0) + (row.value.bytes ?? 0)) },
 ];
 
-// datetime-local has no time zone: the viewer's is meant.
+// datetime-local has no time zone: it is in local time.
 const toLocal = (ms) => (ms ? new Date(ms - new Date(ms).getTimezoneOffset() * 60_000).toISOString().slice(0, 19) : "");
 const fromLocal = (text) => (text ? String(new Date(text).getTime()) : "");
 
@@ -38,7 +38,7 @@ function useFilters() {
   return { from, setFrom, partition, setPartition, offset, setOffset, moment, setMoment, until, setUntil, aborted, setAborted, query, setQuery };
 }
 
-// The questions that stand behind a view.
+// The filters of the view.
 function addresses(cluster, topic, filters) {
   const base = path`/api/clusters/${cluster}/topics/${topic}`;
   const common = new URLSearchParams();
@@ -66,7 +66,7 @@ function Bar({ filters, partitions, onSearch }) {
     onSearch(typed.trim());
   };
   return html`<form class="bar" role="search" onSubmit=${send}>
-    <select name="from" aria-label=${t("Begin with")} value=${filters.from} onChange=${(event) => filters.setFrom(event.target.value)}>
+    <select name="from" aria-label=${t("Start position")} value=${filters.from} onChange=${(event) => filters.setFrom(event.target.value)}>
       <option value="newest">${t("Newest first")}</option>
       <option value="oldest">${t("Oldest first")}</option>
       <option value="offset">${t("From offset")}</option>
@@ -105,8 +105,8 @@ function Found({ search, onEnd }) {
   return html`<div class="bar" id="progress" aria-live="polite">
     <progress max="1" value=${share} aria-label=${t("Searched")}></progress>
     <span>${t("{0} hits in {1} messages", count(progress?.hits ?? 0), count(progress?.records ?? 0))}</span>
-    <span class="muted">${isRunning ? t("{0} % searched", Math.floor(share * 100)) : isStopped ? t("Stopped when {0} % were searched", Math.floor(share * 100))
-      : end ? (end.limit ? t("Ended early: {0}", end.limit) : end.has_trouble ? t("Not everything could be read") : t("All was searched")) : null}</span>
+    <span class="muted">${isRunning ? t("{0} % searched", Math.floor(share * 100)) : isStopped ? t("Stopped at {0} %", Math.floor(share * 100))
+      : end ? (end.limit ? t("Stopped early: {0}", end.limit) : end.has_trouble ? t("Some records could not be read") : t("Search complete")) : null}</span>
     ${isRunning
       ? html`<${Button} kind="danger" onClick=${search.stop}>${t("Stop")}</${Button}>`
       : html`<${Button} onClick=${search.again}>${t("Search again")}</${Button}>`}
@@ -140,7 +140,7 @@ export function Messages({ answer, cluster, topic, may, session }) {
       <span class="space"></span>
       ${isLive
         ? html`<span class="muted" aria-live="off">${t("{0} messages/s", count(tail.perSecond))}</span>
-            <${Button} onClick=${() => setPaused(!isPaused)}>${isPaused ? t("Go on") : t("Pause")}</${Button}>`
+            <${Button} onClick=${() => setPaused(!isPaused)}>${isPaused ? t("Resume") : t("Pause")}</${Button}>`
         : null}
       ${!isLive && !isSearch ? html`<${Button} onClick=${pages.reload}>${t("Reload")}</${Button}>` : null}
     </div>
@@ -149,10 +149,10 @@ export function Messages({ answer, cluster, topic, may, session }) {
     <${Unread} items=${isSearch ? found.end?.unread.filter(() => found.end.has_trouble) : source.unread} ranges=${found.end?.unread_ranges} />
     <div class="message-rows">
       ${isEmpty && !isSearch
-        ? html`<${Empty} title=${isLive ? t("Waiting for messages") : t("No messages here")}>${isLive ? t("What is written from now on appears here.") : t("Produce one, or look from another place on.")}</${Empty}>`
+        ? html`<${Empty} title=${isLive ? t("Waiting for messages") : t("No messages here")}>${isLive ? t("New messages appear here.") : t("Produce a message, or choose another start position.")}</${Empty}>`
         : html`<${Table} id="messages" label=${t("Messages")} columns=${shown} rows=${source.rows} rowKey=${rowKey} order="none"
             onOpen=${(row) => setOpen(rowKey(row))} />`}
-      ${open ? html`<${MessagePanel} cluster=${cluster} topic=${topic} place=${open} may=${may} session=${session} onClose=${() => setOpen("")} />` : null}
+      ${open ? html`<${MessagePanel} cluster=${cluster} topic=${topic} position=${open} may=${may} session=${session} onClose=${() => setOpen("")} />` : null}
     </div>
     ${!isSearch && !isLive && pages.hasMore
       ? html`<div class="bar"><${Button} onClick=${pages.more} disabled=${pages.isBusy}>${filters.from === "newest" ? t("Older messages") : t("Next messages")}</${Button}></div>`

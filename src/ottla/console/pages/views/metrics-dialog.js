@@ -1,4 +1,4 @@
-// Where the brokers of a cluster tell their metrics: typed, tried at every broker, kept.
+// The dialog for metrics addresses: edit, test at every broker, save.
 import { path, post, put } from "../core/api.js";
 import { html, useState } from "../core/html.js";
 import { useLive } from "../core/live.js";
@@ -19,22 +19,22 @@ function Form({ cluster, old, onClose, onDone }) {
   };
   const send = async () => {
     await put(path`/api/clusters/${cluster}/metrics`, { address, login });
-    toast(t("Addresses of metrics saved"));
+    toast(t("Metrics addresses saved"));
     onDone?.();
     onClose();
   };
   return html`<${Dialog} title=${t("Metrics of the brokers")} submit=${old.is_changeable ? t("Save") : null} onSubmit=${send} onClose=${onClose}>
-    ${old.is_changeable ? null : html`<${Note}>${t("Named when the console was started.")}</${Note}>`}
-    <${Field} label=${t("Address")} hint=${t("One pattern for all brokers: http://{host}:9404 for ottla, http://{host}:8778/jolokia for Apache Kafka with Jolokia. Or one for each: 1=http://…, 2=http://…")}>
+    ${old.is_changeable ? null : html`<${Note}>${t("Configured on the command line.")}</${Note}>`}
+    <${Field} label=${t("Address")} hint=${t("One pattern for all brokers: http://{host}:9404 for ottla, http://{host}:8778/jolokia for Apache Kafka with Jolokia. Or one per broker: 1=http://…, 2=http://…")}>
       <textarea name="address" value=${address} onInput=${(event) => setAddress(event.target.value)} spellcheck="false" placeholder="http://{host}:9404"></textarea></${Field}>
-    <${Field} label=${t("Login")} hint=${t("NAME:PASSWORD, where the endpoint asks for it. It is not shown again.")}>
+    <${Field} label=${t("Login")} hint=${t("NAME:PASSWORD, if the endpoint requires it. It is not shown again.")}>
       <input name="login" type="password" value=${login} onInput=${(event) => setLogin(event.target.value)} autocomplete="off" /></${Field}>
     <div class="bar"><${Button} onClick=${test} disabled=${!address || tested?.isBusy}>${t("Test")}</${Button}></div>
     ${tested?.isBusy ? html`<${Note}>${t("Connecting")}</${Note}>` : null}
     ${tested?.problem ? html`<${Note} kind="bad">${tested.problem}</${Note}>` : null}
     ${tested?.brokers
       ? html`<ul class="list">${tested.brokers.map((each) => html`<li key=${each.broker}><span>${t("Broker {0}", each.broker)} <span class="mono">${each.address}</span></span>
-          <span>${each.problem ? each.problem : html`<${Badge} kind="good">${t("answers")}</${Badge}>`}</span></li>`)}</ul>`
+          <span>${each.problem ? each.problem : html`<${Badge} kind="good">${t("reachable")}</${Badge}>`}</span></li>`)}</ul>`
       : null}
   </${Dialog}>`;
 }

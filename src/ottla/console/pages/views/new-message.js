@@ -1,4 +1,4 @@
-// A new message for a topic, and the rules by which fields are hidden.
+// Produces a message to a topic; and the rules that hide fields.
 import { get, path, post, put } from "../core/api.js";
 import { html, useEffect, useState } from "../core/html.js";
 import { t } from "../core/texts.js";
@@ -14,11 +14,11 @@ function Part({ name, label, value, onValue }) {
     onChange=${(isNull) => onValue(isNull ? null : "")} name=${`${name}-null`} />`;
 }
 
-// "name: value", a line each; a name alone has the value null.
+// One "name: value" per line; a name alone has the value null.
 export function headersOf(text) {
   return text.split("\n").filter((line) => line.trim()).map((line) => {
-    const place = line.indexOf(":");
-    return place < 0 ? [line.trim(), null] : [line.slice(0, place).trim(), line.slice(place + 1).trim()];
+    const colon = line.indexOf(":");
+    return colon < 0 ? [line.trim(), null] : [line.slice(0, colon).trim(), line.slice(colon + 1).trim()];
   });
 }
 
@@ -38,14 +38,14 @@ export function NewMessage({ cluster, topic, onClose, onDone }) {
   return html`<${Dialog} title=${t("Produce a message")} submit=${t("Produce")} onSubmit=${send} onClose=${onClose} isWide>
     <${Part} name="key" label=${t("Key")} value=${key} onValue=${setKey} />
     <${Part} name="value" label=${t("Value")} value=${value} onValue=${setValue} />
-    <${Field} label=${t("Headers")} hint=${t("name: value, a line each; a name alone has the value null")}>
+    <${Field} label=${t("Headers")} hint=${t("One name: value per line; a name alone has the value null")}>
       <textarea name="headers" rows="3" value=${headers} onInput=${(event) => setHeaders(event.target.value)} spellcheck="false"></textarea>
     </${Field}>
     <div class="fields">
-      <${Field} label=${t("Partition")} hint=${t("Empty: the key decides")}>
+      <${Field} label=${t("Partition")} hint=${t("Empty: by key")}>
         <input name="partition" type="number" min="0" value=${partition} onInput=${(event) => setPartition(event.target.value)} />
       </${Field}>
-      <${Field} label=${t("Written as")}>
+      <${Field} label=${t("Encoding")}>
         <select name="encoding" value=${encoding} onChange=${(event) => setEncoding(event.target.value)}>
           <option value="text">${t("Text")}</option><option value="base64">base64</option>
         </select>
@@ -65,8 +65,8 @@ export function Masks({ cluster, onClose, onDone }) {
     onDone();
   };
   return html`<${Dialog} title=${t("Hidden fields")} submit=${t("Save")} isReady=${text !== null} onSubmit=${save} onClose=${onClose} isWide>
-    <p>${t("What these rules name is hidden from everybody: in lists, searches and files.")}</p>
-    <${Field} label=${t("Rules")} hint=${t("A line each: orders-*:value.card.number, *:value.**.password, *:header.token, audit:key")}>
+    <p>${t("The fields that these rules name are hidden from all users: in lists, searches and files.")}</p>
+    <${Field} label=${t("Rules")} hint=${t("One per line: orders-*:value.card.number, *:value.**.password, *:header.token, audit:key")}>
       <textarea name="rules" rows="8" value=${text ?? ""} onInput=${(event) => setText(event.target.value)} spellcheck="false"></textarea>
     </${Field}>
   </${Dialog}>`;

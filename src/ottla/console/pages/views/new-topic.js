@@ -6,13 +6,13 @@ import { Dialog, Field, toast } from "../core/widgets.js";
 
 const NAME = /^[A-Za-z0-9._-]{1,249}$/;
 
-// "a=1\nb=2" as an object; null if a line is neither.
+// Parses "a=1\nb=2" into an object; null if a line is invalid.
 export function parseSettings(text) {
   const settings = {};
   for (const line of text.split("\n").map((each) => each.trim()).filter((each) => each && !each.startsWith("#"))) {
-    const place = line.indexOf("=");
-    if (place < 1) return null;
-    settings[line.slice(0, place).trim()] = line.slice(place + 1).trim();
+    const equals = line.indexOf("=");
+    if (equals < 1) return null;
+    settings[line.slice(0, equals).trim()] = line.slice(equals + 1).trim();
   }
   return settings;
 }
@@ -38,19 +38,19 @@ export function NewTopic({ cluster, onClose, onDone, like }) {
   return html`<${Dialog} title=${like ? t("Copy topic {0}", like.name) : t("Create topic")} submit=${t("Create")}
       isReady=${isName && settings !== null} onSubmit=${send} onClose=${onClose}>
     <${Field} label=${t("Name")} hint=${t("Letters, digits, '.', '_' and '-'")}
-        error=${name && !isName ? t("This is no name for a topic") : null}>
+        error=${name && !isName ? t("This is not a valid topic name") : null}>
       <input name="name" value=${name} onInput=${(event) => setName(event.target.value)} autocomplete="off" spellcheck="false" autofocus />
     </${Field}>
     <div class="fields">
-      <${Field} label=${t("Partitions")} hint=${t("Empty: as the cluster has it")}>
+      <${Field} label=${t("Partitions")} hint=${t("Empty: the default of the cluster")}>
         <input name="partitions" type="number" min="1" value=${partitions} onInput=${(event) => setPartitions(event.target.value)} />
       </${Field}>
-      <${Field} label=${t("Replication factor")} hint=${t("Empty: as the cluster has it")}>
+      <${Field} label=${t("Replication factor")} hint=${t("Empty: the default of the cluster")}>
         <input name="replicas" type="number" min="1" value=${replicas} onInput=${(event) => setReplicas(event.target.value)} />
       </${Field}>
     </div>
-    <${Field} label=${t("Settings")} hint=${t("A line each, such as retention.ms=3600000")}
-        error=${settings === null ? t("A line is not of the form key=value") : null}>
+    <${Field} label=${t("Settings")} hint=${t("One per line, such as retention.ms=3600000")}
+        error=${settings === null ? t("A line does not have the form key=value") : null}>
       <textarea name="settings" value=${text} onInput=${(event) => setText(event.target.value)} spellcheck="false"></textarea>
     </${Field}>
   </${Dialog}>`;

@@ -1,4 +1,4 @@
-// The cluster at a glance: what needs attention, what flows, who holds it.
+// The overview of a cluster: problems, traffic, brokers.
 import { path, post } from "../core/api.js";
 import { bytes, compact, count, rate } from "../core/format.js";
 import { html, useMemo, useState } from "../core/html.js";
@@ -7,9 +7,9 @@ import { Link, useQuery } from "../core/router.js";
 import { t } from "../core/texts.js";
 import { Badge, Button, Empty, Figure, Note, Page, Problem } from "../core/widgets.js";
 import { Plot } from "../core/plot.js";
-import { OpenAlerts } from "./alert-words.js";
+import { OpenAlerts } from "./alert-labels.js";
 import { brokerState } from "./brokers.js";
-import { stateBadge } from "./group-state.js";
+import { stateBadge } from "./group-badges.js";
 import { ClusterLoad, Hours } from "./load.js";
 import { Topology } from "./topology.js";
 
@@ -18,19 +18,19 @@ const PARTS = ["metadata", "ends", "groups", "commits", "sizes"];
 function Attention({ data, cluster }) {
   const gone = data.brokers.filter((broker) => !broker.is_alive);
   const items = [
-    gone.length ? ["bad", t("Brokers that hold replicas are gone: {0}", gone.map((each) => each.broker).join(", ")), path`/c/${cluster}/brokers`] : null,
-    data.controller < 0 ? ["bad", t("The cluster has no controller: nothing can be changed"), path`/c/${cluster}/brokers`] : null,
-    data.leaderless ? ["bad", t("{0} partitions have no leader: nobody can read or write them", count(data.leaderless)), `${path`/c/${cluster}/topics`}?sort=-health&internal=1`] : null,
-    data.under_replicated ? ["warn", t("{0} partitions have fewer replicas in sync than they should", count(data.under_replicated)), `${path`/c/${cluster}/topics`}?sort=-health&internal=1`] : null,
-    data.not_preferred ? ["warn", t("{0} partitions are not led by their first replica", count(data.not_preferred)), path`/c/${cluster}/reassignments`] : null,
+    gone.length ? ["bad", t("Brokers with replicas are down: {0}", gone.map((each) => each.broker).join(", ")), path`/c/${cluster}/brokers`] : null,
+    data.controller < 0 ? ["bad", t("The cluster has no controller: changes are not possible"), path`/c/${cluster}/brokers`] : null,
+    data.leaderless ? ["bad", t("{0} partitions have no leader and cannot be read or written", count(data.leaderless)), `${path`/c/${cluster}/topics`}?sort=-health&internal=1`] : null,
+    data.under_replicated ? ["warn", t("{0} partitions are under-replicated", count(data.under_replicated)), `${path`/c/${cluster}/topics`}?sort=-health&internal=1`] : null,
+    data.not_preferred ? ["warn", t("{0} partitions are not led by their preferred replica", count(data.not_preferred)), path`/c/${cluster}/reassignments`] : null,
   ].filter(Boolean);
-  if (!items.length) return html`<${Note} kind="good">${t("All partitions have leaders and all their replicas.")}</${Note}>`;
+  if (!items.length) return html`<${Note} kind="good">${t("All partitions have a leader and all replicas in sync.")}</${Note}>`;
   return items.map(([kind, words, link]) => html`<${Note} key=${words} kind=${kind}>${words} <${Link} to=${link}>${t("Show")}</${Link}></${Note}>`);
 }
 
 const KINDS = { problem: "bad", warning: "warn", note: "info" };
 
-// What `ottla doctor` says, for whoever wants to know.
+// Runs `ottla doctor` on request.
 function Examination({ cluster }) {
   const [found, setFound] = useState(null);
   const [isBusy, setBusy] = useState(false);
@@ -44,19 +44,19 @@ function Examination({ cluster }) {
     setBusy(false);
   };
   return html`<section class="card" aria-busy=${isBusy}>
-    <h2>${t("Examination")} <${Button} kind="small" onClick=${examine} disabled=${isBusy}>${isBusy ? t("Examining") : t("Examine the cluster")}</${Button}></h2>
+    <h2>${t("Diagnosis")} <${Button} kind="small" onClick=${examine} disabled=${isBusy}>${isBusy ? t("Diagnosing") : t("Diagnose the cluster")}</${Button}></h2>
     <${Problem} error=${found?.error} />
-    ${found && !found.error && !found.findings.length ? html`<${Note} kind="good">${t("Nothing is wrong as far as can be seen from outside.")}</${Note}>` : null}
-    ${!found ? html`<p class="muted">${t("Looks for known faults and tells their causes and cures, as ottla doctor does.")}</p>` : null}
+    ${found && !found.error && !found.findings.length ? html`<${Note} kind="good">${t("No problems found from outside the brokers.")}</${Note}>` : null}
+    ${!found ? html`<p class="muted">${t("Checks for known faults and shows causes and remedies, as ottla doctor does.")}</p>` : null}
     ${found?.findings?.length
-      ? html`<ul class="list findings">${found.findings.map((each, place) => html`<li key=${place}>
+      ? html`<ul class="list findings">${found.findings.map((each, index) => html`<li key=${index}>
           <span><${Badge} kind=${KINDS[each.severity] ?? "info"}>${each.severity === "problem" ? t("problem") : each.severity === "warning" ? t("warning") : t("note")}</${Badge}></span>
-          <div><b>${each.what}</b><br /><span>${t("Cause:")} ${each.cause}</span><br /><span>${t("Cure:")} ${each.cure}</span></div></li>`)}</ul>`
+          <div><b>${each.what}</b><br /><span>${t("Cause:")} ${each.cause}</span><br /><span>${t("Remedy:")} ${each.cure}</span></div></li>`)}</ul>`
       : null}
   </section>`;
 }
 
-const Waiting = () => html`<div class="plot-wait" style=${{ height: "160px" }}>${t("Collecting: the first points come in half a minute")}</div>`;
+const Waiting = () => html`<div class="plot-wait" style=${{ height: "160px" }}>${t("Collecting: the first data appears in half a minute")}</div>`;
 
 function Traffic({ cluster }) {
   const [hours] = useQuery("hours", "1");
@@ -88,8 +88,8 @@ export default function Overview({ cluster, may }) {
   return html`<${Page} title=${cluster} id="overview">
     <${Problem} error=${error} />
     ${data && !isRead
-      ? html`<${Empty} title=${t("The cluster was not reached yet")}>
-          <p>${t("It is tried again every second. A broker on this machine:")}</p><pre>ottla up</pre>
+      ? html`<${Empty} title=${t("The cluster has not been reached yet")}>
+          <p>${t("The console retries every second. To start a broker on this machine:")}</p><pre>ottla up</pre>
         </${Empty}>`
       : null}
     ${isRead
@@ -115,10 +115,10 @@ export default function Overview({ cluster, may }) {
                 <span class="muted">${t("{0} leaders", count(broker.leaders))} · ${bytes(broker.size_bytes)}</span></li>`)}</ul>
             </div>
             <${Ranking} title=${t("Busiest topics")} more=${html`<${Link} to=${`${path`/c/${cluster}/topics`}?sort=-rate`}>${t("All")}</${Link}>`}
-              empty=${t("Nobody writes at the moment.")}
+              empty=${t("No writes at the moment.")}
               items=${data.busiest_topics.map(([name, each]) => [name, path`/c/${cluster}/topics/${name}`, t("{0}/s", rate(each))])} />
-            <${Ranking} title=${t("Groups that are behind")} more=${html`<${Link} to=${path`/c/${cluster}/groups`}>${t("All")}</${Link}>`}
-              empty=${t("Every group has read all there is.")}
+            <${Ranking} title=${t("Lagging groups")} more=${html`<${Link} to=${path`/c/${cluster}/groups`}>${t("All")}</${Link}>`}
+              empty=${t("All groups have caught up.")}
               items=${data.laziest_groups.map(([name, lag]) => [name, path`/c/${cluster}/groups/${name}`, t("{0} records", count(lag))])} />
             <div class="card">
               <h2>${t("Groups by state")}</h2>

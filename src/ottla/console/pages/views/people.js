@@ -1,4 +1,4 @@
-// Who may sign in, and what each may do.
+// People who may sign in, and their roles.
 import { path, put, remove } from "../core/api.js";
 import { html, useState } from "../core/html.js";
 import { useLive } from "../core/live.js";
@@ -33,17 +33,17 @@ function PersonDialog({ old, onClose, onDone }) {
     onDone();
     onClose();
   };
-  const change = (place) => (grant) => setGrants(grants.map((each, index) => (index === place ? grant : each)));
-  return html`<${Dialog} isWide title=${old ? old.name : t("Add somebody")} submit=${t("Save")} isReady=${name && grants.length && (old ? !password || password.length >= 8 : password.length >= 8)} onSubmit=${send} onClose=${onClose}>
+  const change = (changed) => (grant) => setGrants(grants.map((each, index) => (index === changed ? grant : each)));
+  return html`<${Dialog} isWide title=${old ? old.name : t("Add person")} submit=${t("Save")} isReady=${name && grants.length && (old ? !password || password.length >= 8 : password.length >= 8)} onSubmit=${send} onClose=${onClose}>
     <div class="fields">
       ${old ? null : html`<${Field} label=${t("Name")}><input name="name" value=${name} onInput=${(event) => setName(event.target.value)} autocomplete="off" autofocus /></${Field}>`}
-      <${Field} label=${t("Password")} hint=${old ? t("Empty: stays as it is") : t("At least 8 characters")}>
+      <${Field} label=${t("Password")} hint=${old ? t("Empty: unchanged") : t("At least 8 characters")}>
         <input name="password" type="password" value=${password} autocomplete="new-password" onInput=${(event) => setPassword(event.target.value)} /></${Field}>
     </div>
-    <p class="muted">${t("Patterns such as orders.* say for which clusters and names a role counts.")}</p>
-    ${grants.map((grant, place) => html`<${GrantFields} key=${place} grant=${grant} onChange=${change(place)}
-      onRemove=${grants.length > 1 ? () => setGrants(grants.filter((_, index) => index !== place)) : null} />`)}
-    <div><${Button} onClick=${() => setGrants([...grants, { role: "viewer", cluster: "*", names: "*", may_read_messages: false }])}>${t("One more role")}</${Button}></div>
+    <p class="muted">${t("Patterns such as orders.* limit a role to clusters and names.")}</p>
+    ${grants.map((grant, index) => html`<${GrantFields} key=${index} grant=${grant} onChange=${change(index)}
+      onRemove=${grants.length > 1 ? () => setGrants(grants.filter((_, other) => other !== index)) : null} />`)}
+    <div><${Button} onClick=${() => setGrants([...grants, { role: "viewer", cluster: "*", names: "*", may_read_messages: false }])}>${t("Add role")}</${Button}></div>
   </${Dialog}>`;
 }
 
@@ -55,13 +55,13 @@ export default function People({ session }) {
     setAsked(null);
     reload();
   };
-  return html`<${Page} title=${t("People")} id="people" actions=${html`<${Button} kind="primary" onClick=${() => setAsked({ kind: "change" })}>${t("Add somebody")}</${Button}>`}>
+  return html`<${Page} title=${t("People")} id="people" actions=${html`<${Button} kind="primary" onClick=${() => setAsked({ kind: "change" })}>${t("Add person")}</${Button}>`}>
     <${Problem} error=${error} />
-    ${session.is_sign_in_needed ? null : html`<${Empty} title=${t("Nobody signs in here")}>
-      ${t("This console serves only its own machine, and everybody there may do everything. With --sign-in, or on another address, people sign in.")}</${Empty}>`}
+    ${session.is_sign_in_needed ? null : html`<${Empty} title=${t("Sign-in is off")}>
+      ${t("This console serves only the user who started it, with the token of its link. With --sign-in, or on another address, users sign in.")}</${Empty}>`}
     <div class="cards">${(data?.people ?? []).map((person) => html`<div class="card" key=${person.name}>
       <h2><bdi>${person.name}</bdi></h2>
-      <ul class="list">${person.grants.map((grant, place) => html`<li key=${place}><span><${Badge} kind="info">${roleWord(grant.role)}</${Badge}>
+      <ul class="list">${person.grants.map((grant, index) => html`<li key=${index}><span><${Badge} kind="info">${roleWord(grant.role)}</${Badge}>
         ${grant.may_read_messages ? html` <${Badge}>${t("reads messages")}</${Badge}>` : null}</span><span class="mono">${grant.cluster} / ${grant.names}</span></li>`)}</ul>
       <p></p>
       <div class="bar"><${Button} onClick=${() => setAsked({ kind: "change", person })}>${t("Change")}</${Button}>

@@ -1,4 +1,4 @@
-// The figures of a pipeline: its queries, the rows at each step, plots over its batches, where it reads and writes.
+// The figures of a pipeline: queries, rows at each step, plots over batches, inputs and outputs.
 import { path } from "../core/api.js";
 import { bytes, count, rate, span, time } from "../core/format.js";
 import { html, useMemo } from "../core/html.js";
@@ -8,7 +8,7 @@ import { Link, useQuery } from "../core/router.js";
 import { Table } from "../core/table.js";
 import { t } from "../core/texts.js";
 import { Badge, Note } from "../core/widgets.js";
-import { useAgain } from "./pipeline-state.js";
+import { usePolling } from "./pipeline-state.js";
 
 export function Queries({ rows }) {
   const columns = useMemo(() => [
@@ -23,13 +23,13 @@ export function Queries({ rows }) {
     { key: "state-rows", title: t("State rows"), isNumber: true, isOptional: false, sort: (row) => row.state_rows, cell: (row) => count(row.state_rows) },
     { key: "size", title: t("State size"), isNumber: true, isOptional: false, sort: (row) => row.state_bytes, cell: (row) => bytes(row.state_bytes) },
     { key: "at", title: t("Last batch"), isOptional: false, sort: (row) => row.at_ms, cell: (row) => time(row.at_ms) },
-    { key: "doing", title: t("Doing"), isOptional: false, sort: (row) => row.doing, cell: (row) => (row.error ? html`<${Badge} kind="bad" title=${row.error}>${t("failed")}</${Badge}>` : row.doing || "–") },
+    { key: "doing", title: t("Activity"), isOptional: false, sort: (row) => row.doing, cell: (row) => (row.error ? html`<${Badge} kind="bad" title=${row.error}>${t("failed")}</${Badge}>` : row.doing || "–") },
   ], []);
   return html`<h2>${t("Queries")}</h2>
     <${Table} id="pipeline-queries" label=${t("Queries")} columns=${columns} rows=${rows} rowKey=${(row) => row.query} order="query" isShort />`;
 }
 
-// By how many rows a step does not add up.
+// The number of rows by which the counts of a step differ.
 const astray = (number) => (number > 0 ? t("{0} missing", count(number)) : t("{0} too many", count(-number)));
 const stepKey = (row) => `${row.query} ${row.stream} ${row.number}`;
 
@@ -48,9 +48,9 @@ export function Steps({ queries }) {
   ], []);
   if (!rows.length) return null;
   return html`<h2>${t("Rows at each step")}</h2>
-    <p class="counted">${t("Rows in = kept + filtered + late + dead letters, since this run began")}</p>
+    <p class="counted">${t("Rows in = kept + filtered + late + dead letters, since the start of this run")}</p>
     ${rows.some((row) => row.astray)
-      ? html`<${Note} kind="bad">${t("Rows do not add up: of some nobody knows what became of them. This should not happen; look at the pipeline's log.")}</${Note}>`
+      ? html`<${Note} kind="bad">${t("The row counts do not add up: some rows are unaccounted for. This should not happen; check the pipeline's log.")}</${Note}>`
       : null}
     <${Table} id="pipeline-steps" label=${t("Rows at each step")} columns=${columns} rows=${rows} rowKey=${stepKey} order="flow" isShort />`;
 }
@@ -59,7 +59,7 @@ export function Steps({ queries }) {
 const seconds = (values) => values.map((ms) => (ms == null ? null : ms / 1000));
 
 const plots = (course) => [
-  { title: t("Rows a second"), columns: [course.rows_in_per_s, course.rows_done_per_s], series: [{ title: t("came in"), colour: "--plot-1" }, { title: t("could be done"), colour: "--plot-2" }] },
+  { title: t("Rows a second"), columns: [course.rows_in_per_s, course.rows_done_per_s], series: [{ title: t("input rate"), colour: "--plot-1" }, { title: t("processing rate"), colour: "--plot-2" }] },
   { title: t("Lag"), columns: [course.lag], series: [{ title: t("records"), colour: "--plot-3" }] },
   { title: t("Time of a batch (s)"), columns: [seconds(course.batch_ms)], series: [{ title: t("seconds"), colour: "--plot-1" }] },
   { title: t("Rows of a batch"), columns: [course.batch_rows], series: [{ title: t("rows"), colour: "--plot-2" }] },
@@ -67,21 +67,21 @@ const plots = (course) => [
   { title: t("State size"), columns: [course.state_bytes], series: [{ title: t("bytes"), colour: "--plot-1" }] },
 ].filter((each) => each.columns.some((column) => column.some((value) => value)));
 
-// Lines need two batches; a query that has more than one query beside it is chosen.
+// Plots need two batches; with several queries, one is selected.
 export function Course({ cluster, name }) {
   const { data, reload } = useLive(path`/api/clusters/${cluster}/pipelines/${name}/course`);
-  useAgain(reload);
+  usePolling(reload);
   const [chosen, setChosen] = useQuery("query");
   const course = data?.queries.find((each) => each.query === chosen) ?? data?.queries[0];
   const shown = useMemo(() => (course ? plots(course).map((each) => ({ ...each, columns: [course.at_ms, ...each.columns] })) : []), [data, chosen]);
   if (!course) return null;
-  return html`<h2>${t("Over its batches")}
+  return html`<h2>${t("Per batch")}
       ${data.queries.length > 1
         ? html` <label><span class="hidden-text">${t("Query")}</span><select value=${course.query} onChange=${(event) => setChosen(event.target.value)}>
             ${data.queries.map((each) => html`<option key=${each.query} value=${each.query} selected=${each === course}>${each.query}</option>`)}</select></label>`
         : null}</h2>
     ${course.at_ms.length < 2
-      ? html`<p class="counted">${t("Lines appear after the second batch.")}</p>`
+      ? html`<p class="counted">${t("Plots appear after the second batch.")}</p>`
       : html`<section class="cards" id="course">${shown.map((each) => html`<div class="card" key=${`${course.query} ${each.title}`}>
           <h2>${each.title}</h2><${Plot} label=${each.title} columns=${each.columns} series=${each.series} height=${130} /></div>`)}</section>`}`;
 }
@@ -96,17 +96,17 @@ function use(word) {
   }
 }
 
-// What it reads and writes; what is not in this cluster, or not for the viewer, has no link.
+// Inputs and outputs; topics of other clusters and hidden topics have no link.
 export function Places({ cluster, places }) {
   if (!places) return null;
   const address = (place) => (place.use === "group" ? path`/c/${cluster}/groups/${place.name}` : path`/c/${cluster}/topics/${place.name}`);
-  return html`<h2>${t("Where it reads and writes")}</h2>
+  return html`<h2>${t("Inputs and outputs")}</h2>
     <div class="card"><ul class="list" id="places">
       ${places.named.map((place) => html`<li key=${`${place.use} ${place.name}`}><span class="muted">${use(place.use)}</span>
         ${place.is_here
           ? html`<${Link} to=${address(place)}><bdi>${place.name}</bdi></${Link}>`
           : html`<span><bdi>${place.name}</bdi> <${Badge}>${t("not in this cluster")}</${Badge}></span>`}</li>`)}
-      ${places.patterns.map((pattern) => html`<li key=${`pattern ${pattern}`}><span class="muted">${t("Reads topics like")}</span><bdi class="mono">${pattern}</bdi></li>`)}
+      ${places.patterns.map((pattern) => html`<li key=${`pattern ${pattern}`}><span class="muted">${t("Reads topics matching")}</span><bdi class="mono">${pattern}</bdi></li>`)}
       ${places.elsewhere.map((name) => html`<li key=${name}><span class="muted">${t("In another cluster")}</span><bdi>${name}</bdi></li>`)}
       <li><span class="muted">${t("Its brokers")}</span><bdi>${places.bootstrap}</bdi></li>
     </ul></div>`;

@@ -1,4 +1,4 @@
-// What the pages about pipelines share: the state as a coloured word, and looking again.
+// Shared by the pages about pipelines: the badge of the state, and polling.
 import { html, useEffect } from "../core/html.js";
 import { t } from "../core/texts.js";
 import { Badge } from "../core/widgets.js";
@@ -6,9 +6,9 @@ import { Badge } from "../core/widgets.js";
 const PERIOD_MS = 2000;
 const KINDS = { running: "good", stopped: "neutral", failed: "bad", killed: "bad", unreadable: "bad" };
 
-export const stateBadge = (state) => html`<${Badge} kind=${KINDS[state] ?? "warn"}>${words(state)}</${Badge}>`;
+export const stateBadge = (state) => html`<${Badge} kind=${KINDS[state] ?? "warn"}>${stateLabel(state)}</${Badge}>`;
 
-function words(state) {
+function stateLabel(state) {
   switch (state) {
     case "starting": return t("starting");
     case "running": return t("running");
@@ -22,8 +22,8 @@ function words(state) {
   }
 }
 
-// Runs write files and tell nobody: who looks at them asks again and again.
-export function useAgain(reload) {
+// Runs only write files, so there are no events: pages poll.
+export function usePolling(reload) {
   useEffect(() => {
     const timer = setInterval(() => document.hidden || reload(), PERIOD_MS);
     return () => clearInterval(timer);

@@ -1,4 +1,4 @@
-// One pipeline: how it does, its dead letters; stop it.
+// One pipeline: state, figures, dead letters, stop.
 import { path, post } from "../core/api.js";
 import { age, bytes, count, rate, span, time } from "../core/format.js";
 import { html, useState } from "../core/html.js";
@@ -8,13 +8,13 @@ import { t } from "../core/texts.js";
 import { Button, Dialog, Empty, Figure, Note, Page, Problem, Tabs, toast } from "../core/widgets.js";
 import { DeadLetters } from "./dead-letters.js";
 import { Course, Places, Queries, Steps } from "./pipeline-figures.js";
-import { stateBadge, useAgain } from "./pipeline-state.js";
+import { stateBadge, usePolling } from "./pipeline-state.js";
 
 const REPORTS = ["png", "svg", "html"];
 
 function Report({ address }) {
   return html`<h2>${t("Report")}</h2>
-    <div class="bar"><span class="counted">${t("A picture of this run with all its plots, as ottla pipeline report draws it:")}</span>
+    <div class="bar"><span class="counted">${t("A report of this run with all plots, as ottla pipeline report creates it:")}</span>
       ${REPORTS.map((form) => html`<a class="button" key=${form} href=${`${address}/report?format=${form}`} download>${form.toUpperCase()}</a>`)}</div>`;
 }
 
@@ -27,7 +27,7 @@ function Run({ data, cluster, name, address }) {
     ${hasBatch ? html`<${Report} address=${address} />` : null}`;
 }
 
-// A view of a pipeline: its word in the address, its title, its component.
+// The views of a pipeline: last part of the address, title, component.
 export const VIEWS = [
   { key: "run", title: "Run", View: Run },
   { key: "letters", title: "Dead letters", View: DeadLetters },
@@ -36,19 +36,19 @@ export const VIEWS = [
 export default function Pipeline({ cluster, pipeline: name, view = "run", may, session }) {
   const address = path`/api/clusters/${cluster}/pipelines/${name}`;
   const { data, error, reload } = useLive(address);
-  useAgain(reload);
+  usePolling(reload);
   const [isAsked, setAsked] = useState(false);
   const row = data?.pipeline;
   const { View } = VIEWS.find((each) => each.key === view) ?? VIEWS[0];
   const tabs = VIEWS.map(({ key, title }) => ({ key, text: t(title), to: path`/c/${cluster}/pipelines/${name}` + (key === VIEWS[0].key ? "" : `/${key}`) }));
   const stop = async () => {
     await post(`${address}/stops`);
-    toast(t("{0} stops when its batch is done", name));
+    toast(t("{0} stops after the current batch", name));
     setAsked(false);
     reload();
   };
   const actions = row && may("operator")
-    ? html`<${Button} kind="danger" disabled=${!row.is_live} title=${row.is_live ? null : t("It does not run")} onClick=${() => setAsked(true)}>${t("Stop")}</${Button}>`
+    ? html`<${Button} kind="danger" disabled=${!row.is_live} title=${row.is_live ? null : t("Not running")} onClick=${() => setAsked(true)}>${t("Stop")}</${Button}>`
     : null;
   const all = html`<${Link} to=${path`/c/${cluster}/pipelines`}>${t("Pipelines")}</${Link}>`;
   return html`<${Page} title=${name} id="pipeline" crumbs=${all} actions=${actions}>
@@ -57,7 +57,7 @@ export default function Pipeline({ cluster, pipeline: name, view = "run", may, s
       : html`<${Problem} error=${error} />`}
     ${row
       ? html`${row.reason ? html`<${Note} kind=${row.state === "failed" || row.state === "killed" ? "bad" : "info"}>${row.reason}</${Note}>` : null}
-          ${row.restarts ? html`<${Note} kind="warn">${t("Started again {0} times, last after: {1}", row.restarts, row.last_failure)}</${Note}>` : null}
+          ${row.restarts ? html`<${Note} kind="warn">${t("Restarted {0} times, last after: {1}", row.restarts, row.last_failure)}</${Note}>` : null}
           <div class="figures five">
             <${Figure} label=${t("State")} value=${stateBadge(row.state)} />
             <${Figure} label=${t("Rows read")} value=${count(row.rows)} />
@@ -75,7 +75,7 @@ export default function Pipeline({ cluster, pipeline: name, view = "run", may, s
       : null}
     ${isAsked
       ? html`<${Dialog} title=${t("Stop pipeline {0}?", name)} submit=${t("Stop")} kind="danger" onSubmit=${stop} onClose=${() => setAsked(false)}>
-          <p>${t("It ends its batch first. The next run goes on from there.")}</p></${Dialog}>`
+          <p>${t("It finishes the current batch first. The next run continues from there.")}</p></${Dialog}>`
       : null}
   </${Page}>`;
 }

@@ -1,4 +1,4 @@
-// All pipelines whose runs left word in the state folder: how they do.
+// All pipelines with a run in the state folder.
 import { path } from "../core/api.js";
 import { bytes, count, rate, span, time } from "../core/format.js";
 import { html, useMemo } from "../core/html.js";
@@ -7,7 +7,7 @@ import { Link, go, useQuery } from "../core/router.js";
 import { Counted, Table, useFiltered } from "../core/table.js";
 import { t } from "../core/texts.js";
 import { Badge, Empty, Page, Problem, Search } from "../core/widgets.js";
-import { stateBadge, useAgain } from "./pipeline-state.js";
+import { stateBadge, usePolling } from "./pipeline-state.js";
 
 const columns = (cluster) => [
   { key: "name", title: t("Pipeline"), sort: (row) => row.name, cell: (row) => html`<${Link} to=${path`/c/${cluster}/pipelines/${row.name}`} tabindex="-1"><bdi>${row.name}</bdi></${Link}>` },
@@ -24,24 +24,27 @@ const columns = (cluster) => [
 
 export default function Pipelines({ cluster }) {
   const { data, error, reload } = useLive(path`/api/clusters/${cluster}/pipelines`);
-  useAgain(reload);
+  usePolling(reload);
   const [text, setText] = useQuery("q");
   const all = data?.pipelines ?? [];
   const rows = useFiltered(all, text, (row) => row.name);
+  const elsewhere = data?.elsewhere ? html`<span class="muted">${t("Not shown, because they use other clusters: {0}", count(data.elsewhere))}</span>` : null;
   const made = useMemo(() => columns(cluster), [cluster]);
   return html`<${Page} title=${t("Pipelines")} id="pipelines">
     <${Problem} error=${error} />
     ${data && !data.is_here
-      ? html`<${Empty} title=${t("No pipelines here")}>${t("The pipelines of this machine are shown with the cluster that the console was started for.")}</${Empty}>`
+      ? html`<${Empty} title=${t("No pipelines here")}>${t("The pipelines of this machine appear under the cluster that the console was started with.")}</${Empty}>`
       : data && !all.length
         ? html`<${Empty} title=${t("No pipelines yet")}>
             <p>${t("A pipeline appears when it runs on this machine:")}</p>
             <pre>ottla pipeline run orders.yaml</pre>
+            ${elsewhere}
           </${Empty}>`
         : data
           ? html`<div class="bar">
                 <${Search} label=${t("Find pipelines")} value=${text} onInput=${setText} />
                 <${Counted} shown=${rows.length} all=${all.length} />
+                ${elsewhere}
               </div>
               <${Table} id="pipelines" label=${t("Pipelines")} columns=${made} rows=${rows} rowKey=${(row) => row.name} order="name"
                 onOpen=${(row) => go(path`/c/${cluster}/pipelines/${row.name}`)} />`

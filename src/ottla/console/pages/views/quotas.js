@@ -1,4 +1,4 @@
-// How much users, client ids and addresses may: limits, and which of them count for somebody.
+// Quotas of users, client ids and addresses, and the limits that apply to a client.
 import { patch, path } from "../core/api.js";
 import { bytes, count } from "../core/format.js";
 import { html, useMemo, useState } from "../core/html.js";
@@ -11,7 +11,7 @@ import { Reason, reasonOf } from "./unavailable.js";
 
 const KINDS = ["user", "client-id", "ip"];
 const kindWord = (kind) => (kind === "user" ? t("User") : kind === "client-id" ? t("Client id") : t("Address (IP)"));
-const nameOf = (entity, kind) => (kind in entity ? entity[kind] ?? t("each without its own") : "–");
+const nameOf = (entity, kind) => (kind in entity ? entity[kind] ?? t("default, without an own limit") : "–");
 const entityText = (entity) => KINDS.filter((kind) => kind in entity).map((kind) => `${kindWord(kind)}: ${nameOf(entity, kind)}`).join(", ");
 const limitText = (key, limit) => (key.endsWith("_byte_rate") ? t("{0} a second", bytes(limit)) : key === "request_percentage" ? `${count(limit)} %` : t("{0} a second", count(limit)));
 
@@ -24,30 +24,30 @@ function limitWord(key) {
   return words[key] ?? key;
 }
 
-// All but that of the controller count at each broker on its own.
+// Every broker enforces limits separately; only the controller mutation rate is cluster-wide.
 function hintOf(key, limit) {
-  if (key === "controller_mutation_rate") return limit > 0 ? limitText(key, limit) : t("A second, in the whole cluster");
-  if (limit > 0) return t("{0} for each broker", limitText(key, limit));
-  return key === "request_percentage" ? t("Percent of one thread, for each broker") : t("A second, for each broker");
+  if (key === "controller_mutation_rate") return limit > 0 ? limitText(key, limit) : t("Per second, in the whole cluster");
+  if (limit > 0) return t("{0} per broker", limitText(key, limit));
+  return key === "request_percentage" ? t("Percent of one thread, for each broker") : t("Per second, for each broker");
 }
 
-// Whose limit: "" none, "default" or "named" for each kind.
-function Who({ kind, value, onChange, isDisabled }) {
+// The entity of a limit; for each kind "" (none), "default" or "named".
+function EntityField({ kind, value, onChange, isDisabled }) {
   return html`<${Field} label=${kindWord(kind)}>
     <select name=${`${kind}-choice`} disabled=${isDisabled} value=${value.choice} onChange=${(event) => onChange({ ...value, choice: event.target.value })}>
-      ${[["", t("does not matter")], ["default", t("each without its own")], ["named", t("this one:")]].map(([key, word]) => html`<option key=${key} value=${key} selected=${key === value.choice}>${word}</option>`)}</select>
+      ${[["", t("any")], ["default", t("default, without an own limit")], ["named", t("specific:")]].map(([key, word]) => html`<option key=${key} value=${key} selected=${key === value.choice}>${word}</option>`)}</select>
     ${value.choice === "named" ? html`<input name=${kind} aria-label=${t("Name of: {0}", kindWord(kind))} value=${value.name} onInput=${(event) => onChange({ ...value, name: event.target.value })} autocomplete="off" spellcheck=${false} />` : null}
   </${Field}>`;
 }
 
-const NOBODY = { user: { choice: "", name: "" }, "client-id": { choice: "", name: "" }, ip: { choice: "", name: "" } };
+const NO_ENTITY = { user: { choice: "", name: "" }, "client-id": { choice: "", name: "" }, ip: { choice: "", name: "" } };
 
 function LimitDialog({ cluster, answer, old, onClose, onDone }) {
-  const [who, setWho] = useState(NOBODY);
-  const entity = old?.entity ?? Object.fromEntries(KINDS.filter((kind) => who[kind].choice).map((kind) => [kind, who[kind].choice === "named" ? who[kind].name : null]));
+  const [choices, setChoices] = useState(NO_ENTITY);
+  const entity = old?.entity ?? Object.fromEntries(KINDS.filter((kind) => choices[kind].choice).map((kind) => [kind, choices[kind].choice === "named" ? choices[kind].name : null]));
   const keys = "ip" in entity ? answer.address_keys : answer.keys;
-  const [wish, setWish] = useState(old?.key ?? answer.keys[0]);
-  const key = keys.includes(wish) ? wish : keys[0];
+  const [wantedKey, setWantedKey] = useState(old?.key ?? answer.keys[0]);
+  const key = keys.includes(wantedKey) ? wantedKey : keys[0];
   const [limit, setLimit] = useState(old ? String(old.limit) : "");
   const same = answer.quotas.find((each) => JSON.stringify(KINDS.map((kind) => each.entity[kind])) === JSON.stringify(KINDS.map((kind) => entity[kind])));
   const before = old ? old.limit : same?.limits[key] ?? null;
@@ -58,22 +58,22 @@ function LimitDialog({ cluster, answer, old, onClose, onDone }) {
     onDone();
     onClose();
   };
-  const set = (kind) => (value) => setWho({ ...who, [kind]: value });
+  const set = (kind) => (value) => setChoices({ ...choices, [kind]: value });
   return html`<${Dialog} isWide title=${old ? entityText(old.entity) : t("Set a limit")} submit=${t("Save")} isReady=${isReady} onSubmit=${send} onClose=${onClose}>
     ${old
       ? null
       : html`<div class="fields">
-          <${Who} kind="user" value=${who.user} onChange=${set("user")} isDisabled=${Boolean(who.ip.choice)} />
-          <${Who} kind="client-id" value=${who["client-id"]} onChange=${set("client-id")} isDisabled=${Boolean(who.ip.choice)} />
-          <${Who} kind="ip" value=${who.ip} onChange=${set("ip")} isDisabled=${Boolean(who.user.choice || who["client-id"].choice)} /></div>`}
+          <${EntityField} kind="user" value=${choices.user} onChange=${set("user")} isDisabled=${Boolean(choices.ip.choice)} />
+          <${EntityField} kind="client-id" value=${choices["client-id"]} onChange=${set("client-id")} isDisabled=${Boolean(choices.ip.choice)} />
+          <${EntityField} kind="ip" value=${choices.ip} onChange=${set("ip")} isDisabled=${Boolean(choices.user.choice || choices["client-id"].choice)} /></div>`}
     <div class="fields">
-      <${Field} label=${t("Limit")} hint=${html`<span class="mono">${key}</span>${answer.own_keys.includes(key) ? ` · ${t("Apache Kafka does not know this one")}` : ""}`}>
-        <select name="key" value=${key} disabled=${Boolean(old)} onChange=${(event) => setWish(event.target.value)}>
+      <${Field} label=${t("Limit")} hint=${html`<span class="mono">${key}</span>${answer.own_keys.includes(key) ? ` · ${t("Not supported by Apache Kafka")}` : ""}`}>
+        <select name="key" value=${key} disabled=${Boolean(old)} onChange=${(event) => setWantedKey(event.target.value)}>
         ${keys.map((each) => html`<option key=${each} value=${each} selected=${each === key}>${limitWord(each)}</option>`)}</select></${Field}>
       <${Field} label=${t("At most")} hint=${hintOf(key, Number(limit))}>
         <input name="limit" inputmode="decimal" value=${limit} onInput=${(event) => setLimit(event.target.value)} autocomplete="off" /></${Field}>
     </div>
-    ${!old && before != null ? html`<${Note} kind="warn">${t("It has one already: {0}", limitText(key, before))}</${Note}>` : null}
+    ${!old && before != null ? html`<${Note} kind="warn">${t("There is one already: {0}", limitText(key, before))}</${Note}>` : null}
   </${Dialog}>`;
 }
 
@@ -88,15 +88,15 @@ function Applied({ cluster }) {
   const columns = [
     { key: "key", title: t("Limit"), cell: (row) => limitWord(row.key) },
     { key: "limit", title: t("At most"), isNumber: true, cell: (row) => limitText(row.key, row.limit) },
-    { key: "counts", title: t("State"), cell: (row) => (row.counts ? html`<${Badge} kind="good">${t("counts")}</${Badge}>` : html`<${Badge}>${t("a closer one goes before")}</${Badge}>`) },
-    { key: "entity", title: t("Comes from"), cell: (row) => html`<bdi>${entityText(row.entity)}</bdi>` },
+    { key: "counts", title: t("State"), cell: (row) => (row.counts ? html`<${Badge} kind="good">${t("applies")}</${Badge}>` : html`<${Badge}>${t("overridden by a more specific limit")}</${Badge}>`) },
+    { key: "entity", title: t("Set for"), cell: (row) => html`<bdi>${entityText(row.entity)}</bdi>` },
     { key: "shared", title: t("Measured together"), cell: (row) => sharedText(row) },
   ];
-  return html`<section class="card stack" id="applied"><h2>${t("What counts for …")}</h2>
+  return html`<section class="card stack" id="applied"><h2>${t("Effective limits of …")}</h2>
     <div class="fields">${field("applied-user", t("User"), user, setUser)}${field("applied-client", t("Client id"), client, setClient)}${field("applied-ip", t("Address (IP)"), ip, setIp)}</div>
     <${Problem} error=${error} />
-    ${data && !rows.length ? html`<p class="muted">${t("No limit counts: as much as the brokers can.")}</p>` : null}
-    ${rows.length ? html`<${Table} id="applied" label=${t("What counts for …")} columns=${columns} rows=${rows} rowKey=${(row) => `${row.key} ${entityText(row.entity)}`} isShort />` : null}
+    ${data && !rows.length ? html`<p class="muted">${t("No limit applies.")}</p>` : null}
+    ${rows.length ? html`<${Table} id="applied" label=${t("Effective limits of …")} columns=${columns} rows=${rows} rowKey=${(row) => `${row.key} ${entityText(row.entity)}`} isShort />` : null}
   </section>`;
 }
 
@@ -131,9 +131,9 @@ export default function Quotas({ cluster, may }) {
   };
   return html`<${Page} title=${t("Quotas")} id="quotas" actions=${data && isOperator ? html`<${Button} kind="primary" disabled=${Boolean(reason)} title=${reason} onClick=${() => setAsked({ kind: "set" })}>${t("Set a limit")}</${Button}>` : null}>
     <${Problem} error=${error} /><${Reason} reason=${reason} />
-    ${data && !data.is_all ? html`<${Note} kind="warn">${t("There are more limits than are shown here.")}</${Note}>` : null}
+    ${data && !data.is_all ? html`<${Note} kind="warn">${t("Not all limits are shown.")}</${Note}>` : null}
     ${data && !reason ? html`<${Applied} cluster=${cluster} />` : null}
-    ${data && !reason && !all.length ? html`<${Empty} title=${t("There are no limits")}>${t("Users, client ids and addresses may use as much as the brokers can.")}</${Empty}>` : null}
+    ${data && !reason && !all.length ? html`<${Empty} title=${t("No limits")}>${t("Users, client ids and addresses are not limited.")}</${Empty}>` : null}
     ${all.length
       ? html`<div class="bar"><${Search} label=${t("Find limits")} value=${text} onInput=${setText} /><${Counted} shown=${rows.length} all=${all.length} /></div>
           <${Table} id="quotas" label=${t("Quotas")} columns=${columns} rows=${rows} rowKey=${(row) => `${row.key} ${JSON.stringify(row.entity)}`} order="user" />`
@@ -141,6 +141,6 @@ export default function Quotas({ cluster, may }) {
     ${asked?.kind === "set" ? html`<${LimitDialog} cluster=${cluster} answer=${data} old=${asked.row} onClose=${() => setAsked(null)} onDone=${reload} />` : null}
     ${asked?.kind === "drop" ? html`<${Dialog} title=${t("Remove the limit?")} submit=${t("Remove")} kind="danger" onSubmit=${drop} onClose=${() => setAsked(null)}>
       <p><bdi>${entityText(asked.row.entity)}</bdi></p><p>${limitWord(asked.row.key)}: ${limitText(asked.row.key, asked.row.limit)}</p>
-      <p class="muted">${t("What counts then is the next limit by precedence, or none.")}</p></${Dialog}>` : null}
+      <p class="muted">${t("Then the next limit by precedence applies, or none.")}</p></${Dialog}>` : null}
   </${Page}>`;
 }

@@ -1,4 +1,4 @@
-// Steering, of a cluster or of one topic: preferred leaders, assignments, and the moves that are under way.
+// Preferred leader election, assignments and moves in progress, of a cluster or of one topic.
 import { path, post } from "../core/api.js";
 import { bytes, count, time } from "../core/format.js";
 import { html, useState } from "../core/html.js";
@@ -12,7 +12,7 @@ const PARTS = ["metadata"];
 const WORDS_MAX = 5;
 const keyOf = (row) => `${row.topic}-${row.partition}`;
 
-// What the cluster refused, in a few lines.
+// Partitions that the cluster refused.
 const Refusals = ({ refused }) =>
   refused.length
     ? html`<${Note} kind="bad">${refused.slice(0, WORDS_MAX).map((each) => html`<div key=${keyOf(each)}><bdi>${keyOf(each)}</bdi>: ${each.reason}</div>`)}
@@ -20,9 +20,9 @@ const Refusals = ({ refused }) =>
     : null;
 
 function runState(run) {
-  if (run.ended_ms === null) return run.is_cancelled ? ["warn", t("is being cancelled")] : ["info", t("under way")];
+  if (run.ended_ms === null) return run.is_cancelled ? ["warn", t("is being cancelled")] : ["info", t("in progress")];
   if (run.is_cancelled) return ["warn", t("cancelled")];
-  return run.moved === run.partitions ? ["good", t("done")] : ["bad", t("not all is moved")];
+  return run.moved === run.partitions ? ["good", t("done")] : ["bad", t("incomplete")];
 }
 
 function Run({ run }) {
@@ -35,8 +35,8 @@ function Run({ run }) {
       <${Figure} label=${t("By")} value=${html`<bdi>${run.person}</bdi>`} />
     </div>
     <p>${run.ended_ms === null ? t("Since") : t("Ended")} ${time(run.ended_ms ?? run.started_ms)}</p>
-    ${run.problem ? html`<${Note} kind="warn">${run.ended_ms === null ? t("It is tried again: {0}", run.problem) : run.problem}</${Note}>` : null}
-    ${run.still_throttled.length ? html`<${Note} kind="warn">${t("These brokers were gone when the throttle was taken away; they lose it when they are back: {0}", run.still_throttled.join(", "))}</${Note}>` : null}
+    ${run.problem ? html`<${Note} kind="warn">${run.ended_ms === null ? t("Retrying: {0}", run.problem) : run.problem}</${Note}>` : null}
+    ${run.still_throttled.length ? html`<${Note} kind="warn">${t("These brokers were down when the throttle was removed. It is removed from them when they are back: {0}", run.still_throttled.join(", "))}</${Note}>` : null}
     <${Refusals} refused=${run.refused} />
   </section>`;
 }
@@ -45,7 +45,7 @@ function Moves({ cluster, moves, may, onDone }) {
   const cancel = async ({ topic, partition }) => {
     try {
       await post(path`/api/clusters/${cluster}/reassignments/cancellations`, { partitions: [{ topic, partition }] });
-      toast(t("{0} stays where it is", keyOf({ topic, partition })));
+      toast(t("{0} is unchanged", keyOf({ topic, partition })));
     } catch (problem) {
       toast(problem.message, "bad");
     }
@@ -55,8 +55,8 @@ function Moves({ cluster, moves, may, onDone }) {
   const columns = [
     { key: "topic", title: t("Topic"), sort: (row) => row.topic, cell: (row) => html`<bdi>${row.topic}</bdi>` },
     { key: "partition", title: t("Partition"), isNumber: true, width: "90px", sort: (row) => row.partition, cell: (row) => row.partition },
-    { key: "adding", title: t("Coming"), cell: (row) => row.adding.join(", ") },
-    { key: "removing", title: t("Going"), cell: (row) => row.removing.join(", ") },
+    { key: "adding", title: t("Adding"), cell: (row) => row.adding.join(", ") },
+    { key: "removing", title: t("Removing"), cell: (row) => row.removing.join(", ") },
     { key: "target", title: t("After"), cell: (row) => row.target.join(", ") },
     {
       key: "copied", title: t("Copied"), sort: share,
@@ -66,22 +66,22 @@ function Moves({ cluster, moves, may, onDone }) {
       ? [{ key: "cancel", title: "", cell: (row) => html`<${Button} kind="small" onClick=${() => cancel(row)}>${t("Cancel")}</${Button}>` }]
       : []),
   ];
-  return html`<${Table} id="moves" label=${t("Moves under way")} columns=${columns} rows=${moves} rowKey=${keyOf} order="topic" />`;
+  return html`<${Table} id="moves" label=${t("Moves in progress")} columns=${columns} rows=${moves} rowKey=${keyOf} order="topic" />`;
 }
 
-// The question before an election, or before everything is cancelled.
-function Ask({ title, submit, onSubmit, onClose, children }) {
+// Confirmation of an election, or of cancelling all moves.
+function ConfirmDialog({ title, submit, onSubmit, onClose, children }) {
   return html`<${Dialog} title=${title} submit=${submit} onSubmit=${onSubmit} onClose=${onClose}><p>${children}</p></${Dialog}>`;
 }
 
-export function Steering({ cluster, topic = null, partitions = [], may }) {
+export function ReassignmentPanel({ cluster, topic = null, partitions = [], may }) {
   const { data, error, reload } = useLive(path`/api/clusters/${cluster}/reassignments`, PARTS, cluster);
   const led = useLive(path`/api/clusters/${cluster}/elections`, ["metadata"], cluster);
   const [asked, setAsked] = useState(null);
   const [refused, setRefused] = useState([]);
   const close = () => { setAsked(null); reload(); };
   const moves = (data?.moves ?? []).filter((row) => topic === null || row.topic === topic);
-  const moving = new Set(moves.map(keyOf)); // who is still copied cannot lead yet
+  const moving = new Set(moves.map(keyOf)); // a replica that is still copied cannot lead
   const waiting = (led.data?.partitions ?? []).filter((row) => (topic === null || row.topic === topic) && !moving.has(keyOf(row)));
   const run = data?.run;
   const isRunning = run && run.ended_ms === null;
@@ -99,8 +99,8 @@ export function Steering({ cluster, topic = null, partitions = [], may }) {
     close();
   };
   return html`
-    <div class="bar" role="group" aria-label=${t("Steering")}>
-      ${may("operator") ? html`<${Button} disabled=${!waiting.length || isOld} title=${isOld ?? (waiting.length ? "" : t("Every partition is led by its first replica"))}
+    <div class="bar" role="group" aria-label=${t("Reassignment actions")}>
+      ${may("operator") ? html`<${Button} disabled=${!waiting.length || isOld} title=${isOld ?? (waiting.length ? "" : t("All partitions are led by their preferred replica"))}
         onClick=${() => setAsked("elect")}>${t("Preferred Replica Election")}</${Button}>` : null}
       ${may("admin") ? html`<${Button} disabled=${isRunning || isOld} title=${isOld ?? ""} onClick=${() => setAsked("generate")}>${t("Generate Partition Assignments")}</${Button}>` : null}
       ${may("admin") && topic !== null
@@ -112,24 +112,24 @@ export function Steering({ cluster, topic = null, partitions = [], may }) {
     </div>
     <${Problem} error=${error} />
     ${isOld ? html`<${Note} kind="warn">${isOld}</${Note}>` : null}
-    ${waiting.length ? html`<${Note} kind="warn">${t("{0} partitions are not led by their first replica", count(waiting.length))}</${Note}>` : null}
+    ${waiting.length ? html`<${Note} kind="warn">${t("{0} partitions are not led by their preferred replica", count(waiting.length))}</${Note}>` : null}
     <${Refusals} refused=${refused} />
     ${run && topic === null ? html`<${Run} run=${run} />` : null}
-    ${data && !moves.length ? html`<${Empty} title=${t("Nothing moves")}>${t("Replicas on their way to other brokers stand here, with how much of them is copied.")}</${Empty}>` : null}
+    ${data && !moves.length ? html`<${Empty} title=${t("No moves in progress")}>${t("Replicas that move to other brokers appear here, with their progress.")}</${Empty}>` : null}
     ${moves.length ? html`<${Moves} cluster=${cluster} moves=${moves} may=${may} onDone=${reload} />` : null}
-    ${data?.hidden ? html`<p>${t("{0} more partitions move that you may not see.", count(data.hidden))}</p>` : null}
+    ${data?.hidden ? html`<p>${t("{0} partitions of hidden topics are also moving.", count(data.hidden))}</p>` : null}
     ${asked === "generate" ? html`<${Generate} cluster=${cluster} topic=${topic} onClose=${close} />` : null}
     ${asked === "manual" ? html`<${Manual} cluster=${cluster} topic=${topic} partitions=${partitions} onClose=${close} />` : null}
     ${asked === "elect"
-      ? html`<${Ask} title=${t("Preferred Replica Election")} submit=${t("Elect")} onSubmit=${elect} onClose=${close}>
-          ${t("{0} partitions get their first replica as leader again. Clients of these wait for a moment.", count(waiting.length))}</${Ask}>`
+      ? html`<${ConfirmDialog} title=${t("Preferred Replica Election")} submit=${t("Elect")} onSubmit=${elect} onClose=${close}>
+          ${t("{0} partitions get their preferred replica as leader again. Their clients wait for a moment.", count(waiting.length))}</${ConfirmDialog}>`
       : null}
     ${asked === "cancel"
-      ? html`<${Ask} title=${t("Cancel all moves")} submit=${t("Cancel all moves")} onSubmit=${cancelAll} onClose=${close}>
-          ${t("What is not copied yet stays where it was; what has been moved stays moved. The throttle is taken away.")}</${Ask}>`
+      ? html`<${ConfirmDialog} title=${t("Cancel all moves")} submit=${t("Cancel all moves")} onSubmit=${cancelAll} onClose=${close}>
+          ${t("Replicas that are not copied yet stay where they are; finished moves are kept. The throttle is removed.")}</${ConfirmDialog}>`
       : null}`;
 }
 
 export default function Reassignments({ cluster, may }) {
-  return html`<${Page} title=${t("Reassign Partitions")} id="reassignments"><${Steering} cluster=${cluster} may=${may} /></${Page}>`;
+  return html`<${Page} title=${t("Reassign Partitions")} id="reassignments"><${ReassignmentPanel} cluster=${cluster} may=${may} /></${Page}>`;
 }

@@ -1,4 +1,4 @@
-// Who is told of alerts, in all clusters: webhooks in the form of a service, and mail.
+// Receivers of alerts of all clusters: webhooks and mail.
 import { path, post, put, remove } from "../core/api.js";
 import { html, useState } from "../core/html.js";
 import { useLive } from "../core/live.js";
@@ -16,7 +16,7 @@ function typeWords(type) {
     case "feishu": return t("Feishu");
     case "wecom": return t("WeCom");
     case "mail": return t("Mail");
-    default: return t("Webhook of one's own (JSON)");
+    default: return t("Custom webhook (JSON)");
   }
 }
 
@@ -26,15 +26,15 @@ function MailFields({ receiver, set }) {
       <${Field} label=${t("Mail server")}><input name="server" value=${receiver.server} onInput=${text("server")} spellcheck="false" /></${Field}>
       <${Field} label=${t("Encryption")}><select name="security" value=${receiver.security} onChange=${text("security")}>
         ${SECURITIES.map((each) => html`<option key=${each} value=${each} selected=${each === receiver.security}>${each === "none" ? t("none") : each}</option>`)}</select></${Field}>
-      <${Field} label=${t("Port")} hint=${t("0: the usual one")}><input name="port" type="number" min="0" max="65535" value=${receiver.port} onInput=${(event) => set({ port: Number(event.target.value) })} /></${Field}>
+      <${Field} label=${t("Port")} hint=${t("0: the default port")}><input name="port" type="number" min="0" max="65535" value=${receiver.port} onInput=${(event) => set({ port: Number(event.target.value) })} /></${Field}>
     </div>
     <div class="fields">
       <${Field} label=${t("Sender")}><input name="from" value=${receiver.from} onInput=${text("from")} spellcheck="false" /></${Field}>
-      <${Field} label=${t("Recipients")} hint=${t("Several with commas")}><input name="to" value=${receiver.to.join(", ")} spellcheck="false"
+      <${Field} label=${t("Recipients")} hint=${t("Separate several with commas")}><input name="to" value=${receiver.to.join(", ")} spellcheck="false"
         onChange=${(event) => set({ to: event.target.value.split(",").map((each) => each.trim()).filter(Boolean) })} /></${Field}>
     </div>
     <div class="fields">
-      <${Field} label=${t("User")} hint=${t("Empty: nobody logs in")}><input name="username" value=${receiver.username} onInput=${text("username")} autocomplete="off" spellcheck="false" /></${Field}>
+      <${Field} label=${t("User")} hint=${t("Empty: no login")}><input name="username" value=${receiver.username} onInput=${text("username")} autocomplete="off" spellcheck="false" /></${Field}>
       <${Field} label=${t("Password")}><input name="password" type="password" value=${receiver.password} onInput=${text("password")} autocomplete="new-password" /></${Field}>
     </div>`;
 }
@@ -60,9 +60,9 @@ function ReceiverDialog({ old, onClose, onDone }) {
     </div>
     ${isMail
       ? html`<${MailFields} receiver=${receiver} set=${set} />`
-      : html`<${Field} label=${t("Address of the webhook")} hint=${t("It is a key, and not shown again")}>
+      : html`<${Field} label=${t("Webhook URL")} hint=${t("The URL is a secret and is not shown again")}>
             <input name="url" value=${receiver.url} onInput=${(event) => set({ url: event.target.value })} autocomplete="off" spellcheck="false" /></${Field}>
-          ${isSigned ? html`<${Field} label=${t("Secret")} hint=${t("Of a bot that wants its messages signed")}><input name="secret" type="password" value=${receiver.secret} onInput=${(event) => set({ secret: event.target.value })} autocomplete="new-password" /></${Field}>` : null}`}
+          ${isSigned ? html`<${Field} label=${t("Secret")} hint=${t("For a bot that requires signed messages")}><input name="secret" type="password" value=${receiver.secret} onInput=${(event) => set({ secret: event.target.value })} autocomplete="new-password" /></${Field}>` : null}`}
   </${Dialog}>`;
 }
 
@@ -72,7 +72,7 @@ function Receiver({ row, onChange, onDrop }) {
     setTried({ kind: "info", text: t("Sending") });
     try {
       await post(path`/api/receivers/${row.name}/trials`);
-      setTried({ kind: "good", text: t("It was taken.") });
+      setTried({ kind: "good", text: t("Delivered.") });
     } catch (problem) {
       setTried({ kind: "bad", text: problem.message });
     }
@@ -81,9 +81,9 @@ function Receiver({ row, onChange, onDrop }) {
   return html`<div class="card" data-receiver=${row.name}>
     <h2><bdi>${row.name}</bdi> <${Badge} kind="info">${typeWords(receiver.type)}</${Badge}></h2>
     <p class="mono wrapped">${receiver.type === "mail" ? `${receiver.server} → ${receiver.to.join(", ")}` : receiver.url}</p>
-    <p class="muted">${row.rules.length ? html`${t("Rules:")} <bdi>${row.rules.join(", ")}</bdi>` : t("No rule tells it anything yet.")}</p>
-    <div class="bar"><${Button} onClick=${attempt}>${t("Try now")}</${Button}><${Button} onClick=${onChange}>${t("Change")}</${Button}>
-      <${Button} kind="danger" disabled=${row.rules.length > 0} title=${row.rules.length ? t("Rules tell it something: change these first") : null} onClick=${onDrop}>${t("Remove")}</${Button}></div>
+    <p class="muted">${row.rules.length ? html`${t("Rules:")} <bdi>${row.rules.join(", ")}</bdi>` : t("No rule uses it yet.")}</p>
+    <div class="bar"><${Button} onClick=${attempt}>${t("Send test")}</${Button}><${Button} onClick=${onChange}>${t("Change")}</${Button}>
+      <${Button} kind="danger" disabled=${row.rules.length > 0} title=${row.rules.length ? t("Rules use it: change these first") : null} onClick=${onDrop}>${t("Remove")}</${Button}></div>
     ${tried ? html`<p></p><${Note} kind=${tried.kind}>${tried.text}</${Note}>` : null}
   </div>`;
 }
@@ -100,7 +100,7 @@ export function Receivers({ cluster }) {
   if (!data) return html`<${Problem} error=${error} />`;
   const add = html`<${Button} kind="primary" onClick=${() => setAsked({ kind: "change" })}>${t("Add receiver")}</${Button}>`;
   return html`<${Problem} error=${error} />
-    ${data.receivers.length ? html`<div class="bar">${add}</div>` : html`<${Empty} title=${t("No receivers yet")}>${t("A receiver is a webhook or people with mail; rules of all clusters can tell it something.")}<p></p>${add}</${Empty}>`}
+    ${data.receivers.length ? html`<div class="bar">${add}</div>` : html`<${Empty} title=${t("No receivers yet")}>${t("A receiver is a webhook or a list of mail addresses. Rules of all clusters can use it.")}<p></p>${add}</${Empty}>`}
     <div class="cards">${data.receivers.map((row) => html`<${Receiver} key=${row.name} row=${row} onChange=${() => setAsked({ kind: "change", row })} onDrop=${() => setAsked({ kind: "drop", row })} />`)}</div>
     ${asked?.kind === "change" ? html`<${ReceiverDialog} old=${asked.row} onClose=${close} onDone=${reload} />` : null}
     ${asked?.kind === "drop" ? html`<${TypeTheName} title=${t("Remove {0}?", asked.row.name)} submit=${t("Remove")} name=${asked.row.name} onSubmit=${drop} onClose=${close} />` : null}`;

@@ -1,4 +1,4 @@
-// A list of settings, of a topic or of a broker; what can be changed while it runs is changed here.
+// The settings of a topic or broker; dynamic settings can be changed.
 import { patch } from "../core/api.js";
 import { html, useMemo, useState } from "../core/html.js";
 import { useLive } from "../core/live.js";
@@ -9,15 +9,15 @@ import { Badge, Button, Check, Dialog, Field, Problem, Search, toast } from "../
 
 const SOURCES = {
   DYNAMIC_TOPIC_CONFIG: ["info", () => t("this topic")],
-  DYNAMIC_BROKER_CONFIG: ["info", () => t("this broker, changed while it runs")],
-  DYNAMIC_DEFAULT_BROKER_CONFIG: ["info", () => t("all brokers, changed while they run")],
+  DYNAMIC_BROKER_CONFIG: ["info", () => t("this broker, dynamic")],
+  DYNAMIC_DEFAULT_BROKER_CONFIG: ["info", () => t("all brokers, dynamic")],
   STATIC_BROKER_CONFIG: ["warn", () => t("server.properties")],
   DEFAULT_CONFIG: ["neutral", () => t("default")],
 };
 
 const REMOVABLE = ["DYNAMIC_TOPIC_CONFIG", "DYNAMIC_BROKER_CONFIG"];
 
-// `isSet`: it has a value here that can be taken away; `suggested`: what stands in the field if it has none.
+// `isSet`: there is a value that can be removed; `suggested`: the initial text of the field without one.
 export function ChangeSetting({ address, setting, label, isSet, canRepeat, suggested, onClose, onDone, children }) {
   const [value, setValue] = useState(setting.is_sensitive ? "" : setting.value ?? suggested ?? "");
   const send = async (body) => {
@@ -39,7 +39,7 @@ export function ChangeSetting({ address, setting, label, isSet, canRepeat, sugge
       <input name="value" value=${value} onInput=${(event) => setValue(event.target.value)} autocomplete="off" spellcheck="false" autofocus />
     </${Field}>
     ${children}
-    ${isSet ? html`<div><${Button} onClick=${back}>${t("Back to what it would be without")}</${Button}></div>` : null}
+    ${isSet ? html`<div><${Button} onClick=${back}>${t("Restore the default")}</${Button}></div>` : null}
   </${Dialog}>`;
 }
 
@@ -71,7 +71,7 @@ export function Settings({ address, cluster, isEditable }) {
       ? html`<div class="bar">
             <${Search} label=${t("Find settings")} value=${text} onInput=${setText} />
             <${Counted} shown=${rows.length} all=${all.length} />
-            <${Check} label=${t("Only those that differ from the default")} checked=${Boolean(own)} onChange=${(on) => setOwn(on ? "1" : "")} />
+            <${Check} label=${t("Hide defaults")} checked=${Boolean(own)} onChange=${(on) => setOwn(on ? "1" : "")} />
           </div>
           <${Table} id="settings" label=${t("Settings")} columns=${columns} rows=${rows} rowKey=${(row) => row.name} order="name"
             onOpen=${isEditable ? (row) => !row.is_read_only && setChanging(row) : null} />`

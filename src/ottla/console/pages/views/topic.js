@@ -1,4 +1,4 @@
-// One topic: its partitions, its settings, who reads it; and what can be done to it. Further views are rows of VIEWS.
+// One topic: partitions, settings, groups, actions. Further views are rows of VIEWS.
 import { path, put, remove, get } from "../core/api.js";
 import { bytes, count, rate } from "../core/format.js";
 import { html, useMemo, useState } from "../core/html.js";
@@ -7,10 +7,10 @@ import { Link, go } from "../core/router.js";
 import { Table } from "../core/table.js";
 import { t } from "../core/texts.js";
 import { Badge, Button, Dialog, Empty, Field, Figure, Page, Problem, Tabs, TypeTheName, toast } from "../core/widgets.js";
-import { stateBadge } from "./group-state.js";
+import { stateBadge } from "./group-badges.js";
 import { Messages } from "./messages.js";
 import { NewTopic } from "./new-topic.js";
-import { Steering } from "./reassignments.js";
+import { ReassignmentPanel } from "./reassignments.js";
 import { Settings } from "./settings.js";
 import { forAll, health } from "./topics.js";
 
@@ -37,7 +37,7 @@ function Partitions({ answer }) {
 }
 
 function Groups({ answer, cluster }) {
-  if (!answer.groups.length) return html`<${Empty} title=${t("Nobody reads this topic")}>${t("Groups that commit offsets for it stand here.")}</${Empty}>`;
+  if (!answer.groups.length) return html`<${Empty} title=${t("No group reads this topic")}>${t("Groups that commit offsets for this topic appear here.")}</${Empty}>`;
   const columns = [
     { key: "group", title: t("Group"), sort: (row) => row.group, cell: (row) => html`<${Link} to=${path`/c/${cluster}/groups/${row.group}`} tabindex="-1"><bdi>${row.group}</bdi></${Link}>` },
     { key: "state", title: t("State"), sort: (row) => row.state, cell: (row) => stateBadge(row.state) },
@@ -48,7 +48,7 @@ function Groups({ answer, cluster }) {
     order="-lag" onOpen=${(row) => go(path`/c/${cluster}/groups/${row.group}`)} />`;
 }
 
-// The numbers under the names that CMAK has for them.
+// Figures with the names of CMAK.
 function Brokers({ cluster, topic }) {
   const { data, error } = useLive(path`/api/clusters/${cluster}/topics/${topic}/brokers`, PARTS, cluster);
   const yes = (is) => (is ? html`<${Badge} kind="warn">${t("yes")}</${Badge}>` : t("no"));
@@ -72,18 +72,18 @@ function TopicSettings({ cluster, topic, may }) {
   return html`<${Settings} address=${path`/api/clusters/${cluster}/topics/${topic}/settings`} cluster=${cluster} isEditable=${may("operator")} />`;
 }
 
-function TopicSteering({ cluster, topic, answer, may }) {
-  return html`<${Steering} cluster=${cluster} topic=${topic} partitions=${answer.partitions} may=${may} />`;
+function TopicReassignments({ cluster, topic, answer, may }) {
+  return html`<${ReassignmentPanel} cluster=${cluster} topic=${topic} partitions=${answer.partitions} may=${may} />`;
 }
 
-// A view of a topic: its word in the address, its title, its component. Others add theirs here.
+// The views of a topic: last part of the address, title, component.
 export const VIEWS = [
   { key: "partitions", title: "Partitions", View: Partitions },
   { key: "messages", title: "Messages", View: Messages },
   { key: "settings", title: "Settings", View: TopicSettings },
   { key: "groups", title: "Groups", View: Groups },
   { key: "brokers", title: "Brokers", View: Brokers },
-  { key: "reassignments", title: "Assignments", View: TopicSteering },
+  { key: "reassignments", title: "Assignments", View: TopicReassignments },
 ];
 
 function More({ cluster, topic, onClose }) {
@@ -94,8 +94,8 @@ function More({ cluster, topic, onClose }) {
     onClose();
   };
   return html`<${Dialog} title=${t("Add partitions")} submit=${t("Add")} isReady=${Number(number) > topic.partitions} onSubmit=${send} onClose=${onClose}>
-    <p>${t("Keys go to other partitions from then on, and partitions cannot be taken away again.")}</p>
-    <${Field} label=${t("Partitions in all")} hint=${t("{0} today", topic.partitions)}>
+    <p>${t("Keys map to other partitions from then on, and partitions cannot be removed again.")}</p>
+    <${Field} label=${t("Partitions in total")} hint=${t("{0} now", topic.partitions)}>
       <input name="partitions" type="number" min=${topic.partitions + 1} value=${number} onInput=${(event) => setNumber(event.target.value)} autofocus />
     </${Field}>
   </${Dialog}>`;
@@ -110,7 +110,7 @@ function Actions({ cluster, topic }) {
     setAsked({ kind: "copy", like: { ...topic, settings: own.join("\n") } });
   };
   const empty = async () => {
-    await forAll(path`/api/clusters/${cluster}/topic-emptyings`, [topic.name], () => t("{0} is empty now", topic.name));
+    await forAll(path`/api/clusters/${cluster}/topic-emptyings`, [topic.name], () => t("{0} is now empty", topic.name));
     close();
   };
   const drop = async () => {
@@ -129,11 +129,11 @@ function Actions({ cluster, topic }) {
       : null}
     ${asked?.kind === "empty"
       ? html`<${TypeTheName} title=${t("Empty {0}?", topic.name)} submit=${t("Empty")} name=${topic.name} onSubmit=${empty} onClose=${close}>
-          <p>${t("All records are gone for good. The topics, their settings and groups stay.")}</p></${TypeTheName}>`
+          <p>${t("All records are deleted permanently. The topics, their settings and groups remain.")}</p></${TypeTheName}>`
       : null}
     ${asked?.kind === "delete"
       ? html`<${TypeTheName} title=${t("Delete {0}?", topic.name)} submit=${t("Delete")} name=${topic.name} onSubmit=${drop} onClose=${close}>
-          <p>${t("The topic and its {0} records are gone for good.", count(topic.records))}</p></${TypeTheName}>`
+          <p>${t("The topic and its {0} records are deleted permanently.", count(topic.records))}</p></${TypeTheName}>`
       : null}`;
 }
 
@@ -158,7 +158,7 @@ export default function Topic({ cluster, topic: name, view = "partitions", may, 
             <${Figure} label=${t("Partitions")} value=${count(topic.partitions)} />
             <${Figure} label=${t("Replicas")} value=${count(topic.replication_factor)} />
             <${Figure} label=${t("Records")} value=${count(topic.records)} />
-            <${Figure} label=${t("Size")} value=${bytes(topic.size_bytes)} title=${t("Of one copy: what the leaders hold")} />
+            <${Figure} label=${t("Size")} value=${bytes(topic.size_bytes)} title=${t("Size of one copy: the leaders' replicas")} />
             <${Figure} label=${t("Records/s")} value=${rate(topic.rate)} />
           </div>
           <${Tabs} items=${tabs} current=${view} />

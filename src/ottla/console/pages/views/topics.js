@@ -1,11 +1,11 @@
-// All topics of a cluster: find, sort, create; empty or delete several.
+// All topics of a cluster: search, sort, create; empty or delete several.
 import { path, post } from "../core/api.js";
 import { bytes, count, rate } from "../core/format.js";
 import { html, useMemo, useState } from "../core/html.js";
 import { useLive } from "../core/live.js";
 import { Link, go, useQuery } from "../core/router.js";
 import { Counted, Table, useFiltered } from "../core/table.js";
-import { told } from "../core/refusals.js";
+import { errorText } from "../core/server-errors.js";
 import { t } from "../core/texts.js";
 import { Badge, Button, Check, Empty, Page, Problem, Search, TypeTheName, toast } from "../core/widgets.js";
 import { NewTopic } from "./new-topic.js";
@@ -14,9 +14,9 @@ const PARTS = ["metadata", "ends", "starts", "sizes", "commits"];
 
 export const health = (topic) =>
   topic.leaderless
-    ? html`<${Badge} kind="bad" title=${t("Partitions without a leader: nobody can read or write them")}>${t("{0} leaderless", topic.leaderless)}</${Badge}>`
+    ? html`<${Badge} kind="bad" title=${t("Partitions without a leader cannot be read or written")}>${t("{0} leaderless", topic.leaderless)}</${Badge}>`
     : topic.under_replicated
-      ? html`<${Badge} kind="warn" title=${t("Partitions with fewer replicas in sync than they should have")}>${t("{0} under-replicated", topic.under_replicated)}</${Badge}>`
+      ? html`<${Badge} kind="warn" title=${t("Under-replicated partitions")}>${t("{0} under-replicated", topic.under_replicated)}</${Badge}>`
       : html`<${Badge} kind="good">${t("healthy")}</${Badge}>`;
 
 const columns = (cluster) => [
@@ -34,15 +34,15 @@ const columns = (cluster) => [
   { key: "groups", title: t("Groups"), isNumber: true, isOptional: false, sort: (row) => row.groups, cell: (row) => count(row.groups) },
 ];
 
-// Carries out something for several topics, and tells what was refused.
+// Applies a change to several topics, and reports refusals.
 export async function forAll(address, names, done) {
   const { results } = await post(address, { names });
   const refused = results.filter((result) => result.error);
-  for (const result of refused) toast(`${result.name}: ${told(result)}`, "bad");
+  for (const result of refused) toast(`${result.name}: ${errorText(result)}`, "bad");
   if (refused.length < results.length) toast(done(results.length - refused.length));
 }
 
-function Several({ cluster, selected, onSelect, reload }) {
+function SelectionActions({ cluster, selected, onSelect, reload }) {
   const [asked, setAsked] = useState(null);
   const names = [...selected];
   const word = names.length === 1 ? names[0] : String(names.length);
@@ -62,8 +62,8 @@ function Several({ cluster, selected, onSelect, reload }) {
           title=${asked === "delete" ? t("Delete {0} topics?", names.length) : t("Empty {0} topics?", names.length)}
           submit=${asked === "delete" ? t("Delete") : t("Empty")}>
           <p>${asked === "delete"
-            ? t("The topics and all their records are gone for good.")
-            : t("All records are gone for good. The topics, their settings and groups stay.")}</p>
+            ? t("The topics and all their records are deleted permanently.")
+            : t("All records are deleted permanently. The topics, their settings and groups remain.")}</p>
           <p class="mono">${names.slice(0, 12).join(", ")}${names.length > 12 ? " …" : ""}</p>
         </${TypeTheName}>`
       : null}`;
@@ -80,7 +80,7 @@ export default function Topics({ cluster, may }) {
   const rows = useFiltered(visible, text, (row) => row.name);
   const made = useMemo(() => columns(cluster), [cluster]);
   const actions = may("operator")
-    ? html`${selected.size ? html`<${Several} cluster=${cluster} selected=${selected} onSelect=${setSelected} reload=${reload} />` : null}
+    ? html`${selected.size ? html`<${SelectionActions} cluster=${cluster} selected=${selected} onSelect=${setSelected} reload=${reload} />` : null}
         <${Button} kind="primary" onClick=${() => setNew(true)}>${t("Create topic")}</${Button}>`
     : null;
   return html`<${Page} title=${t("Topics")} id="topics" actions=${actions}>

@@ -1,6 +1,5 @@
-// The cluster as a graph: brokers in their racks, the controller, who leads and who copies from whom. Drawn by ourselves,
-// so that it can be read with three brokers and with fifty, on a telephone, and with the keyboard alone: arrows move from
-// broker to broker, Enter opens one. The same stands below as a table.
+// The cluster as a graph: brokers in racks, the controller, replication links. It is readable with three or fifty brokers,
+// on a phone, and by keyboard: arrow keys select a broker, Enter opens it. The same data follows as a table.
 import { path } from "../core/api.js";
 import { count } from "../core/format.js";
 import { html, useEffect, useMemo, useRef, useState } from "../core/html.js";
@@ -8,38 +7,38 @@ import { useLive } from "../core/live.js";
 import { go } from "../core/router.js";
 import { t } from "../core/texts.js";
 import { Problem } from "../core/widgets.js";
-import { place, route } from "./topology-places.js";
+import { layoutBrokers, linkPath } from "./topology-layout.js";
 
-const LINKS_MAX = 40; // more at once are a tangle: then only those of the chosen broker, and those that are behind
+const LINKS_MAX = 40; // with more, only lagging links and links of the selected broker are drawn
 
-const STRONGEST = 12; // links in each direction of a chosen broker that has many
-const NAMED_MAX = 12; // brokers in a line of words
+const STRONGEST = 12; // links in each direction of a selected broker with many
+const NAMED_MAX = 12; // brokers listed in a label
 
-function words(pairs, most) {
-  const told = pairs.slice(0, most).map(([broker, number]) => `${broker} (${count(number)})`).join(", ");
-  return pairs.length > most ? t("{0} and {1} more", told, count(pairs.length - most)) : told;
+function brokerCounts(pairs, most) {
+  const listed = pairs.slice(0, most).map(([broker, number]) => `${broker} (${count(number)})`).join(", ");
+  return pairs.length > most ? t("{0} and {1} more", listed, count(pairs.length - most)) : listed;
 }
 
-// Which links are drawn: all of a small cluster; of a large one those that are behind, and the strongest of the chosen.
+// The links to draw: all in a small cluster, else lagging ones and the strongest of the selected broker.
 function chosenLinks(links, chosen) {
   if (links.length <= LINKS_MAX) return links;
   const own = (key) => links.filter((link) => link[key] === chosen).slice(0, STRONGEST);
   return [...new Set([...links.filter((link) => link.behind).slice(0, 2 * LINKS_MAX), ...own("leader"), ...own("follower")])];
 }
 
-// Everything about a broker in words, for the list and for whoever listens.
+// The description of a broker, for the list and for screen readers.
 function described(row, links, most = NAMED_MAX) {
   const from = links.filter((link) => link.follower === row.broker).map((link) => [link.leader, link.partitions]);
   const to = links.filter((link) => link.leader === row.broker).map((link) => [link.follower, link.partitions]);
   return [
-    row.is_alive ? t("alive") : t("gone"),
+    row.is_alive ? t("alive") : t("down"),
     row.is_controller ? t("controller") : null,
     row.rack ? t("rack {0}", row.rack) : null,
     t("{0} leaders", count(row.leaders)),
     t("{0} replicas", count(row.replicas)),
     row.under_replicated ? t("{0} not in sync", count(row.under_replicated)) : null,
-    from.length ? t("copies from {0}", words(from, most)) : null,
-    to.length ? t("copied by {0}", words(to, most)) : null,
+    from.length ? t("replicates from {0}", brokerCounts(from, most)) : null,
+    to.length ? t("replicated by {0}", brokerCounts(to, most)) : null,
   ].filter(Boolean).join(" · ");
 }
 
@@ -54,25 +53,25 @@ function Node({ node, row, label, address, isChosen, isSmall, onChoose, onMove }
   };
   const kind = `node${row.is_alive ? "" : " gone"}${row.is_controller ? " controller" : ""}${isChosen ? " chosen" : ""}`;
   const lines = isSmall
-    ? [`${row.broker}${row.is_controller ? " ★" : ""}`, row.is_alive ? `${count(row.leaders)} / ${count(row.replicas)}` : t("gone")]
+    ? [`${row.broker}${row.is_controller ? " ★" : ""}`, row.is_alive ? `${count(row.leaders)} / ${count(row.replicas)}` : t("down")]
     : [
         `${t("Broker {0}", row.broker)}${row.is_controller ? " ★" : ""}`,
-        row.is_alive ? t("{0} leaders", count(row.leaders)) : t("gone"),
+        row.is_alive ? t("{0} leaders", count(row.leaders)) : t("down"),
         row.is_alive && row.under_replicated ? t("{0} not in sync", count(row.under_replicated)) : t("{0} replicas", count(row.replicas)),
       ];
   return html`<a class=${kind} href=${address} data-broker=${row.broker} aria-label=${`${lines.join(" ")}: ${t("Broker {0}", row.broker)} · ${label}`} tabindex=${isChosen ? 0 : -1}
       onClick=${open} onFocus=${onChoose} onMouseEnter=${onChoose} onKeyDown=${onKeyDown}>
     <rect x=${node.x} y=${node.y} width=${node.width} height=${node.height} rx="9" />
     ${row.is_controller ? html`<rect class="inner" x=${node.x + 3} y=${node.y + 3} width=${node.width - 6} height=${node.height - 6} rx="7" />` : null}
-    ${lines.map((line, place) => html`<text key=${place} class=${place ? "" : "name"} x=${node.x + node.width / 2} y=${node.y + (isSmall ? 18 : 21) + place * (isSmall ? 16 : 17)}>${line}${" "}</text>`)}
+    ${lines.map((line, index) => html`<text key=${index} class=${index ? "" : "name"} x=${node.x + node.width / 2} y=${node.y + (isSmall ? 18 : 21) + index * (isSmall ? 16 : 17)}>${line}${" "}</text>`)}
   </a>`;
 }
 
 function Graph({ data, cluster, width }) {
   const [chosen, setChosen] = useState(null);
   const box = useRef(null);
-  const wanted = useRef(null); // the broker that a key has led to
-  const layout = useMemo(() => place(data.brokers, width), [data, width]);
+  const wanted = useRef(null); // the broker selected by key, which gets the focus
+  const layout = useMemo(() => layoutBrokers(data.brokers, width), [data, width]);
   const { nodes, racks, height, isSmall } = layout;
   const first = nodes.has(chosen) ? chosen : data.brokers[0].broker;
   useEffect(() => {
@@ -80,7 +79,7 @@ function Graph({ data, cluster, width }) {
     wanted.current = null;
     box.current.querySelector(`a[data-broker="${chosen}"]`)?.focus();
   });
-  const isTangle = data.links.length > LINKS_MAX;
+  const isCrowded = data.links.length > LINKS_MAX;
   const drawn = chosenLinks(data.links, chosen).filter((link) => nodes.has(link.leader) && nodes.has(link.follower));
   const most = Math.max(1, ...drawn.map((link) => link.partitions));
   const move = (key) => {
@@ -91,20 +90,20 @@ function Graph({ data, cluster, width }) {
     return true;
   };
   const row = data.brokers.find((each) => each.broker === chosen);
-  const linkKind = (link) => `link${link.behind ? " behind" : ""}${link.leader === chosen ? " leads" : link.follower === chosen ? " follows" : chosen != null && !isTangle ? " other" : ""}`;
-  return html`<svg ref=${box} class="topology" width=${width} height=${height} role="group" aria-label=${t("Brokers and who copies from whom; arrow keys go from one to the next")}
+  const linkKind = (link) => `link${link.behind ? " behind" : ""}${link.leader === chosen ? " leads" : link.follower === chosen ? " follows" : chosen != null && !isCrowded ? " other" : ""}`;
+  return html`<svg ref=${box} class="topology" width=${width} height=${height} role="group" aria-label=${t("Brokers and replication links; use the arrow keys to move between brokers")}
       onMouseLeave=${() => setChosen(null)}>
       <defs>${["", "leads", "follows", "behind"].map((kind) => html`<marker key=${kind} id=${`arrow${kind}`} class=${`arrow ${kind}`} viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" markerUnits="userSpaceOnUse" orient="auto"><path d="M0 0L8 4L0 8z" /></marker>`)}</defs>
       ${racks.map((rack) => html`<g key=${rack.name} class="rack" aria-hidden="true"><rect x=${rack.x} y=${rack.y} width=${rack.width} height=${rack.height} rx="11" />
         ${rack.name != null ? html`<text x=${rack.x + 10} y=${rack.y + 17}>${t("rack {0}", rack.name)}</text>` : null}</g>`)}
-      <g aria-hidden="true">${drawn.map((link) => html`<path key=${`${link.leader}-${link.follower}`} class=${linkKind(link)} d=${route(nodes.get(link.leader), nodes.get(link.follower))}
+      <g aria-hidden="true">${drawn.map((link) => html`<path key=${`${link.leader}-${link.follower}`} class=${linkKind(link)} d=${linkPath(nodes.get(link.leader), nodes.get(link.follower))}
         stroke-width=${1 + (2 * link.partitions) / most} marker-end=${`url(#arrow${link.behind ? "behind" : link.leader === chosen ? "leads" : link.follower === chosen ? "follows" : ""})`} />`)}</g>
       ${data.brokers.map((each) => html`<${Node} key=${each.broker} row=${each} node=${nodes.get(each.broker)} isSmall=${isSmall} isChosen=${each.broker === first}
         label=${described(each, data.links)} address=${path`/c/${cluster}/brokers/${each.broker}`} onChoose=${() => setChosen(each.broker)} onMove=${move} />`)}
     </svg>
     <p class="muted topology-words">${row
       ? `${t("Broker {0}", row.broker)}: ${described(row, data.links)}`
-      : isTangle ? t("★ is the controller. Point at a broker to see whom it copies from.") : t("★ is the controller. An arrow leads from a leader to whoever copies from it.")}</p>`;
+      : isCrowded ? t("★ is the controller. Point at a broker to see its replication links.") : t("★ is the controller. Arrows lead from leaders to followers.")}</p>`;
 }
 
 export function Topology({ cluster }) {
@@ -121,7 +120,7 @@ export function Topology({ cluster }) {
     <${Problem} error=${error} />
     <div ref=${box} class="topology-box">${data?.brokers.length && width ? html`<${Graph} data=${data} cluster=${cluster} width=${width} />` : null}</div>
     ${data?.brokers.length
-      ? html`<details><summary>${t("In words")}</summary><ul class="list topology-list">${data.brokers.map((each) => html`<li key=${each.broker}><span><b>${t("Broker {0}", each.broker)}</b>: ${described(each, data.links, Infinity)}</span></li>`)}</ul></details>`
+      ? html`<details><summary>${t("As text")}</summary><ul class="list topology-list">${data.brokers.map((each) => html`<li key=${each.broker}><span><b>${t("Broker {0}", each.broker)}</b>: ${described(each, data.links, Infinity)}</span></li>`)}</ul></details>`
       : null}
   </section>`;
 }

@@ -1,4 +1,4 @@
-// Users of the cluster: who logs in with a password (SCRAM), and delegation tokens.
+// Users of the cluster: SCRAM credentials and delegation tokens.
 import { path, put, remove } from "../core/api.js";
 import { time } from "../core/format.js";
 import { html, useMemo, useState } from "../core/html.js";
@@ -26,7 +26,7 @@ function PasswordDialog({ cluster, old, limits, onClose, onDone }) {
   };
   return html`<${Dialog} title=${old ? t("A new password for {0}", old.user) : t("Add a user")} submit=${t("Save")} isReady=${Boolean(user && password && isRight)} onSubmit=${send} onClose=${onClose}>
     ${old ? null : html`<${Field} label=${t("User")}><input name="user" value=${user} onInput=${(event) => setUser(event.target.value)} autocomplete="off" spellcheck=${false} autofocus /></${Field}>`}
-    <${Field} label=${t("Password")} hint=${t("It is hashed in the console and sent to nobody. Connections that are there stay.")}>
+    <${Field} label=${t("Password")} hint=${t("The console hashes the password and never sends it. Existing connections stay open.")}>
       <input name="password" type="password" value=${password} autocomplete="new-password" onInput=${(event) => setPassword(event.target.value)} /></${Field}>
     <div class="fields">
       <${Field} label=${t("Mechanism")}><select name="mechanism" value=${mechanism} disabled=${Boolean(old)} onChange=${(event) => setMechanism(event.target.value)}>
@@ -57,17 +57,17 @@ function Passwords({ cluster }) {
     reload();
   };
   return html`<${Problem} error=${error} /><${Reason} reason=${reason} />
-    ${data && !data.is_all ? html`<${Note} kind="warn">${t("There are more users than are shown here.")}</${Note}>` : null}
+    ${data && !data.is_all ? html`<${Note} kind="warn">${t("Not all users are shown.")}</${Note}>` : null}
     ${data
       ? html`<div class="bar">
           ${all.length ? html`<${Search} label=${t("Find users")} value=${text} onInput=${setText} /><${Counted} shown=${rows.length} all=${all.length} />` : null}
           <${Button} kind="primary" disabled=${Boolean(reason)} title=${reason} onClick=${() => setAsked({ kind: "set" })}>${t("Add a user")}</${Button}></div>`
       : null}
-    ${data && !reason && !all.length ? html`<${Empty} title=${t("Nobody has a password")}>${t("Users with a SCRAM password stand here. Those of PLAIN, certificates, tickets and identity providers are kept elsewhere.")}</${Empty}>` : null}
+    ${data && !reason && !all.length ? html`<${Empty} title=${t("No users with a password")}>${t("Users with a SCRAM password appear here. Users of PLAIN, certificates, Kerberos and identity providers are stored elsewhere.")}</${Empty}>` : null}
     ${all.length ? html`<${Table} id="users" label=${t("Users")} columns=${columns} rows=${rows} rowKey=${(row) => `${row.mechanism} ${row.user}`} order="user" />` : null}
     ${asked?.kind === "set" ? html`<${PasswordDialog} cluster=${cluster} old=${asked.row} limits=${data.iterations} onClose=${() => setAsked(null)} onDone=${reload} />` : null}
-    ${asked?.kind === "drop" ? html`<${TypeTheName} title=${t("Take the password of {0} away?", asked.row.user)} submit=${t("Delete")} name=${asked.row.user} onSubmit=${drop} onClose=${() => setAsked(null)}>
-      <p>${t("{0} cannot log in with {1} any more. Rules and quotas stay.", asked.row.user, asked.row.mechanism)}</p></${TypeTheName}>` : null}`;
+    ${asked?.kind === "drop" ? html`<${TypeTheName} title=${t("Remove the password of {0}?", asked.row.user)} submit=${t("Delete")} name=${asked.row.user} onSubmit=${drop} onClose=${() => setAsked(null)}>
+      <p>${t("{0} can no longer log in with {1}. Rules and quotas remain.", asked.row.user, asked.row.mechanism)}</p></${TypeTheName}>` : null}`;
 }
 
 function Tokens({ cluster }) {
@@ -80,10 +80,10 @@ function Tokens({ cluster }) {
   const columns = useMemo(() => [
     { key: "token", title: t("Token"), sort: (row) => row.token_id, cell: (row) => html`<span class="mono">${row.token_id}</span>` },
     { key: "owner", title: t("Owner"), sort: (row) => row.owner, cell: (row) => html`<bdi>${row.owner}</bdi>` },
-    { key: "requester", title: t("Asked for by"), isOptional: false, sort: (row) => row.requester, cell: (row) => html`<bdi>${row.requester}</bdi>` },
+    { key: "requester", title: t("Requested by"), isOptional: false, sort: (row) => row.requester, cell: (row) => html`<bdi>${row.requester}</bdi>` },
     { key: "renewers", title: t("Renewers"), isOptional: false, sort: (row) => row.renewers.join(" "), cell: (row) => html`<bdi>${row.renewers.join(", ") || "–"}</bdi>` },
     { key: "expiry", title: t("Expires"), sort: (row) => row.expiry_ms, cell: (row) => time(row.expiry_ms) },
-    { key: "max", title: t("At the latest"), isOptional: false, sort: (row) => row.max_ms, cell: (row) => time(row.max_ms) },
+    { key: "max", title: t("Max lifetime"), isOptional: false, sort: (row) => row.max_ms, cell: (row) => time(row.max_ms) },
     { key: "action", title: t("Action"), cell: (row) => html`<${Button} kind="small danger" onClick=${() => setAsked(row)}>${t("Expire")}</${Button}>` },
   ], []);
   const expire = async () => {
@@ -93,14 +93,14 @@ function Tokens({ cluster }) {
     reload();
   };
   return html`<${Problem} error=${error} /><${Reason} reason=${reason} />
-    ${data && !data.is_all ? html`<${Note} kind="warn">${t("There are more tokens than are shown here.")}</${Note}>` : null}
-    ${data && !reason && !all.length ? html`<${Empty} title=${t("No delegation tokens")}>${t("Tokens that the login of this console may see stand here.")}</${Empty}>` : null}
+    ${data && !data.is_all ? html`<${Note} kind="warn">${t("Not all tokens are shown.")}</${Note}>` : null}
+    ${data && !reason && !all.length ? html`<${Empty} title=${t("No delegation tokens")}>${t("Tokens that the login of this console may describe appear here.")}</${Empty}>` : null}
     ${all.length
       ? html`<div class="bar"><${Search} label=${t("Find tokens")} value=${text} onInput=${setText} /><${Counted} shown=${rows.length} all=${all.length} /></div>
           <${Table} id="delegation-tokens" label=${t("Delegation tokens")} columns=${columns} rows=${rows} rowKey=${(row) => row.token_id} order="owner" />`
       : null}
     ${asked ? html`<${Dialog} title=${t("Expire the token {0}?", asked.token_id)} submit=${t("Expire")} kind="danger" onSubmit=${expire} onClose=${() => setAsked(null)}>
-      <p>${t("Nobody logs in with it any more; it cannot be brought back.")}</p></${Dialog}>` : null}`;
+      <p>${t("The token can no longer be used to log in, and cannot be restored.")}</p></${Dialog}>` : null}`;
 }
 
 export const VIEWS = [

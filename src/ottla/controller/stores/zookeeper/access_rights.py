@@ -1,9 +1,9 @@
-"""Who may do what with the nodes in ZooKeeper, as Kafka 3.9 has it. Pure.
+"""ACLs of the nodes in ZooKeeper, as in Kafka 3.9. Pure.
 
 Rules:
-1. A secure node belongs to whoever made it, and everybody may read it.
-2. What holds secrets (passwords of users, settings of brokers, tokens) nobody else reads.
-3. /consumers stays open: consumers from before Kafka 0.9 write there.
+1. A secure node can be changed only by its creator, and read by all clients.
+2. Nodes with secrets (passwords of users, settings of brokers, tokens) can be read only by their creator.
+3. /consumers stays open, because consumers of Kafka before 0.9 write there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAF
 
 SENSITIVE_ROOTS: Final = ("/config/users", "/config/brokers", "/delegation_token/tokens")
 OPEN_PATH: Final = "/consumers"
-# What belongs to a cluster, and is made secure as a whole; other programs may use the same chroot.
+# The roots of a cluster's nodes, which are secured completely; other programs may use the same chroot.
 SECURE_ROOTS: Final = (
     "/admin",
     "/brokers",
@@ -37,7 +37,7 @@ SECURE_ROOTS: Final = (
 
 
 def rights_of(path: str, *, is_secure: bool) -> list[ACL]:
-    """Of the node at a path below the chroot."""
+    """The ACL of the node at a path below the chroot."""
     if not is_secure or path == OPEN_PATH:
         return list(OPEN_ACL_UNSAFE)
     return [*CREATOR_ALL_ACL, *(() if path.startswith(SENSITIVE_ROOTS) else READ_ACL_UNSAFE)]

@@ -1,13 +1,13 @@
-"""kazoo, as the store uses it: the only file that knows kazoo's insides.
+"""Adapter for kazoo, the ZooKeeper client: the only module that depends on kazoo's internals.
 
 Rules:
-1. kazoo has one thread for its connection. Answers and watch events cross from there to the loop by
-   call_soon_threadsafe, in the order in which they came; nothing else of ours runs on that thread.
-2. The loop only puts requests into kazoo's queue. Each of them is announced by a byte in a small buffer, and a full
-   buffer would stop the loop: so the store never has more than IN_FLIGHT_MAX requests under way.
-3. A server of an ensemble that does not answer costs its share of the session, not all of it.
-4. TLS and logins are ours (security/zookeeper.py): kazoo checks no host names, and its logins need a library whose
-   random numbers can be guessed. Nothing is sent before the login is done: kazoo's queue waits for it.
+1. kazoo has one thread for its connection. Responses and watch events are passed to the event loop with
+   call_soon_threadsafe, in order; none of our other code runs on that thread.
+2. The loop only adds requests to kazoo's queue. kazoo writes a byte to a small pipe for each of them, and a full pipe
+   would block the loop, so the store never has more than IN_FLIGHT_MAX requests in flight.
+3. An unresponsive server of an ensemble takes only a share of the session time-out, not all of it.
+4. TLS and SASL are implemented here (security/zookeeper.py): kazoo does not verify host names, and its SASL library has
+   predictable random numbers. No request is sent before the login: kazoo's queue waits for it.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.serialization import SASL, Connect, GetChildren, GetData
 
-from ottla.base.tls_problems import tls_problem
+from ottla.base.tls_problems import describe_tls_error
 from ottla.base.zookeeper_connect import ZooKeeperAddress
 from ottla.controller.stores.store import Node
-from ottla.security.sasl.mechanism import LoginError
-from ottla.security.zookeeper import ZooKeeperSecurity
+from ottla.security.sasl.exchange import LoginError
+from ottla.security.zookeeper import ZooKeeperClientSecurity
 
 IN_FLIGHT_MAX: Final = 64
 RETRY_SECONDS_MIN: Final = 0.1
 RETRY_SECONDS_MAX: Final = 1.0
-RETRY_JITTER: Final = 0.4  # brokers that lost the same server do not come back all at once
-MULTI_READ: Final = 22  # ZooKeeper's number of the request, since 3.6
+RETRY_JITTER: Final = 0.4  # spreads the reconnects of brokers that lost the same server
+MULTI_READ: Final = 22  # the request type in ZooKeeper, since 3.6
 GET_DATA: Final = GetData.type
 GET_CHILDREN: Final = GetChildren.type
 ERROR_RESULT: Final = -1
-HUNG_UP: Final = "socket connection broken"  # so kazoo calls it
+HUNG_UP: Final = "socket connection broken"  # kazoo's message
 
-# What is worth a line is told by the store itself; kazoo tells of every attempt.
+# The store logs important events itself; kazoo logs every attempt.
 kazoo_logger = logging.getLogger("kazoo")
 kazoo_logger.setLevel(logging.ERROR)
 
@@ -54,7 +54,7 @@ _stat = struct.Struct("!qqqqiiiqiiq")
 
 
 class LoginRequiredError(ZookeeperError):  # type: ignore[misc]  # kazoo has no types
-    """ZooKeeper admits nobody who has not logged in. kazoo does not know this code (3.6)."""
+    """ZooKeeper requires a SASL login. kazoo does not know this error code (since 3.6)."""
 
     code = -124
 
@@ -63,7 +63,7 @@ EXCEPTIONS[LoginRequiredError.code] = LoginRequiredError
 
 
 class LoopResult:
-    """What kazoo fills on its thread, as a future of the loop."""
+    """A result that kazoo sets on its thread, as a future of the loop."""
 
     __slots__ = ("_loop", "future")
 
@@ -78,7 +78,7 @@ class LoopResult:
         cross(self._loop, self._finish, None, error)
 
     def _finish(self, value: Any, error: BaseException | None) -> None:
-        if self.future.done():  # nobody waits any more
+        if self.future.done():  # the waiter was cancelled
             return
         if error is None:
             self.future.set_result(value)
@@ -87,16 +87,16 @@ class LoopResult:
 
 
 def cross(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: object) -> None:
-    """From kazoo's thread to the loop; a loop that is closed needs no news."""
+    """Call a function on the loop from kazoo's thread; ignored if the loop is closed."""
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(function, *arguments)
 
 
 class LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]
-    """Results are futures, and watches are called without a thread of their own: ours only cross to the loop."""
+    """kazoo's handler with futures as results, and without a thread for watches: they are passed to the loop."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, connect_seconds_max: float, security: ZooKeeperSecurity
+        self, loop: asyncio.AbstractEventLoop, connect_seconds_max: float, security: ZooKeeperClientSecurity
     ) -> None:
         super().__init__()
         self._security = security
@@ -122,7 +122,7 @@ class LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]
         return connection if context is None else _secure(context, connection, kwargs["hostname"])
 
     def select(self, readable: list[Any], writable: list[Any], broken: list[Any], timeout: float | None = None) -> Any:
-        """What OpenSSL has decrypted already is not seen by the system any more."""
+        """Data that OpenSSL has already decrypted are not reported by select()."""
         waiting = [each for each in readable if hasattr(each, "pending") and each.pending()]
         found = super().select(readable, writable, broken, 0 if waiting else timeout)
         return ([each for each in readable if each in found[0] or each in waiting], *found[1:])
@@ -135,20 +135,20 @@ def _secure(context: ssl.SSLContext, connection: socket.socket, host: str) -> ss
         connection.close()
         is_silent = isinstance(problem, ssl.SSLEOFError | ConnectionResetError | TimeoutError)
         reason = (
-            "the other side does not answer in TLS: is this its port for it?" if is_silent else tls_problem(problem)
+            "the server does not respond with TLS: is this its TLS port?" if is_silent else describe_tls_error(problem)
         )
         raise ConnectionError(errno.EPROTO, f"TLS: {reason}") from problem
 
 
 class ObservedConnection(ConnectionHandler):  # type: ignore[misc]
-    """A connection of kazoo's that tells what was agreed on, and why there is none."""
+    """A connection of kazoo with the negotiated time-out and the reason of a failure."""
 
     negotiated_timeout_ms = 0
     problem = ""
-    is_refused = False  # ZooKeeper does not let us in, and will not if we ask again
+    is_refused = False  # ZooKeeper has refused the login; a retry would fail, too
 
-    def __init__(self, client: KazooClient, security: ZooKeeperSecurity) -> None:
-        # Options of kazoo's own login, which ours stands for; None is no login at all.
+    def __init__(self, client: KazooClient, security: ZooKeeperClientSecurity) -> None:
+        # Options of kazoo's own login, which is replaced; None disables the login.
         sasl_options: dict[str, str] | None = {} if security.make_login is not None else None
         super().__init__(client, client._conn_retry.copy(), logger=kazoo_logger, sasl_options=sasl_options)
         self._security = security
@@ -165,7 +165,7 @@ class ObservedConnection(ConnectionHandler):  # type: ignore[misc]
         except Exception as error:
             reason = str(error).removeprefix("socket connection error: ") or "no answer"
             if isinstance(error.__context__, ssl.SSLError):
-                reason = f"TLS: {tls_problem(error.__context__)}"
+                reason = f"TLS: {describe_tls_error(error.__context__)}"
             elif reason == HUNG_UP and self._security.context() is None:
                 reason = f"{HUNG_UP}: does that port want TLS (zookeeper.ssl.client.enable)?"
             self.problem = f"{host}:{port}: {reason}"
@@ -182,7 +182,7 @@ class ObservedConnection(ConnectionHandler):  # type: ignore[misc]
                 self._submit(SASL(token), timeout, number)
                 header, data, offset = self._read_header(timeout)
                 if header.err:
-                    raise LoginError("the name or the password is wrong")
+                    raise LoginError("wrong name or password")
                 token = exchange.step(SASL.deserialize(data, offset)[0] or b"")
         except LoginError as refusal:
             self.is_refused = True
@@ -190,7 +190,7 @@ class ObservedConnection(ConnectionHandler):  # type: ignore[misc]
 
     def _expand_client_hosts(self) -> Any:
         unknown = f"the host name is not known: {', '.join(sorted({host for host, _ in self.client.hosts}))}"
-        self.problem = self.problem or unknown  # looking it up can take longer than anybody waits
+        self.problem = self.problem or unknown  # a lookup can take longer than the time-out
         found = super()._expand_client_hosts()
         if not found:
             self.problem = unknown
@@ -200,19 +200,19 @@ class ObservedConnection(ConnectionHandler):  # type: ignore[misc]
 
     @property
     def has_ended(self) -> bool:
-        """Whether kazoo's thread is over: after a stop, or because of an error that kazoo did not expect."""
+        """Whether kazoo's thread has ended: after a stop, or by an unexpected error."""
         return bool(self.connection_stopped.is_set())
 
     def drop(self) -> None:
-        """Give the connection up, as if the server had closed it: kazoo looks for another, within the same session."""
+        """Close the connection as if the server had closed it: kazoo connects to another one in the same session."""
         connection = self._socket
         if connection is not None:
             with contextlib.suppress(OSError):
-                # Not SSLSocket's own: it would let what is sent at this moment go out as it is.
+                # Not SSLSocket.shutdown(), after which concurrent writes would be sent unencrypted.
                 socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
-Identity = tuple[int, bytes]  # of a session: its number and its password
+Identity = tuple[int, bytes]  # session id and password
 
 
 def make_client(
@@ -220,13 +220,13 @@ def make_client(
     session_timeout_ms: int,
     loop: asyncio.AbstractEventLoop,
     identity: Identity | None = None,
-    security: ZooKeeperSecurity | None = None,
+    security: ZooKeeperClientSecurity | None = None,
 ) -> tuple[KazooClient, ObservedConnection]:
-    """A client that is not started yet, for a new session or to go on with one.
+    """Create a client that is not started yet, for a new session or an existing one.
 
-    The chroot is the store's business: it must be created from outside of it.
+    The store adds the chroot to paths, because it must be created from outside of it.
     """
-    security = security or ZooKeeperSecurity()
+    security = security or ZooKeeperClientSecurity()
     client = KazooClient(
         client_id=identity,
         hosts=address.hosts,
@@ -246,11 +246,11 @@ def make_client(
 
 
 class Found(NamedTuple):
-    """A node as ZooKeeper has it, with more than the store's users need."""
+    """A node with the properties that only this package needs."""
 
     node: Node
-    changed_id: int  # the number of the transaction that wrote its data
-    owner: int  # the session that an ephemeral node belongs to
+    changed_id: int  # the transaction that wrote its data (mzxid)
+    owner: int  # the session that owns an ephemeral node
     child_count: int
 
 
@@ -258,9 +258,9 @@ Read = Found | list[str] | Exception | None
 
 
 class MultiRead:
-    """Many reads in one request: GET_DATA or GET_CHILDREN and the path of each. kazoo lacks it, ZooKeeper has it.
+    """ZooKeeper's multi-read request, which kazoo lacks: GET_DATA or GET_CHILDREN for each path.
 
-    The answer has, for each of them, a Found, a list of names, None for a node that does not exist, or any other error.
+    The response has, for each path, a Found, a list of names, None for a missing node, or any other error.
     """
 
     type: Final = MULTI_READ
@@ -297,14 +297,14 @@ class MultiRead:
 
 
 def send_request(client: KazooClient, request: Any) -> LoopResult:
-    """A request that kazoo has no method for."""
+    """Send a request for which kazoo has no method."""
     result: LoopResult = client.handler.async_result()
     client._call(request, result)
     return result
 
 
 def _read_found(data: bytes, offset: int) -> tuple[Found, int]:
-    length = max(_int.unpack_from(data, offset)[0], 0)  # -1 stands for a node that was created without data
+    length = max(_int.unpack_from(data, offset)[0], 0)  # -1: the node was created without data
     start = offset + _int.size
     end = start + length
     created_id, changed_id, _, _, version, _, _, owner, _, child_count, _ = _stat.unpack_from(data, end)

@@ -1,10 +1,10 @@
-"""A session with ZooKeeper: who is connected, since when nobody answered, and one request after the other.
+"""A session with ZooKeeper: connection state, heartbeats and requests.
 
 Rules:
-1. Nothing here blocks the loop: requests are put into kazoo's queue, answers come as futures (zookeeper_client.py).
-2. Every request ends: when ZooKeeper does not answer for one session time it raises StoreAwayError.
-3. The session is kept by our own small reads: each that is answered proves that the session was alive when it was sent,
-   which is what a controller needs to know that nobody has taken its place.
+1. Nothing blocks the event loop: requests are added to kazoo's queue, responses arrive as futures (client.py).
+2. Every request ends: without a response for a session time-out it raises StoreAwayError.
+3. Small reads keep the session alive. Each answered read proves that the session was alive when it was sent, so a
+   controller knows that no other one was elected.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from ottla.controller.stores.zookeeper.client import (
     make_client,
     send_request,
 )
-from ottla.security.zookeeper import ZooKeeperSecurity
+from ottla.security.zookeeper import ZooKeeperClientSecurity
 
 logger = logging.getLogger(__name__)
 
 HEARTBEATS_PER_SESSION: Final = 6
 CLOSE_SECONDS_MAX: Final = 2.0
 PAUSE_SECONDS: Final = 0.01
-# A login that fails proves nothing about the session: whoever waits does so until ZooKeeper lets us in again.
+# A failed login is no information about the session: requests wait until a login succeeds.
 AWAY: Final = (
     AuthFailedError,
     ConnectionLoss,
@@ -68,7 +68,7 @@ STATES: Final = {
 
 
 class ZooKeeperSession:
-    """One session after the other, over one connection at a time. `on_connected` is called after the listeners."""
+    """The current session, over one connection at a time. `on_connected` is called after the listeners."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class ZooKeeperSession:
         connection_timeout_ms: int,
         clock: Clock,
         on_connected: Callable[[], None],
-        security: ZooKeeperSecurity,
+        security: ZooKeeperClientSecurity,
     ) -> None:
         self.address = address
         self.clock = clock
@@ -91,13 +91,13 @@ class ZooKeeperSession:
         self._on_connected = on_connected
         self._security = security
         self._identity: Identity | None = None
-        self._lost_ms: int | None = None  # since when there is no connection
+        self._lost_ms: int | None = None  # the time at which the connection was lost
         self._window = asyncio.Semaphore(IN_FLIGHT_MAX)
         self._client: KazooClient | None = None
         self._connection: ObservedConnection | None = None
         self._heartbeat: asyncio.Task[None] | None = None
-        self._refused = asyncio.Event()  # ZooKeeper does not let us in
-        self._is_due = asyncio.Event()  # the next heartbeat is, at once
+        self._refused = asyncio.Event()  # ZooKeeper refuses the login
+        self._is_due = asyncio.Event()  # the next heartbeat is due now
         self._is_closing = False
 
     def __repr__(self) -> str:
@@ -115,7 +115,7 @@ class ZooKeeperSession:
         return self._client
 
     async def open(self) -> None:
-        """The first connection; StoreUnusableError if there is none in time."""
+        """Connect; raises StoreUnusableError if there is no connection in time."""
         self._start_client()
         assert self._connection is not None
         try:
@@ -126,23 +126,23 @@ class ZooKeeperSession:
             cure = "Correct zookeeper.ssl.*" if "TLS" in problem else "Start it (ottla zookeeper)"
             await self.close()
             raise StoreUnusableError(
-                f"no ZooKeeper answers at {self.address.hosts} within {self._connection_timeout_ms} ms ({problem}). "
+                f"no ZooKeeper responds at {self.address.hosts} within {self._connection_timeout_ms} ms ({problem}). "
                 f"{cure}, or correct zookeeper.connect."
             ) from error
         except StoreError:
             await self.close()
             raise
-        self._heartbeat = tasks.keep_running(self._keep_session, "the ZooKeeper session")
+        self._heartbeat = tasks.spawn_restarting(self._keep_session, "the ZooKeeper session")
 
     async def _get_in(self) -> None:
-        """Returns when a request was answered; StoreUnusableError if ZooKeeper does not let us in."""
-        contact = tasks.ask(self._make_contact(), "the first request to ZooKeeper")
-        refusal = tasks.ask(self._refused.wait(), "a refusal of ZooKeeper")
+        """Returns when a request was answered; raises StoreUnusableError if ZooKeeper refuses the login."""
+        contact = tasks.spawn_awaited(self._make_contact(), "the first request to ZooKeeper")
+        refusal = tasks.spawn_awaited(self._refused.wait(), "a refusal of ZooKeeper")
         try:
             await asyncio.wait((contact, refusal), return_when=asyncio.FIRST_COMPLETED)
             if self._refused.is_set():
                 assert self._connection is not None
-                raise StoreUnusableError(f"ZooKeeper refuses us ({self._connection.problem}).")
+                raise StoreUnusableError(f"ZooKeeper refuses the connection ({self._connection.problem}).")
             await contact
         finally:
             contact.cancel()
@@ -153,7 +153,7 @@ class ZooKeeperSession:
         await self.repeat_heartbeat()
 
     def _start_client(self) -> None:
-        """kazoo's thread, for a new session or to go on with the one that we have."""
+        """Start kazoo's thread, for a new session or for the current one."""
         loop = asyncio.get_running_loop()
         client, connection = make_client(self.address, self._wanted_timeout_ms, loop, self._identity, self._security)
         self._client, self._connection = client, connection
@@ -161,20 +161,20 @@ class ZooKeeperSession:
         client.start_async()
 
     async def close(self) -> None:
-        """The session ends: ephemeral nodes go at once, not after the session time."""
+        """End the session, so that ephemeral nodes are deleted at once and not after the session time-out."""
         self._is_closing = True
         if self._heartbeat is not None:
             self._heartbeat.cancel()
         if self._client is None:
             return
-        # A thread of its own: it must not keep the process from ending when nobody answers.
+        # A daemon thread, which does not keep the process from exiting when ZooKeeper does not respond.
         ended = asyncio.Event()
         loop = asyncio.get_running_loop()
         threading.Thread(target=_stop, args=(self._client, loop, ended.set), name="zookeeper-stop", daemon=True).start()
         try:
             await asyncio.wait_for(ended.wait(), CLOSE_SECONDS_MAX)
         except TimeoutError:
-            logger.warning("ZooKeeper does not answer: the session ends after its time-out")
+            logger.warning("ZooKeeper does not respond: the session ends after its time-out")
 
     def _on_state(self, client: KazooClient, kazoo_state: str, identity: Identity | None) -> None:
         if self._is_closing or client is not self._client:
@@ -184,7 +184,7 @@ class ZooKeeperSession:
         if connection is not None and connection.is_refused:
             self._refused.set()
         if state is SessionState.EXPIRED and connection is not None and (connection.has_ended or connection.is_refused):
-            state = SessionState.SUSPENDED  # kazoo has given up, not the session: see _revive
+            state = SessionState.SUSPENDED  # kazoo's thread has ended, not the session: see _revive
         if state is SessionState.CONNECTED:
             assert identity is not None
             self._on_new_connection(identity)
@@ -195,7 +195,7 @@ class ZooKeeperSession:
         self.connected.clear()
         if self.state is SessionState.CONNECTED:
             self._lost_ms = self.clock.monotonic_ms()
-            if self._heartbeat is not None and not self._refused.is_set():  # before that, open() tells what is wrong
+            if self._heartbeat is not None and not self._refused.is_set():  # before that, open() reports the problem
                 logger.warning("the connection to ZooKeeper is lost (%s); trying again", self.address.hosts)
         if state is SessionState.EXPIRED:
             self._identity = None
@@ -221,7 +221,7 @@ class ZooKeeperSession:
             f", after {away_ms} ms without" if away_ms else "",
         )
         self.connected.set()
-        self._is_due.set()  # the session lives: the sooner that is known for sure, the better
+        self._is_due.set()  # confirm at once that the session is alive
         self._tell(SessionState.CONNECTED)
         self._on_connected()
 
@@ -234,7 +234,7 @@ class ZooKeeperSession:
                 logger.exception("a listener of the ZooKeeper session failed")
 
     async def _keep_session(self) -> None:
-        """A small read now and then. One that is not answered gives the connection up: kazoo would wait for TCP."""
+        """Send heartbeats. One without a response closes the connection: kazoo would wait for TCP."""
         while True:
             seconds = self.timeout_ms / 1000 / HEARTBEATS_PER_SESSION
             with contextlib.suppress(TimeoutError):
@@ -247,19 +247,19 @@ class ZooKeeperSession:
                 await asyncio.wait_for(self._once(self._send_heartbeat), 2 * seconds)
             except TimeoutError:
                 if self.connected.is_set() and self._connection is not None:
-                    logger.warning("ZooKeeper does not answer; giving the connection up")
+                    logger.warning("ZooKeeper does not respond; closing the connection")
                     self._connection.drop()
             except KazooException:
-                pass  # whoever must know is told by the state
+                pass  # the listeners get the state change
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._is_due.wait(), seconds)
 
     def _revive(self) -> None:
-        """kazoo's thread ends when something happens that it did not expect: the broker must not stay without one."""
+        """Restart kazoo's thread after an unexpected error: otherwise the broker would stay without a connection."""
         if self._connection is not None and self._connection.has_ended:
             logger.error(
-                "the connection to ZooKeeper has ended by an error; beginning anew (%s)",
-                self._connection.problem or "not known",
+                "the connection to ZooKeeper has ended with an error; reconnecting (%s)",
+                self._connection.problem or "unknown",
             )
             self._start_client()
 
@@ -268,11 +268,11 @@ class ZooKeeperSession:
         return result
 
     async def repeat_heartbeat(self) -> None:
-        """Until one is answered: from then on the last contact is known."""
+        """Repeat a heartbeat until it is answered, which sets the last contact."""
         await self.repeat(Exists("/", None))
 
     async def repeat(self, request: Any) -> Any:
-        """What does no harm is sent again until it is answered or the time is up."""
+        """Send an idempotent request again until it is answered or the session time-out has passed."""
         deadline_ms = self.clock.monotonic_ms() + self.timeout_ms
         while True:
             try:
@@ -285,14 +285,14 @@ class ZooKeeperSession:
                 ) from error
             except LoginRequiredError as error:
                 raise StoreUnusableError(
-                    f"the ZooKeeper at {self.address.hosts} admits only who logs in: name a JAAS file with a section "
+                    f"the ZooKeeper at {self.address.hosts} requires a login: set a JAAS file with a section "
                     "Client (KAFKA_OPTS=-Djava.security.auth.login.config=FILE)"
                 ) from error
             except KazooException as error:
                 raise StoreError(f"ZooKeeper refused a request: {error!r}") from error
 
     async def ask(self, send: Callable[[], LoopResult], deadline_ms: int) -> Any:
-        """Send when there is a connection, and wait for the answer; raises what kazoo raises, or TimeoutError."""
+        """Send when connected, and wait for the response; raises kazoo's exceptions or TimeoutError."""
         async with self._window:
             seconds = max(deadline_ms - self.clock.monotonic_ms(), 1) / 1000
             async with asyncio.timeout(seconds):
@@ -314,17 +314,17 @@ class ZooKeeperSession:
         self.last_contact_ms = max(self.last_contact_ms, sent_ms)
 
     async def pause(self, deadline_ms: int, error: Exception) -> None:
-        """Before another attempt: the news that the connection is lost may come after the answers that it has cost."""
+        """Pause before a retry: a lost connection may be reported after the failures of its requests."""
         if self._is_closing or self.clock.monotonic_ms() >= deadline_ms:
             raise StoreAwayError(
-                f"ZooKeeper ({self.address.hosts}) does not answer ({error!r}); whether a change happened is not known"
+                f"ZooKeeper ({self.address.hosts}) does not respond ({error!r}); the outcome of a change is unknown"
             ) from error
         await asyncio.sleep(PAUSE_SECONDS)
 
 
 def _stop(client: KazooClient, loop: asyncio.AbstractEventLoop, tell: Callable[[], None]) -> None:
-    """On a thread: kazoo waits for its own."""
-    with contextlib.suppress(Exception):  # it raises many, and there is nothing left to do
+    """Stop kazoo; runs in a thread, because kazoo waits for its own."""
+    with contextlib.suppress(Exception):  # any error means that it has stopped
         client.stop()
         client.close()
     cross(loop, tell)

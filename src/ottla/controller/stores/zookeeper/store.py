@@ -1,11 +1,11 @@
-"""The store of a cluster: Apache ZooKeeper, reached through kazoo.
+"""The metadata store of a cluster: Apache ZooKeeper, with kazoo as the client.
 
 Rules:
-1. Nothing here blocks the loop, and every call ends: see zookeeper_session.py.
-2. Reads are repeated after a lost connection. A transaction is, too, but only after a look at the nodes it concerns
-   (zookeeper_verdict.py), and only within the session that sent it.
+1. Nothing blocks the event loop, and every call ends: see session.py.
+2. Reads are repeated after a lost connection. A transaction is repeated only after reading its nodes (verdict.py), and
+   only in the session that sent it.
 3. Many nodes are read with one request, which needs ZooKeeper 3.6 or newer.
-4. Without a word about logins and TLS the environment counts (KAFKA_OPTS), as it does for every client in Java.
+4. Without explicit settings of login and TLS, those of the environment are used (KAFKA_OPTS), as in Java clients.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from kazoo.protocol.serialization import SetACL, Sync
 
 from ottla.base.clock import Clock, SystemClock
 from ottla.base.zookeeper_connect import parse_connect
-from ottla.controller.decisions.splitting import operation_bytes
+from ottla.controller.decisions.decision import operation_bytes
 from ottla.controller.stores.store import (
     CheckNode,
     CreateNode,
@@ -54,14 +54,14 @@ from ottla.controller.stores.zookeeper.client import GET_CHILDREN, GET_DATA, Fou
 from ottla.controller.stores.zookeeper.session import AWAY, ZooKeeperSession
 from ottla.controller.stores.zookeeper.verdict import judge, sequential_parents, touched_paths
 from ottla.controller.stores.zookeeper.watches import Watches
-from ottla.security.zookeeper import ZooKeeperSecurity, ZooKeeperSecurityError, tool_security
+from ottla.security.zookeeper import ZooKeeperClientSecurity, ZooKeeperSecurityError, tool_security
 
 logger = logging.getLogger(__name__)
 
 SESSION_TIMEOUT_MS: Final = 6000
 READS_PER_REQUEST: Final = 500
-RESERVED: Final = "zookeeper"  # ZooKeeper's own node, at the top of every ensemble
-REQUEST_BYTES_MAX: Final = 0xFFFFF - 1024  # ZooKeeper's jute.maxbuffer, less what surrounds the operations
+RESERVED: Final = "zookeeper"  # ZooKeeper's own node, at the root of every ensemble
+REQUEST_BYTES_MAX: Final = 0xFFFFF - 1024  # ZooKeeper's jute.maxbuffer, minus the overhead of a request
 REFUSALS: Final = {
     NoNodeError: Refusal.NO_NODE,
     NodeExistsError: Refusal.NODE_EXISTS,
@@ -71,7 +71,7 @@ REFUSALS: Final = {
 
 
 class ZooKeeperStore:
-    """A SessionStore. All paths are below the chroot of the connect string, which is created when it is missing."""
+    """A SessionStore. All paths are below the chroot of the connect string, which is created if it is missing."""
 
     def __init__(
         self,
@@ -81,9 +81,9 @@ class ZooKeeperStore:
         *,
         connection_timeout_ms: int | None = None,
         makes_chroot: bool = True,
-        security: ZooKeeperSecurity | None = None,
+        security: ZooKeeperClientSecurity | None = None,
     ) -> None:
-        """Raises StoreUnusableError for logins or TLS that the environment asks for and that cannot be had."""
+        """Raises StoreUnusableError if the login or TLS settings of the environment cannot be used."""
         self._makes_chroot = makes_chroot
         self.address = parse_connect(connect)
         self._clock = clock or SystemClock()
@@ -128,7 +128,7 @@ class ZooKeeperStore:
         self._watches = Watches(asyncio.get_running_loop(), self._send_watch)
         await self._session.open()
         try:
-            await self.get("/")  # an old server says now that it does not know this kind of request
+            await self.get("/")  # fails if the server is too old for multi-reads
             if self._makes_chroot:
                 await self._make_chroot()
         except StoreError as error:
@@ -136,7 +136,7 @@ class ZooKeeperStore:
             raise StoreUnusableError(str(error)) from error
 
     async def close(self) -> None:
-        """The session ends: ephemeral nodes go at once, not after the session time."""
+        """End the session, so that ephemeral nodes are deleted at once and not after the session time-out."""
         await self._session.close()
 
     # ---- reading
@@ -146,7 +146,7 @@ class ZooKeeperStore:
         return found.node if isinstance(found, Found) else None
 
     async def get_many(self, paths: Sequence[str]) -> dict[str, Node]:
-        """Those of the nodes that exist, with few requests."""
+        """The existing nodes of these paths, with few requests."""
         return {path: found.node for path, found in (await self._find(paths)).items()}
 
     async def children(self, path: str) -> list[str]:
@@ -154,19 +154,19 @@ class ZooKeeperStore:
         return self._visible(path, names) if isinstance(names, list) else []
 
     async def subtree(self, path: str) -> dict[str, Node]:
-        """Floor by floor, each with many reads under way; the whole is no snapshot."""
+        """Level by level, each with many concurrent reads; the result is not an atomic snapshot."""
         nodes: dict[str, Node] = {}
-        floor = [path]
-        while floor:
-            found = await self._find(floor)
-            nodes.update((each, found[each].node) for each in floor if each in found and each != "/")
-            parents = [each for each in floor if each in found and found[each].child_count]
+        level = [path]
+        while level:
+            found = await self._find(level)
+            nodes.update((each, found[each].node) for each in level if each in found and each != "/")
+            parents = [each for each in level if each in found and found[each].child_count]
             lists = await self._read([(GET_CHILDREN, each) for each in parents])
-            floor = []
+            level = []
             for parent, names in zip(parents, lists, strict=True):
                 stem = parent.rstrip("/")
                 visible = self._visible(parent, names) if isinstance(names, list) else []
-                floor += [f"{stem}/{name}" for name in visible]
+                level += [f"{stem}/{name}" for name in visible]
         return nodes
 
     def _visible(self, path: str, names: list[str]) -> list[str]:
@@ -185,7 +185,7 @@ class ZooKeeperStore:
         results: list[Read] = [result for answer in answers for result in answer]
         for result in results:
             if isinstance(result, Exception):
-                raise StoreError(f"ZooKeeper does not let us read: {result!r}")
+                raise StoreError(f"ZooKeeper refused a read: {result!r}")
         return results
 
     # ---- writing
@@ -215,7 +215,7 @@ class ZooKeeperStore:
                 return outcomes
 
     def _send_transaction(self, operations: Sequence[StoreOperation], session_id: int) -> LoopResult:
-        """Whoever asked knew of the session of that time: in another one its ephemeral nodes would be a surprise."""
+        """Only in the session of the caller: ephemeral nodes of another session would be unexpected."""
         if self.session_id != session_id:
             raise StoreAwayError("the ZooKeeper session ended before a change was sent; it did not happen")
         transaction = self._session.client.transaction()
@@ -226,7 +226,7 @@ class ZooKeeperStore:
                     transaction.create(
                         path,
                         operation.data,
-                        rights_of(operation.path, is_secure=self._security.sets_rights),
+                        rights_of(operation.path, is_secure=self._security.sets_acls),
                         operation.is_ephemeral,
                         operation.is_sequential,
                     )
@@ -240,7 +240,7 @@ class ZooKeeperStore:
         return result
 
     def _outcomes(self, operations: Sequence[StoreOperation], results: Sequence[Any]) -> list[Outcome]:
-        """Those that were rolled back, or not tried any more, are innocent: the one that is neither is to blame."""
+        """Raises the error of the failed operation; the others have the errors "rolled back" and "not tried"."""
         for operation, result in zip(operations, results, strict=True):
             if isinstance(result, Exception) and not isinstance(result, RolledBackError | RuntimeInconsistency):
                 raise refusal(operation, result)
@@ -258,9 +258,9 @@ class ZooKeeperStore:
     async def _look_again(
         self, operations: Sequence[StoreOperation], last_id: int, session_id: int
     ) -> list[Outcome] | None:
-        """What became of a transaction whose answer was lost; None: it did not happen, or nobody can tell."""
-        logger.info("the answer to a change of %d nodes was lost; looking at them again", len(operations))
-        await self._session.repeat(Sync(self.address.chroot or "/"))  # this server may be behind the one that we had
+        """The outcome of a transaction whose response was lost; None if it did not happen or is unknown."""
+        logger.info("the response to a change of %d nodes was lost; reading the nodes again", len(operations))
+        await self._session.repeat(Sync(self.address.chroot or "/"))  # this server may be behind the previous one
         paths = touched_paths(operations)
         for parent in sequential_parents(operations):
             paths += [f"{parent.rstrip('/')}/{name}" for name in await self.children(parent)]
@@ -277,22 +277,22 @@ class ZooKeeperStore:
             try:
                 results = await self._session.ask(partial(self._send_creation, path), deadline_ms)
             except (*AWAY, SessionExpiredError) as error:
-                raise StoreUnusableError(f"ZooKeeper is away ({error!r}). Start the broker again.") from error
+                raise StoreUnusableError(f"ZooKeeper is not available ({error!r}). Start the broker again.") from error
             if isinstance(results[0], Exception) and not isinstance(results[0], NodeExistsError):
                 raise StoreUnusableError(
-                    f"the chroot {path} cannot be created in ZooKeeper: {results[0]!r}. Create it, or name another one."
+                    f"the chroot {path} cannot be created in ZooKeeper: {results[0]!r}. Create it, or use another one."
                 )
 
     def _send_creation(self, path: str) -> LoopResult:
         transaction = self._session.client.transaction()
-        transaction.create(path, b"", rights_of(path, is_secure=self._security.sets_rights))
+        transaction.create(path, b"", rights_of(path, is_secure=self._security.sets_acls))
         result: LoopResult = transaction.commit_async()
         return result
 
     # ---- access rights
 
     async def set_rights(self, path: str, *, is_secure: bool) -> bool:
-        """Give the node at `path` the rights that such a node has; False if there is none (any more)."""
+        """Set the ACL of the node at `path` by the rules of access_rights.py; returns False if it does not exist."""
         try:
             await self._session.repeat(SetACL(self._full(path), rights_of(path, is_secure=is_secure), -1))
         except StoreError as error:
@@ -337,7 +337,7 @@ def refusal(operation: StoreOperation, error: Exception) -> StoreError:
 
 
 def check_size(operations: Sequence[StoreOperation]) -> None:
-    """ZooKeeper closes the connection of whoever sends too much: better not to."""
+    """Refuse a transaction that is too large: ZooKeeper would close the connection."""
     size = sum(map(operation_bytes, operations))
     if size > REQUEST_BYTES_MAX:
-        raise StoreError(f"a change of {size} bytes is more than ZooKeeper takes at once ({REQUEST_BYTES_MAX})")
+        raise StoreError(f"a change of {size} bytes exceeds the limit of ZooKeeper ({REQUEST_BYTES_MAX})")

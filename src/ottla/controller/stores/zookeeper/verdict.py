@@ -1,9 +1,9 @@
-"""Did it happen? A transaction whose answer was lost with the connection, judged by what the nodes hold now.
+"""Decides from the current nodes whether a transaction happened whose response was lost with the connection. Pure.
 
-Pure. All writes of one transaction carry one number in ZooKeeper: that of its nodes' creation or last change. It
-happened if every node holds what we wrote, under one and the same number that is newer than all we had seen. Otherwise
-the answer is "send it again": the versions inside decide, as they do for any transaction. The worst that a wrong "no"
-can do is a refusal, after which the writer looks at the nodes; a wrong "yes" would make two writers believe they won.
+In ZooKeeper all writes of a transaction have the same zxid, as creation or modification id of their nodes. The
+transaction happened if every node has the written contents with the same zxid, and that is newer than all zxids seen
+before. Otherwise it is sent again, and the expected versions decide. A wrong "no" leads only to a refusal, after which
+the writer reads the nodes; after a wrong "yes" two writers would both assume success.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from ottla.controller.stores.store import (
 )
 from ottla.controller.stores.zookeeper.client import Found
 
-NO_PROOF = 0  # fits, but proves nothing
+NO_PROOF = 0  # consistent with the transaction, but no proof
 NOT_DONE = -1
 
 
 def judge(
     operations: Sequence[StoreOperation], found: Mapping[str, Found], last_id: int, session_id: int
 ) -> list[Outcome] | None:
-    """The outcomes, if the transaction happened; None if it did not or nobody can tell.
+    """The outcomes if the transaction happened; None if it did not or if that is unknown.
 
-    `found` has every node of `touched_paths` that exists, and the siblings of sequential ones.
+    `found` has every existing node of `touched_paths`, and the siblings of sequential ones.
     """
     paths = [operation.path for operation in operations if not isinstance(operation, CheckNode)]
     if not paths or len(set(paths)) != len(paths):
@@ -51,17 +51,17 @@ def judge(
 
 
 def touched_paths(operations: Sequence[StoreOperation]) -> list[str]:
-    """The nodes to read, but for those of sequential creations."""
+    """The nodes to read, except those of sequential creations."""
     return [each.path for each in operations if not isinstance(each, CheckNode) and not _is_sequential(each)]
 
 
 def sequential_parents(operations: Sequence[StoreOperation]) -> list[str]:
-    """Below these the names of sequential nodes are to be found."""
+    """The parents of sequential nodes."""
     return sorted({parent_and_name(each.path)[0] for each in operations if _is_sequential(each)})
 
 
 def _look(operation: StoreOperation, found: Mapping[str, Found], last_id: int, session_id: int) -> tuple[Outcome, int]:
-    """The outcome if it happened, and the number of the transaction that did it, or NO_PROOF, or NOT_DONE."""
+    """The outcome if the operation happened, and the zxid of its transaction, NO_PROOF, or NOT_DONE."""
     match operation:
         case CreateNode():
             path = _created_path(operation, found, last_id)
@@ -70,14 +70,14 @@ def _look(operation: StoreOperation, found: Mapping[str, Found], last_id: int, s
             return _look_at_set(operation, found.get(operation.path), last_id)
         case DeleteNode():
             node = found.get(operation.path)
-            is_there = node is not None and node.node.created_id <= last_id  # a newer one is not the one that was meant
+            is_there = node is not None and node.node.created_id <= last_id  # a newer node was created later
             return Outcome(operation.path, operation.expected_version), NOT_DONE if is_there else NO_PROOF
         case _:
             return Outcome(operation.path, operation.expected_version), NO_PROOF
 
 
 def _look_at_set(operation: SetNode, found: Found | None, last_id: int) -> tuple[Outcome, int]:
-    """A write that takes any version proves nothing: others may have written the same. It can be repeated."""
+    """A write without an expected version is no proof, because others may have written the same; it can be repeated."""
     if found is None:
         return Outcome(operation.path, operation.expected_version), NOT_DONE
     outcome = Outcome(operation.path, found.node.version)
@@ -111,5 +111,5 @@ def _is_sequential(operation: StoreOperation) -> bool:
 
 
 def _are_deletions(operations: Sequence[StoreOperation]) -> bool:
-    """What was to be deleted is gone: by whom does not matter."""
+    """Whether there are only deletions; it does not matter which client has deleted the nodes."""
     return all(isinstance(each, DeleteNode | CheckNode) for each in operations)

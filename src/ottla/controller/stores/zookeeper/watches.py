@@ -1,7 +1,7 @@
-"""Watches that last. ZooKeeper's own fire once and die with the connection; these are armed again each time.
+"""Persistent watches. ZooKeeper's watches fire once and end with the connection; these are set again each time.
 
-Rule: the owner is called after the watch is armed again. So a change before that is seen by the owner who looks now,
-and a change after it fires the new watch: none is missed.
+Rule: the owner is called after the watch is set again. So the owner's read includes earlier changes, later changes fire
+the new watch, and no change is missed.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from ottla.controller.stores.zookeeper.client import LoopResult, cross
 
 logger = logging.getLogger(__name__)
 
-ABSENT: Final = 0  # what a watch has seen of a node that does not exist
+ABSENT: Final = 0  # the creation id of a node that does not exist
 UNKNOWN: Final = -1
 ARMED_AT_ONCE: Final = 100
 
-# Sends exists() or get_children() with a watch function; the second argument tells which.
+# Sends get_children() (True) or exists() (False) with a watch function.
 Arm = Callable[[str, bool, Callable[[Any], None]], LoopResult]
 
 
 class Watch:
-    """One watch of one owner. `round` tells the answer to the newest arming from those that came too late."""
+    """One watch of one owner. `round` identifies the responses to the latest request; older ones are ignored."""
 
     def __init__(self, path: str, is_of_children: bool, callback: WatchCallback) -> None:
         self.path = path
         self.is_of_children = is_of_children
         self.callback = callback
         self.round = 0
-        self.seen = UNKNOWN  # the number of the transaction that created the node
+        self.seen = UNKNOWN  # the creation id (czxid) of the node
         self.is_ended = False
 
     def __repr__(self) -> str:
@@ -45,7 +45,7 @@ class Watch:
 
 
 class Watches:
-    """All watches of a store; everything but `_cross` runs on the loop."""
+    """All watches of a store; all methods except `_cross` run on the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, arm: Arm) -> None:
         self._loop = loop
@@ -59,7 +59,7 @@ class Watches:
     def add(
         self, path: str, is_of_children: bool, callback: WatchCallback, *, is_connected: bool
     ) -> Callable[[], None]:
-        """Armed at once if there is a connection: a read that is sent after this sees what the watch does not tell."""
+        """Set at once if connected: a read after this call includes all changes that the watch does not report."""
         watch = Watch(path, is_of_children, callback)
         self._watches[watch] = None
         if is_connected:
@@ -73,7 +73,7 @@ class Watches:
         return end_watch
 
     def arm_all(self) -> None:
-        """After a new connection: whatever happened meanwhile, every owner looks again. There may be thousands."""
+        """After a new connection: set all watches and call all owners. There may be thousands of them."""
         self._to_arm = deque(self._watches)
         self._arm_some()
 
@@ -94,7 +94,7 @@ class Watches:
         cross(self._loop, self._on_event, watch, number, event)
 
     def _on_event(self, watch: Watch, number: int, event: Any) -> None:
-        """A connection that is lost ends all watches, too: those are armed by arm_all."""
+        """Set the watch again; after a lost connection arm_all() does that."""
         if number == watch.round and not watch.is_ended and event.type != EventType.NONE:
             self._send(watch, must_tell=True)
 
@@ -104,10 +104,10 @@ class Watches:
         error = None if future.cancelled() else future.exception()
         if number != watch.round or watch.is_ended or future.cancelled():
             return
-        if isinstance(error, NoNodeError):  # no children to watch before the node itself is there
+        if isinstance(error, NoNodeError):  # first wait for the node itself
             self._send(watch, must_tell=must_tell, is_for_children=False)
         elif error is None and watch.is_of_children and not wants_children and future.result() is not None:
-            self._send(watch, must_tell=True)  # it is there now
+            self._send(watch, must_tell=True)  # the node exists now
         elif error is None:
             kind = self._kind(watch, wants_children, future.result())
             if must_tell:

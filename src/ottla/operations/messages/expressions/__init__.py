@@ -1,1 +1,1 @@
-"""What is searched for: the grammar, what it means for one message, and how most messages are ruled out at once."""
+"""Search expressions: grammar, evaluation, and a prefilter that excludes most messages quickly."""

@@ -1,17 +1,17 @@
-"""Reads search expressions. A grammar of our own: nothing of what is typed is ever run.
+"""Parser of search expressions. The grammar is our own: nothing from the input is ever executed.
 
     expression   any ("or" any)*
-    any          one (["and"] one)*                     words side by side must all be there
+    any          one (["and"] one)*                     adjacent terms are joined by "and"
     one          "not" one | "(" expression ")" | term
     term         word | "quoted text" | /RE2/ | /RE2/i | field sign literal | field ~ /RE2/ | field !~ /RE2/
     sign         = == != < <= > >=
     field        key | value | key.path | value.path | header.name | offset | partition | timestamp
-    path         name or "quoted name", dots between; through arrays every element is tried, a number picks one
-    literal      42 | "text" | word | true | false | null; of a timestamp also 2026-11-15T08:00:00Z
+    path         name or "quoted name", separated by dots; every element of an array is tried, a number selects one
+    literal      42 | "text" | word | true | false | null; for a timestamp also 2026-11-15T08:00:00Z
 
 Rules:
-1. Every mistake is an ExpressionError with the position and what to write instead.
-2. Length, depth and terms are bounded, and expressions are RE2: no expression takes more than linear time.
+1. Every syntax error is an ExpressionError with the position and a correction.
+2. Length, depth and number of terms are bounded, and patterns are RE2, so evaluation takes linear time.
 """
 
 from __future__ import annotations
@@ -21,21 +21,20 @@ from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import NamedTuple
 
-import re2
-
+from ottla.base.regular_expressions import PatternError, compile_pattern
 from ottla.operations.messages.expressions.syntax import (
     EVERYTHING,
     HEADER,
     KEY,
-    PLACES,
+    POSITION_FIELDS,
     TIMESTAMP,
     VALUE,
     And,
     Compare,
     Expression,
     Field,
-    Kind,
     Literal,
+    LiteralKind,
     Not,
     Or,
     Pattern,
@@ -45,7 +44,6 @@ from ottla.operations.messages.expressions.syntax import (
 LENGTH_MAX = 4096
 DEPTH_MAX = 40
 TERMS_MAX = 100
-PATTERN_MEMORY_BYTES = 8 << 20
 NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _TOKEN = re.compile(
     r"""(?P<space>\s+)
@@ -63,7 +61,7 @@ _WORDS = frozenset({"and", "or", "not"})
 
 
 class ExpressionError(ValueError):
-    """An expression that makes no sense; str() is a sentence, `position` counts from 0."""
+    """A syntax error; str() is a sentence, `position` counts from 0."""
 
     def __init__(self, message: str, position: int) -> None:
         super().__init__(f"{message} (at character {position + 1})")
@@ -77,18 +75,18 @@ class _Token(NamedTuple):
 
 
 def parse(text: str) -> Expression:
-    """The tree of an expression; an empty one means every message. Raises ExpressionError."""
+    """Parse an expression; an empty one matches every message. Raises ExpressionError."""
     if len(text) > LENGTH_MAX:
         raise ExpressionError(f"the expression is longer than {LENGTH_MAX} characters", LENGTH_MAX)
     try:
         text.encode()
     except UnicodeEncodeError as problem:
-        raise ExpressionError("half of a surrogate pair is no text", problem.start) from None
+        raise ExpressionError("half of a surrogate pair is not text", problem.start) from None
     tokens = _tokens(text)
     if not tokens:
         return EVERYTHING
     parser = _Parser(tokens, len(text))
-    found = parser.alternatives(0)
+    found = parser.parse_or(0)
     if parser.index < len(tokens):
         left = tokens[parser.index]
         raise ExpressionError(f"{left.text!r} was not expected", left.position)
@@ -101,7 +99,7 @@ def _tokens(text: str) -> list[_Token]:
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None:
-            raise ExpressionError(_untold(text[position]), position)
+            raise ExpressionError(_unexpected_message(text[position]), position)
         kind = str(match.lastgroup)
         if kind == "pattern" and match.end() < len(text) and text[match.end()] not in " \t\r\n)":
             raise ExpressionError("an expression between slashes ends here; put text with slashes in quotes", position)
@@ -111,14 +109,14 @@ def _tokens(text: str) -> list[_Token]:
     return found
 
 
-def _untold(character: str) -> str:
+def _unexpected_message(character: str) -> str:
     if character in "\"'":
         return f"the text after {character} has no end: close the quote, or write \\{character} inside quotes"
     return f"{character!r} was not expected: put text with such characters in quotes"
 
 
 class _Parser:
-    """Walks over the tokens once."""
+    """Recursive descent over the tokens."""
 
     def __init__(self, tokens: list[_Token], end: int) -> None:
         self.tokens = tokens
@@ -126,30 +124,30 @@ class _Parser:
         self.index = 0
         self.terms = 0
 
-    def alternatives(self, depth: int) -> Expression:
-        parts = [self._all_of(depth)]
-        while self._takes("or"):
-            parts.append(self._all_of(depth))
+    def parse_or(self, depth: int) -> Expression:
+        parts = [self._parse_and(depth)]
+        while self._accept("or"):
+            parts.append(self._parse_and(depth))
         return parts[0] if len(parts) == 1 else Or(tuple(parts))
 
-    def _all_of(self, depth: int) -> Expression:
-        parts = [self._one(depth)]
+    def _parse_and(self, depth: int) -> Expression:
+        parts = [self._parse_factor(depth)]
         while True:
-            if not self._takes("and") and (self._next() is None or self._is("or") or self._is(")")):
+            if not self._accept("and") and (self._peek() is None or self._is("or") or self._is(")")):
                 return parts[0] if len(parts) == 1 else And(tuple(parts))
-            parts.append(self._one(depth))
+            parts.append(self._parse_factor(depth))
 
-    def _one(self, depth: int) -> Expression:
-        token = self._next()
+    def _parse_factor(self, depth: int) -> Expression:
+        token = self._peek()
         if token is None:
             raise ExpressionError("something is missing at the end", self.end)
         if depth >= DEPTH_MAX:
             raise ExpressionError(f"brackets and nots are nested deeper than {DEPTH_MAX}", token.position)
-        if self._takes("not"):
-            return Not(self._one(depth + 1))
-        if self._takes("("):
-            inner = self.alternatives(depth + 1)
-            if not self._takes(")"):
+        if self._accept("not"):
+            return Not(self._parse_factor(depth + 1))
+        if self._accept("("):
+            inner = self.parse_or(depth + 1)
+            if not self._accept(")"):
                 raise ExpressionError("the bracket has no end", token.position)
             return inner
         self.terms += 1
@@ -158,14 +156,14 @@ class _Parser:
         return self._term()
 
     def _term(self) -> Expression:
-        token = self._take()
+        token = self._advance()
         match token.kind:
             case "quoted":
                 return Text(_text(_unquoted(token), token))
             case "pattern":
                 return _pattern(token, None)
             case "word" if token.text not in _WORDS:
-                following = self._next()
+                following = self._peek()
                 if following is None or following.kind != "sign":
                     return Text(token.text)
                 return self._comparison(token)
@@ -173,37 +171,37 @@ class _Parser:
 
     def _comparison(self, name: _Token) -> Expression:
         field = _field(name)
-        sign = self._take()
-        if self._next() is None:
-            raise ExpressionError(f"what is {field} compared with?", self.end)
-        operand = self._take()
+        sign = self._advance()
+        if self._peek() is None:
+            raise ExpressionError(f"the value to compare {field} with is missing", self.end)
+        operand = self._advance()
         if sign.text in ("~", "!~"):
             if operand.kind != "pattern":
-                raise ExpressionError(f"after {sign.text} stands an expression between slashes", operand.position)
-            if field.part in PLACES:
+                raise ExpressionError(f"{sign.text} needs an expression between slashes", operand.position)
+            if field.part in POSITION_FIELDS:
                 raise ExpressionError(f"{field} is a number: compare it with = < >", name.position)
             found: Expression = _pattern(operand, field)
             return Not(found) if sign.text == "!~" else found
         literal = _literal(field, operand)
         operator = {"==": "=", "!=": "="}.get(sign.text, sign.text)
-        if operator != "=" and literal.kind in (Kind.NULL, Kind.BOOLEAN):
+        if operator != "=" and literal.kind in (LiteralKind.NULL, LiteralKind.BOOLEAN):
             raise ExpressionError(f"{literal.text} is not before or after anything: use = or !=", sign.position)
         found = Compare(field, operator, literal)
         return Not(found) if sign.text == "!=" else found
 
-    def _next(self) -> _Token | None:
+    def _peek(self) -> _Token | None:
         return self.tokens[self.index] if self.index < len(self.tokens) else None
 
-    def _take(self) -> _Token:
+    def _advance(self) -> _Token:
         token = self.tokens[self.index]
         self.index += 1
         return token
 
     def _is(self, word: str) -> bool:
-        token = self._next()
+        token = self._peek()
         return token is not None and token.kind in ("word", "bracket") and token.text == word
 
-    def _takes(self, word: str) -> bool:
+    def _accept(self, word: str) -> bool:
         if not self._is(word):
             return False
         self.index += 1
@@ -214,7 +212,7 @@ def _field(name: _Token) -> Field:
     part, dot, rest = name.text.partition(".")
     if part == "time":
         part = TIMESTAMP
-    if part in PLACES and not dot:
+    if part in POSITION_FIELDS and not dot:
         return Field(part)
     if part in (KEY, VALUE) and not dot:
         return Field(part)
@@ -225,7 +223,7 @@ def _field(name: _Token) -> Field:
     if part in (KEY, VALUE) and rest:
         return Field(part, _path(rest, name))
     raise ExpressionError(
-        f"{name.text!r} is no field: there are key, value, value.some.name, header.name, offset, partition and "
+        f"{name.text!r} is not a field: use key, value, value.some.name, header.name, offset, partition and "
         "timestamp; put text with such characters in quotes",
         name.position,
     )
@@ -255,23 +253,23 @@ def _literal(field: Field, token: _Token) -> Literal:
         text, is_bare = token.text, True
     else:
         raise ExpressionError(f"{field} is compared with a number or a text, not {token.text!r}", token.position)
-    if field.part in PLACES:
-        return Literal(Kind.NUMBER, text, _place(field, text, token))
+    if field.part in POSITION_FIELDS:
+        return Literal(LiteralKind.NUMBER, text, _place(field, text, token))
     if is_bare and text == "null":
-        return Literal(Kind.NULL, text)
+        return Literal(LiteralKind.NULL, text)
     if is_bare and text in ("true", "false"):
-        return Literal(Kind.BOOLEAN, text)
+        return Literal(LiteralKind.BOOLEAN, text)
     number = as_number(text) if is_bare else None
-    return Literal(Kind.STRING if number is None else Kind.NUMBER, text, number)
+    return Literal(LiteralKind.STRING if number is None else LiteralKind.NUMBER, text, number)
 
 
 def as_number(text: str) -> Decimal | None:
-    """The number that a text is, written as JSON writes numbers; None if it is none."""
+    """The number in JSON notation; None if the text is not a number."""
     if not NUMBER.fullmatch(text):
         return None
     try:
         return Decimal(text)
-    except InvalidOperation:  # an exponent beyond all bounds
+    except InvalidOperation:  # an exponent out of range
         return None
 
 
@@ -287,32 +285,20 @@ def _place(field: Field, text: str, token: _Token) -> Decimal:
         else:
             moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
             return Decimal(round(moment.timestamp() * 1000))
-        raise ExpressionError(f"{text!r} is no time: write 2026-11-15T08:00:00Z or milliseconds", token.position)
+        raise ExpressionError(f"{text!r} is not a time: write 2026-11-15T08:00:00Z or milliseconds", token.position)
     raise ExpressionError(f"{field} is a number, not {text!r}", token.position)
 
 
 def _pattern(token: _Token, field: Field | None) -> Pattern:
     body, _, flags = token.text[1:].rpartition("/")
     if flags not in ("", "i"):
-        raise ExpressionError(f"after an expression only i may stand, not {flags!r}", token.position)
+        raise ExpressionError(f"the only flag of an expression is i, not {flags!r}", token.position)
     found = Pattern(body.replace("\\/", "/"), flags == "i", field)
     try:
-        compile_pattern(found)
-    except re2.error as problem:
-        words = problem.args[0] if problem.args else ""
-        words = words.decode("utf-8", "replace") if isinstance(words, bytes) else str(words)
-        raise ExpressionError(f"this is no RE2 expression: {words}", token.position) from None
+        compile_pattern(found.pattern, is_case_blind=found.ignores_case)
+    except PatternError as problem:
+        raise ExpressionError(f"this is not an RE2 expression: {problem}", token.position) from None
     return found
-
-
-def compile_pattern(pattern: Pattern) -> re2._Regexp:
-    """RE2 with bounded memory; raises re2.error."""
-    options = re2.Options()
-    options.max_mem = PATTERN_MEMORY_BYTES
-    options.log_errors = False
-    options.never_capture = True
-    options.case_sensitive = not pattern.is_case_blind
-    return re2.compile(pattern.pattern, options)
 
 
 def _unquoted(token: _Token) -> str:
@@ -321,16 +307,16 @@ def _unquoted(token: _Token) -> str:
 
 def _text(text: str, token: _Token, can_be_empty: bool = False) -> str:
     if not text and not can_be_empty:
-        raise ExpressionError("an empty text is everywhere: leave it out", token.position)
+        raise ExpressionError("an empty text matches everything: leave it out", token.position)
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ExpressionError("half of a surrogate pair is no text", token.position) from None
+        raise ExpressionError("half of a surrogate pair is not text", token.position) from None
     return text
 
 
 def _unescaped(text: str) -> str:
-    """Escapes as in JSON; pairs of surrogates become the one character that they stand for."""
+    """Resolve JSON escapes; surrogate pairs become one character."""
 
     def plain(match: re.Match[str]) -> str:
         name = match.group(1)

@@ -1,4 +1,4 @@
-"""The tree of a search expression. Only data: what it means is in matching.py, how it is written in parser.py."""
+"""The syntax tree of search expressions. parser.py builds it, evaluator.py evaluates it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from enum import StrEnum
 
 KEY, VALUE, HEADER = "key", "value", "header"
 OFFSET, PARTITION, TIMESTAMP = "offset", "partition", "timestamp"
-PLACES = frozenset({OFFSET, PARTITION, TIMESTAMP})  # where a message lies, known without looking into it
+POSITION_FIELDS = frozenset({OFFSET, PARTITION, TIMESTAMP})  # known without decoding the message
 
 
-class Kind(StrEnum):
-    """What a literal is; one without quotes that is no number is a string as well."""
+class LiteralKind(StrEnum):
+    """The type of a literal; an unquoted word that is not a number is a string."""
 
     STRING = "string"
     NUMBER = "number"
@@ -22,14 +22,14 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    kind: Kind
+    kind: LiteralKind
     text: str
-    number: Decimal | None = None  # only of a number
+    number: Decimal | None = None  # set only for NUMBER
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """`part` of a message; of a key or value a path into its document, of headers the one name."""
+    """A part of a message; for key and value with a path into the document, for headers with the header name."""
 
     part: str
     path: tuple[str, ...] = ()
@@ -40,23 +40,23 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Occurs in the key, the value, a header's name or a header's value."""
+    """Occurs in the key, the value, a header name or a header value."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """An RE2 expression, looked for in `field`, or everywhere where text is looked for."""
+    """An RE2 pattern, searched in `field`, or in all text if there is none."""
 
     pattern: str
-    is_case_blind: bool = False
+    ignores_case: bool = False
     field: Field | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """`operator` is one of = < <= > >=; other signs are written with these."""
+    """`operator` is one of = < <= > >=; the other operators are expressed with these."""
 
     field: Field
     operator: str

@@ -1,1 +1,1 @@
-"""Avro, JSON Schema and Protobuf: documents to bytes and back, by a schema of a registry."""
+"""Encoding and decoding of Avro, JSON Schema and Protobuf documents."""

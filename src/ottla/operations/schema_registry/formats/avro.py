@@ -1,7 +1,7 @@
-"""Avro by fastavro: bytes to documents as people expect JSON.
+"""Avro decoding with fastavro, to conventional JSON.
 
-A schema under which a few bytes can mean any number of items (an array of nulls) is refused: somebody would write such
-a record to fill the memory of whoever looks at it.
+A schema under which a few bytes can encode any number of items (an array of nulls) is rejected: such a record could
+exhaust the memory of its reader.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import io
 import json
 from typing import Any
 
-from ottla.operations.messages.documents import plain
+from ottla.operations.messages.json_documents import to_json_types
 from ottla.operations.schema_registry.decoders import Decode
 from ottla.operations.schema_registry.errors import SchemaError
 from ottla.operations.schema_registry.schemas import Schema
 
 
 def avro_decoder(schema: Schema) -> Decode:
-    """Raises SchemaError for schemas of which nothing can be made."""
+    """A decoder. Raises SchemaError for an unusable schema."""
     parsed, named = parse(schema)
     from fastavro import schemaless_reader  # noqa: PLC0415
 
@@ -28,13 +28,13 @@ def avro_decoder(schema: Schema) -> Decode:
         document = schemaless_reader(stream, parsed, None)
         if stream.tell() != len(data):
             raise SchemaError(f"{len(data) - stream.tell()} bytes follow what the schema describes")
-        return plain(document)
+        return to_json_types(document)
 
     return decode
 
 
 def parse(schema: Schema) -> tuple[Any, list[Any]]:
-    """What fastavro makes of the schema, and the documents of all that it refers to. Raises SchemaError."""
+    """The schema as parsed by fastavro, and the documents of its references. Raises SchemaError."""
     try:
         from fastavro import parse_schema  # noqa: PLC0415
         from fastavro.schema import SchemaParseException  # noqa: PLC0415
@@ -47,14 +47,14 @@ def parse(schema: Schema) -> tuple[Any, list[Any]]:
             parse_schema(reference, named)
         document = json.loads(schema.text)
         parsed = parse_schema(document, named)
-        refuse_bombs(document)
+        reject_empty_items(document)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, SchemaParseException) as problem:
-        raise SchemaError(f"the schema is no Avro schema: {problem!s:.200}") from None
+        raise SchemaError(f"the schema is not an Avro schema: {problem!s:.200}") from None
     return parsed, references
 
 
-def flat(schema: Schema) -> str:
-    """The schema as one text: what it refers to stands where it is used first. Raises SchemaError."""
+def inline_references(schema: Schema) -> str:
+    """The schema with all references inlined at their first use. Raises SchemaError."""
     if not schema.references:
         return schema.text
     _, references = parse(schema)
@@ -65,7 +65,7 @@ def flat(schema: Schema) -> str:
 
 
 def _note(schema: Any, space: str, known: dict[str, Any]) -> None:
-    """Remember a definition under its full name."""
+    """Store a definition under its full name."""
     if isinstance(schema, dict) and "name" in schema:
         full = _full_name(schema, space)
         known[full] = {**schema, "name": full}
@@ -99,19 +99,19 @@ def _full_name(schema: dict[str, Any], space: str) -> str:
     return name if "." in name or not outer else f"{outer}.{name}"
 
 
-def refuse_bombs(schema: Any) -> None:
-    """Items of arrays must need at least a byte each."""
+def reject_empty_items(schema: Any) -> None:
+    """Reject arrays whose items may be empty."""
     if isinstance(schema, list):
         for branch in schema:
-            refuse_bombs(branch)
+            reject_empty_items(branch)
     elif isinstance(schema, dict):
         items = schema.get("items") if schema.get("type") == "array" else None
         if items is not None and _is_empty(items):
-            raise SchemaError("the schema has arrays of nothing: a few bytes could mean any number of items")
+            raise SchemaError("the schema has arrays of empty items: a few bytes could encode any number of them")
         for inner in (*(field.get("type") for field in schema.get("fields", ())), schema.get("values"), items):
-            refuse_bombs(inner)
+            reject_empty_items(inner)
         if isinstance(schema.get("type"), (dict, list)):
-            refuse_bombs(schema["type"])
+            reject_empty_items(schema["type"])
 
 
 def _is_empty(schema: Any) -> bool:

@@ -1,9 +1,9 @@
-"""Avro between its bytes and JSON, both ways, field by field: what lines of text need.
+"""Conversion between Avro's binary encoding and JSON, in both directions.
 
-Two styles. `confluent` is Avro's own JSON encoding, which Confluent's console tools read and write: the value of a
-union stands under the name of its branch (`{"string": "x"}`), bytes are text whose characters are the bytes, logical
-types are the numbers below them. `plain` is what fastavro's decoder and `plain()` show: no names, base64, ISO 8601.
-Writing, both take a union without a name as well: the first branch that fits counts.
+There are two styles. `confluent` is Avro's JSON encoding, which Confluent's console tools use: a union value is wrapped
+in its branch name (`{"string": "x"}`), bytes are text with one character per byte, logical types are their underlying
+numbers. `plain` is the output of fastavro and `plain()`: no branch names, base64, ISO 8601. As input, both accept
+unwrapped union values: the first matching branch counts.
 """
 
 from __future__ import annotations
@@ -16,16 +16,91 @@ import struct
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time
 from decimal import Decimal, InvalidOperation
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from ottla.base.errors import KafkaError
 from ottla.operations.schema_registry.decoders import Style
 from ottla.operations.schema_registry.errors import SchemaError
 from ottla.operations.schema_registry.formats import avro
-from ottla.operations.schema_registry.formats.avro_types import Node, make_node
 from ottla.operations.schema_registry.schemas import Schema
 from ottla.protocol.records import read_varint, write_varint
+
+# ---- schema graph
+PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
+
+
+class Field(NamedTuple):
+    name: str
+    node: Node
+    has_default: bool
+    default: Any
+
+
+class Node:
+    """A type of a schema. Mutable during construction, because types may be recursive."""
+
+    __slots__ = ("branches", "fields", "inner", "kind", "logical", "name", "scale", "size", "symbols")
+
+    def __init__(self, kind: str, name: str = "") -> None:
+        self.kind = kind
+        self.name = name or kind
+        self.logical: str | None = None
+        self.scale = 0
+        self.size = 0
+        self.symbols: list[str] = []
+        self.fields: list[Field] = []
+        self.branches: list[Node] = []
+        self.inner: Node | None = None
+
+    def __repr__(self) -> str:
+        return f"<Node {self.name}>"
+
+
+def make_node(schema: Any, space: str, named: dict[str, Node]) -> Node:
+    """The node of a schema that fastavro has validated."""
+    if isinstance(schema, list):
+        union = Node("union")
+        union.branches = [make_node(each, space, named) for each in schema]
+        return union
+    if isinstance(schema, str):
+        return Node(schema) if schema in PRIMITIVES else named[_full(schema, space, named)]
+    kind = schema["type"]
+    if isinstance(kind, list | dict):
+        return make_node(kind, space, named)
+    if kind in ("record", "error", "enum", "fixed"):
+        return _named(schema, space, named)
+    if kind not in (*PRIMITIVES, "array", "map"):
+        return make_node(kind, space, named)
+    node = Node(kind)
+    node.logical, node.scale = schema.get("logicalType"), int(schema.get("scale") or 0)
+    if kind == "array":
+        node.inner = make_node(schema["items"], space, named)
+    elif kind == "map":
+        node.inner = make_node(schema["values"], space, named)
+    return node
+
+
+def _named(schema: dict[str, Any], space: str, named: dict[str, Node]) -> Node:
+    name = str(schema["name"])
+    outer = schema.get("namespace", space)
+    full = name if "." in name or not outer else f"{outer}.{name}"
+    node = Node("record" if schema["type"] == "error" else schema["type"], full)
+    named[full] = node
+    node.logical, node.scale = schema.get("logicalType"), int(schema.get("scale") or 0)
+    node.size, node.symbols = int(schema.get("size") or 0), list(schema.get("symbols") or ())
+    inner = full.rpartition(".")[0]
+    node.fields = [
+        Field(str(each["name"]), make_node(each["type"], inner, named), "default" in each, each.get("default"))
+        for each in schema.get("fields") or ()
+    ]
+    return node
+
+
+def _full(name: str, space: str, named: dict[str, Node]) -> str:
+    full = name if "." in name or not space else f"{space}.{name}"
+    return full if full in named else name
+
 
 DEPTH_MAX = 200
 ITEMS_WITHOUT_BYTES_MAX = 1000
@@ -41,11 +116,11 @@ UNITS = {"-millis": 1000, "-micros": 1_000_000, "-nanos": 1_000_000_000, "": 1}
 
 
 class AvroJson:
-    """One schema in one style."""
+    """Converts documents of one schema in one style."""
 
     def __init__(self, schema: Schema, style: Style) -> None:
-        """Raises SchemaError for what is no Avro schema."""
-        _, references = avro.parse(schema)  # fastavro says what is wrong with it
+        """Raises SchemaError for an invalid schema."""
+        _, references = avro.parse(schema)  # fastavro reports errors in the schema
         self.is_plain = style == "plain"
         named: dict[str, Node] = {}
         for reference in references:
@@ -53,7 +128,7 @@ class AvroJson:
         self.root = make_node(json.loads(schema.text), "", named)
 
     def encode(self, document: Any) -> bytes:
-        """Raises SchemaError, which names the field."""
+        """Raises SchemaError with the path of the field."""
         out = bytearray()
         _Writer(self.is_plain).write(self.root, document, out, "", 0)
         return bytes(out)
@@ -97,7 +172,7 @@ class _Writer:
             entries = _typed(value, dict, node, path)
             write_varint(out, len(entries))
             for name, item in entries.items():
-                _blob(out, name.encode("utf-8", "surrogatepass"))
+                _write_bytes(out, name.encode("utf-8", "surrogatepass"))
                 self.write(node.inner, item, out, f"{path}.{name}", depth + 1)
             if entries:
                 out.append(0)
@@ -108,12 +183,12 @@ class _Writer:
         given = _typed(value, dict, node, path)
         unknown = next((name for name in given if not any(field.name == name for field in node.fields)), None)
         if unknown is not None:
-            raise SchemaError(f"{_at(path, unknown)} is no field of {node.name}")
+            raise SchemaError(f"{_at(path, unknown)} is not a field of {node.name}")
         for field in node.fields:
             if field.name in given:
                 self.write(field.node, given[field.name], out, _at(path, field.name), depth + 1)
             elif self.is_plain and field.has_default:
-                # A default is written in Avro's own encoding, and of a union it belongs to the first branch.
+                # A default uses Avro's JSON encoding; for a union it belongs to the first branch.
                 first = field.node
                 if first.kind == "union":
                     first = first.branches[0]
@@ -146,7 +221,7 @@ class _Writer:
 
     def _single(self, node: Node, value: Any, out: bytearray, path: str) -> None:
         if self.is_plain and node.logical is not None:
-            value = _raw(node, value, path)
+            value = _underlying_value(node, value, path)
         kind = node.kind
         if kind == "null":
             _expect(value is None, node, value, path)
@@ -162,9 +237,9 @@ class _Writer:
             except (OverflowError, struct.error):
                 _expect(False, node, value, path)
         elif kind == "string":
-            _blob(out, _typed(value, str, node, path).encode("utf-8", "surrogatepass"))
+            _write_bytes(out, _typed(value, str, node, path).encode("utf-8", "surrogatepass"))
         elif kind == "bytes":
-            _blob(out, self._bytes(node, value, path))
+            _write_bytes(out, self._bytes(node, value, path))
         elif kind == "fixed":
             data = self._bytes(node, value, path)
             _expect(len(data) == node.size, node, value, path)
@@ -186,7 +261,7 @@ class _Writer:
 
 
 class _Reader:
-    """Always in Avro's own JSON encoding: what fastavro decodes is the plain style."""
+    """Reads Avro's JSON encoding; the plain style is decoded by fastavro."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -221,12 +296,12 @@ class _Reader:
         for _ in range(count):
             items.append(self.read(node.inner, depth + 1))
             if self.place == start and len(items) > ITEMS_WITHOUT_BYTES_MAX:
-                raise SchemaError("an array of nothing: a few bytes could mean any number of items")
+                raise SchemaError("an array of empty items: a few bytes could encode any number of them")
         return items
 
     def _blocks(self) -> Any:
         while count := self._long():
-            if count < 0:  # the size of the block in bytes follows, for whoever wants to skip it
+            if count < 0:  # the block size in bytes follows, for skipping
                 count = -count
                 self._long()
             yield count
@@ -262,7 +337,7 @@ class _Reader:
     def _index(self, count: int) -> int:
         index = self._long()
         if not 0 <= index < count:
-            raise SchemaError(f"the bytes name number {index} of {count}")
+            raise SchemaError(f"index {index} is out of range: there are {count}")
         return index
 
     def _take(self, length: int) -> bytes:
@@ -274,8 +349,8 @@ class _Reader:
         return found
 
 
-def _raw(node: Node, value: Any, path: str) -> Any:
-    """What lies below a logical type; what is no text or number of it is left to the type itself."""
+def _underlying_value(node: Node, value: Any, path: str) -> Any:
+    """The underlying value of a logical type; values of other types are left to the type check."""
     logical = str(node.logical)
     if logical == "decimal" and node.kind in ("bytes", "fixed") and not isinstance(value, bool | None):
         return _decimal(node, value, path)
@@ -283,7 +358,7 @@ def _raw(node: Node, value: Any, path: str) -> Any:
         try:
             return UUID(value).bytes
         except ValueError:
-            raise SchemaError(f"{_place(path)}: {value!r:.80} is no UUID") from None
+            raise SchemaError(f"{_place(path)}: {value!r:.80} is not a UUID") from None
     unit = next(unit for unit in UNITS if logical.endswith(unit))
     read = TIMES.get(logical.removesuffix(unit))
     if read is None or not isinstance(value, str):
@@ -291,7 +366,7 @@ def _raw(node: Node, value: Any, path: str) -> Any:
     try:
         return _ticks(read(value), UNITS[unit], logical.startswith("local"))
     except ValueError:
-        raise SchemaError(f"{_place(path)}: {value!r:.80} is no {logical}: write it as ISO 8601") from None
+        raise SchemaError(f"{_place(path)}: {value!r:.80} is not a {logical}: write it as ISO 8601") from None
 
 
 def _ticks(value: date | datetime | time, per_second: int, is_local: bool) -> int:
@@ -309,9 +384,9 @@ def _decimal(node: Node, value: Any, path: str) -> bytes:
     try:
         scaled = Decimal(str(value)).scaleb(node.scale)
         if scaled != scaled.to_integral_value():
-            raise SchemaError(f"{_place(path)}: {value} has more than {node.scale} digits behind the point")
+            raise SchemaError(f"{_place(path)}: {value} has more than {node.scale} decimal places")
     except InvalidOperation:
-        raise SchemaError(f"{_place(path)}: {value!r:.80} is no decimal number") from None
+        raise SchemaError(f"{_place(path)}: {value!r:.80} is not a decimal number") from None
     number = int(scaled)
     size = node.size if node.kind == "fixed" else (number + (number < 0)).bit_length() // 8 + 1
     try:
@@ -327,7 +402,7 @@ def _whole(node: Node, value: Any, path: str) -> int:
     return int(number)
 
 
-def _blob(out: bytearray, data: bytes) -> None:
+def _write_bytes(out: bytearray, data: bytes) -> None:
     write_varint(out, len(data))
     out += data
 
@@ -339,7 +414,7 @@ def _typed(value: Any, wanted: type, node: Node, path: str) -> Any:
 
 def _expect(is_right: bool, node: Node, value: Any, path: str) -> None:
     if not is_right:
-        raise SchemaError(f"{_place(path)}: {json.dumps(value, default=str)[:80]} is no {node.name}")
+        raise SchemaError(f"{_place(path)}: {json.dumps(value, default=str)[:80]} is not of type {node.name}")
 
 
 def _place(path: str) -> str:

@@ -1,6 +1,6 @@
-"""JSON Schema: the bytes are JSON; who writes checks them by the schema first.
+"""JSON Schema: records are JSON, and are validated before they are written.
 
-Patterns run in RE2, whose time is bounded, and `$ref` finds what the registry has told and nothing else.
+Patterns run in RE2, whose time is bounded, and `$ref` resolves only to references that the registry returned.
 """
 
 from __future__ import annotations
@@ -8,28 +8,29 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
-import re2
-
-from ottla.operations.messages.documents import dump
-from ottla.operations.messages.expressions.matching import NO_DOCUMENT, read_json
+from ottla.base.regular_expressions import CLIENT, PatternError, compile_pattern
+from ottla.operations.messages.expressions.evaluator import NO_DOCUMENT, read_json
+from ottla.operations.messages.json_documents import dump
 from ottla.operations.schema_registry.decoders import Encode
 from ottla.operations.schema_registry.errors import SchemaError
 from ottla.operations.schema_registry.schemas import Schema
 
 SHOWN_CHARACTERS = 200
+LIMITS = CLIENT._replace(memory_bytes=1 << 20)
 
 
 def decode_json(data: bytes) -> Any:
     document = read_json(data)
     if document is NO_DOCUMENT:
-        raise SchemaError("what was written with a JSON Schema is no JSON")
+        raise SchemaError("a record with a JSON Schema is not JSON")
     return document
 
 
 def json_encoder(schema: Schema) -> Encode:
-    """Raises SchemaError for schemas of which nothing can be made."""
+    """An encoder. Raises SchemaError for an unusable schema."""
     validator = _validator(schema)
 
     def encode(document: Any) -> bytes:
@@ -39,7 +40,7 @@ def json_encoder(schema: Schema) -> Encode:
         try:
             problem = next(iter(validator.iter_errors(document)), None)
         except Unresolvable as missing:
-            raise SchemaError(f"the schema refers to {missing.ref!r}, which it does not have") from None
+            raise SchemaError(f"the schema refers to {missing.ref!r}, which is not among its references") from None
         except (jsonschema.exceptions.UnknownType, TypeError, ValueError, RecursionError) as wrong:
             raise SchemaError(f"the schema cannot be used: {wrong!s:.200}") from None
         if problem is not None:
@@ -66,7 +67,7 @@ def _validator(schema: Schema) -> Any:
             for name, text in schema.references
         ]
     except (ValueError, TypeError, RecursionError, jsonschema.exceptions.SchemaError) as problem:
-        raise SchemaError(f"the schema is no JSON Schema: {str(problem).splitlines()[0]:.200}") from None
+        raise SchemaError(f"the schema is not a JSON Schema: {str(problem).splitlines()[0]:.200}") from None
     registry = referencing.Registry().with_resources(resources)
     checks = {"pattern": _pattern, "patternProperties": _pattern_properties}
     additional = {"additionalProperties": _additional} if "additionalProperties" in known.VALIDATORS else {}
@@ -106,8 +107,9 @@ def _additional(validator: Any, inner: Any, instance: Any, schema: Any) -> Itera
             yield from validator.descend(value, inner, path=name)
 
 
+@lru_cache(64)
 def _compiled(pattern: Any) -> Any:
     try:
-        return re2.compile(str(pattern))
-    except re2.error:
-        raise SchemaError(f"the pattern {pattern!r} is none that RE2 can run in bounded time") from None
+        return compile_pattern(str(pattern), limits=LIMITS)
+    except PatternError:
+        raise SchemaError(f"RE2 does not support the pattern {pattern!r}") from None

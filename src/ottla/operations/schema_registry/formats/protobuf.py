@@ -1,5 +1,6 @@
-"""Protocol Buffers behind a schema's id: which message of the schema it is, then the message, by Google's runtime. The
-schema comes as text and is compiled once.
+"""Protobuf with Google's runtime: the message index, then the message.
+
+The schema is text and compiled once.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from ottla.operations.schema_registry.framing import FIRST_MESSAGE, read_indexes
 from ottla.operations.schema_registry.schemas import Schema
 
 MAIN = "ottla_schema.proto"
-# A registry writes maps of a schema that came compiled, as Python's clients send it, as the messages that they are on
-# the wire. protoc refuses those as maps, and takes them as messages: these are marked by an option that nobody uses.
+# A registry writes the maps of a schema that was registered compiled, as Python's clients do, as messages with the
+# option map_entry. protoc rejects that option in text, so an unused option marks these messages.
 MAP_ENTRY = "option map_entry = true;"
 MARKED = "option no_standard_descriptor_accessor = true;"
 
@@ -28,7 +29,7 @@ class Messages:
     """The messages of one schema."""
 
     def __init__(self, schema: Schema) -> None:
-        """Raises SchemaError for schemas of which nothing can be made."""
+        """Raises SchemaError for an unusable schema."""
         try:
             from google.protobuf import descriptor_pb2, descriptor_pool  # noqa: PLC0415
         except ImportError:
@@ -47,7 +48,7 @@ class Messages:
 
         def decode(data: bytes) -> Any:
             path, start = read_indexes(data)
-            message = self.at(path)()
+            message = self.message_class(path)()
             message.ParseFromString(data[start:])
             text = json_format.MessageToJson(
                 message,
@@ -60,10 +61,10 @@ class Messages:
         return decode
 
     def encoder(self, name: str | None = None) -> Encode:
-        """Raises SchemaError if there is no such message."""
+        """Raises SchemaError if the message does not exist."""
         from google.protobuf import json_format  # noqa: PLC0415
 
-        made, prefix = self.named(name), write_indexes(self._path_of(name))
+        made, prefix = self.message_class_by_name(name), write_indexes(self._path_of(name))
 
         def encode(document: Any) -> bytes:
             message = made()
@@ -71,20 +72,20 @@ class Messages:
                 json_format.ParseDict(_floats(document), message, descriptor_pool=self.pool)
                 return prefix + bytes(message.SerializeToString())
             except (json_format.ParseError, ValueError, TypeError, RecursionError) as problem:
-                raise SchemaError(f"no {message.DESCRIPTOR.full_name}: {problem!s:.200}") from None
+                raise SchemaError(f"not a {message.DESCRIPTOR.full_name}: {problem!s:.200}") from None
             except Exception as problem:
-                if type(problem).__name__ != "EncodeError":  # a required field of Protobuf 2 that is not there
+                if type(problem).__name__ != "EncodeError":  # a required field (proto2) is missing
                     raise
-                raise SchemaError(f"no {message.DESCRIPTOR.full_name}: {problem!s:.200}") from None
+                raise SchemaError(f"not a {message.DESCRIPTOR.full_name}: {problem!s:.200}") from None
 
         return encode
 
-    def named(self, name: str | None) -> Any:
-        """The class of the message of this name, or of the first one. Raises SchemaError."""
-        return self.at(self._path_of(name))
+    def message_class_by_name(self, name: str | None) -> Any:
+        """The class of the named message, or of the first one. Raises SchemaError."""
+        return self.message_class(self._path_of(name))
 
-    def at(self, path: Sequence[int]) -> Any:
-        """The class of the message at a path; the order in a file is that of its text. Raises SchemaError."""
+    def message_class(self, path: Sequence[int]) -> Any:
+        """The class of the message at an index path; indexes follow the order in the file. Raises SchemaError."""
         key = tuple(path)
         if key not in self._classes:
             from google.protobuf import message_factory  # noqa: PLC0415
@@ -93,10 +94,10 @@ class Messages:
         return self._classes[key]
 
     def _path_of(self, name: str | None) -> tuple[int, ...]:
-        return FIRST_MESSAGE if name is None else self.path(name)
+        return FIRST_MESSAGE if name is None else self.message_path(name)
 
-    def path(self, name: str) -> tuple[int, ...]:
-        """Raises SchemaError."""
+    def message_path(self, name: str) -> tuple[int, ...]:
+        """The index path of a message. Raises SchemaError."""
         package = f"{self.file.package}." if self.file.package else ""
         found = _find(self.file.message_type, name.removeprefix(package).split("."))
         if found is None:
@@ -117,12 +118,12 @@ class Messages:
 
 
 def compiled(schema: Schema) -> bytes:
-    """The schema as a descriptor set; its own file is the last one. Raises SchemaError."""
+    """The schema as a descriptor set, with its own file last. Raises SchemaError."""
     with tempfile.TemporaryDirectory() as folder:
         for name, text in (*schema.references, (MAIN, schema.text)):
             place = PurePosixPath(name)
             if place.is_absolute() or ".." in place.parts or "\0" in name:
-                raise SchemaError(f"the schema refers to {name!r}, which is no name of a file")
+                raise SchemaError(f"the schema refers to {name!r}, which is not a file name")
             target = Path(folder, *place.parts)
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text.replace(MAP_ENTRY, MARKED), encoding="utf-8")
@@ -135,7 +136,7 @@ def compiled(schema: Schema) -> bytes:
 
 
 def with_maps(descriptors: bytes) -> bytes:
-    """What is marked as entries of maps is that."""
+    """Restore the option map_entry of marked messages."""
     from google.protobuf import descriptor_pb2  # noqa: PLC0415
 
     files = descriptor_pb2.FileDescriptorSet.FromString(descriptors)
@@ -158,7 +159,7 @@ def _find(messages: Any, names: list[str]) -> tuple[int, ...] | None:
 
 
 def _floats(document: Any) -> Any:
-    """Google's parser knows no Decimal; whole numbers stay whole."""
+    """Convert Decimals, which Google's parser does not accept."""
     if isinstance(document, dict):
         return {name: _floats(item) for name, item in document.items()}
     if isinstance(document, list):

@@ -1,15 +1,15 @@
-"""The fork server: a Python that has imported all that Spark's workers need, and splits off a process for each.
+"""The fork server: a Python that has imported all modules of Spark's workers and forks a process for each.
 
 A plain worker needs more than a second to import PySpark (from a zip, without compiled files) and Arrow, and a stream
 needs five of them before its first row. Here they are imported once, while Java starts.
 
 Rules:
-1. Only a process with one thread is split: what others held would be locked for ever. With more, requests are refused,
-   and whoever asked starts Python as usual. So are requests with other settings of the interpreter than ours.
-2. It imports when it is told to, by a byte on its standard input, or when somebody asks for a process: before that,
-   Java and the command itself need all cores.
-3. A child has the asker's arguments, environment, folder and standard streams, and random numbers of its own.
-4. It ends with its asker, which is told its exit code. All end with the process that has started the server: its pipe
+1. Only a single-threaded process forks: locks held by other threads would stay locked forever. Otherwise requests are
+   refused, and the client starts Python as usual. So are requests with other interpreter settings.
+2. It imports on a byte on its standard input, or on the first request: before that, Java and the command itself need
+   all cores.
+3. A child has the client's arguments, environment, folder and standard streams, and its own random numbers.
+4. It ends with its client, which receives its exit code. All end with the process that has started the server: its pipe
    to our standard input closes then.
 """
 
@@ -46,20 +46,20 @@ MODULES = (
     "pandas",
     "pyarrow",
     "ottla.pipelines.source.data_source",
-    "ottla.pipelines.source.reading",
-    "ottla.pipelines.sinks.publishing",
+    "ottla.pipelines.source.range_reader",
+    "ottla.pipelines.sinks.file_publisher",
     "confluent_kafka",
 )
-# What an interpreter, or a library when it is loaded, looks at once: a child cannot change it any more.
+# Variables that an interpreter or library reads only at startup: a child cannot change them.
 FIXED = ("PYTHONHASHSEED", "PYTHONHOME", "PYTHONOPTIMIZE", "OMP_NUM_THREADS", "LD_PRELOAD", "LD_LIBRARY_PATH")
 REFUSED = b"-"
 MESSAGE_BYTES_MAX = 4 << 20
 MESSAGE_SECONDS_MAX = 5.0
-LAST_SECONDS_MAX = 30.0  # for children to end when everything ends
+LAST_SECONDS_MAX = 30.0  # time for children to end at shutdown
 
 
 class Wanted(NamedTuple):
-    """A process as its asker describes it."""
+    """A requested process."""
 
     arguments: list[str]
     environment: dict[str, str]
@@ -67,8 +67,8 @@ class Wanted(NamedTuple):
 
 
 def main(listener: socket.socket) -> None:
-    """Serves until standard input ends; a child runs the module that was asked for. Who comes while we import waits."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in all that Spark's Java starts
+    """Serve until standard input closes; a child runs the requested module. Requests during the import wait."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in all processes that Spark's Java starts
     folder = os.path.dirname(listener.getsockname())
     if is_wanted(listener):
         prepare()
@@ -80,21 +80,21 @@ def main(listener: socket.socket) -> None:
 
 
 def is_wanted(listener: socket.socket) -> bool:
-    """Waits for the word to import; false if everything ends before."""
+    """Wait for the signal to import; False if standard input closes first."""
     ready, _, _ = select.select([listener, sys.stdin], [], [])
     return listener in ready or bool(os.read(sys.stdin.fileno(), 1))
 
 
 def prepare() -> None:
-    """Import what there is; a worker that needs more imports it itself."""
+    """Import the available modules; a worker imports missing ones itself."""
     for name in MODULES:
         with suppress(ImportError):
             importlib.import_module(name)
-    # Modules that are run as programs are here already, which runpy would remark on.
+    # runpy would warn about imported modules that run as programs.
     warnings.filterwarnings("ignore", category=RuntimeWarning, module="runpy")
     os.register_at_fork(after_in_child=_renew_random_numbers)
     gc.collect()
-    gc.freeze()  # else the first collection of each child would copy all pages
+    gc.freeze()  # otherwise the first collection of each child would copy all pages
 
 
 class Server:
@@ -102,23 +102,23 @@ class Server:
 
     def __init__(self, listener: socket.socket) -> None:
         self.listener = listener
-        self.askers: dict[int, socket.socket] = {}  # by the child that each stands for
+        self.askers: dict[int, socket.socket] = {}  # keyed by child process id
 
     def __repr__(self) -> str:
         return f"<Server with {len(self.askers)} children>"
 
     def serve(self) -> Wanted | None:
-        """In the server: None, at its end. In each child: what it is to be."""
+        """Return None in the server, at its end; in each child the requested process."""
         woken, wake = os.pipe()
         os.set_blocking(wake, False)
-        signal.signal(signal.SIGCHLD, _do_nothing)  # else no signal would wake us
+        signal.signal(signal.SIGCHLD, _do_nothing)  # otherwise the signal would not interrupt select
         signal.set_wakeup_fd(wake)
         while True:
             ready, _, _ = select.select([self.listener, sys.stdin, woken, *self.askers.values()], [], [])
             if woken in ready:
                 os.read(woken, 4096)
             for child in [child for child, asker in self.askers.items() if asker in ready]:
-                _kill(child, signal.SIGTERM)  # an asker says nothing: it is gone
+                _kill(child, signal.SIGTERM)  # clients send nothing more: readable means closed
                 self.askers.pop(child).close()
             self._tell_ended()
             if sys.stdin in ready and not os.read(sys.stdin.fileno(), 4096):
@@ -130,7 +130,7 @@ class Server:
                 return wanted
 
     def _answer(self) -> Wanted | None:
-        """What this process is to be, if it is the child."""
+        """Return the requested process in the child."""
         asker, _ = self.listener.accept()
         asker.settimeout(MESSAGE_SECONDS_MAX)
         streams: list[int] = []
@@ -146,7 +146,7 @@ class Server:
                 return wanted
             self.askers[child] = asker
             asker.sendall(ACCEPTED)
-        except (OSError, ValueError, TypeError):  # the asker has gone, or is none
+        except (OSError, ValueError, TypeError):  # the client has gone, or sent an invalid request
             asker.close()
         finally:
             for number in streams:
@@ -164,7 +164,7 @@ class Server:
             os.dup2(stream, number)
 
     def _tell_ended(self) -> None:
-        with suppress(ChildProcessError):  # there are none
+        with suppress(ChildProcessError):  # there are no children
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 child, status = ended
                 asker = self.askers.pop(child, None)
@@ -174,7 +174,7 @@ class Server:
                         asker.sendall(bytes([code if code >= 0 else 128 - code]))
 
     def _end(self) -> None:
-        """Whoever has started us is gone, and so is Java soon: workers see that, and end by themselves."""
+        """The parent has exited, and Java will soon: workers notice that and end by themselves."""
         self.listener.close()
         deadline = time.monotonic() + LAST_SECONDS_MAX
         while self.askers and time.monotonic() < deadline:
@@ -185,19 +185,19 @@ class Server:
 
 
 def receive(asker: socket.socket, streams: list[int]) -> Wanted:
-    """Raises OSError or ValueError; the streams that came are told in any case."""
+    """Raises OSError or ValueError; received streams are reported in any case."""
     head, numbers, _, _ = socket.recv_fds(asker, 4, len(STANDARD))
     streams += numbers
     length = int.from_bytes(head, "big")
     if len(head) < 4 or len(numbers) != len(STANDARD) or length > MESSAGE_BYTES_MAX:
-        raise ValueError("not a request of ours")
+        raise ValueError("invalid request")
     with asker.makefile("rb") as file:
         wanted = json.loads(file.read(length))
     return Wanted(**wanted)
 
 
 def is_possible(environment: dict[str, str]) -> bool:
-    """Whether a copy of this process would be what a new one with this environment were."""
+    """Whether a fork equals a new process with this environment."""
     return all(environment[name] == os.environ.get(name) for name in FIXED if name in environment)
 
 
@@ -206,7 +206,7 @@ def threads() -> int:
 
 
 def run(wanted: Wanted) -> None:
-    """As `python -m module` would: sys.path begins with the folder and what PYTHONPATH names."""
+    """Like `python -m module`: sys.path begins with the folder and the entries of PYTHONPATH."""
     option, module, *arguments = wanted.arguments
     assert option == "-m", f"Spark starts modules only, not {wanted.arguments}"
     os.environ.clear()
@@ -220,7 +220,7 @@ def run(wanted: Wanted) -> None:
 
 
 def _renew_random_numbers() -> None:
-    """Python's own are renewed by Python; those of numpy would be the same in all workers."""
+    """Python reseeds its own generator after a fork; numpy's would be equal in all workers."""
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
 

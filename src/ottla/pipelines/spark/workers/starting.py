@@ -1,9 +1,10 @@
-"""The driver's side of the fork server: starts it, and tells Spark which Python to call.
+"""The driver's side of the fork server: starts it, and sets the Python command for Spark.
 
 Rules:
-1. One server serves all sessions of a process, and ends with it. It gets ready while Spark does, once Java has started.
-2. Only where workers run on this machine as our own children, and only on Linux, where a process can be split safely.
-   Whatever fails here costs time, and nothing else.
+1. One server serves all sessions of a process, and ends with it. It imports after Java has started, in parallel to
+   Spark.
+2. Only if workers run on this machine as our own children, and only on Linux, where forking is safe. A failure here
+   costs only time.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from pathlib import Path
 
 from ottla.pipelines.spark.workers import client
 
-SWITCH = "OTTLA_SPARK_FORK_SERVER_ENABLED"  # 0 = every worker is a Python of its own
+SWITCH = "OTTLA_SPARK_FORK_SERVER_ENABLED"  # 0 = every worker is a new Python
 DISABLED = "0"
-# As Spark sets them for its workers: one thread a task, the same hash of a text everywhere.
+# As Spark sets them for its workers: one thread per task, the same string hashes everywhere.
 SETTINGS = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "YES"}
-# A thread of an allocator that Arrow brings, and does not use: a process with two threads cannot be split.
+# Prevents a background thread of Arrow's allocator: a process with two threads cannot fork safely.
 SETTINGS["JE_ARROW_MALLOC_CONF"] = "background_thread:false"
 SCRIPT = """\
 #!/bin/sh
@@ -32,10 +33,10 @@ exec {python} -I -S {client} {python} "$@"
 
 
 class ForkServer:
-    """A running server, its folder, and the program that Spark is to call instead of Python."""
+    """A running server, its folder, and the program that replaces Python for Spark."""
 
     def __init__(self) -> None:
-        """Raises OSError. The server removes the folder at its end, however ours may be."""
+        """Raises OSError. The server removes the folder when it ends."""
         self.folder = Path(tempfile.mkdtemp(prefix="ottla-workers-"))
         self.program = self.folder / "python"
         self.address = self.folder / "socket"
@@ -44,10 +45,10 @@ class ForkServer:
             encoding="utf-8",
         )
         self.program.chmod(0o700)
-        with socket.socket(socket.AF_UNIX) as listener:  # open before anybody can ask
+        with socket.socket(socket.AF_UNIX) as listener:  # listening before the first request
             listener.bind(str(self.address))
             listener.listen()
-            self.process = subprocess.Popen(  # noqa: S603 (our own module)
+            self.process = subprocess.Popen(  # # noqa: S603 (our own module)
                 [sys.executable, "-m", f"{__package__}.server", str(listener.fileno())],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
@@ -65,18 +66,18 @@ class ForkServer:
         return self.process.poll() is None
 
     def get_ready(self) -> None:
-        """Java has started, so there is a core for it. To be told once is enough, and more does no harm."""
+        """Called when Java has started and a core is free. Idempotent."""
         assert self.process.stdin is not None
-        with suppress(OSError):  # it is gone: workers start without it
+        with suppress(OSError):  # the server has exited: workers start without it
             self.process.stdin.write(b"+")
             self.process.stdin.flush()
 
 
-_servers: list[ForkServer] = []  # of this process: one, or none
+_servers: list[ForkServer] = []  # of this process: at most one
 
 
 def fork_server() -> ForkServer | None:
-    """The one of this process, started if need be; None where there is none."""
+    """The server of this process, started on demand; None if unavailable."""
     if sys.platform != "linux" or os.environ.get(SWITCH) == DISABLED:
         return None
     if _servers and not _servers[0].is_running:
@@ -90,13 +91,13 @@ def fork_server() -> ForkServer | None:
 
 
 def get_ready() -> None:
-    """The server of this process, if it has one, imports now."""
+    """The server of this process, if any, imports now."""
     for server in _servers:
         server.get_ready()
 
 
 def python_of_workers() -> tuple[str, dict[str, str]]:
-    """The program for PYSPARK_PYTHON, and what it must find in the environment."""
+    """The program for PYSPARK_PYTHON, and its environment variables."""
     server = fork_server()
     if server is None:
         return sys.executable, {}
@@ -104,5 +105,5 @@ def python_of_workers() -> tuple[str, dict[str, str]]:
 
 
 def is_ours(program: str) -> bool:
-    """Whether nobody has chosen this PYSPARK_PYTHON: it is empty, or left by a session on this machine alone."""
+    """Whether PYSPARK_PYTHON was not chosen by the user: it is unset, or set by an earlier local session."""
     return not program or program == sys.executable or program in [str(server.program) for server in _servers]

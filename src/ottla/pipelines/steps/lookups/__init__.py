@@ -1,1 +1,1 @@
-"""Answers from elsewhere for the keys of rows: from a web server or a database, with a memory."""
+"""Lookups of row keys in a web server or a database, with a cache."""

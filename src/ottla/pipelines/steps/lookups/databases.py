@@ -1,7 +1,7 @@
-"""Answers of a database: `SELECT city FROM users WHERE id = :user_id`, no row or one.
+"""Lookups in a database: `SELECT city FROM users WHERE id = :user_id`, with no row or one.
 
-SQLite files are opened for reading alone, sessions of PostgreSQL are read-only. Any other database goes by SQLAlchemy.
-Values of rows are parameters of the query and never part of its text.
+SQLite files are opened read-only, and PostgreSQL sessions are read-only. Other databases use SQLAlchemy. Row values are
+query parameters, never part of its text.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
-from ottla.pipelines.steps.lookups.asking import AwayError, Key, LookupFailedError, Row
+from ottla.pipelines.steps.lookups.lookup_client import Key, LookupFailedError, Row, UnavailableError
 
 Kind = Literal["sqlite", "postgres", "sqlalchemy"]
 
-# Text in quotes and casts (::) are left alone; everything else that begins with a colon is a parameter.
+FILE_DATABASES = ("sqlite", "duckdb")
+# Quoted text and casts (::) are skipped; any other colon starts a parameter.
 PARAMETER = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/|::|:([A-Za-z_]\w*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Database:
-    """`address`: a file, or a URL, which is never shown. `columns`: those that are taken from the row."""
+    """`address`: a file, or a URL, which is never shown. `columns`: those taken from the row."""
 
     kind: Kind
     address: str = field(repr=False)
@@ -34,17 +35,38 @@ class Database:
     timeout_seconds: float = 5.0
 
     @property
-    def shown(self) -> str:
+    def display_name(self) -> str:
         return {"sqlite": Path(self.address).name, "postgres": "PostgreSQL"}.get(self.kind, "the database")
 
     @property
     def keys(self) -> list[str]:
         return parameters(self.query)
 
-    def connected(self) -> SqlitePlace | PostgresPlace | AnyPlace:
+    def connect(self) -> SqliteLookup | PostgresLookup | SqlAlchemyLookup:
         if self.kind == "sqlite":
-            return SqlitePlace(self)
-        return PostgresPlace(self) if self.kind == "postgres" else AnyPlace(self)
+            return SqliteLookup(self)
+        return PostgresLookup(self) if self.kind == "postgres" else SqlAlchemyLookup(self)
+
+
+def database_file(url: str) -> str | None:
+    """The file of a SQLite or DuckDB URL; None for a server or an invalid URL."""
+    import sqlalchemy as sa  # # noqa: PLC0415 (optional dependency)
+
+    try:
+        found = sa.make_url(url)
+    except (sa.exc.ArgumentError, ValueError):
+        return None
+    return found.database if found.get_backend_name() in FILE_DATABASES and found.database != ":memory:" else None
+
+
+def database_in(folder: str, url: str) -> str:
+    """The same URL, with the file path resolved in the folder."""
+    import sqlalchemy as sa  # noqa: PLC0415
+
+    file = database_file(url)
+    if not file or file.startswith("file:"):
+        return url
+    return sa.make_url(url).set(database=str(Path(folder, file).resolve())).render_as_string(hide_password=False)
 
 
 def parameters(query: str) -> list[str]:
@@ -52,17 +74,17 @@ def parameters(query: str) -> list[str]:
 
 
 def query_problem(query: str) -> str | None:
-    """Why this is no question."""
+    """Why the query is invalid."""
     bare = PARAMETER.sub(lambda match: "" if match[1] is None and match[0] != "::" else match[0], query).strip()
     if not re.match(r"(select|with)\b", bare, re.IGNORECASE):
-        return "is no SELECT"
+        return "is not a SELECT"
     if ";" in bare.rstrip(";"):
         return "is more than one statement"
-    return None if parameters(query) else "names no column of the key: write :column where its value goes"
+    return None if parameters(query) else "names no key column: write :column for its value"
 
 
 def for_psycopg(query: str) -> str:
-    """It writes parameters with a %, and any other % twice."""
+    """Convert parameters to psycopg's form, and double every other %."""
     made, end = "", 0
     for match in PARAMETER.finditer(query):
         made += query[end : match.start()].replace("%", "%%")
@@ -71,39 +93,39 @@ def for_psycopg(query: str) -> str:
     return made + query[end:].replace("%", "%%")
 
 
-def taken(rows: list[Any], names: list[str], columns: tuple[str, ...]) -> Row | None:
+def single_row(rows: list[Any], names: list[str], columns: tuple[str, ...]) -> Row | None:
     """Raises LookupFailedError."""
     if len(rows) > 1:
-        raise LookupFailedError("the query gives several rows for one key")
+        raise LookupFailedError("the query returns several rows for one key")
     missing = [name for name in columns if name not in names]
     if missing:
-        raise LookupFailedError(f"the query gives no column {missing[0]!r}, only {', '.join(names)}")
+        raise LookupFailedError(f"the query returns no column {missing[0]!r}, only {', '.join(names)}")
     return {name: value for name, value in zip(names, rows[0], strict=True) if name in columns} if rows else None
 
 
-class SqlitePlace:
+class SqliteLookup:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._open: sqlite3.Connection | None = None
 
     def __repr__(self) -> str:
-        return f"SqlitePlace({self._database.shown})"
+        return f"SqlitePlace({self._database.display_name})"
 
-    def ask(self, key: Key) -> Row | None:
+    def lookup(self, key: Key) -> Row | None:
         try:
             if self._open is None:
                 if not Path(self._database.address).is_file():
-                    raise AwayError("there is no such file")
+                    raise UnavailableError("the file does not exist")
                 uri = f"{Path(self._database.address).resolve().as_uri()}?mode=ro"
                 seconds = self._database.timeout_seconds
                 self._open = sqlite3.connect(uri, uri=True, timeout=seconds, check_same_thread=False)
-            values = {name: _plain(value) for name, value in zip(self._database.keys, key, strict=True)}
+            values = {name: _sqlite_value(value) for name, value in zip(self._database.keys, key, strict=True)}
             cursor = self._open.execute(self._database.query, values)
-            return taken(cursor.fetchmany(2), [each[0] for each in cursor.description], self._database.columns)
+            return single_row(cursor.fetchmany(2), [each[0] for each in cursor.description], self._database.columns)
         except sqlite3.OperationalError as problem:
             self.close()
             if "locked" in str(problem) or "unable to open" in str(problem):
-                raise AwayError(str(problem)) from problem
+                raise UnavailableError(str(problem)) from problem
             raise LookupFailedError(str(problem)) from problem
         except sqlite3.Error as problem:
             self.close()
@@ -115,7 +137,7 @@ class SqlitePlace:
             self._open = None
 
 
-class PostgresPlace:
+class PostgresLookup:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._open: Any = None
@@ -124,18 +146,18 @@ class PostgresPlace:
     def __repr__(self) -> str:
         return f"PostgresPlace({'open' if self._open else 'closed'})"
 
-    def ask(self, key: Key) -> Row | None:
-        import psycopg  # noqa: PLC0415 (only who asks PostgreSQL needs it)
+    def lookup(self, key: Key) -> Row | None:
+        import psycopg  # # noqa: PLC0415 (optional dependency)
 
         try:
             if self._open is None:
                 self._open = self._connected(psycopg)
             cursor = self._open.execute(self._query, dict(zip(self._database.keys, key, strict=True)))
             names = [each.name for each in cursor.description or ()]
-            return taken(cursor.fetchmany(2), names, self._database.columns)
+            return single_row(cursor.fetchmany(2), names, self._database.columns)
         except (psycopg.OperationalError, psycopg.InterfaceError) as problem:
             self.close()
-            raise AwayError(_first_line(problem)) from problem
+            raise UnavailableError(_first_line(problem)) from problem
         except psycopg.Error as problem:
             self.close()
             raise LookupFailedError(_first_line(problem)) from problem
@@ -154,7 +176,7 @@ class PostgresPlace:
             self._open = None
 
 
-class AnyPlace:
+class SqlAlchemyLookup:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._open: Any = None
@@ -162,8 +184,8 @@ class AnyPlace:
     def __repr__(self) -> str:
         return f"AnyPlace({'open' if self._open else 'closed'})"
 
-    def ask(self, key: Key) -> Row | None:
-        import sqlalchemy as sa  # noqa: PLC0415 (installed where it is used)
+    def lookup(self, key: Key) -> Row | None:
+        import sqlalchemy as sa  # # noqa: PLC0415 (optional dependency)
 
         try:
             if self._open is None:
@@ -171,11 +193,11 @@ class AnyPlace:
                 self._open = engine.connect()
             values = dict(zip(self._database.keys, key, strict=True))
             result = self._open.execute(sa.text(self._database.query), values)
-            found = taken(result.fetchmany(2), list(result.keys()), self._database.columns)
-            self._open.rollback()  # the next question sees what others have committed since
+            found = single_row(result.fetchmany(2), list(result.keys()), self._database.columns)
+            self._open.rollback()  # the next lookup sees later commits
         except (sa.exc.OperationalError, sa.exc.InterfaceError) as problem:
             self.close()
-            raise AwayError(_first_line(problem.orig or problem)) from problem
+            raise UnavailableError(_first_line(problem.orig or problem)) from problem
         except sa.exc.SQLAlchemyError as problem:
             self.close()
             raise LookupFailedError(_first_line(getattr(problem, "orig", None) or problem)) from problem
@@ -190,8 +212,8 @@ class AnyPlace:
             self._open = None
 
 
-def _plain(value: Any) -> Any:
-    """As SQLite keeps it."""
+def _sqlite_value(value: Any) -> Any:
+    """The value in SQLite's representation."""
     if isinstance(value, datetime | date):
         return value.isoformat()
     return str(value) if isinstance(value, Decimal) else value

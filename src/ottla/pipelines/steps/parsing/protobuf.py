@@ -1,9 +1,9 @@
 """Protocol Buffers, decoded with Google's runtime. The schema is a .proto file, compiled when the pipeline starts, or a
 descriptor set (`protoc --include_imports --descriptor_set_out`).
 
-Enums become their names, google.protobuf.Timestamp a timestamp, the wrappers (StringValue, …) values that may be null.
-A field that knows presence (a message, `optional`, a oneof) is null when it was not set; others have their default.
-Messages that contain themselves have no counterpart in a table.
+Enums become their names, google.protobuf.Timestamp a timestamp, the wrappers (StringValue, …) nullable values. A field
+with presence (a message, `optional`, a oneof) is null if unset; others have their default. Recursive messages have no
+table type.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from pyspark.sql import types as T  # noqa: N812 (everybody's name for it)
+from pyspark.sql import types as T  # noqa: N812 (the usual alias)
 
 from ottla.operations import protoc
 from ottla.operations.schema_registry.errors import SchemaError as NoNameError
 from ottla.operations.schema_registry.formats.protobuf import Messages
 from ottla.operations.schema_registry.framing import SchemaName, read_indexes, read_name
-from ottla.pipelines.steps.parsing.binaries import DecodeError, Row, timestamp_micros
-from ottla.pipelines.steps.parsing.registry_lookup import RegistryLookup
+from ottla.pipelines.steps.parsing.reader import DecodeError, Row, timestamp_micros
+from ottla.pipelines.steps.parsing.schema_lookup import RegistryLookup
 from ottla.pipelines.steps.parsing.schemas import FILE_BYTES_MAX, SchemaError
 
 WRAPPERS = {
@@ -29,7 +29,7 @@ WRAPPERS = {
     for name in ("String", "Bool", "Int32", "Int64", "UInt32", "UInt64", "Float", "Double", "Bytes")
 }
 TIMESTAMP = "google.protobuf.Timestamp"
-# by the number of the type in descriptor.proto
+# by type number in descriptor.proto
 SCALARS: dict[int, T.DataType] = {
     1: T.DoubleType(), 2: T.FloatType(), 8: T.BooleanType(), 9: T.StringType(), 12: T.BinaryType(), 14: T.StringType(),
     3: T.LongType(), 16: T.LongType(), 18: T.LongType(), 4: T.DecimalType(20, 0), 6: T.DecimalType(20, 0),
@@ -47,10 +47,10 @@ class ProtobufDecoder:
     message: str
     encoding: Literal["raw", "confluent"]
     is_strict: bool = False
-    lookup: RegistryLookup | None = None  # without one, the path to the message is not looked at
+    lookup: RegistryLookup | None = None  # without one, the message path is not checked
 
     def decode(self, value: bytes) -> Row:
-        from google.protobuf.message import DecodeError as WrongBytes  # noqa: PLC0415 (runs on executors)
+        from google.protobuf.message import DecodeError as WrongBytes  # # noqa: PLC0415 (runs on executors)
 
         message = self._class()
         try:
@@ -78,12 +78,12 @@ class ProtobufDecoder:
         return value[start + length :]
 
     def _message_name(self, lookup: RegistryLookup, name: SchemaName, path: tuple[int, ...]) -> str:
-        """Which message a record is, by the schema that wrote it."""
+        """The message type of a record, from the writer's schema."""
         found = lookup.schema(name)
         if found is None:
             raise DecodeError(f"unknown schema id {name}")
         try:
-            return str(Messages(found).at(path).DESCRIPTOR.full_name)
+            return str(Messages(found).message_class(path).DESCRIPTOR.full_name)
         except NoNameError as problem:
             raise DecodeError(f"schema {name}: {problem}") from None
 
@@ -106,7 +106,7 @@ class ProtobufDecoder:
 
 
 def read_descriptors(path: Path) -> bytes:
-    """Of a .proto file or a descriptor set; raises SchemaError."""
+    """The descriptor set of a .proto file or a descriptor file. Raises SchemaError."""
     try:
         if path.stat().st_size > FILE_BYTES_MAX:
             raise SchemaError(f"{path} is larger than {FILE_BYTES_MAX >> 20} MiB")
@@ -124,7 +124,7 @@ def compile_proto(path: Path) -> bytes:
 
 
 def find_message(descriptors: bytes, name: str) -> Any:
-    """The message by its full name, or by its last part if that is clear. Raises SchemaError."""
+    """The message by full name, or by its last part if unambiguous. Raises SchemaError."""
     from google.protobuf import descriptor_pb2, descriptor_pool  # noqa: PLC0415
     from google.protobuf.message import DecodeError as WrongBytes  # noqa: PLC0415
 
@@ -158,7 +158,7 @@ def _names(messages: Any) -> list[str]:
 
 def _struct(descriptor: Any, above: tuple[str, ...]) -> T.StructType:
     if descriptor.full_name in above:
-        raise SchemaError(f"{descriptor.full_name} contains itself, which no table can hold")
+        raise SchemaError(f"{descriptor.full_name} is recursive, which no table can hold")
     here = (*above, descriptor.full_name)
     return T.StructType([T.StructField(field.name, _field_type(field, here)) for field in descriptor.fields])
 

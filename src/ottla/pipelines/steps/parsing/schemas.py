@@ -1,4 +1,4 @@
-"""Types as users write them, read without Spark, so that a pipeline can be checked before anything starts.
+"""Types as users write them, parsed without Spark, so that a pipeline can be checked before anything starts.
 
 {id: long, at: timestamp, tags: array<string>}        a mapping
 "id long, at timestamp, price decimal(10,2)"          Spark's DDL
@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import yaml
-from pyspark.sql import types as T  # noqa: N812 (everybody's name for it)
+from pyspark.sql import types as T  # noqa: N812 (the usual alias)
 
 FILE_BYTES_MAX = 4 << 20
 DEPTH_MAX = 32
@@ -32,11 +32,11 @@ TOKEN = re.compile(r"\s*(`[^`]+`|[A-Za-z_][A-Za-z0-9_.\-]*|\d+|[<>(),:])")
 
 
 class SchemaError(ValueError):
-    """A schema that cannot be read; the text says why."""
+    """A schema that cannot be read; the text has the reason."""
 
 
 def read_schema(given: object, folder: str) -> tuple[T.StructType, list[str]]:
-    """The schema and the fields that it calls required; raises SchemaError."""
+    """The schema and its required fields. Raises SchemaError."""
     if isinstance(given, T.StructType):
         return given, []
     if isinstance(given, str) and given.strip().lower().endswith(FILE_ENDINGS):
@@ -44,8 +44,14 @@ def read_schema(given: object, folder: str) -> tuple[T.StructType, list[str]]:
     return _from_values(given)
 
 
+def schema_file(given: object) -> Iterator[str]:
+    """The schema file, if there is one."""
+    if isinstance(given, str) and given.strip().lower().endswith(FILE_ENDINGS):
+        yield given
+
+
 def read_values(path: Path) -> object:
-    """What a schema file says; raises SchemaError."""
+    """The contents of a schema file. Raises SchemaError."""
     try:
         if path.stat().st_size > FILE_BYTES_MAX:
             raise SchemaError(f"{path} is larger than {FILE_BYTES_MAX >> 20} MiB")
@@ -62,7 +68,7 @@ def read_values(path: Path) -> object:
 
 
 def parse_type(text: str) -> T.DataType:
-    """`array<struct<a:int>>` as Spark's type; raises SchemaError."""
+    """`array<struct<a:int>>` as Spark's type. Raises SchemaError."""
     reader = _TypeReader(text)
     found = reader.read_type(0)
     reader.expect_end()
@@ -70,24 +76,26 @@ def parse_type(text: str) -> T.DataType:
 
 
 def type_name(wanted: T.DataType) -> str:
-    """As users write it: int, long, array<string>."""
+    """The user's form: int, long, array<string>."""
     name = wanted.simpleString()
     return {"bigint": "long", "smallint": "short", "tinyint": "byte"}.get(name, name)
 
 
 def _from_values(given: object) -> tuple[T.StructType, list[str]]:
     if isinstance(given, str):
-        return checked(_TypeReader(given).read_fields_to_end()), []
+        return validate_schema(_TypeReader(given).read_fields_to_end()), []
     if not isinstance(given, Mapping) or not given:
         raise SchemaError("a schema is a mapping of names to types, a DDL text, or the name of a file")
     if given.get("type") == "object" and isinstance(given.get("properties"), Mapping):
-        return checked(_json_schema_struct(given, 0)), [str(name) for name in given.get("required", [])]
+        return validate_schema(_json_schema_struct(given, 0)), [str(name) for name in given.get("required", [])]
     if given.get("type") == "struct" and isinstance(given.get("fields"), list):
         try:
-            return checked(T.StructType.fromJson(dict(given))), []
+            return validate_schema(T.StructType.fromJson(dict(given))), []
         except (KeyError, TypeError, ValueError) as problem:
             raise SchemaError(f"not a schema as Spark writes it: {problem}") from None
-    return checked(T.StructType([T.StructField(str(name), _value_type(entry)) for name, entry in given.items()])), []
+    return validate_schema(
+        T.StructType([T.StructField(str(name), _value_type(entry)) for name, entry in given.items()])
+    ), []
 
 
 def _value_type(entry: object) -> T.DataType:
@@ -97,11 +105,11 @@ def _value_type(entry: object) -> T.DataType:
         return T.StructType([T.StructField(str(name), _value_type(inner)) for name, inner in entry.items()])
     if isinstance(entry, str):
         return parse_type(entry)
-    raise SchemaError(f"{entry!r} is no type")
+    raise SchemaError(f"{entry!r} is not a type")
 
 
-def checked(schema: T.StructType) -> T.StructType:
-    """The same schema, if its names can be columns; raises SchemaError."""
+def validate_schema(schema: T.StructType) -> T.StructType:
+    """Return the schema if its names are valid columns. Raises SchemaError."""
     if not schema.fields:
         raise SchemaError("a schema needs at least one field")
     if len(schema.fields) > FIELDS_MAX:
@@ -109,7 +117,7 @@ def checked(schema: T.StructType) -> T.StructType:
     seen: set[str] = set()
     for name in schema.names:
         if name.lower() in seen:
-            raise SchemaError(f"field {name!r} stands there twice (Spark does not tell upper from lower case)")
+            raise SchemaError(f"field {name!r} appears twice (Spark ignores case)")
         if name.startswith("_"):
             raise SchemaError(f"field {name!r}: names that start with _ are reserved")
         seen.add(name.lower())
@@ -148,7 +156,7 @@ def _json_schema_type(schema: object, depth: int) -> T.DataType:
 
 
 class _TypeReader:
-    """A descent over the few tokens that types are made of."""
+    """A recursive descent parser of types."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -161,7 +169,7 @@ class _TypeReader:
         while position < len(text.rstrip()):
             match = TOKEN.match(text, position)
             if match is None:
-                raise SchemaError(f"{text!r}: {text[position:].strip()[:20]!r} is not understood")
+                raise SchemaError(f"{text!r}: {text[position:].strip()[:20]!r} is not valid")
             tokens.append(match[1])
             position = match.end()
         return tokens
@@ -181,7 +189,7 @@ class _TypeReader:
 
     def expect_end(self) -> None:
         if self.peek():
-            raise SchemaError(f"{self.text!r}: {self.peek()!r} is too much")
+            raise SchemaError(f"{self.text!r}: {self.peek()!r} is unexpected")
 
     def read_fields_to_end(self) -> T.StructType:
         fields = self._read_fields(0, "")
@@ -193,9 +201,9 @@ class _TypeReader:
             raise SchemaError(f"types nested deeper than {DEPTH_MAX}")
         name = self.take().lower()
         if name == "array":
-            return T.ArrayType(self._enclosed(depth)[0])
+            return T.ArrayType(self._read_type_arguments(depth)[0])
         if name == "map":
-            inner = self._enclosed(depth)
+            inner = self._read_type_arguments(depth)
             if len(inner) != 2:
                 raise SchemaError("a map is written map<string,TYPE>")
             return T.MapType(inner[0], inner[1])
@@ -208,11 +216,11 @@ class _TypeReader:
             return self._read_decimal()
         if name not in SIMPLE:
             raise SchemaError(
-                f"{name!r} is no type; known: {', '.join(SIMPLE)}, decimal(p,s), array<>, map<,>, struct<>"
+                f"{name!r} is not a type; known: {', '.join(SIMPLE)}, decimal(p,s), array<>, map<,>, struct<>"
             )
         return SIMPLE[name]
 
-    def _enclosed(self, depth: int) -> list[T.DataType]:
+    def _read_type_arguments(self, depth: int) -> list[T.DataType]:
         self.take("<")
         inner = [self.read_type(depth + 1)]
         while self.peek() == ",":
@@ -242,5 +250,5 @@ class _TypeReader:
             scale = self.take()
         self.take(")")
         if not (precision.isdigit() and scale.isdigit() and 1 <= int(precision) <= 38 and int(scale) <= int(precision)):
-            raise SchemaError(f"decimal({precision},{scale}): at most 38 digits, and not more behind the point")
+            raise SchemaError(f"decimal({precision},{scale}): at most 38 digits, and no more after the decimal point")
         return T.DecimalType(int(precision), int(scale))

@@ -1,1 +1,1 @@
-"""Avro."""
+"""Avro schemas."""

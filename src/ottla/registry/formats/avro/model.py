@@ -1,4 +1,4 @@
-"""The types of an Avro schema, as the tree that its text is."""
+"""The syntax tree of an Avro schema."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TYPES = (*PRIMITIVES, *NAMED, "array", "map", "union")
 
 @dataclass(eq=False, slots=True)
 class Type:
-    """One type. What a kind of type does not have stays empty; a named one stands in the tree once for all its uses."""
+    """A type; attributes of other kinds are empty. A named type is one object for all its uses."""
 
     type: str
     name: str = ""  # without its namespace
@@ -27,7 +27,7 @@ class Type:
     size: int = 0
     items: Type | None = None  # of an array, or the values of a map
     branches: list[Type] = field(default_factory=list)
-    by_name: dict[str, Field] | None = None  # made when it is asked for, once
+    by_name: dict[str, Field] | None = None  # built lazily
 
     def fields_by_name(self) -> dict[str, Field]:
         if self.by_name is None:
@@ -36,7 +36,7 @@ class Type:
 
     @property
     def full_name(self) -> str:
-        """With the namespace; types without a name are known by what they are."""
+        """The name with its namespace; for unnamed types the type."""
         if not self.name:
             return self.type
         return f"{self.namespace}.{self.name}" if self.namespace else self.name

@@ -1,7 +1,7 @@
-"""What a JSON Schema says, by kinds of values: the form in which Confluent's registry compares two of them.
+"""The model of a JSON Schema by type of value: the form in which Confluent's registry compares schemas.
 
-One object of JSON may say several things at once ("a string" and "one of these"): then it is a combination that all of
-them have to agree to, as if it had been written with `allOf`.
+A JSON object with several conditions ("a string" and "one of these") becomes a combination of all, as if written with
+`allOf`.
 """
 
 from __future__ import annotations
@@ -9,44 +9,51 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from ottla.base.regular_expressions import CLIENT, PatternError, compile_pattern, is_readable
+from ottla.registry.formats.schema_format import InvalidSchemaError
+
 ALL, ANY, ONE = "allOf", "anyOf", "oneOf"
 
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """`kind`: any, nothing, string, number, boolean, null, array, object, enum, const, not, conditional, combined or
-    reference. What a kind does not have stays empty."""
+    """A condition. `kind`: any, nothing, string, number, boolean, null, array, object, enum, const, not, conditional,
+    combined or reference. Attributes of other kinds are empty.
+    """
 
     kind: str
     has_default: bool = False
-    limits: dict[str, Any] = field(default_factory=dict)  # minLength and the like, as they are written
+    limits: dict[str, Any] = field(default_factory=dict)  # minLength and similar keywords
     is_integer: bool = False
-    values: list[Any] = field(default_factory=list)  # of an enum; the one of a const
+    values: list[Any] = field(default_factory=list)  # of an enum; the single value of a const
     criterion: str = ""
-    children: list[Node] = field(default_factory=list)  # of a combination; the one of a not
+    children: list[Node] = field(default_factory=list)  # of a combination; the single child of a not
     properties: dict[str, Node] = field(default_factory=dict)
     patterns: dict[str, Node] = field(default_factory=dict)
     required: frozenset[str] = frozenset()
-    needed: dict[str, frozenset[str]] = field(default_factory=dict)  # properties that a property needs beside it
-    implied: dict[str, Node] = field(default_factory=dict)  # what an object has to be once it has a property
+    # dependentRequired: properties required by a property
+    dependent_required: dict[str, frozenset[str]] = field(default_factory=dict)
+    dependent_schemas: dict[str, Node] = field(
+        default_factory=dict
+    )  # dependentSchemas: the schema of an object with a property
     items: Node | None = None
-    places: list[Node] = field(default_factory=list)  # the items of a tuple
-    allows_more: bool = True  # additionalProperties, additionalItems
-    more: Node | None = None  # what additional ones have to be
+    prefix_items: list[Node] = field(default_factory=list)  # the items of a tuple
+    allows_additional: bool = True  # additionalProperties, additionalItems
+    additional: Node | None = None  # the schema of additional ones
     target: Node | None = None  # of a reference
-    source: Any = None  # the JSON that says it
+    source: Any = None  # the JSON of this node
 
     @property
     def is_open(self) -> bool:
-        """Anything may stand beside what is named."""
-        return self.allows_more and self.more is None and not self.patterns
+        """Additional properties or items may have any value."""
+        return self.allows_additional and self.additional is None and not self.patterns
 
 
 ANYTHING = Node("any")
 
 
 def resolved(node: Node) -> Node:
-    """What a reference refers to, over any number of others; a circle of references says nothing."""
+    """The target of a chain of references; a cycle accepts anything."""
     seen: set[int] = set()
     while node.kind == "reference" and node.target is not None:
         if id(node) in seen:
@@ -54,3 +61,30 @@ def resolved(node: Node) -> Node:
         seen.add(id(node))
         node = node.target
     return node
+
+
+# ---- patterns
+LENGTH_MAX = 10_000
+# Long schemas are parsed in a thread.
+LIMITS = CLIENT._replace(depth=LENGTH_MAX, parts=2 * LENGTH_MAX, memory_bytes=1 << 18)
+
+
+def check_pattern(pattern: object) -> str:
+    """Validate a pattern. RE2 executes it; one that RE2 does not support (such as lookahead) is valid if Python can
+    parse it.
+    """
+    if not isinstance(pattern, str):
+        raise InvalidSchemaError(f"A pattern is a text, not {str(pattern)[:100]}")
+    if len(pattern) > LENGTH_MAX:
+        raise InvalidSchemaError(f"A pattern is longer than {LENGTH_MAX}")
+    if compiled_pattern(pattern) is None and not is_readable(pattern):
+        raise InvalidSchemaError(f"Not a pattern: {pattern[:200]}")
+    return pattern
+
+
+def compiled_pattern(pattern: str) -> Any:
+    """None if RE2 does not support the pattern; it is never executed by a backtracking engine."""
+    try:
+        return compile_pattern(pattern, limits=LIMITS)
+    except PatternError:
+        return None

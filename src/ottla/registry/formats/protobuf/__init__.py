@@ -1,1 +1,1 @@
-"""Protobuf: syntax 2 and 3."""
+"""Protobuf: proto2 and proto3."""

@@ -1,9 +1,10 @@
-"""From a compiled file to what stood in it: some clients register that, in base64, instead of a text."""
+"""Converts compiled file descriptors to the model: some clients register them, in base64, instead of text."""
 
 from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Iterable
 from typing import Any
 
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
@@ -25,11 +26,12 @@ from ottla.registry.formats.protobuf.model import (
     Value,
     Word,
 )
-from ottla.registry.formats.protobuf.tokens import unquoted
+from ottla.registry.formats.protobuf.parser import unquoted
 
+NO_MESSAGE = Message("")
 TYPE_GROUP = FieldDescriptorProto.TYPE_GROUP
 LABELS = {1: "optional", 2: "required", 3: "repeated"}
-# The options that Confluent's registry takes over, in its order.
+# The options that Confluent's registry keeps, in its order.
 FILE_OPTIONS = (
     *("java_package", "java_outer_classname", "java_multiple_files", "java_generate_equals_and_hash"),
     *("java_string_check_utf8", "optimize_for", "go_package", "cc_generic_services", "java_generic_services"),
@@ -43,7 +45,7 @@ CALL_OPTIONS = ("deprecated", "idempotency_level")
 
 
 def from_base64(text: str) -> File | None:
-    """None: it is no compiled file."""
+    """None if the text is not a compiled file."""
     try:
         data = base64.b64decode(text.strip(), validate=True)
         descriptor = FileDescriptorProto.FromString(data)
@@ -108,9 +110,35 @@ def field(descriptor: Any, syntax: str, *, in_oneof: bool = False) -> Field:
     return result
 
 
+def restore_source_form(descriptor: Any, file: File) -> None:
+    """Undo what protoc adds: a JSON name for every field; and restore the syntax "proto2", which it omits."""
+    if file.syntax:
+        descriptor.syntax = file.syntax
+    _keep_json_names(descriptor.message_type, descriptor.extension, file.types, file.extends)
+
+
+def _keep_json_names(
+    messages: Any, extensions: Any, types: Iterable[Message | Enum], extends: Iterable[Extend]
+) -> None:
+    written = {each.name for extend in extends for each in extend.fields if each.json_name is not None}
+    for extension in extensions:
+        if extension.name not in written:
+            extension.ClearField("json_name")
+    models = {each.name: each for each in types if isinstance(each, Message)}
+    for found in messages:
+        model = models.get(found.name, NO_MESSAGE)  # generated map entries have none
+        numbers = {each.number for each in model.all_fields() if each.json_name is not None}
+        for each in found.field:
+            if each.number not in numbers:
+                each.ClearField("json_name")
+        extended = (each for extend in model.extends for each in extend.groups)
+        groups = (group.message for group in (*model.all_groups(), *extended))
+        _keep_json_names(found.nested_type, found.extension, [*model.types, *groups], model.extends)
+
+
 def default(descriptor: Any) -> Value:
     if descriptor.type == FieldDescriptorProto.TYPE_BYTES:
-        return unquoted(f'"{descriptor.default_value}"')  # a compiler tells them with escapes
+        return unquoted(f'"{descriptor.default_value}"')  # protoc writes them with escapes
     is_text = descriptor.type == FieldDescriptorProto.TYPE_STRING
     return str(descriptor.default_value) if is_text else Word(descriptor.default_value)
 

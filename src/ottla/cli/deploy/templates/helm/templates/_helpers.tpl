@@ -1,4 +1,4 @@
-{{/* Names: everything begins with that of the release. */}}
+{{/* Names: all begin with the name of the release. */}}
 {{- define "ottla.name" -}}
 {{- printf "%s" .Release.Name | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
@@ -11,7 +11,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | quote }}
 {{- end -}}
 
-{{/* What pods of a part are found by. Called with a dictionary of root and part. */}}
+{{/* The selector of a part's pods. Called with a dictionary of root and part. */}}
 {{- define "ottla.selector" -}}
 app.kubernetes.io/name: ottla
 app.kubernetes.io/instance: {{ .root.Release.Name }}
@@ -22,7 +22,7 @@ app.kubernetes.io/component: {{ .part }}
 {{- printf "%s:%s" .Values.image.repository .Values.image.tag | quote -}}
 {{- end -}}
 
-{{/* Where services inside find the brokers. */}}
+{{/* The bootstrap servers for services inside. */}}
 {{- define "ottla.bootstrap" -}}
 {{- printf "%s-brokers:9092" (include "ottla.name" .) -}}
 {{- end -}}
@@ -37,7 +37,7 @@ app.kubernetes.io/component: {{ .part }}
 {{- join "," $servers -}}
 {{- end -}}
 
-{{/* Nobody but the program's own user, nothing but its own folders. */}}
+{{/* Only the program's own user and its own folders. */}}
 {{- define "ottla.containerSecurity" -}}
 allowPrivilegeEscalation: false
 capabilities: {drop: [ALL]}
@@ -49,12 +49,12 @@ runAsNonRoot: true
 runAsUser: 10001
 runAsGroup: 10001
 fsGroup: 10001
-# A large volume is not walked through at every start.
+# Do not traverse a large volume at every start.
 fsGroupChangePolicy: OnRootMismatch
 seccompProfile: {type: RuntimeDefault}
 {{- end -}}
 
-{{/* A value as it stands in a file: Helm takes every number for a float and would write 1.073741824e+09. */}}
+{{/* A value as text: Helm reads every number as a float and would write 1.073741824e+09. */}}
 {{- define "ottla.plain" -}}
 {{- if and (kindIs "float64" .) (eq (floor .) .) -}}
 {{- int64 . -}}

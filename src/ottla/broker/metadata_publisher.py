@@ -1,0 +1,295 @@
+"""Applies each new metadata image to the partitions of this broker (Kafka's BrokerMetadataPublisher).
+
+A topic with a thousand partitions means thousands of files: a worker thread creates and renames them in batches. Work
+that needs no disk runs in slices on the loop. Images are applied in order, so that the name of a deleted topic can be
+reused at once. wait_until_applied() returns when the latest image has taken effect: then CreateTopics responds.
+
+A partition that does not fit on the disk stays in `failed` until retry() succeeds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import Executor
+from functools import partial
+
+from ottla.base import tasks
+from ottla.base.clock import Clock
+from ottla.base.errors import KafkaError
+from ottla.base.names import TopicPartition
+from ottla.base.tasks import notify_safely
+from ottla.base.topic_settings import TopicSettings
+from ottla.broker.configs.dynamic_config import DynamicConfig
+from ottla.broker.log_manager.checkpoints import MetadataTransactionRecorder
+from ottla.controller import tree
+from ottla.controller.image import MetadataImage, PartitionImage, TopicImage
+from ottla.replication.leader_state import PartitionState
+from ottla.replication.partition import Partition
+from ottla.replication.replica_set import ReplicaSet
+from ottla.storage import files
+from ottla.storage.log_dir import LogCreation, LogDir, PendingDirDelete
+
+logger = logging.getLogger(__name__)
+
+SLICE_SECONDS = 0.004
+SORTED_TOPICS_MAX = 5_000  # topics: sorting more would block the loop too long
+JOBS_PER_BATCH = 64  # directories that are created or renamed before the loop checks the results
+
+DiskWork = Callable[[], None]
+Steps = Iterator[DiskWork | None]
+"""Yields disk work, which must be done by a worker thread before the next step, or None to yield to the loop."""
+
+
+class HostedPartition:
+    """A partition that this broker should host."""
+
+    def __init__(self, topic: TopicImage, index: int, state: PartitionImage, settings: TopicSettings) -> None:
+        self.topic = topic
+        self.name = TopicPartition(topic.name, index)
+        self.state = state
+        self.settings = settings
+
+    def __repr__(self) -> str:
+        return f"<HostedPartition {self.name}>"
+
+
+class BrokerMetadataPublisher:
+    """After startup, the only component that opens and closes partitions."""
+
+    def __init__(
+        self, node_id: int, replicas: ReplicaSet, live: DynamicConfig, clock: Clock, workers: Executor
+    ) -> None:
+        self._node_id = node_id
+        self._replicas = replicas
+        self._live = live
+        self._clock = clock
+        self._workers = workers
+        self._image = MetadataImage()
+        self._steps: deque[Steps] = deque()
+        self._worker: asyncio.Task[None] | None = None
+        self.recorder: MetadataTransactionRecorder | None = (
+            None  # None: in a cluster the store is never lost with a directory
+        )
+        self.failed: set[tuple[str, int]] = set()  # partitions that could not be created on disk
+        self.without_space: set[TopicPartition] = set()  # those of them for which the disk was full
+
+    def on_image(self, old: MetadataImage, new: MetadataImage) -> None:
+        self._image = new
+        if self._live.apply_image(new):
+            self._steps.append(self._reconfigure(new))
+        changed = new.changed_topics_since(old)
+        if changed:
+            self._steps.append(self._apply(old, new, changed))
+        self._continue()
+
+    async def wait_until_applied(self) -> None:
+        """Wait until every image so far has taken effect."""
+        if self._worker is not None:
+            await asyncio.shield(self._worker)
+
+    async def wait_until_recorded(self) -> None:
+        """Wait until the log directories have recorded the followed transactions."""
+        if self.recorder is not None:
+            await self.recorder.wait_until_recorded()
+
+    def schedule_open(self, name: TopicPartition) -> None:
+        """A directory that blocked this partition is gone: create the partition if the metadata still want it here."""
+        self._steps.append(self._open_all([name]))
+        self._continue()
+
+    async def retry(self) -> None:
+        """Disk space is available again: create the partitions that failed."""
+        names, self.without_space = self.without_space, set()
+        if names:
+            self._steps.append(self._open_all(sorted(names)))
+            self._continue()
+            await self.wait_until_applied()
+
+    # ---- slices
+
+    def _continue(self) -> None:
+        """Run at once as far as no disk is needed and time allows; then continue in a task."""
+        if self._worker is None:
+            disk_work = self._run_slice()
+            if self._steps:
+                self._worker = tasks.spawn(self._run_slices(disk_work), "bringing partitions in line with the metadata")
+
+    def _run_slice(self) -> DiskWork | None:
+        """Run until disk work is needed."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + SLICE_SECONDS
+        while self._steps:
+            try:
+                for disk_work in self._steps[0]:
+                    if disk_work is not None or loop.time() > deadline:
+                        return disk_work
+            except Exception:  # a change that cannot be applied must not block the following ones
+                logger.exception("cannot bring the partitions in line with the metadata")
+            self._steps.popleft()
+        return None
+
+    async def _run_slices(self, disk_work: DiskWork | None) -> None:
+        try:
+            while self._steps:
+                if disk_work is not None:
+                    await asyncio.get_running_loop().run_in_executor(self._workers, disk_work)
+                else:
+                    await asyncio.sleep(0)
+                disk_work = self._run_slice()
+        finally:
+            self._worker = None
+
+    # ---- one image
+
+    def _apply(self, old: MetadataImage, new: MetadataImage, names: Collection[str]) -> Steps:
+        for name in sorted(names) if len(names) <= SORTED_TOPICS_MAX else names:
+            yield None  # also for a hundred thousand topics without replicas here
+            before, after = old.topics.get(name), new.topics.get(name)
+            if after is None and tree.topic_path(name) in new.damaged:
+                continue  # its node cannot be read, but it was not deleted
+            if before is not None and (after is None or after.topic_id != before.topic_id):
+                yield from self._close_deleted(before.name, range(len(before.partitions)))
+                self.failed -= {(name, index) for index in range(len(before.partitions))}
+            if after is not None:
+                yield from self._close_reassigned(after)
+                ours = [index for index, state in enumerate(after.partitions) if self._node_id in state.replicas]
+                if ours:
+                    settings = self._live.topic_settings(new, name)
+                    yield from self._open(
+                        HostedPartition(after, index, after.partitions[index], settings) for index in ours
+                    )
+
+    def _reconfigure(self, image: MetadataImage) -> Steps:
+        """The broker's defaults changed: they are part of every topic's settings."""
+        for partition in list(self._replicas.partitions.values()):
+            partition.log.settings = self._live.topic_settings(image, partition.name.topic)
+            yield None
+
+    def _close_deleted(self, topic: str, indexes: Iterable[int]) -> Steps:
+        doomed: list[PendingDirDelete] = []
+        for index in indexes:
+            folder = self._replicas.remove_partition(topic, index)
+            if folder is not None:
+                doomed.append(folder)
+                self._record(folder.log_dir)
+            if len(doomed) == JOBS_PER_BATCH:
+                yield from rename_all(doomed)
+                doomed = []
+            yield None
+        yield from rename_all(doomed)
+
+    def _close_reassigned(self, topic: TopicImage) -> Steps:
+        """Close replicas that now belong to other brokers, which have all of their records."""
+        leaving = [
+            index
+            for index, state in enumerate(topic.partitions)
+            if self._node_id not in state.replicas and self._replicas.get(topic.name, index) is not None
+        ]
+        for index in leaving:
+            replicas = topic.partitions[index].replicas
+            logger.info("partition %s-%d moved to other brokers: its replicas are %s now", topic.name, index, replicas)
+        if leaving:
+            yield from self._close_deleted(topic.name, leaving)
+
+    def _open_all(self, names: list[TopicPartition]) -> Steps:
+        """Open partitions as the metadata want them when the step runs."""
+        wanted: list[HostedPartition] = []
+        for name in names:
+            state = self._image.partition(*name)
+            if state is None or self._node_id not in state.replicas:
+                self.failed.discard(name)
+            else:
+                settings = self._live.topic_settings(self._image, name.topic)
+                wanted.append(HostedPartition(self._image.topics[name.topic], name.partition, state, settings))
+        yield from self._open(wanted)
+
+    def _open(self, wanted: Iterable[HostedPartition]) -> Steps:
+        missing: list[HostedPartition] = []
+        for each in wanted:
+            name = each.name
+            if name in self._replicas.recovering_partitions or name in self._replicas.offline_partitions:
+                continue  # it is added when its recovery is done, or when its directory is back
+            known = self._replicas.get(*name)
+            if known is not None:
+                self._apply_role(known, each)
+            else:
+                missing.append(each)
+            if len(missing) == JOBS_PER_BATCH:
+                yield from self._create(missing)
+                missing = []
+            yield None
+        yield from self._create(missing)
+
+    def _create(self, missing: list[HostedPartition]) -> Steps:
+        """Create all of them; if a log directory fails meanwhile, the other directories take its partitions."""
+        while missing:
+            begun: list[tuple[HostedPartition, LogCreation]] = []
+            for each in missing:
+                try:
+                    new = self._replicas.log_dirs.begin_create(each.name, each.topic.topic_id, each.settings)
+                except KafkaError as error:
+                    self._record_failure(each, error)
+                else:
+                    begun.append((each, new))
+                    self._record(new.log_dir)
+            if begun:
+                yield partial(run_all, [new for _, new in begun])
+            missing = [each for each, new in begun if not self._finish(each, new)]
+
+    def _record(self, log_dir: LogDir) -> None:
+        if self.recorder is not None:
+            self.recorder.record(log_dir)
+
+    def _finish(self, each: HostedPartition, new: LogCreation) -> bool:
+        """Whether the creation has a final result."""
+        try:
+            log = self._replicas.log_dirs.finish_create(new)
+        except OSError as error:
+            self._record_failure(each, error)
+            return True
+        if log is None:
+            return False
+        self.failed.discard(each.name)
+        self._apply_role(self._replicas.add_partition(log, each.topic.topic_id), each)
+        return True
+
+    def _record_failure(self, each: HostedPartition, error: Exception) -> None:
+        logger.error("cannot open partition %s: %s", each.name, error)
+        self.failed.add(each.name)
+        if isinstance(error, OSError) and files.is_transient(error):
+            self.without_space.add(each.name)
+
+    def _apply_role(self, replica: Partition, each: HostedPartition) -> None:
+        replica.log.settings = each.settings
+        notify_safely(replica.apply_state, role_of(each.state), self._clock.monotonic_ms())
+
+
+def rename_all(deletions: list[PendingDirDelete]) -> Steps:
+    if deletions:
+        yield partial(run_all, deletions)
+        for folder in deletions:
+            folder.finish()
+
+
+def run_all(jobs: Iterable[LogCreation | PendingDirDelete]) -> None:
+    """In a worker thread: run all jobs."""
+    for job in jobs:
+        job.run()
+
+
+def role_of(state: PartitionImage) -> PartitionState:
+    """The role of a partition's replicas, from the image."""
+    return PartitionState(
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        isr=state.isr,
+        replicas=state.replicas,
+        partition_epoch=state.partition_epoch,
+        adding_replicas=state.adding_replicas,
+        removing_replicas=state.removing_replicas,
+        eligible_leader_replicas=state.elr,
+        is_recovering=state.leader_recovery_state != 0,
+    )

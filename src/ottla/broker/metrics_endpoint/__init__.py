@@ -1,0 +1,1 @@
+"""Metrics endpoint: serves the counters of metrics over HTTP, for Prometheus and Jolokia."""

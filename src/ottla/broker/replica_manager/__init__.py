@@ -1,0 +1,1 @@
+"""Replica manager: fetchers, ISR proposals and throttles around replication (Kafka's ReplicaManager)."""

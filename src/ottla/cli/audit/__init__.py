@@ -1,1 +1,0 @@
-"""Behind `ottla audit`: which events somebody wants to see, and how they are shown."""

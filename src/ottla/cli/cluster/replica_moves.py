@@ -1,0 +1,460 @@
+"""Cluster-wide replica moves: print the plan, write a journal, execute, resume after a crash, cancel, roll back."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from ottla.base.errors import KafkaError
+from ottla.base.names import TopicPartition
+from ottla.base.placement.broker_loads import DISK, IN, OUT, BalanceGoals, BrokerFigures, figures_of, skew
+from ottla.base.text import format_count
+from ottla.cli.arguments import positive
+from ottla.cli.reports.reassignment_progress import draw_progress
+from ottla.cli.tables import print_table
+from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, is_terminal, print_line, warn
+from ottla.client.admin import Admin
+from ottla.client.client import Client
+from ottla.client.cluster import describe_cluster
+from ottla.client.errors import ClientError
+from ottla.operations.reassignment.cluster_model import (
+    MEASURE_SECONDS,
+    ClusterModel,
+    check_leaders,
+    largest_replicas,
+    load_cluster_model,
+    other_reassignments,
+)
+from ottla.operations.reassignment.executor import (
+    ExecutionProgress,
+    Outcome,
+    StuckMoves,
+    cancel,
+    execute,
+    seconds_to_copy,
+)
+from ottla.operations.reassignment.journal import (
+    Journal,
+    JournalError,
+    journal_path,
+    read_journal,
+    write_journal,
+)
+from ottla.operations.reassignment.moves import bytes_to_copy, replicas_of
+from ottla.operations.reassignment.plan import PlanError, plan_text
+from ottla.operations.sizes import size_text
+
+THROTTLE = 10_000_000  # bytes per second and broker, low enough not to slow producers
+COPIES_AT_ONCE = 5  # copies that a broker sends or receives at a time
+UNBOUNDED = 10**9
+
+
+class MovePlan(NamedTuple):
+    """The moves that a command requests: target replicas, urgent partitions, pinned partitions, unknown loads."""
+
+    rows: dict[TopicPartition, list[int]]
+    urgent: frozenset[TopicPartition] = frozenset()
+    pinned: int = 0
+    unknown: frozenset[int] = frozenset()
+
+
+PlanMaker = Callable[[ClusterModel, argparse.Namespace], MovePlan]
+
+
+def add_move_options(parser: argparse.ArgumentParser, *, is_measured: bool) -> None:
+    """Add the options that all these commands share."""
+    parser.add_argument("--dry-run", action="store_true", help="show the plan, and move nothing")
+    parser.add_argument("--output", "-o", metavar="FILE", help="with --dry-run: write the plan in Kafka's form")
+    speed = parser.add_mutually_exclusive_group()
+    speed.add_argument(
+        "--throttle",
+        type=positive,
+        metavar="BYTES",
+        default=THROTTLE,
+        help=f"most bytes a second that a broker copies (default: {THROTTLE})",
+    )
+    speed.add_argument("--no-throttle", action="store_true", help="do not limit the speed")
+    parser.add_argument(
+        "--at-once",
+        type=positive,
+        metavar="N",
+        default=COPIES_AT_ONCE,
+        help=f"copies a broker at a time (default: {COPIES_AT_ONCE})",
+    )
+    parser.add_argument(
+        "--wait",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="wait until everything is moved (default); otherwise repeat the command to remove the throttle",
+    )
+    parser.add_argument(
+        "--disk-mark", type=positive, metavar="PERCENT", default=85, help="how full a disk may become (default: 85)"
+    )
+    if is_measured:
+        parser.add_argument(
+            "--measure",
+            type=float,
+            metavar="SECONDS",
+            default=MEASURE_SECONDS,
+            help=f"how long traffic is measured; 0: it does not count (default: {MEASURE_SECONDS:.0f})",
+        )
+    ending = parser.add_mutually_exclusive_group()
+    ending.add_argument("--cancel", action="store_true", help="cancel the moves that this command started")
+    ending.add_argument("--rollback", action="store_true", help="move everything back to where it was before")
+    parser.add_argument("--state", metavar="DIR", help="folder of journals (default: ~/.local/state/ottla/moves)")
+
+
+def balance_aims(options: argparse.Namespace) -> BalanceGoals:
+    if options.disk_mark > 100:
+        raise UsageError(f"--disk-mark {options.disk_mark} is more than a whole disk")
+    return BalanceGoals(disk_mark=options.disk_mark / 100)
+
+
+def run_moves(client: Client, options: argparse.Namespace, command: str, make_plan: PlanMaker) -> int:
+    """Run one command; returns the exit code."""
+    measured = getattr(options, "measure", 0.0)
+    if not 0 <= measured <= 3600:
+        raise UsageError("--measure is a number of seconds up to an hour")
+    if options.output is not None and not options.dry_run:
+        raise UsageError("--output requires --dry-run")
+    balance_aims(options)
+    path = journal_path(state_folder(options), describe_cluster(client).cluster_id)
+    with lock_cluster_moves(path), resume_hint(path):
+        journal = read_journal(path)
+        if options.cancel:
+            return _cancel(client, command, journal, path)
+        if options.rollback:
+            return _roll_back(client, options, command, journal, path)
+        if journal is not None and not journal.is_ended:
+            return _resume(client, options, command, journal, path)
+        _check_nothing_moves(client)
+        return _start(client, options, command, make_plan, path)
+
+
+def _check_nothing_moves(client: Client) -> None:
+    moves = other_reassignments(client, ())
+    if moves:
+        raise PlanError(
+            f"{format_count(len(moves), 'move', 'is')} in progress that another command started (ottla reassign list): "
+            "wait until they finish, or cancel them (ottla reassign cancel)"
+        )
+
+
+def _start(client: Client, options: argparse.Namespace, command: str, make: PlanMaker, path: Path) -> int:
+    facts = load_cluster_model(client, getattr(options, "measure", 0.0))
+    try:
+        move_plan = make(facts, options)
+    except KafkaError as refusal:
+        raise ToolError(refusal.message or refusal.error.name) from None
+    check_leaders(facts, move_plan.rows)
+    throttle = None if options.no_throttle else options.throttle
+    print_outlook(facts, move_plan.rows, throttle)
+    warn_unknown_loads(facts, move_plan.pinned, move_plan.unknown)
+    if options.output is not None:
+        Path(options.output).write_text(plan_text(move_plan.rows, {}) + "\n", encoding="utf-8")
+    if not move_plan.rows:
+        print_line("No replica needs to move.")
+        return 0
+    if options.dry_run:
+        return 0
+    _check_nothing_moves(client)  # check again: another client may have started moves during the measurement
+    now = facts.rows
+    journal = Journal(
+        command,
+        facts.cluster_id,
+        int(time.time() * 1000),
+        {name: now[name] for name in move_plan.rows},
+        move_plan.rows,
+        throttle,
+        options.at_once if options.wait else UNBOUNDED,
+        tuple(sorted(move_plan.urgent)),
+    )
+    write_journal(path, journal)
+    print_line(f"The previous assignment is stored in {path}.")
+    return _carry_out(client, journal, path, is_waiting=options.wait)
+
+
+def _resume(client: Client, options: argparse.Namespace, command: str, journal: Journal, path: Path) -> int:
+    if journal.command != command or journal.is_rollback:
+        raise JournalError(
+            f"`{journal.command_text}` is not finished: repeat it to resume, or cancel it: "
+            f"ottla cluster {journal.command} --cancel"
+        )
+    now = replicas_of(Admin(client).topics(journal.topics))
+    done = sum(now.get(name) == row for name, row in journal.after.items())
+    print_line(f"Resuming: {done} of {_in_place_text(len(journal.after))}.")
+    if options.dry_run:
+        return 0
+    throttle = None if options.no_throttle else options.throttle
+    again = journal._replace(throttle=throttle, at_once=options.at_once if options.wait else UNBOUNDED)
+    return _carry_out(client, again, path, is_waiting=options.wait)
+
+
+def _cancel(client: Client, command: str, journal: Journal | None, path: Path) -> int:
+    if journal is None or journal.is_ended:
+        print_line("No moves of this command are in progress.")
+        return 0
+    _check_command(command, journal)
+    ended, refused = cancel(client, journal, lambda new: write_journal(path, new))
+    for name, problem in sorted(refused.items()):
+        warn(f"{name}: {problem}")
+    print_line(f"Cancelled {format_count(ended, 'move')}. Finished moves stay: --rollback reverts them.")
+    return EXIT_FAILED if refused else 0
+
+
+def _roll_back(client: Client, options: argparse.Namespace, command: str, journal: Journal | None, path: Path) -> int:
+    if journal is None:
+        raise JournalError(f"the previous assignment is unknown: {path} does not exist")
+    _check_command(command, journal)
+    throttle = None if options.no_throttle else options.throttle
+    if not journal.is_rollback:
+        now = replicas_of(Admin(client).topics(journal.topics))
+        journal = journal.rollback(now, int(time.time() * 1000))
+    elif journal.is_ended:
+        print_line("Already rolled back.")
+        return 0
+    if options.dry_run:
+        print_line(f"{format_count(len(journal.after), 'partition')} would be moved back.")
+        return 0
+    journal = journal._replace(throttle=throttle, at_once=options.at_once if options.wait else UNBOUNDED)
+    write_journal(path, journal)
+    return _carry_out(client, journal, path, is_waiting=options.wait)
+
+
+def _check_command(command: str, journal: Journal) -> None:
+    if journal.command != command:
+        raise JournalError(f"the last command was `ottla cluster {journal.command}`, not `ottla cluster {command}`")
+
+
+# ---- execution
+
+
+class _DetachedError(Exception):
+    """All moves are started and --no-wait was given."""
+
+
+def _carry_out(client: Client, journal: Journal, path: Path, *, is_waiting: bool) -> int:
+    try:
+        outcome = execute(
+            client, journal, lambda new: write_journal(path, new), _ProgressWatcher(client, journal, is_waiting)
+        )
+    except _DetachedError:
+        print_line(_hint(journal))
+        return 0
+    _clear_line()
+    return _print_outcome(journal, outcome)
+
+
+@contextmanager
+def resume_hint(path: Path) -> Iterator[None]:
+    """After an interruption, print how to resume or cancel the moves in progress."""
+    try:
+        yield
+    except (KeyboardInterrupt, ClientError):
+        journal = read_journal(path)
+        if journal is not None and not journal.is_ended:
+            _clear_line()
+            warn(_hint(journal))
+        raise
+
+
+def _hint(journal: Journal) -> str:
+    return (
+        "Moves in progress continue (ottla reassign list). Repeat the command to execute the rest and remove the "
+        f"throttle: {journal.command_text}. To cancel: ottla cluster {journal.command} --cancel"
+    )
+
+
+class _ProgressWatcher:
+    """Draws a progress line on a terminal while moves are in progress."""
+
+    def __init__(self, client: Client, journal: Journal, is_waiting: bool) -> None:
+        self.client = client
+        self.journal = journal
+        self.is_waiting = is_waiting
+        self.is_shown = is_terminal(sys.stderr)
+        self.most_bytes = 0
+        self.observations = 0
+        self.stuck = StuckMoves()
+        self.started = time.monotonic()
+
+    def __call__(self, sight: ExecutionProgress) -> None:
+        self.observations += 1
+        if not self.is_waiting and self.observations > 1 and not sight.waiting and sight.under_way:
+            raise _DetachedError
+        for name in self.stuck.update(sight.without_leader, self.client.clock.monotonic_ms()):
+            _clear_line()
+            warn(
+                f"{name} has no leader, so nothing is copied until a broker that holds it is back. To cancel moves in "
+                f"progress: ottla cluster {self.journal.command} --cancel"
+            )
+        if self.is_shown and sight.under_way:
+            total = len(self.journal.after) - sight.waiting
+            self.most_bytes = draw_progress(self.client, sight.under_way, total, self.most_bytes, self.started)
+
+
+def _clear_line() -> None:
+    if is_terminal(sys.stderr):
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def _print_outcome(journal: Journal, outcome: Outcome) -> int:
+    for name, problem in sorted(outcome.refused.items()):
+        warn(f"{name}: {problem}")
+    if outcome.cancelled:
+        names = ", ".join(map(str, outcome.cancelled[:5]))
+        warn(
+            f"{_in_place_text(len(outcome.cancelled), is_there=False)}, because another client cancelled "
+            f"the moves: {names}"
+        )
+    if outcome.still_throttled:
+        warn(
+            f"broker {broker_ids_text(outcome.still_throttled)} was offline when the throttle was removed: "
+            "run ottla reassign throttle --off when it is back"
+        )
+    elected = f", {format_count(outcome.elected, 'leader')} changed" if outcome.elected else ""
+    print_line(f"{outcome.moved} of {_in_place_text(len(journal.after))}{elected}.")
+    return EXIT_FAILED if outcome.refused or outcome.cancelled else 0
+
+
+def _in_place_text(number: int, *, is_there: bool = True) -> str:
+    return (
+        f"{format_count(number, 'partition', 'is')}{'' if is_there else ' not'} where "
+        f"{'it' if number == 1 else 'they'} "
+        "should be"
+    )
+
+
+# ---- location of journals
+
+
+def state_folder(options: argparse.Namespace) -> Path:
+    if options.state:
+        return Path(options.state)
+    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(base) / "ottla" / "moves"
+
+
+@contextmanager
+def lock_cluster_moves(path: Path) -> Iterator[None]:
+    """Allow one such command at a time for a cluster on this machine."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path.with_suffix(".lock"), "w", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ToolError(
+                "another command is moving replicas of this cluster: wait until it ends, or stop it"
+            ) from None
+        yield
+
+
+# ---- the plan as a table
+COLUMNS = ("Broker", "Replicas", "Leaders", "On disk", "In/s", "Out/s")
+NOUNS = {DISK: "bytes on disk", IN: "bytes in", OUT: "bytes out"}
+MINUTE, HOUR = 60, 3600
+
+
+def print_outlook(
+    facts: ClusterModel,
+    rows: Mapping[TopicPartition, Sequence[int]],
+    throttle: int | None,
+    brokers: Sequence[int] | None = None,
+) -> None:
+    """Print a table of all brokers with the skew, the bytes to copy and the expected duration."""
+    shown = sorted({*facts.brokers, *facts.dead_brokers}) if brokers is None else sorted(brokers)
+    before = figures_of(facts.loads, {}, shown)
+    after = figures_of(facts.loads, rows, shown)
+    table = [_broker_row(one, other) for one, other in zip(before, after, strict=True)]
+    print_table(COLUMNS, [*table, _skew_row(before, after)], COLUMNS)
+    if not rows:
+        return
+    now = facts.rows
+    copies = bytes_to_copy(rows, now, facts.sizes)
+    unknown = sum(size is None for size in copies.values())
+    size = sum(size for size in copies.values() if size)
+    copying = sum(bool(set(row) - set(now[name])) for name, row in rows.items())
+    words = [f"{format_count(copying, 'partition')} to copy, {size_text(size)}"]
+    if unknown:
+        words.append(f"{format_count(unknown, 'partition')} of unknown size")
+    if len(rows) > copying:
+        words.append(
+            f"{format_count(len(rows) - copying, 'partition')} to change only the leader or to remove a replica"
+        )
+    seconds = seconds_to_copy(rows, now, largest_replicas(now, facts.sizes), throttle)
+    if seconds is not None and throttle is not None and size:
+        words.append(f"about {time_text(seconds)} at {size_text(throttle)}/s a broker")
+    print_line("; ".join(words) + ".")
+
+
+def warn_unknown_loads(facts: ClusterModel, pinned: int = 0, unknown: frozenset[int] = frozenset()) -> None:
+    """Warn about loads that could not be measured and are missing from the plan."""
+    if facts.without_sizes:
+        warn(f"broker {broker_ids_text(facts.without_sizes)} does not report its replicas.")
+    if pinned:
+        warn(f"{format_count(pinned, 'partition', 'stays')} in place: the size is unknown.")
+    if unknown:
+        nouns = " and ".join(NOUNS[resource] for resource in sorted(unknown))
+        reason = (
+            f": the metrics of broker {broker_ids_text(facts.without_traffic)} are not in reach"
+            if facts.without_traffic
+            else ""
+        )
+        warn(f"{nouns} are not known for all brokers and are ignored by this plan{reason}.")
+
+
+def broker_ids_text(brokers: Sequence[int]) -> str:
+    return ", ".join(map(str, brokers))
+
+
+def time_text(seconds: float) -> str:
+    """A duration, rounded to a readable precision."""
+    if seconds < MINUTE:
+        return f"{max(1, round(seconds))} s"
+    if seconds < HOUR:
+        return f"{round(seconds / MINUTE)} min"
+    return f"{int(seconds // HOUR)} h {round(seconds % HOUR / MINUTE)} min"
+
+
+def _broker_row(before: BrokerFigures, after: BrokerFigures) -> tuple[str, ...]:
+    def change(one: str, other: str) -> str:
+        return one if one == other else f"{one} → {other}"
+
+    return (
+        str(before.broker),
+        change(str(before.replicas), str(after.replicas)),
+        change(str(before.leaders), str(after.leaders)),
+        *(
+            change(_size(one), _size(other))
+            for one, other in (
+                (before.disk_bytes, after.disk_bytes),
+                (before.bytes_in, after.bytes_in),
+                (before.bytes_out, after.bytes_out),
+            )
+        ),
+    )
+
+
+def _size(value: float | None) -> str:
+    return "?" if value is None else size_text(int(value))
+
+
+def _skew_row(before: Sequence[BrokerFigures], after: Sequence[BrokerFigures]) -> tuple[str, ...]:
+    """The difference between the largest and the smallest value, in percent of the mean."""
+
+    def percent(values: Sequence[float | None]) -> str:
+        found = skew(values)
+        return "?" if found is None else f"{found:.0%}"
+
+    cells = []
+    for index in range(1, len(BrokerFigures._fields)):
+        one, other = (percent([figure[index] for figure in figures]) for figures in (before, after))
+        cells.append(one if one == other else f"{one} → {other}")
+    return ("skew", *cells)

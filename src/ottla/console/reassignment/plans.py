@@ -1,0 +1,164 @@
+"""Reassignment plans from a snapshot, with replicas before and after and the bytes to copy. Pure except for randomness.
+
+The algorithms are those of the tools (operations/reassignment).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from random import Random
+from typing import Literal
+
+import msgspec
+
+from ottla.base.names import TopicPartition
+from ottla.base.placement.moves import plan_drain, plan_fill
+from ottla.client.admin import Topic
+from ottla.client.log_dirs import TopicPartitionReplica
+from ottla.console.clusters.snapshot import Snapshot
+from ottla.console.reassignment.runs import PlanRow
+from ottla.operations.reassignment.moves import bytes_to_copy, check_known, replicas_of
+from ottla.operations.reassignment.plan import Plan, PlanError, check_plan, is_balanced, make_plan, split_into_waves
+
+Assignments = Mapping[TopicPartition, Sequence[int]]
+COPIES_AT_ONCE = 5  # default of the concurrent copies that a broker makes or serves
+
+
+class Replicas(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    topic: str
+    partition: int
+    replicas: list[int]
+
+
+class PlanBody(msgspec.Struct, forbid_unknown_fields=True):
+    """The request for a plan: `spread` topics over brokers, `drain` or `fill` brokers, or `manual` rows."""
+
+    kind: Literal["spread", "drain", "fill", "manual"]
+    topics: list[str] = []  # empty: all that the caller may move
+    brokers: list[int] = []
+    replication_factor: int | None = None  # None: unchanged
+    rows: list[Replicas] = []
+    at_once: int = COPIES_AT_ONCE
+
+
+class PlannedRow(msgspec.Struct, frozen=True):
+    topic: str
+    partition: int
+    before: list[int]
+    after: list[int]
+    bytes: int | None  # to copy; None: unknown
+
+
+class PlanAnswer(msgspec.Struct, frozen=True):
+    """The partitions that would change; nothing has been requested yet."""
+
+    rows: list[PlannedRow]
+    partitions: int  # considered
+    bytes: int
+    unknown: int  # partitions of unknown size
+    leaders: int  # partitions that get another preferred leader: unavailable for a moment
+    copies_most: int  # of one broker, if all started at once
+    waves: int
+    full: list[int]  # brokers without enough disk space
+    ignores_racks: bool  # some brokers have a rack and others have none
+
+
+def plan_reassignment(snapshot: Snapshot, body: PlanBody, topics: Sequence[Topic], random: Random) -> PlanAnswer:
+    """Raises PlanError or KafkaError if no such plan is possible."""
+    rows = replicas_of(topics)
+    all_racks = {broker.broker_id: broker.rack for broker in snapshot.brokers.values()}
+    ignores = len({rack is None for rack in all_racks.values()}) > 1
+    racks = dict.fromkeys(all_racks) if ignores else all_racks
+    if body.kind == "manual":
+        wanted = plan_manual(body.rows, rows, racks)
+    elif not body.brokers:
+        raise PlanError("select brokers")
+    elif body.kind == "spread":
+        wanted = plan_spread(topics, body.brokers, racks, body.replication_factor, random)
+    elif body.kind == "drain":
+        check_known(body.brokers, {*racks, *(broker for row in rows.values() for broker in row)})
+        wanted = plan_drain(rows, body.brokers, list(racks), racks)
+    else:
+        check_known(body.brokers, racks)
+        wanted = plan_fill(rows, body.brokers, list(racks), racks)
+    plan = {place: row for place, row in sorted(wanted.items()) if row != list(rows[place])}
+    return _answer(snapshot, plan, rows, body.at_once, ignores_racks=ignores)
+
+
+def plan_spread(
+    topics: Sequence[Topic],
+    brokers: Collection[int],
+    racks: Mapping[int, str | None],
+    factor: int | None,
+    random: Random,
+) -> dict[TopicPartition, list[int]]:
+    """Spread over these brokers all topics that are not spread well already."""
+    check_known(brokers, racks)
+    if len(set(brokers)) < len(brokers):
+        raise PlanError("a broker is listed twice")
+    left = [
+        topic
+        for topic in topics
+        if topic.partitions and not is_balanced(topic, brokers, factor or len(topic.partitions[0].replicas))
+    ]
+    return make_plan(left, brokers, racks, random, factor)
+
+
+def plan_manual(
+    given: Sequence[Replicas], rows: Assignments, live_brokers: Collection[int]
+) -> dict[TopicPartition, list[int]]:
+    """The rows of a manual plan, checked."""
+    places = [TopicPartition(item.topic, item.partition) for item in given]
+    plan = Plan(
+        {place: list(item.replicas) for place, item in zip(places, given, strict=True)},
+        {},
+        tuple(place for place, count in Counter(places).items() if count > 1),
+    )
+    check_plan(plan)
+    for place, row in plan.replicas.items():
+        if place not in rows:
+            raise PlanError(f"Unable to find partition: {place}")
+        check_known(set(row) - set(rows[place]), live_brokers)
+    return plan.replicas
+
+
+def _answer(
+    snapshot: Snapshot, plan: dict[TopicPartition, list[int]], rows: Assignments, at_once: int, *, ignores_racks: bool
+) -> PlanAnswer:
+    sizes = {
+        TopicPartitionReplica(place, rows[place][0]): snapshot.sizes[place]
+        for place in plan
+        if place in snapshot.sizes and rows[place]
+    }
+    to_copy = bytes_to_copy(plan, rows, sizes)
+    coming: Counter[int] = Counter()
+    copies: Counter[int] = Counter()
+    for place, row in plan.items():
+        new = set(row) - set(rows[place])
+        copies.update(new)
+        copies.update(dict.fromkeys(rows[place][:1], len(new)))
+        for broker in new:
+            coming[broker] += snapshot.sizes.get(place, 0)
+    return PlanAnswer(
+        [PlannedRow(*place, list(rows[place]), row, to_copy[place]) for place, row in plan.items()],
+        len(rows),
+        sum(size for size in to_copy.values() if size is not None),
+        sum(size is None for size in to_copy.values()),
+        sum(row[:1] != list(rows[place][:1]) for place, row in plan.items()),
+        max(copies.values(), default=0),
+        len(split_into_waves(plan, rows, at_once)),
+        [broker for broker, size in sorted(coming.items()) if size > _free_bytes(snapshot, broker)],
+        ignores_racks,
+    )
+
+
+def _free_bytes(snapshot: Snapshot, broker: int) -> float:
+    """Free bytes on all disks of a broker; infinite if the broker does not report them."""
+    left = [folder.usable_bytes for folder in snapshot.folders.get(broker, ())]
+    return sum(left) if left and min(left) >= 0 else float("inf")
+
+
+def audit_values(rows: Sequence[PlanRow]) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
+    """For the audit trail."""
+    return {str(row.topic_partition): row.before for row in rows}, {str(row.topic_partition): row.after for row in rows}

@@ -1,0 +1,1 @@
+"""Self-healing and balancing: reassignments that the controller starts by itself."""
