@@ -25,7 +25,7 @@ PartitionErrors = dict[tuple[str, int], Error]
 
 
 def start_authorizer(node: Node) -> Authorizer | None:
-    """The authorizer, kept in line with the metadata; None if `authorizer.class.name` is not set (everything is
+    """Return the authorizer, kept in line with the metadata; None if `authorizer.class.name` is not set (everything is
     allowed).
     """
     settings = node.settings

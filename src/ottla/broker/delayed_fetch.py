@@ -116,7 +116,7 @@ class DelayedFetch:
     # ---- life cycle
 
     def run(self, max_wait_ms: int) -> Answer:
-        """The response, or the responder if the response comes later."""
+        """Return the response, or the responder if the response comes later."""
         if self.replica is not None:
             self._complete_earlier_fetches()
         elif len(self.partitions) > PARTITIONS_ON_LOOP_MAX:
@@ -290,7 +290,7 @@ class DelayedFetch:
         return [] if data is None else [(asked, data)]
 
     def _read(self, asked: CachedPartition, bytes_left: int) -> PartitionData | None:
-        """The data of one partition; None if nothing changed in this session."""
+        """Return the data of one partition; None if nothing changed in this session."""
         try:
             partition = self._partition(asked)
         except KafkaError as error:

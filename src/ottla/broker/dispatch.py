@@ -83,8 +83,8 @@ class ApiEntry:
         return found
 
     def decode_on_loop(self, version: int, frame: memoryview, position: int) -> Any | None:
-        """The decoded request; None if it is long or malformed after its first hundreds of items. A worker decodes it
-        then.
+        """Return the decoded request; None if it is long or malformed after its first hundreds of items. A worker
+        decodes it then.
 
         Trailing bytes are ignored as in Kafka: librdkafka appends three bytes to Metadata v13.
         """

@@ -50,7 +50,7 @@ def is_current_partition(asked: CachedPartition, partition: Partition) -> bool:
 
 
 def has_new_records(partitions: list[CachedPartition]) -> bool:
-    """Whether a partition that was read before has new records.
+    """Return whether a partition that was read before has new records.
 
     This fetch may have moved a high watermark, and a woken coordinator may have appended to another partition of this
     fetch. Nothing would wake this fetch for those records.
@@ -79,7 +79,7 @@ def require_replica(partition: Partition, leader_epoch: int, api_version: int) -
 def aborted_transactions(
     partition: Partition, asked: CachedPartition, file_range: FileRange | None
 ) -> list[AbortedTransaction]:
-    """The aborted transactions that a read_committed consumer must skip."""
+    """Return the aborted transactions that a read_committed consumer must skip."""
     if file_range is None:
         return []
     try:
@@ -93,7 +93,7 @@ def aborted_transactions(
 
 
 def unprepared_ranges(asked: CachedPartition, data: PartitionData) -> list[UnpreparedRange]:
-    """The ranges of this partition that must be read or checked before they are sent."""
+    """Return the ranges of this partition that must be read or checked before they are sent."""
     records = data.records
     if not isinstance(records, FileRange) or asked.partition is None:
         return []
@@ -120,7 +120,7 @@ def data_or_error(asked: CachedPartition, data: PartitionData, failure: object) 
 
 
 def error_for_damaged_batch(asked: CachedPartition, error: Error) -> Error:
-    """The error for a damaged stored batch: if other replicas have the batch, one of them becomes leader."""
+    """Return the error for a damaged stored batch: if other replicas have the batch, one of them becomes leader."""
     partition = asked.partition
     if error is not Error.CORRUPT_MESSAGE or partition is None:
         return error

@@ -121,7 +121,7 @@ class FetchSessionCache:
         uses_topic_ids: bool,
         now_ms: int,
     ) -> FetchSession:
-        """The session of an incremental fetch, before it is updated."""
+        """Return the session of an incremental fetch, before it is updated."""
         session = self._sessions.get(session_id)
         if session is None:
             raise KafkaError(Error.FETCH_SESSION_ID_NOT_FOUND)
@@ -140,7 +140,10 @@ class FetchSessionCache:
         return is_empty
 
     def start(self, uses_topic_ids: bool, size: int, now_ms: int, is_privileged: bool = False) -> FetchSession | None:
-        """A new, empty session for so many partitions; None if there are none, or no slot. Followers always get one."""
+        """Return a new, empty session for so many partitions; None if there are none, or no slot.
+
+        Followers always get one.
+        """
         if not size or not (self._has_slot(size, now_ms) or is_privileged):
             return None
         session = FetchSession(self._take_id(), uses_topic_ids, now_ms, is_privileged)

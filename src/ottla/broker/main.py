@@ -113,7 +113,7 @@ class BrokerComponents(NamedTuple):
     audit: AuditWriter
 
     def observed(self, connections: SocketServer, poller: Poller) -> BrokerMetricsSources:
-        """The objects that the broker's metrics read."""
+        """Return the objects that the broker's metrics read."""
         parts = self.services
         return BrokerMetricsSources(
             parts.node,
@@ -295,7 +295,7 @@ class Broker:
             raise StartError(message) from None
 
     def _open_connections(self, parts: BrokerServices, dispatcher: Dispatcher) -> SocketServer:
-        """Every connection passes TLS and the login that its listener requires."""
+        """Return every connection passes TLS and the login that its listener requires."""
         limits = connection_limits(self._file_settings)
         tls = self._tls.listeners if self._tls is not None else {}
         receiver = ReceiverThread(asyncio.get_running_loop(), self._poller)
@@ -495,7 +495,7 @@ async def open_monitor(observed: BrokerMetricsSources) -> MetricsEndpoint | None
 
 
 def advertised_endpoints(settings: BrokerSettings, listeners: list[Acceptor]) -> dict[str, Endpoint]:
-    """The endpoints for clients; port 0 (any free port) is replaced by the bound port."""
+    """Return the endpoints for clients; port 0 (any free port) is replaced by the bound port."""
     ports = {listener.name: listener.port for listener in listeners}
     return {
         advertised.name: Endpoint(

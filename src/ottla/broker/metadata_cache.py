@@ -48,7 +48,7 @@ class MetadataCache:
     def encode_topics(
         self, image: MetadataImage, listener: str, version: int, topics: Iterable[TopicImage]
     ) -> list[bytes]:
-        """The encoded topics of this image, in the given order."""
+        """Return the encoded topics of this image, in the given order."""
         self._drop_changed(image)
         kept = self._encoded.get((version, listener))
         if kept is None:
@@ -94,7 +94,7 @@ class EncodedTopics:
         return data
 
     def _encode_halves(self, partition: PartitionImage) -> tuple[bytes, bytes]:
-        """The bytes before and after the index of a partition."""
+        """Return the bytes before and after the index of a partition."""
         if len(self._halves) >= HALVES_MAX:
             self._halves.clear()
         row = describe_partition(self._brokers, self._listener, self._version, 0, partition)
@@ -148,7 +148,7 @@ def reachable_leader(
 
 
 def reachable_controller(image: MetadataImage, cluster: ClusterMembership | None) -> int:
-    """The controller; -1 while the next one is unknown or ZooKeeper is unreachable."""
+    """Return the controller; -1 while the next one is unknown or ZooKeeper is unreachable."""
     if cluster is not None and not cluster.has_session():
         return NO_CONTROLLER
     return image.controller_id if image.controller_id in image.brokers else NO_CONTROLLER
@@ -180,20 +180,20 @@ def reachable_isr(brokers: Mapping[int, BrokerImage], listener: str, partition: 
 
 
 def encode_response(response: MetadataResponse, topics: list[bytes], version: int) -> EncodedBody:
-    """A response whose own topics are followed by encoded topics."""
+    """Return a response whose own topics are followed by encoded topics."""
     own = [encode_topic(topic, version) for topic in response.topics]
     response.topics = []
     return EncodedBody(insert_rows(encode(response, version), own + topics, response_tail_bytes(version), version))
 
 
 def encode_topic(topic: MetadataResponseTopic, version: int) -> bytes:
-    """The bytes of one topic inside a response: the difference between a response with and without it."""
+    """Return the bytes of one topic inside a response: the difference between a response with and without it."""
     with_it = encode(MetadataResponse(topics=[topic]), version)
     return added_bytes(empty_response(version), with_it, response_tail_bytes(version))
 
 
 def encode_partition(partition: MetadataResponsePartition, version: int) -> bytes:
-    """The bytes of one partition inside a topic."""
+    """Return the bytes of one partition inside a topic."""
     with_it = encode_topic(MetadataResponseTopic(name="", partitions=[partition]), version)
     return added_bytes(empty_topic(version), with_it, topic_tail_bytes(version))
 
@@ -209,7 +209,7 @@ def empty_response(version: int) -> bytes:
 
 
 def added_bytes(without: bytes | bytearray, with_one: bytes | bytearray, tail: int) -> bytes:
-    """The bytes that the first element of an array adds before the last `tail` bytes."""
+    """Return the bytes that the first element of an array adds before the last `tail` bytes."""
     return bytes(with_one[len(without) - tail : len(with_one) - tail])
 
 

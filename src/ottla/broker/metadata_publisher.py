@@ -163,7 +163,7 @@ class BrokerMetadataPublisher:
                     )
 
     def _reconfigure(self, image: MetadataImage) -> Steps:
-        """The broker's defaults changed: they are part of every topic's settings."""
+        """Return the broker's defaults changed: they are part of every topic's settings."""
         for partition in list(self._replicas.partitions.values()):
             partition.log.settings = self._live.topic_settings(image, partition.name.topic)
             yield None
@@ -244,7 +244,7 @@ class BrokerMetadataPublisher:
             self.recorder.record(log_dir)
 
     def _finish(self, each: HostedPartition, new: LogCreation) -> bool:
-        """Whether the creation has a final result."""
+        """Return whether the creation has a final result."""
         try:
             log = self._replicas.log_dirs.finish_create(new)
         except OSError as error:
@@ -281,7 +281,7 @@ def run_all(jobs: Iterable[LogCreation | PendingDirDelete]) -> None:
 
 
 def role_of(state: PartitionImage) -> PartitionState:
-    """The role of a partition's replicas, from the image."""
+    """Return the role of a partition's replicas, from the image."""
     return PartitionState(
         leader=state.leader,
         leader_epoch=state.leader_epoch,

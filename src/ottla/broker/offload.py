@@ -177,7 +177,7 @@ def encode_and_free(response: Any, version: int) -> EncodedBody:
 
 
 def is_long(message: Any) -> bool:
-    """Whether the message has more than LONG_ITEMS array items. Stops counting there."""
+    """Return whether the message has more than LONG_ITEMS array items. Stops counting there."""
     return not isinstance(message, EncodedBody) and _count_down_items(message, LONG_MESSAGE_ITEMS) < 0
 
 
@@ -218,6 +218,6 @@ def array_fields(message: Any) -> tuple[tuple[str, bool], ...]:
 
 @cache
 def _array_fields(cls: type) -> tuple[tuple[str, bool], ...]:
-    """The array fields of a message type, and whether their items are structs."""
+    """Return the array fields of a message type, and whether their items are structs."""
     kinds: dict[str, Type] = types_of(cls) if hasattr(cls, "__wire__") else {}
     return tuple((name, kind.array_item.kind == "struct") for name, kind in kinds.items() if kind.kind == "array")

@@ -69,7 +69,7 @@ class FetchCharge:
         self._withheld_ms = 0
 
     def bytes_left(self, partition: Partition, quota: TopicQuota, bytes_left: int) -> int:
-        """How much may be read from a partition of a topic with a quota; WITHHELD: nothing now."""
+        """Return how much may be read from a partition of a topic with a quota; WITHHELD: nothing now."""
         size, _, wait_ms = self._quotas.topic_fetch_allowance(self._context, partition, quota)
         if wait_ms > 0:
             self._withheld_ms = max(self._withheld_ms, wait_ms)

@@ -155,7 +155,7 @@ class ClientQuotaManager:
     # ---- connections
 
     def connection_delay_seconds(self, host: str, listener_name: str) -> float:
-        """How long a new connection waits until it is refused; 0.0: it is accepted."""
+        """Return how long a new connection waits until it is refused; 0.0: it is accepted."""
         if not self.is_on or listener_name == self.inter_broker_listener:
             return 0.0
         now_ms = self._clock.monotonic_ms()
@@ -185,7 +185,7 @@ class ClientQuotaManager:
         return 0.0
 
     def _is_inter_broker(self, context: Context) -> bool:
-        """Whether only brokers send this request: a request quota would delay transactions of other clients."""
+        """Return whether only brokers send this request: a request quota would delay transactions of other clients."""
         is_verifying = context.api_key == ADD_PARTITIONS_TO_TXN and context.api_version >= BROKERS_VERIFY_SINCE
         return is_verifying or context.client.listener_name == self.inter_broker_listener
 
@@ -200,7 +200,7 @@ class ClientQuotaManager:
     # ---- topic mutations
 
     def controller_mutations(self, context: Context, strict_since: int) -> ControllerMutationQuota | None:
-        """The quota of a request that changes topics; None: unlimited."""
+        """Return the quota of a request that changes topics; None: unlimited."""
         if not self.is_on:
             return None
         share = self.client_shares(context.client, context.client_id).mutations
@@ -213,7 +213,7 @@ class ClientQuotaManager:
     # ---- produce
 
     def _produce_delay_seconds(self, client: ClientInfo, share: QuotaMeter) -> float:
-        """How long a produce is delayed because other connections used up its share."""
+        """Return how long a produce is delayed because other connections used up its share."""
         now_ms = self._clock.monotonic_ms()
         wait_ms = share.meter.throttle_time_ms(now_ms)
         if wait_ms <= 0 or self.is_observing or self._rejects(share):
@@ -271,14 +271,14 @@ class ClientQuotaManager:
                 self._throttle(context, share, wait_ms, now_ms)
 
     def _rejects(self, share: QuotaMeter) -> bool:
-        """Whether a produce over this share is refused instead of throttled."""
+        """Return whether a produce over this share is refused instead of throttled."""
         is_total = share.rule.key in (PRODUCER_BYTES, PRODUCER_MESSAGES) and share.rule.entity.kinds == ("broker",)
         return is_total and self._rejects_produce
 
     # ---- fetch
 
     def is_fetch_throttled(self, context: Context) -> bool:
-        """Whether a consumer's fetch gets no records because its share is used up."""
+        """Return whether a consumer's fetch gets no records because its share is used up."""
         shares = self.client_shares(context.client, context.client_id)
         if self.is_observing or not (shares.fetch_bytes or shares.fetch_messages):
             return False
@@ -301,7 +301,7 @@ class ClientQuotaManager:
         return int(min([most, *(share.meter.left(now_ms) for share in shares.fetch_bytes)]))
 
     def fetch_messages_left(self, context: Context) -> float | None:
-        """The same for records; None if records are not counted."""
+        """Return the same for records; None if records are not counted."""
         shares = self.client_shares(context.client, context.client_id).fetch_messages
         now_ms = self._clock.monotonic_ms()
         return min(share.meter.left(now_ms) for share in shares) if shares else None
@@ -381,12 +381,12 @@ def end_throttle(connection: Connection) -> None:
 
 
 def describe_rule(rule: Rule) -> str:
-    """The rule as users configure it: key, value and entity."""
+    """Return the rule as users configure it: key, value and entity."""
     return f"{rule.key}={rule.bound:.12g} of {rule.entity}"
 
 
 def describe_clients(rule: Rule) -> str:
-    """The clients that share the rule."""
+    """Return the clients that share the rule."""
     who = [f"user {rule.user}"] if rule.user else []
     who += [f"client id {rule.client_id}"] if rule.client_id else []
     return " with ".join(who) or str(rule.entity)

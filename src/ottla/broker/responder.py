@@ -289,13 +289,13 @@ class InnerResponder(Responder):
         return self
 
     async def result_of(self, answer: Any) -> Any:
-        """The final result of the handler."""
+        """Return the final result of the handler."""
         if asyncio.iscoroutine(answer):
             answer = await answer
         return await self._answer if answer is self else answer
 
     def encode_reply(self, response: Any) -> bytes:
-        """The reply as the original client gets it, without the frame size."""
+        """Return the reply as the original client gets it, without the frame size."""
         if self.throttle_ms:
             set_throttle_time(response, self._api.key, self.version, self.throttle_ms)
         return bytes(self._encode(response)[4:])

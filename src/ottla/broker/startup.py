@@ -117,7 +117,7 @@ def bind_addresses(settings: BrokerSettings) -> list[socket.socket]:
 
 
 async def resolve_node_id(settings: BrokerSettings, clock: Clock) -> BrokerSettings:
-    """The settings with a broker id: the id in the log directories, otherwise a new one from ZooKeeper.
+    """Return the settings with a broker id: the id in the log directories, otherwise a new one from ZooKeeper.
 
     Raises LogDirError or StoreUnusableError if there is none.
     """

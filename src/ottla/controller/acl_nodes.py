@@ -67,7 +67,7 @@ def acl_path(pattern: ResourcePattern) -> str:
 
 
 def acl_pattern(path: str) -> ResourcePattern | None:
-    """The inverse of acl_path(); None for any other path."""
+    """Return the inverse of acl_path(); None for any other path."""
     if path.startswith(f"{ESCAPED_ROOT}/"):
         from urllib.parse import unquote  # noqa: PLC0415
 
@@ -119,7 +119,7 @@ def decode_entry(row: Mapping[str, object]) -> AccessControlEntry:
 def load_acls(
     nodes: Mapping[str, Node], read: Callable[[str, Callable[[], Entries]], Entries | None]
 ) -> dict[ResourcePattern, Entries]:
-    """The rules in a tree of nodes; `read` records a damaged node and returns None for it."""
+    """Return the rules in a tree of nodes; `read` records a damaged node and returns None for it."""
     found: dict[ResourcePattern, Entries] = {}
     shared: dict[Entries, Entries] = {}  # many resources have equal rules
     for path, node in nodes.items():

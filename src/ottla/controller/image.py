@@ -181,11 +181,11 @@ class MetadataImage:
         return partition.leader if partition is not None else NO_LEADER
 
     def racks(self) -> dict[int, str | None]:
-        """The rack of each broker that is alive."""
+        """Return the rack of each broker that is alive."""
         return {broker.id: broker.rack for broker in self.brokers.values()}
 
     def count_partitions(self, names: Iterable[str | None]) -> int:
-        """The total number of partitions of these topics; unknown topics count as 0."""
+        """Return the total number of partitions of these topics; unknown topics count as 0."""
         found = (self.topics.get(name or "") for name in names)
         return sum(len(topic.partitions) for topic in found if topic is not None)
 
@@ -222,7 +222,7 @@ class MetadataImage:
         return new
 
     def without_leaderships_of(self, broker: int) -> MetadataImage:
-        """The same without a leader for the partitions that this broker leads and other brokers could lead."""
+        """Return the same without a leader for the partitions that this broker leads and other brokers could lead."""
         changed = [
             topic._replace(
                 partitions=tuple(
@@ -282,7 +282,7 @@ class MetadataImage:
         return new
 
     def with_quota_configs(self, changed: Mapping[str, Mapping[str, str] | None]) -> MetadataImage:
-        """The same for clients, clients of users, and addresses, by path."""
+        """Return the same for clients, clients of users, and addresses, by path."""
         new = self._copy()
         new.quota_configs = with_changes(self.quota_configs, changed)
         new.changed_quotas = frozenset(changed)
@@ -337,7 +337,7 @@ class MetadataImage:
         return frozenset(name for name in names if self._differs(old, name))
 
     def changed_acls_since(self, old: MetadataImage) -> frozenset[ResourcePattern]:
-        """The resources whose ACLs differ between two images."""
+        """Return the resources whose ACLs differ between two images."""
         if old.acls is self.acls:
             return frozenset()
         if self._is_direct_successor_of(old):
@@ -346,7 +346,7 @@ class MetadataImage:
         return frozenset(changed.union(pattern for pattern in old.acls if pattern not in self.acls))
 
     def changed_users_since(self, old: MetadataImage) -> frozenset[str]:
-        """The users whose settings differ between two images."""
+        """Return the users whose settings differ between two images."""
         if old.user_configs is self.user_configs:
             return frozenset()
         if self._is_direct_successor_of(old):
@@ -354,7 +354,7 @@ class MetadataImage:
         return differing(old.user_configs, self.user_configs)
 
     def changed_quotas_since(self, old: MetadataImage) -> frozenset[str]:
-        """The same for paths of `quota_configs`."""
+        """Return the same for paths of `quota_configs`."""
         if old.quota_configs is self.quota_configs:
             return frozenset()
         if self._is_direct_successor_of(old):
@@ -362,7 +362,7 @@ class MetadataImage:
         return differing(old.quota_configs, self.quota_configs)
 
     def as_successor_of(self, old: MetadataImage) -> MetadataImage:
-        """The same image as a successor of `old`: it records the differences and shares all equal objects.
+        """Return the same image as a successor of `old`: it records the differences and shares all equal objects.
 
         Without this, every `changed_*_since(old)` would compare both images completely.
         """
@@ -379,7 +379,7 @@ class MetadataImage:
         return new
 
     def _is_direct_successor_of(self, old: MetadataImage) -> bool:
-        """Whether `changed_*` are the differences from this image."""
+        """Return whether `changed_*` are the differences from this image."""
         return old is self.predecessor or (old.lineage is self.lineage and old.generation == self.generation - 1)
 
     def _differs(self, old: MetadataImage, name: str) -> bool:

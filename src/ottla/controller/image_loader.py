@@ -62,12 +62,12 @@ class NodeReader:
 
 
 def load_image(nodes: Mapping[str, Node]) -> MetadataImage:
-    """The image of a tree of nodes; raises DamagedNodeError for a node that cannot be read."""
+    """Return the image of a tree of nodes; raises DamagedNodeError for a node that cannot be read."""
     return _load(nodes, NodeReader())
 
 
 def load_image_leniently(nodes: Mapping[str, Node], known: MetadataImage) -> MetadataImage:
-    """The same, with the last known contents of nodes that cannot be read."""
+    """Return the same, with the last known contents of nodes that cannot be read."""
     return _load(nodes, NodeReader(known))
 
 
@@ -165,7 +165,7 @@ def load_topics(nodes: Mapping[str, Node], reader: NodeReader | None = None) -> 
 
 
 def topic_nodes(nodes: Mapping[str, Node]) -> Iterator[tuple[str, Node]]:
-    """The topic nodes, by topic name."""
+    """Yield the topic nodes, by topic name."""
     prefix = f"{tree.BROKER_TOPICS}/"
     for path, node in nodes.items():
         if path.startswith(prefix) and "/" not in path[len(prefix) :]:
@@ -257,7 +257,7 @@ def _decode_topic(name: str, data: bytes) -> tree.TopicNode:
 
 
 def to_topic_node(topic: TopicImage) -> tree.TopicNode:
-    """The contents of the node of a topic."""
+    """Return the contents of the node of a topic."""
     partitions = dict(enumerate(topic.partitions))
     return tree.TopicNode(
         topic.topic_id,

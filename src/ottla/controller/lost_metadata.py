@@ -67,7 +67,7 @@ def check_no_loss(path: str, folders: Sequence[LogDirState], store: SqliteTree |
 
 
 def find_strays(stored: StoredTopics, folders: Sequence[LogDirState]) -> dict[str, list[TopicPartition]]:
-    """The partitions, by topic, that a start with this store would set aside."""
+    """Return the partitions, by topic, that a start with this store would set aside."""
     strays: dict[str, list[TopicPartition]] = {}
     for folder in folders:
         for partition in folder.partitions:
@@ -77,7 +77,7 @@ def find_strays(stored: StoredTopics, folders: Sequence[LogDirState]) -> dict[st
 
 
 def loss_problem(stored: StoredTopics, folders: Sequence[LogDirState]) -> str | None:
-    """The problem and its solution in one line; None if the store may be used."""
+    """Return the problem and its solution in one line; None if the store may be used."""
     count = sum(len(folder.partitions) for folder in folders)
     if stored.cluster_id is None:
         return empty_store_problem(stored, count) if count else None
@@ -124,7 +124,7 @@ def last_recorded_transaction(folders: Sequence[LogDirState]) -> int:
 
 
 def loss_id(stored: StoredTopics, folders: Sequence[LogDirState]) -> str:
-    """The missing transactions, as the setting names them: it applies to no other store and to no later loss."""
+    """Return the missing transactions, as the setting names them: it applies to no other store and to no later loss."""
     return f"{stored.transaction}-{last_recorded_transaction(folders)}"
 
 

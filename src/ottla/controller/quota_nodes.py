@@ -33,7 +33,7 @@ def quota_path(entity: Entity) -> str:
 
 
 def quota_entity(path: str) -> Entity | None:
-    """The inverse of quota_path(); None for any other path."""
+    """Return the inverse of quota_path(); None for any other path."""
     match path.split("/"):
         case ["users", user]:
             return of_user(decode_entity_name(user))
@@ -47,7 +47,7 @@ def quota_entity(path: str) -> Entity | None:
 
 
 def is_quota_path(path: str) -> bool:
-    """Whether the image has this node by path; it has users by name."""
+    """Return whether the image has this node by path; it has users by name."""
     kind, _, rest = path.partition("/")
     if kind == USERS:
         below = rest.split("/")[1:]
@@ -56,7 +56,7 @@ def is_quota_path(path: str) -> bool:
 
 
 def parent_paths(path: str) -> list[str]:
-    """The nodes above one of a client of a user: the user's own, and that of all its clients."""
+    """Return the nodes above one of a client of a user: the user's own, and that of all its clients."""
     parts = path.split("/")
     return ["/".join(parts[:2]), "/".join(parts[:3])] if len(parts) == 4 else []
 

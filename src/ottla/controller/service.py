@@ -303,7 +303,7 @@ class ControllerService:
         return bool(decision.operations)
 
     def _sequence(self) -> int:
-        """The sequence number of the newest change in the feed of other brokers."""
+        """Return the sequence number of the newest change in the feed of other brokers."""
         return 0
 
     async def _await_acknowledged(self, sequence: int) -> None:
@@ -363,7 +363,7 @@ class ControllerService:
         return outcomes
 
     def _transactions(self, operations: Sequence[StoreOperation]) -> Iterator[Sequence[StoreOperation]]:
-        """The transactions of a change."""
+        """Yield the transactions of a change."""
         if operations:
             yield operations
 

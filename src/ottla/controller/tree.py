@@ -141,7 +141,7 @@ def config_path(entity_type: str, entity_name: str) -> str:
 
 
 def config_entity(entity_type: str, node_name: str) -> str:
-    """The entity name of a settings node: the inverse of config_path()."""
+    """Return the entity name of a settings node: the inverse of config_path()."""
     if entity_type in FREELY_NAMED or (entity_type == USER_CONFIG and node_name != DEFAULT_ENTITY):
         from urllib.parse import unquote  # noqa: PLC0415
 
@@ -317,7 +317,7 @@ def decode_reassignments(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
 
 
 def decode_election(data: bytes) -> list[TopicPartition]:
-    """The partitions of a requested preferred leader election."""
+    """Return the partitions of a requested preferred leader election."""
     with reading(PREFERRED_ELECTION):
         return [partition_name(row) for row in from_json(data)["partitions"]]
 
@@ -362,7 +362,7 @@ def decode_uuid(text: str) -> UUID:
 
 
 def int32(value: Any, bits: int = 32) -> int:
-    """A number that fits into the field of a message."""
+    """Return a number that fits into the field of a message."""
     number = int(value)
     if not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
         raise ValueError(f"{number} is out of range")

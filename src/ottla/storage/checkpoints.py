@@ -54,7 +54,7 @@ def write_offsets(directory: str, name: str, offsets: Mapping[TopicPartition, in
 
 
 def parse_lines(data: bytes, path: str) -> list[str]:
-    """The entries of a checkpoint file, after checks of its version and count."""
+    """Return the entries of a checkpoint file, after checks of its version and count."""
     if not data:
         return []
     try:
@@ -81,7 +81,7 @@ TRANSACTION_VERSION: Final = 1
 
 
 def read_transaction(directory: str) -> int | None:
-    """The transaction number; None for a new directory, and for one of an older version or of Apache Kafka."""
+    """Return the transaction number; None for a new directory, and for one of an older version or of Apache Kafka."""
     path = f"{directory}/{TRANSACTION_FILE}"
     try:
         fields = json.loads(files.read_file(path))

@@ -142,7 +142,7 @@ class SyncLatency:
                 found[folder] = min(ended_ms - began_ms, found.get(folder, ended_ms - began_ms))
 
     def slowest_ms(self) -> int:
-        """The latency of the slowest log directory; 0 without any sync."""
+        """Return the latency of the slowest log directory; 0 without any sync."""
         now_ms = self._clock.monotonic_ms()
         with self._lock:
             waiting: dict[str, int] = {}
@@ -155,7 +155,7 @@ class SyncLatency:
         return max({**waiting, **ended}.values(), default=0)
 
     def _recent_periods(self, now_ms: int) -> dict[int, dict[str, int]]:
-        """The recorded periods, after expired ones are removed."""
+        """Return the recorded periods, after expired ones are removed."""
         oldest = now_ms // PERIOD_MS - 1
         if any(period < oldest for period in self._fastest_by_period):
             self._fastest_by_period = {

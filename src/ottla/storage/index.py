@@ -44,11 +44,11 @@ class OffsetIndex:
         self.entries.append(relative_offset << 32 | position)
 
     def lookup(self, relative_offset: int) -> int:
-        """The index of the last entry at or before this offset, or -1."""
+        """Return the index of the last entry at or before this offset, or -1."""
         return bisect_right(self.entries, relative_offset << 32 | POSITION_MASK) - 1
 
     def count_before_position(self, position: int) -> int:
-        """The number of entries below this file position. Positions ascend together with offsets."""
+        """Return the number of entries below this file position. Positions ascend together with offsets."""
         low = 0
         high = len(self.entries)
         while low < high:
@@ -114,7 +114,7 @@ class TimeIndex:
 
 
 def load_offset_index(path: str) -> OffsetIndex:
-    """All entries of the file; a missing file is an empty index. Padding is truncated."""
+    """Return all entries of the file; a missing file is an empty index. Padding is truncated."""
     entries = array("q")
     try:
         data = files.read_file(path)
@@ -167,7 +167,7 @@ def load_time_index(path: str) -> TimeIndex:
 
 
 def lookup_time(path: str, timestamp: int) -> tuple[int, int]:
-    """The last entry (timestamp, relative offset) at or before this timestamp; (-1, 0) if there is none.
+    """Return the last entry (timestamp, relative offset) at or before this timestamp; (-1, 0) if there is none.
 
     The file itself is searched, because lookups are rare. Records at or after `timestamp` are at or after that offset.
     """
@@ -208,7 +208,10 @@ def truncate_time_index(path: str, relative_offset: int) -> TimeIndex:
 
 
 def ascending_prefix(entries: array[int], log_bytes: int) -> int:
-    """The number of leading entries that ascend and point into the log. Zero padding ends them like any damage."""
+    """Return the number of leading entries that ascend and point into the log.
+
+    Zero padding ends them like any damage.
+    """
     previous_offset = 0  # the first batch of a segment never has an entry, so zeros are never valid
     previous_position = 0
     for place, entry in enumerate(entries):

@@ -62,7 +62,10 @@ class LeaderEpochCache:
             entries.pop()
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The response to OffsetForLeaderEpoch: the largest known epoch at or below this one, and its end offset."""
+        """Return the response to OffsetForLeaderEpoch:
+
+        the largest known epoch at or below this one, and its end offset.
+        """
         if epoch < 0 or not self.entries:
             return NO_EPOCH, NO_OFFSET
         if epoch == self.entries[-1][0]:
@@ -77,7 +80,7 @@ class LeaderEpochCache:
         return NO_EPOCH, NO_OFFSET
 
     def epoch_of(self, offset: int) -> int:
-        """The epoch of the leader that wrote this offset, or -1."""
+        """Return the epoch of the leader that wrote this offset, or -1."""
         found = NO_EPOCH
         for epoch, start_offset in self.entries:
             if start_offset > offset:
@@ -109,7 +112,7 @@ class LeaderEpochCache:
         self.begin_write()()
 
     def begin_write(self) -> Callable[[], None]:
-        """The same as a function for any thread. Of two writers, the one with newer entries wins."""
+        """Return the same as a function for any thread. Of two writers, the one with newer entries wins."""
         self.is_unsynced = True
         text = format_lines(f"{epoch} {start_offset}" for epoch, start_offset in self.entries)
         return partial(self._write, self.path(), text.encode(), self._version)
@@ -132,7 +135,7 @@ class LeaderEpochCache:
 
 
 def load_epochs(directory: str) -> LeaderEpochCache:
-    """The epochs in the file; a missing or empty file has none. Raises CheckpointError for invalid content."""
+    """Return the epochs in the file; a missing or empty file has none. Raises CheckpointError for invalid content."""
     epochs = LeaderEpochCache(directory)
     try:
         data = files.read_file(epochs.path())

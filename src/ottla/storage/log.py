@@ -228,7 +228,7 @@ class Log:
         )
 
     def recompressed(self, records: memoryview | bytes) -> bytearray:
-        """A batch with the topic's own codec and level; runs in any thread."""
+        """Return a batch with the topic's own codec and level; runs in any thread."""
         return self._validator.recompressed(records)
 
     def append_as_coordinator(self, records: memoryview, leader_epoch: int, now_ms: int) -> int:
@@ -247,7 +247,7 @@ class Log:
         return self.end_offset - 1
 
     def _check_producer(self, header: BatchHeader) -> BatchMetadata | None:
-        """The stored batch that this one duplicates, or None. Raises KafkaError if the sequence is invalid."""
+        """Return the stored batch that this one duplicates, or None. Raises KafkaError if the sequence is invalid."""
         producers = self.producer_state.producers
         if producers is None:
             return None
@@ -321,7 +321,7 @@ class Log:
         return segment.is_index_full(self._segment_index_bytes)
 
     def _time_waited_for_roll(self, segment: Segment, max_timestamp: int, now_ms: int) -> int:
-        """The age of the segment, from record timestamps where they exist, as in Kafka."""
+        """Return the age of the segment, from record timestamps where they exist, as in Kafka."""
         if segment.first_timestamp == NOT_LOADED:
             load_first_timestamp(segment)
         if segment.first_timestamp >= 0:
@@ -382,7 +382,7 @@ class Log:
             )
 
     def _fits_active_segment(self, run_bytes: int, header: BatchHeader) -> bool:
-        """Whether the active segment has space for the batch, after `run_bytes` of the same write."""
+        """Return whether the active segment has space for the batch, after `run_bytes` of the same write."""
         segment = self._active
         if segment.size + run_bytes > self._segment_bytes - header.batch_bytes:
             return False
@@ -471,7 +471,7 @@ class Log:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int, end_offset: int, minimum_one: bool) -> FileRange | None:
-        """The stored bytes from the batch that contains `offset` up to, but not including, `end_offset`.
+        """Return the stored bytes from the batch that contains `offset` up to, but not including, `end_offset`.
 
         Returns None if there is nothing to read. Beyond `max_bytes` only whole batches are returned; with `minimum_one`
         at least the first. The caller must release the range. Raises RebuildNeededError if a worker must rebuild the
@@ -508,7 +508,7 @@ class Log:
         return None
 
     def _end_position(self, place: int, end_offset: int) -> int:
-        """The position in this segment at which a read up to `end_offset` ends."""
+        """Return the position in this segment at which a read up to `end_offset` ends."""
         segment = self.segments[place]
         if end_offset >= self.end_offset:
             return segment.size
@@ -537,11 +537,14 @@ class Log:
         return self.segments[self._segment_index(offset)]
 
     def batch_start(self, offset: int) -> int:
-        """The first offset of the batch that contains this offset, or of the first corrupt batch before it."""
+        """Return the first offset of the batch that contains this offset, or of the first corrupt batch before it."""
         return batch_start(self.segment_of(offset), offset)
 
     def skips_missing_offsets(self, offset: int, file_range: FileRange) -> bool:
-        """Whether the range starts in a later segment than the offset. Without compaction this means missing data."""
+        """Return whether the range starts in a later segment than the offset.
+
+        Without compaction this means missing data.
+        """
         return not self._is_compacted and segment_of(file_range).base_offset > offset
 
     def check_range(self, file_range: FileRange) -> None:
@@ -567,7 +570,10 @@ class Log:
         return offset_of_max_timestamp(self.segments, self.log_start_offset)
 
     def aborted_transactions(self, from_offset: int, to_offset: int) -> list[AbortedTxn]:
-        """The aborted transactions with records between the two offsets. May raise TransactionIndexWrongError."""
+        """Return the aborted transactions with records between the two offsets.
+
+        May raise TransactionIndexWrongError.
+        """
         found: list[AbortedTxn] = []
         for place in range(self._segment_index(from_offset), len(self.segments)):
             segment = self.segments[place]
@@ -582,14 +588,14 @@ class Log:
         return found
 
     def aborted_transactions_in_range(self, offset: int, file_range: FileRange, end_offset: int) -> list[AbortedTxn]:
-        """The aborted transactions in this range, from this offset on."""
+        """Return the aborted transactions in this range, from this offset on."""
         segment = file_range.owner
         assert isinstance(segment, Segment)
         next_base_offset = segment.next_base_offset
         return self.aborted_transactions(offset, next_base_offset if next_base_offset >= 0 else end_offset)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """The largest known epoch at or below this one and its end offset; (-1, -1) if unknown."""
+        """Return the largest known epoch at or below this one and its end offset; (-1, -1) if unknown."""
         return self.epochs.end_offset_for(epoch, self.end_offset)
 
     # --- deleting ----------------------------------------------------------------------------------------------------
@@ -611,7 +617,10 @@ class Log:
         return count
 
     def begin_deletion(self, now_ms: int, high_watermark: int) -> SegmentRenameJob | None:
-        """The same in steps: run the job in any thread, then call finish_rename(). None if there is nothing to do."""
+        """Return the same in steps:
+
+        run the job in any thread, then call finish_rename(). None if there is nothing to do.
+        """
         self._delete_old_segments(now_ms, high_watermark)
         return self.deleted_segments.begin_rename()
 
@@ -718,7 +727,7 @@ class Log:
             self.end_flush(job)
 
     def begin_flush(self, only_rolled: bool = False) -> FlushJob | None:
-        """A job for any thread; pass it to end_flush afterwards. None if there is nothing to do.
+        """Return a job for any thread; pass it to end_flush afterwards. None if there is nothing to do.
 
         With `only_rolled` the active segment is left out, as in Kafka's flush after a roll.
         """

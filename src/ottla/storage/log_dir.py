@@ -183,7 +183,7 @@ class LogDir:
             files.replace_file(f"{self.path}/{CLEAN_SHUTDOWN_FILE}", self.clean_shutdown_marker, is_durable=True)
 
     def checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None) -> CheckpointWrite:
-        """The checkpoints as of now. Logs that are not open yet keep their known offsets."""
+        """Return the checkpoints as of now. Logs that are not open yet keep their known offsets."""
         by_file = {RECOVERY_POINT_FILE: self.recovery_points(), LOG_START_OFFSET_FILE: self.start_offsets()}
         if cleaned_offsets := self.cleaned_offsets():
             by_file[CLEANED_OFFSET_FILE] = cleaned_offsets
@@ -192,7 +192,7 @@ class LogDir:
         return CheckpointWrite(self.path, by_file)
 
     def cleaned_offsets(self) -> dict[TopicPartition, int]:
-        """The cleaner checkpoint; logs that were never compacted are left out."""
+        """Return the cleaner checkpoint; logs that were never compacted are left out."""
         known = self.known_cleaned_offsets
         offsets = {partition: known[partition] for partition in self.unopened if partition in known}
         offsets.update(
@@ -230,13 +230,13 @@ class LogDir:
     def delete_directory(
         self, partition: TopicPartition, directory: str, due_ms: int, log: Log | None = None
     ) -> PendingDirDelete:
-        """A directory to be renamed by the caller and removed later."""
+        """Return a directory to be renamed by the caller and removed later."""
         return PendingDirDelete(
             self, directory, f"{self.path}/{renamed_dir_name(partition, DELETE_SUFFIX)}", due_ms, log
         )
 
     def take_due_deletes(self, now_ms: int) -> list[str]:
-        """The directories whose delay is over; the caller removes them."""
+        """Return the directories whose delay is over; the caller removes them."""
         due = [folder for due_ms, folder in self.pending_deletes if due_ms <= now_ms]
         self.pending_deletes = [item for item in self.pending_deletes if item[0] > now_ms]
         return due
@@ -259,7 +259,7 @@ class LogDir:
 
 
 def lock_dir(path: str) -> int:
-    """A descriptor that holds the lock.
+    """Return a descriptor that holds the lock.
 
     Raises LogDirError if another broker holds it, or if the directory is unusable.
     """
@@ -285,7 +285,7 @@ def lock_dir(path: str) -> int:
 
 
 def read_clean_shutdown_marker(path: str) -> bytes | None:
-    """The clean shutdown marker of the last run, if any."""
+    """Return the clean shutdown marker of the last run, if any."""
     try:
         return files.read_file(f"{path}/{CLEAN_SHUTDOWN_FILE}")
     except FileNotFoundError:
@@ -298,7 +298,7 @@ def write_clean_shutdown_marker(path: str, broker_epoch: int) -> None:
 
 
 def parse_topic_partition_name(name: str) -> TopicPartition | None:
-    """The partition of a directory name; None for other directories."""
+    """Return the partition of a directory name; None for other directories."""
     topic, dash, number = name.rpartition("-")
     if not dash or not number.isdecimal() or topic == KRAFT_METADATA_TOPIC or topic_name_problem(topic):
         return None
@@ -306,7 +306,7 @@ def parse_topic_partition_name(name: str) -> TopicPartition | None:
 
 
 def parse_renamed_dir_name(name: str) -> TopicPartition | None:
-    """The partition of a name made by renamed_dir_name(), unless its topic name was shortened."""
+    """Return the partition of a name made by renamed_dir_name(), unless its topic name was shortened."""
     return parse_topic_partition_name(name.rpartition(".")[0])
 
 

@@ -248,7 +248,7 @@ class LogDirs:
         return {partition: log for log_dir in self.dirs for partition, log in log_dir.logs.items()}
 
     def create(self, partition: TopicPartition, topic_id: uuid.UUID | None, settings: TopicSettings) -> Log:
-        """A new, empty log: in the preferred directory, or else in the one with the fewest partitions.
+        """Return a new, empty log: in the preferred directory, or else in the one with the fewest partitions.
 
         A directory that fails goes offline, and the next one is tried.
         """
@@ -262,14 +262,14 @@ class LogDirs:
     def begin_create(
         self, partition: TopicPartition, topic_id: uuid.UUID | None, settings: TopicSettings
     ) -> LogCreation:
-        """The same in three steps; run() is for any thread. Raises KafkaError if all directories have failed."""
+        """Return the same in three steps; run() is for any thread. Raises KafkaError if all directories have failed."""
         log_dir = self._next_log_dir(partition)
         return LogCreation(
             log_dir, partition, topic_id, settings, self.pool, self.clock.now_ms(), self.producer_id_expiration_ms
         )
 
     def finish_create(self, new: LogCreation) -> Log | None:
-        """The log; None if its directory has failed and the next one should be tried.
+        """Return the log; None if its directory has failed and the next one should be tried.
 
         Raises OSError for errors that a retry would not fix.
         """
@@ -304,7 +304,7 @@ class LogDirs:
         run_dir_delete(self.begin_delete(log))
 
     def begin_delete(self, log: Log) -> PendingDirDelete:
-        """The same in steps: run() in any thread frees the name, then call finish()."""
+        """Return the same in steps: run() in any thread frees the name, then call finish()."""
         return self._dir_of(log.directory).delete_log(log, self.clock.now_ms())
 
     def take_deleted(self, now_ms: int) -> list[str]:
@@ -325,7 +325,7 @@ class LogDirs:
     # --- checkpoints and the end --------------------------------------------------------------------------------
 
     def checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> list[CheckpointWrite]:
-        """The checkpoints to write from time to time; write() syncs and belongs in a thread."""
+        """Return the checkpoints to write from time to time; write() syncs and belongs in a thread."""
         return [log_dir.checkpoints(high_watermarks) for log_dir in self.online]
 
     def write_checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
@@ -334,7 +334,7 @@ class LogDirs:
             checkpoints.write()
 
     def read_high_watermarks(self) -> dict[TopicPartition, int]:
-        """The high watermarks of the last run."""
+        """Return the high watermarks of the last run."""
         return {partition: offset for log_dir in self.dirs for partition, offset in log_dir.high_watermarks.items()}
 
     def close(self, clean: bool, broker_epoch: int = -1) -> None:
@@ -393,7 +393,7 @@ class LogDirs:
 
 
 def lock_if_possible(path: str) -> LogDir:
-    """The locked log directory, or an offline one. Raises LogDirError if another broker uses it."""
+    """Return the locked log directory, or an offline one. Raises LogDirError if another broker uses it."""
     try:
         return LogDir(path)
     except FolderUnusableError as error:

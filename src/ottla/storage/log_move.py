@@ -89,7 +89,7 @@ class FutureLog:
         files.make_directory(self.directory)
 
     def next_job(self, bytes_max: int = COPY_BYTES_MAX) -> SegmentCopyJob | None:
-        """The next piece to copy; None when only a small tail is missing."""
+        """Return the next piece to copy; None when only a small tail is missing."""
         self._restart_if_truncated()
         segment = self._next_segment()
         if segment is None:
@@ -108,7 +108,7 @@ class FutureLog:
             self._copied_segments.clear()
 
     def _next_segment(self) -> Segment | None:
-        """The first segment with more missing bytes than a small tail of the active one."""
+        """Return the first segment with more missing bytes than a small tail of the active one."""
         for segment in self.log.segments:
             position = self._position(segment)
             if segment is self.log.active:
@@ -118,7 +118,7 @@ class FutureLog:
         return None
 
     def _position(self, segment: Segment) -> int:
-        """The copied length of its log file. A segment that replaces another one starts at 0."""
+        """Return the copied length of its log file. A segment that replaces another one starts at 0."""
         known, position = self._copied.get(segment.base_offset, (segment, 0))
         if known is segment:
             return position
@@ -179,7 +179,7 @@ class FutureLog:
                 files.remove_if_exists(files.segment_path(self.directory, base_offset, suffix))
 
     def _open_copies(self) -> dict[int, int]:
-        """A descriptor of the copy for each segment whose file is open."""
+        """Return a descriptor of the copy for each segment whose file is open."""
         descriptors: dict[int, int] = {}
         try:
             for segment in self.log.segments:

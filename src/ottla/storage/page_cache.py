@@ -16,7 +16,7 @@ _probe = bytearray(1)
 
 
 def is_range_cached(file_range: FileRange) -> bool:
-    """Whether sending the range would not block, judged by one byte in 128 KiB."""
+    """Return whether sending the range would not block, judged by one byte in 128 KiB."""
     if RWF_NOWAIT is None or is_recently_appended(file_range):
         return True
     end = file_range.position + file_range.length

@@ -110,7 +110,7 @@ class ProducerStates:
     def find_duplicate(
         self, producer_id: int, epoch: int, first_sequence: int, last_sequence: int
     ) -> BatchMetadata | None:
-        """The stored batch that this one duplicates."""
+        """Return the stored batch that this one duplicates."""
         producer = self.by_id.get(producer_id)
         if producer is None or producer.epoch != epoch:
             return None
@@ -196,11 +196,11 @@ class ProducerStates:
         self.unreplicated_txns.append((first_offset, marker_offset))
 
     def first_unstable_offset(self) -> int:
-        """The first offset of the oldest open transaction, or -1."""
+        """Return the first offset of the oldest open transaction, or -1."""
         return min(self.ongoing_txns.values()) if self.ongoing_txns else NO_OFFSET
 
     def first_unstable_offset_below(self, high_watermark: int) -> int:
-        """The same for readers: a transaction without a replicated marker is still open for them."""
+        """Return the same for readers: a transaction without a replicated marker is still open for them."""
         first_offset = self.first_unstable_offset()
         if self.unreplicated_txns:
             self.remove_unreplicated(high_watermark)
@@ -321,11 +321,11 @@ class ProducerStateManager:
         return {} if self.producers is None else dict(self.producers.ongoing_txns)
 
     def first_unstable_offset(self) -> int:
-        """The first offset of the oldest open transaction, or -1."""
+        """Return the first offset of the oldest open transaction, or -1."""
         return -1 if self.producers is None else self.producers.first_unstable_offset()
 
     def first_unstable_offset_below(self, high_watermark: int) -> int:
-        """The same for consumers, for whom a marker at or above the high watermark does not exist yet; or -1."""
+        """Return the same for consumers, for whom a marker at or above the high watermark does not exist yet; or -1."""
         return -1 if self.producers is None else self.producers.first_unstable_offset_below(high_watermark)
 
     def remove_unreplicated(self, high_watermark: int) -> None:

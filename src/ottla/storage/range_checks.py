@@ -23,7 +23,7 @@ from ottla.storage.segment import Segment
 
 
 def needs_check(file_range: FileRange) -> bool:
-    """Whether check_range must run before these bytes may be sent."""
+    """Return whether check_range must run before these bytes may be sent."""
     segment = segment_of(file_range)
     if file_range.position >= segment.verified_from:
         return False
@@ -56,7 +56,7 @@ def check_range(file_range: FileRange) -> int:
 
 
 def find_valid_end(segment: Segment, file_range: FileRange) -> tuple[int, bool]:
-    """The end of the valid batches in the range, and whether a corrupt batch follows."""
+    """Return the end of the valid batches in the range, and whether a corrupt batch follows."""
     end = min(file_range.position + file_range.length, segment.verified_from)
     scan = BatchScan(file_range.descriptor, file_range.position, segment.size, True)
     order = BatchOrder(segment, file_range.descriptor)
@@ -108,7 +108,7 @@ class BatchOrder:
         return -1
 
     def precedes_next_offset(self, last_offset: int, next_position: int) -> bool:
-        """Whether the next batch starts at the next offset, which proves that this batch is valid."""
+        """Return whether the next batch starts at the next offset, which proves that this batch is valid."""
         if next_position < self.segment.size:
             next_offset = peek_header(self.descriptor, next_position, self.segment.size)[0]
         else:
@@ -117,7 +117,7 @@ class BatchOrder:
 
 
 def is_ascending(segment: Segment, descriptor: int) -> bool:
-    """Whether the offsets of all batches ascend; computed once, only if there is a gap."""
+    """Return whether the offsets of all batches ascend; computed once, only if there is a gap."""
     if segment.is_ascending is None:
         last_offset = segment.base_offset - 1
         scan = BatchScan(descriptor, 0, segment.size, False)
@@ -137,7 +137,7 @@ def add_verified_range(segment: Segment, start: int, end: int) -> None:
 
 
 def merge_ranges(ranges: list[tuple[int, int]], start: int, end: int) -> list[tuple[int, int]]:
-    """An ordered list without overlaps that covers these ranges and one more."""
+    """Return an ordered list without overlaps that covers these ranges and one more."""
     merged: list[tuple[int, int]] = []
     for range_start, range_end in sorted([*ranges, (start, end)]):
         if merged and range_start <= merged[-1][1]:
@@ -197,7 +197,7 @@ def repair_leader_epochs(segment: Segment, file_range: FileRange, epochs: Leader
 
 
 def has_one_epoch(segment: Segment, file_range: FileRange, epochs: LeaderEpochCache) -> bool:
-    """Whether all batches have the one epoch that the log has for them: the usual case, checked quickly."""
+    """Return whether all batches have the one epoch that the log has for them: the usual case, checked quickly."""
     scan = BatchScan(file_range.descriptor, file_range.position, segment.size, False)
     if not scan.advance():
         return True
@@ -214,7 +214,7 @@ def has_one_epoch(segment: Segment, file_range: FileRange, epochs: LeaderEpochCa
 
 
 def batch_epochs(segment: Segment, file_range: FileRange) -> list[EpochEntry]:
-    """The batches of the range and the next one."""
+    """Return the batches of the range and the next one."""
     end = file_range.position + file_range.length
     scan = BatchScan(file_range.descriptor, file_range.position, segment.size, False)
     found: list[EpochEntry] = []

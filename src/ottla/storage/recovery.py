@@ -228,7 +228,7 @@ class LogLoader:
         return epochs
 
     def _unscanned_end(self) -> int:
-        """The end of the log after a clean shutdown; otherwise the end of the part that is not scanned."""
+        """Return the end of the log after a clean shutdown; otherwise the end of the part that is not scanned."""
         return self.end_offset if self.is_clean else self.recovery_point
 
     def _should_verify_epochs(self, epochs: LeaderEpochCache) -> bool:
@@ -302,7 +302,7 @@ class LogLoader:
         return last
 
     def _is_tail_valid(self, segment: Segment) -> bool:
-        """Whether the last batches fill the file exactly; also finds the end offset without a scan.
+        """Return whether the last batches fill the file exactly; also finds the end offset without a scan.
 
         After a clean shutdown the recovery point is the end of the log, so only the end must match. Batches that were
         damaged since are found when they are read, and the batches after them stay.
@@ -440,7 +440,7 @@ class LogLoader:
         return False
 
     def end_offset_min(self) -> int:
-        """The highest end offset that checkpoints, snapshots and segment names prove."""
+        """Return the highest end offset that checkpoints, snapshots and segment names prove."""
         ends = (self.recovery_point, self.high_watermark, self.segments[-1].base_offset, self.known_end)
         return max(*ends, *self.folder.snapshots)
 
@@ -542,7 +542,7 @@ class DroppedBytesScan:
             self.end_offset = scan.last_offset + 1
 
     def _next_batch(self, descriptor: int, position: int, size: int) -> int:
-        """The position of the next valid batch; -1 if there is none."""
+        """Return the position of the next valid batch; -1 if there is none."""
         while self._bytes_left > 0 and size - position >= HEADER_BYTES:
             chunk = os.pread(descriptor, CHUNK_BYTES + HEADER_BYTES, position)
             place = chunk.find(MAGIC_BYTE, MAGIC_POSITION)
@@ -568,7 +568,7 @@ class DroppedBytesScan:
 
 
 def describe_loss(first_offset: int, seen: DroppedBytesScan, end_offset_min: int) -> str:
-    """The lost offsets, for the log: as found in the dropped bytes, or more if other files prove more."""
+    """Return the lost offsets, for the log: as found in the dropped bytes, or more if other files prove more."""
     last_offset = max(seen.end_offset, end_offset_min) - 1
     if last_offset < first_offset:
         return "no known offset"

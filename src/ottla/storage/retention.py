@@ -115,7 +115,7 @@ class DeletedSegments:
         return self._job
 
     def current_or_next_rename(self) -> SegmentRenameJob | None:
-        """The job that is under way, or a new one."""
+        """Return the job that is under way, or a new one."""
         return self._job if self._job is not None else self.begin_rename()
 
     def finish_rename(self, job: SegmentRenameJob) -> OSError | None:

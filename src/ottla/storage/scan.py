@@ -121,7 +121,7 @@ class BatchScan:
         return True
 
     def batch(self) -> bytes:
-        """The bytes of the current batch."""
+        """Return the bytes of the current batch."""
         place = self.position - self._buffer_start
         if place >= 0 and place + self.batch_bytes <= self._buffer_bytes:
             return bytes(self._view[place : place + self.batch_bytes])

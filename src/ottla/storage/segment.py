@@ -130,7 +130,7 @@ class Segment:
         return files.segment_path(self.directory, self.base_offset, suffix)
 
     def open_descriptor(self) -> int:
-        """The descriptor of the log file, which is opened if needed."""
+        """Return the descriptor of the log file, which is opened if needed."""
         self.was_used = True
         if self.descriptor < 0:
             self.descriptor = files.open_file(self.path(files.LOG_SUFFIX), files.READ_WRITE_FLAGS)
@@ -138,7 +138,7 @@ class Segment:
         return self.descriptor
 
     def make_range(self, position: int, length: int) -> FileRange:
-        """A range of the file, which stays open until the range is released."""
+        """Return a range of the file, which stays open until the range is released."""
         descriptor = self.open_descriptor()
         if self.range_count == 0:
             self._pool.lent_segment_count += 1
@@ -268,7 +268,7 @@ class Segment:
             load_max_timestamp(self)
 
     def index(self) -> OffsetIndex:
-        """The offset index, loaded at first use."""
+        """Return the offset index, loaded at first use."""
         if self._index is None:
             self.open_descriptor()
             self._index = load_offset_index(self.path(files.INDEX_SUFFIX))
@@ -288,7 +288,7 @@ class Segment:
         return self._time_index
 
     def transactions(self) -> TransactionIndex:
-        """The aborted transactions, loaded at first use."""
+        """Return the aborted transactions, loaded at first use."""
         if self._transactions is None:
             self.open_descriptor()
             path = self.path(files.TRANSACTION_INDEX_SUFFIX)
@@ -296,7 +296,7 @@ class Segment:
         return self._transactions
 
     def read_transactions(self) -> TransactionIndex:
-        """The same for any thread: does not change this segment."""
+        """Return the same for any thread: does not change this segment."""
         loaded = self._transactions
         if loaded is not None:
             return loaded
@@ -487,13 +487,13 @@ class Segment:
             raise self.corrupt_error(bad_position)
 
     def _is_batch_valid(self, position: int) -> bool:
-        """Whether the batch at this position is valid, so that its length is correct."""
+        """Return whether the batch at this position is valid, so that its length is correct."""
         if not UNKNOWN < position < self.verified_from:
             return True
         return BatchScan(self.open_descriptor(), position, self.size, True).advance()
 
     def _is_before_next(self, last_offset: int, next_position: int) -> bool:
-        """Whether a batch with this last offset can precede the next one."""
+        """Return whether a batch with this last offset can precede the next one."""
         if 0 <= self.next_base_offset <= last_offset:
             return False
         if next_position < self.size:
@@ -503,7 +503,7 @@ class Segment:
         return next_offset < 0 or last_offset < next_offset
 
     def is_index_entry_valid(self, position: int, relative_offset: int) -> bool:
-        """Whether an index entry can be valid: a batch starts at the position and ends at or before the offset.
+        """Return whether an index entry can be valid: a batch starts at the position and ends at or before the offset.
 
         Kafka 3 has one entry for several batches that a follower appended together; the last of them ends at the
         offset.
@@ -585,7 +585,7 @@ def load_first_timestamp(segment: Segment) -> None:
 
 
 def max_timestamp_of(segment: Segment) -> int:
-    """The largest timestamp of its records, -1 if there is none."""
+    """Return the largest timestamp of its records, -1 if there is none."""
     if segment.max_timestamp == NOT_LOADED:
         was_open = segment.descriptor >= 0
         load_max_timestamp(segment)
@@ -595,7 +595,7 @@ def max_timestamp_of(segment: Segment) -> int:
 
 
 def first_timestamp_of(segment: Segment) -> int:
-    """The largest timestamp of its first batch, -1 if there is none."""
+    """Return the largest timestamp of its first batch, -1 if there is none."""
     if segment.first_timestamp == NOT_LOADED:
         was_open = segment.descriptor >= 0
         load_first_timestamp(segment)
@@ -605,7 +605,7 @@ def first_timestamp_of(segment: Segment) -> int:
 
 
 def retention_timestamp(segment: Segment) -> int:
-    """The timestamp for retention by time; the file's modification time if records have none."""
+    """Return the timestamp for retention by time; the file's modification time if records have none."""
     timestamp = max_timestamp_of(segment)
     if timestamp >= 0:
         return timestamp
@@ -616,7 +616,7 @@ def retention_timestamp(segment: Segment) -> int:
 
 
 def find_time(segment: Segment, timestamp: int) -> int:
-    """An offset at or before the first record with this timestamp or a later one."""
+    """Return an offset at or before the first record with this timestamp or a later one."""
     segment.write_pending()
     path = segment.path(files.TIME_INDEX_SUFFIX)
     entry_timestamp, relative_offset = lookup_time(path, timestamp)
@@ -627,7 +627,7 @@ def find_time(segment: Segment, timestamp: int) -> int:
 
 
 def is_time_entry_valid(segment: Segment, timestamp: int, relative_offset: int) -> bool:
-    """Whether the batch with this offset has this largest timestamp."""
+    """Return whether the batch with this offset has this largest timestamp."""
     try:
         position, batch_bytes = segment.find(segment.base_offset + relative_offset)
     except KafkaError:  # the log is corrupt before that offset
@@ -639,7 +639,7 @@ def is_time_entry_valid(segment: Segment, timestamp: int, relative_offset: int) 
 
 
 def has_later_timestamp(segment: Segment, timestamp: int) -> bool:
-    """Whether one of the last batches proves that entries of the time index are missing."""
+    """Return whether one of the last batches proves that entries of the time index are missing."""
     scan = BatchScan(segment.open_descriptor(), segment.index().last_position(), segment.size, False)
     while scan.advance():
         if scan.max_timestamp > timestamp:

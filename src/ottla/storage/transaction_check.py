@@ -131,7 +131,7 @@ class TxnOutcomeScan:
 def contradicts_transaction_index(
     segments: list[Segment], file_range: FileRange, open_transactions: dict[int, int], known: dict[int, TxnOutcome]
 ) -> bool:
-    """Whether the transaction indexes contradict these bytes; in any thread."""
+    """Return whether the transaction indexes contradict these bytes; in any thread."""
     segment = file_range.owner
     place = next((place for place, each in enumerate(segments) if each is segment), -1)
     if place < 0:
@@ -232,7 +232,7 @@ class TransactionRebuild:
 
 
 def aborted_transactions_of(scan: BatchScan, producers: ProducerStates) -> list[AbortedTxn]:
-    """The aborted transactions with markers in this scan, given the producers at its start."""
+    """Return the aborted transactions with markers in this scan, given the producers at its start."""
     found: list[AbortedTxn] = []
     while scan.advance():
         if scan.producer_id >= 0:

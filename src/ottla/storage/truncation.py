@@ -40,7 +40,10 @@ def truncate_to(log: Log, offset: int) -> None:
 
 
 def truncation_position(segment: Segment, offset: int) -> int:
-    """The position of the first batch to remove. Corrupt batches may be among those, because no reader needs them."""
+    """Return the position of the first batch to remove.
+
+    Corrupt batches may be among those, because no reader needs them.
+    """
     try:
         return segment.find(offset)[0]
     except KafkaError:
@@ -111,7 +114,7 @@ def truncate_segment(segment: Segment, position: int, offset: int) -> None:
 
 
 def recovery_start(segment: Segment, recovery_point: int) -> tuple[int, int]:
-    """The last position at or before the recovery point with a valid index entry, and its offset.
+    """Return the last position at or before the recovery point with a valid index entry, and its offset.
 
     Bytes before it were synced, including their indexes. The indexes are truncated there: a scan from that position
     rebuilds the rest.

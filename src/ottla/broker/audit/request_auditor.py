@@ -77,7 +77,7 @@ async def read_offsets_of_request_group(request: Any, context: Context) -> dict[
 
 
 def committed_offsets(group: str, context: Context) -> dict[str, dict[str, int]]:
-    """The committed offsets of a group, by topic and partition."""
+    """Return the committed offsets of a group, by topic and partition."""
     try:
         topics = context.broker.coordinators.groups.shard(group).machine.offsets.topics(group)
     except KafkaError:  # the coordinator is on another broker or not ready: the request will fail, too
@@ -89,7 +89,7 @@ def committed_offsets(group: str, context: Context) -> dict[str, dict[str, int]]
 
 
 async def read_token_id(request: Any, context: Context) -> dict[str, str | None]:
-    """The token id of an HMAC; the HMAC itself is never stored."""
+    """Return the token id of an HMAC; the HMAC itself is never stored."""
     tokens = context.broker.delegation_tokens
     return {"token_id": await tokens.id_of(bytes(request.hmac))} if tokens.is_enabled else {}
 
@@ -206,7 +206,7 @@ async def record_each_change(event: str, changes: Sequence[Change], context: Con
 
 
 def is_offset_reset(group_id: str, context: Context) -> bool:
-    """Whether these offsets were set by an administrator and the event is enabled.
+    """Return whether these offsets were set by an administrator and the event is enabled.
 
     Consumers that assign partitions themselves commit in the same way, but their groups never had members. Of those
     only the first commit is taken for an administrator's.

@@ -84,7 +84,7 @@ def topics_created(asked: AuditedRequest) -> Iterator[Change]:
 
 
 def describe_requested_topic(topic: Any) -> ResourceState:
-    """The topic as requested; -1 means the broker's default."""
+    """Return the topic as requested; -1 means the broker's default."""
     assigned = topic.assignments
     return {
         "partitions": len(assigned) or topic.num_partitions,
@@ -164,7 +164,7 @@ def replicas_reassigned(asked: AuditedRequest) -> Iterator[Change]:
 
 
 def describe_replicas(partition: PartitionImage | None) -> Any:
-    """The replicas of a partition; during a reassignment also the adding and removing replicas."""
+    """Return the replicas of a partition; during a reassignment also the adding and removing replicas."""
     if partition is None:
         return None
     if not partition.adding_replicas and not partition.removing_replicas:
@@ -231,7 +231,7 @@ def group_by_error(rows: Iterable[Any]) -> Iterable[tuple[tuple[int, str | None]
 
 
 def configs_altered(asked: AuditedRequest) -> Iterator[Change]:
-    """Only the settings that the request names; for the older AlterConfigs also the settings that it removes."""
+    """Yield only the settings that the request names; for the older AlterConfigs also the settings that it removes."""
     if asked.request.validate_only:
         return
     for resource, row in zip(asked.request.resources, asked.response.responses, strict=True):
@@ -269,7 +269,7 @@ def configs_after_change(
     own: Mapping[str, str],
     settings: BrokerSettings,
 ) -> Mapping[str, str | None]:
-    """A resource's own settings after an accepted change; the older AlterConfigs has no operations."""
+    """Return a resource's own settings after an accepted change; the older AlterConfigs has no operations."""
     replaces_all = not operations or any(operation is None for operation, _, _ in operations)
     taken = tuple(
         ConfigOperation(OperationType(operation or OperationType.SET), name, value or "")
@@ -383,7 +383,7 @@ def enum_word(kind: type[IntEnum], number: int) -> str:
 
 
 def users_altered(asked: AuditedRequest) -> Iterator[Change]:
-    """One change per user: mechanisms and iterations before and after."""
+    """Yield one change per user: mechanisms and iterations before and after."""
     taken: dict[str, set[str]] = {}
     given: dict[str, dict[str, int | None]] = {}
     for each in asked.request.deletions:
@@ -398,7 +398,7 @@ def users_altered(asked: AuditedRequest) -> Iterator[Change]:
 
 
 def scram_mechanisms(config: Mapping[str, str]) -> dict[str, int | None]:
-    """The mechanisms of a user with their iterations; the rest of a credential is omitted."""
+    """Return the mechanisms of a user with their iterations; the rest of a credential is omitted."""
     found: dict[str, int | None] = {}
     for mechanism in MECHANISMS.values():
         if mechanism in config:
@@ -411,7 +411,7 @@ def scram_mechanisms(config: Mapping[str, str]) -> dict[str, int | None]:
 
 
 def quotas_altered(asked: AuditedRequest) -> Iterator[Change]:
-    """The quotas that a request names; null means absent or removed."""
+    """Yield the quotas that a request names; null means absent or removed."""
     if asked.request.validate_only:
         return
     answers = {frozenset(entity_parts(row.entity)): row for row in asked.response.entries}
@@ -460,7 +460,7 @@ def token_expired(asked: AuditedRequest) -> Iterator[Change]:
 
 
 def token_expiry_change(asked: AuditedRequest, period_ms: int, *, is_removed: bool) -> Change:
-    """A request identifies a token only by its HMAC; `state` has the token id, if there is one."""
+    """Return a request identifies a token only by its HMAC; `state` has the token id, if there is one."""
     token_id, response = asked.state.get("token_id"), asked.response
     token = asked.before.delegation_tokens.get(token_id or "")
     known = {"owner": token.owner} if token is not None else {}

@@ -219,7 +219,7 @@ class AuditTrail:
         return not self._lines
 
     def peek(self, count_max: int, bytes_max: int) -> list[EncodedEvent]:
-        """The oldest events: at least one, if there is any."""
+        """Return the oldest events: at least one, if there is any."""
         found: list[EncodedEvent] = []
         size = 0
         for line in self._lines:

@@ -143,7 +143,8 @@ class AuditWriter:
 
 
 def choose_partition(image: MetadataImage, node_id: int, attempt: int) -> tuple[int, int]:
-    """A partition and its leader: a partition led by this broker if there is one, otherwise the next with each attempt.
+    """Return a partition and its leader: a partition led by this broker if there is one, otherwise the next with each
+    attempt.
 
     Raises KafkaError.
     """

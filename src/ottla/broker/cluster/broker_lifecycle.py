@@ -200,7 +200,7 @@ class BrokerLifecycle:
         return self.replica_fetchers.leader_quota if self.replica_fetchers is not None else None
 
     def is_registration_in_doubt(self) -> bool:
-        """Whether other brokers may have taken over the leaderships of this broker."""
+        """Return whether other brokers may have taken over the leaderships of this broker."""
         return self._registration_check is not None and self._registration_check.is_pending()
 
     def _offline_replicas(self) -> list[OfflineReplicas]:
@@ -246,7 +246,7 @@ class BrokerLifecycle:
         return True
 
     def _is_known_as_offline(self, name: TopicPartition) -> bool:
-        """Whether the controller of the current image knew the replica as offline, outside the ISR."""
+        """Return whether the controller of the current image knew the replica as offline, outside the ISR."""
         topic_id, index = self._node.image.topics[name.topic].topic_id, name.partition
         if self.membership.is_controller:
             return self.controller.liveness.has_offline(self._node.id, topic_id, index)
@@ -297,8 +297,8 @@ class BrokerLifecycle:
         logger.warning("Proceeding to do an unclean shutdown as all the controlled shutdown attempts failed")
 
     async def _request_controlled_shutdown(self) -> list[TopicPartition] | None:
-        """The partitions that no other broker can lead; None if there was no controller for longer than an election
-        takes.
+        """Return the partitions that no other broker can lead; None if there was no controller for longer than an
+        election takes.
         """
         call = tasks.spawn_awaited(
             self.controller_requests.controlled_shutdown(SHUTDOWN_TIMEOUT_MS), "controlled shutdown"
@@ -355,7 +355,9 @@ def drop_stopped_followers(replicas: ReplicaSet, old: MetadataImage, new: Metada
 
 
 def offline_replicas(replicas: ReplicaSet, image: MetadataImage) -> list[OfflineReplicas]:
-    """The replicas of this broker in failed log directories, with damaged logs, or without disk space for leading."""
+    """Return the replicas of this broker in failed log directories, with damaged logs, or without disk space for
+    leading.
+    """
     found: dict[str, list[int]] = {}
     for name in sorted(replicas.offline_partitions | replicas.damaged_partitions | replicas.disk_full_partitions):
         partition = TopicPartition(*name)
@@ -369,7 +371,7 @@ def offline_replicas(replicas: ReplicaSet, image: MetadataImage) -> list[Offline
 
 
 async def describe_disks(peers: Peers, broker: int) -> BrokerDisks | None:
-    """The disk usage and replica sizes of a broker (DescribeLogDirs); None if it does not answer or refuses."""
+    """Return the disk usage and replica sizes of a broker (DescribeLogDirs); None if it does not answer or refuses."""
     try:
         answer = await peers.call(broker, DescribeLogDirsRequest(), DescribeLogDirsResponse, timeout_ms=CALL_TIMEOUT_MS)
     except PeerError as problem:
@@ -433,7 +435,7 @@ async def request_replica_restores(
 
 
 def make_store(connect: str, settings: BrokerSettings, clock: Clock) -> ZooKeeperStore:
-    """The metadata store of a cluster, not open yet.
+    """Return the metadata store of a cluster, not open yet.
 
     Raises StoreUnusableError if it cannot be reached as safely as the settings require.
     """

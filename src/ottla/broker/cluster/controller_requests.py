@@ -127,7 +127,7 @@ class ControllerRequests:
     # ---- producer ids
 
     async def allocate_producer_ids(self) -> range:
-        """A block of producer ids for this broker."""
+        """Return a block of producer ids for this broker."""
         if (link := self._remote_controller) is not None:
             answer = await link.send(
                 AllocateProducerIdsRequest(broker_id=self._node.id, broker_epoch=self._broker_epoch),
@@ -149,7 +149,7 @@ class ControllerRequests:
     # ---- in-sync replicas
 
     async def alter_partitions(self, proposals: Sequence[AlterPartitionProposal]) -> list[AlterPartitionResult]:
-        """The result of each proposal, in order. Raises KafkaError if all results are unknown."""
+        """Return the result of each proposal, in order. Raises KafkaError if all results are unknown."""
         if (link := self._remote_controller) is not None:
             answer = await link.send(
                 alter_partition_request(proposals, self._node.id, self._broker_epoch),

@@ -155,7 +155,7 @@ class MetadataPoller:
             self._images.publish(image.with_brokers({**image.brokers, elected: broker}))
 
     async def _poll_once(self, peer: BrokerConnection) -> ClusterPollResponse | None:
-        """One poll; None if the poll must be repeated or the controller changed."""
+        """Return one poll; None if the poll must be repeated or the controller changed."""
         request = self._request(WAIT_MS)
         self._reported_in_flight = request.offline
         call = tasks.spawn_awaited(
@@ -246,7 +246,7 @@ class MetadataPoller:
                 await self._give_up_leaderships(GIVEN_UP_REASON)
 
     async def _is_given_up(self) -> bool:
-        """Whether this broker was silent for too long, and ZooKeeper confirms that it was given up."""
+        """Return whether this broker was silent for too long, and ZooKeeper confirms that it was given up."""
         membership = self._membership
         silent_ms = 1000 * (asyncio.get_running_loop().time() - self._last_response_time)
         if not membership.has_session() or silent_ms < session_timeout_ms(membership.store.session_timeout_ms):
@@ -283,7 +283,7 @@ class MetadataPoller:
 
 
 async def was_replaced(store: SessionStore, image: MetadataImage, broker: int) -> bool:
-    """Whether other brokers lead the partitions of this broker; checks a few of them."""
+    """Return whether other brokers lead the partitions of this broker; checks a few of them."""
     led = (
         (tree.partition_state_path(topic.name, index), partition.leader_epoch)
         for topic in image.topics.values()

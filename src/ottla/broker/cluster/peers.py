@@ -73,7 +73,7 @@ class Peers:
         return await peer.call(request, response, version, timeout_ms)
 
     def open(self, broker_id: int, purpose: str) -> BrokerConnection:
-        """A connection of its own, which the caller closes. It follows the broker to a new address."""
+        """Return a connection of its own, which the caller closes. It follows the broker to a new address."""
         self._dedicated = {peer for peer in self._dedicated if not peer.is_closed}
         peer = self._make(broker_id, purpose)
         self._dedicated.add(peer)
@@ -99,7 +99,7 @@ class Peers:
         )
 
     async def probe(self, broker_id: int) -> bool:
-        """Whether the broker's port may be open. False only if its machine refuses the connection."""
+        """Return whether the broker's port may be open. False only if its machine refuses the connection."""
         try:
             host, port = self.address(broker_id)
         except PeerError:
@@ -147,7 +147,10 @@ class InterBrokerCalls:
 
 
 async def probe(host: str, port: int) -> bool:
-    """Whether an address may accept connections. A timeout or an unreachable network is no proof of a closed port."""
+    """Return whether an address may accept connections.
+
+    A timeout or an unreachable network is no proof of a closed port.
+    """
     try:
         async with asyncio.timeout(PROBE_TIMEOUT_SECONDS):
             sock = await connect_socket(host, port)
@@ -160,7 +163,7 @@ async def probe(host: str, port: int) -> bool:
 
 
 def inter_broker_endpoint(broker: BrokerImage, settings: BrokerSettings) -> Endpoint | None:
-    """The configured inter-broker listener; without a name, the first of the inter-broker protocol."""
+    """Return the configured inter-broker listener; without a name, the first of the inter-broker protocol."""
     name = settings.inter_broker_listener_name
     if name is not None:
         return broker.endpoints.get(name.upper())

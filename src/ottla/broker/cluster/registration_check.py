@@ -110,7 +110,7 @@ class RegistrationCheck:
         return any(is_without_fetching_followers(partition, since_ms) for partition in coordinated)
 
     async def _is_registration_current(self) -> bool | None:
-        """Whether the store has the registration of the image; None: no answer."""
+        """Return whether the store has the registration of the image; None: no answer."""
         try:
             registered = await self._membership.locate(self._node.id)
         except StoreError:
@@ -129,7 +129,7 @@ class RegistrationCheck:
 
 
 def is_without_fetching_followers(partition: Partition, since_ms: int) -> bool:
-    """Whether this broker leads the partition with in-sync followers, none of which has fetched lately."""
+    """Return whether this broker leads the partition with in-sync followers, none of which has fetched lately."""
     followers = [follower for follower in partition.followers if follower.broker_id in partition.isr]
     return (
         partition.is_leader

@@ -66,8 +66,8 @@ KNOWN_TYPES = frozenset(
 
 
 def logger_levels() -> dict[str, str]:
-    """The effective level of each logger. "root" stands for all loggers of the broker, a package for all loggers below
-    it.
+    """Return the effective level of each logger. "root" stands for all loggers of the broker, a package for all loggers
+    below it.
     """
     return {name: _level_name(logger.getEffectiveLevel()) for name, logger in sorted(_loggers().items())}
 
@@ -93,7 +93,7 @@ def set_log_level(name: str, level: str | None) -> None:
 
 
 def _loggers() -> dict[str, logging.Logger]:
-    """The loggers of this broker; getLogger() also creates those of packages."""
+    """Return the loggers of this broker; getLogger() also creates those of packages."""
     names = [name for name in logging.Logger.manager.loggerDict if name.startswith(f"{LOGGER_PACKAGE}.")]
     return {ROOT_LOGGER: logging.getLogger(LOGGER_PACKAGE), **{name: logging.getLogger(name) for name in names}}
 
@@ -234,7 +234,7 @@ def error_rows(request: Request, error: Error, message: str | None) -> list[Alte
 
 
 def validate_change(item: RequestedResource, context: Context) -> ConfigResourceChange:
-    """The validated change, without looking at the metadata. The checks are in Kafka's order."""
+    """Return the validated change, without looking at the metadata. The checks are in Kafka's order."""
     check_authorization(item, context)
     names = [name for _, name, _ in item.settings]
     if len(set(names)) < len(names):

@@ -72,7 +72,7 @@ class DynamicConfig:
         return True
 
     def with_image(self, image: MetadataImage) -> BrokerSettings:
-        """The broker's settings with the changes of an image."""
+        """Return the broker's settings with the changes of an image."""
         changes = image.broker_configs
         return self.broker.with_dynamic(
             changes.get("", {}), self._without_disallowed(changes.get(str(self.broker.node_id), {}))
@@ -124,7 +124,7 @@ class DynamicConfig:
 
 
 async def encode_passwords(change: ConfigResourceChange, context: Context) -> ConfigResourceChange:
-    """The change as it may be stored. Raises KafkaError."""
+    """Return the change as it may be stored. Raises KafkaError."""
     settings = context.broker.settings
     names = [each.name for each in change.operations if each.type is OperationType.SET and is_password(each.name)]
     if change.resource_type != ConfigResourceType.BROKER or not names or context.is_forwarded:
@@ -160,7 +160,7 @@ def encode_once(text: str, settings: BrokerSettings) -> str:
 
 
 def replace_values(change: ConfigResourceChange, resource: Any) -> Any:
-    """The resource of a request with the values of this change, for forwarding."""
+    """Return the resource of a request with the values of this change, for forwarding."""
     values = {each.name: each.value for each in change.operations}
     passed = copy.copy(resource)
     passed.configs = [copy.copy(config) for config in resource.configs]
@@ -252,5 +252,5 @@ class StoredPasswordEncoder:
 
 
 def merge_unchanged(now: Mapping[str, str], stored: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
-    """The current settings with the new values; settings that changed meanwhile are kept."""
+    """Return the current settings with the new values; settings that changed meanwhile are kept."""
     return {name: new[name] if name in new and text == stored[name] else text for name, text in now.items()}

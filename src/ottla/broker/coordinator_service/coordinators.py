@@ -205,7 +205,7 @@ class Coordinators:
         return topic
 
     def catalog(self, sees: Callable[[str], bool] | None = None) -> TopicCatalog:
-        """The topics of the current image; `sees` filters the topics that the client may describe."""
+        """Return the topics of the current image; `sees` filters the topics that the client may describe."""
         return TopicCatalog(self._node.image, self._image_count, self._new_topics_count, sees)
 
     # ---- requests
@@ -320,7 +320,7 @@ def transaction_settings(settings: BrokerSettings) -> TransactionSettings:
 
 
 def with_write_error(response: Any, error: Error) -> Any:
-    """The same response with the error that its records could not be written."""
+    """Return the same response with the error that its records could not be written."""
     told = WRITE_ERRORS.get(error, error)
     if isinstance(response, Error):
         return told

@@ -105,7 +105,7 @@ class TopicPatterns:
     # ---- matching
 
     async def match_topics(self, pattern: str, topics: Mapping[str, object]) -> frozenset[str]:
-        """The topics whose whole name matches. `topics` belongs to one image and never changes."""
+        """Return the topics whose whole name matches. `topics` belongs to one image and never changes."""
         async with self._slots:
             await self._append_new_names(topics)
             log, found = self._name_log, self._matches.get(pattern, _Matches((), 0))
@@ -165,7 +165,7 @@ class TopicPatterns:
 
 
 def _compiled(pattern: str, limits: SizeLimits = CLIENT) -> AsciiPattern | str:
-    """The compiled pattern, or why it is invalid."""
+    """Return the compiled pattern, or why it is invalid."""
     try:
         return AsciiPattern(pattern, limits)
     except PatternError as problem:

@@ -77,7 +77,10 @@ class Sweeps:
         return True
 
     def is_sweeping(self, shard: CoordinatorContext[Any]) -> bool:
-        """Whether a sweep uses this shard. Its pending records are written before other decisions read its state."""
+        """Return whether a sweep uses this shard.
+
+        Its pending records are written before other decisions read its state.
+        """
         return self._runtime.loaded_at(shard.partition.name.partition) is shard and shard.is_current_leader
 
     def close(self) -> None:

@@ -134,7 +134,7 @@ def to_writable_marker(call: MarkerCall) -> WritableTxnMarker:
 
 
 def marker_errors(response: WriteTxnMarkersResponse, place: int, call: MarkerCall) -> Errors:
-    """The errors in the order of the request; partitions without a result are sent again."""
+    """Return the errors in the order of the request; partitions without a result are sent again."""
     if place >= len(response.markers) or response.markers[place].producer_id != call.order.producer_id:
         return {}
     return {

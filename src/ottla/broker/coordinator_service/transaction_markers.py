@@ -246,7 +246,7 @@ def marker_error(known: ProducerStateEntry | None, order: TransactionMarkers, co
 
 
 def is_marker_written(known: ProducerStateEntry | None, order: TransactionMarkers) -> bool:
-    """Whether this marker is already in the log.
+    """Return whether this marker is already in the log.
 
     With transaction version 2 a marker raises the epoch: a late duplicate cannot end the next transaction (KIP-890).
     """

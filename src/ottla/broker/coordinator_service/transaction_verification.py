@@ -125,14 +125,14 @@ class TransactionVerification:
     async def request_one(
         self, transactional_id: str, who: ProducerIdAndEpoch, place: PartitionName, is_verifying: bool
     ) -> Error:
-        """The same for one partition, awaitable."""
+        """Return the same for one partition, awaitable."""
         errors = await await_result(
             lambda answered: self.request(transactional_id, who, [place], is_verifying, answered)
         )
         return errors[place]
 
     def _coordinator_of(self, transactional_id: str) -> int:
-        """The coordinator in the image; -1 without one."""
+        """Return the coordinator in the image; -1 without one."""
         image = self._node.image
         topic = image.topics.get(self._transactions.topic)
         if topic is None:
@@ -192,7 +192,7 @@ class TransactionVerification:
 
 
 async def await_result(ask: Callable[[OnResults], None]) -> Errors:
-    """The result of a request with a callback, awaitable."""
+    """Return the result of a request with a callback, awaitable."""
     answer: asyncio.Future[Errors] = asyncio.get_running_loop().create_future()
 
     def answered(errors: Errors) -> None:

@@ -76,7 +76,7 @@ def verify_and_append(
 async def verify_in_slices(
     request: ProduceRequest, context: Context, name_of: Callable[[TopicProduceData], str], turn: TimeSlice
 ) -> TxnVerifications:
-    """The same for thousands of partitions: errors are checked right before each partition is written."""
+    """Return the same for thousands of partitions: errors are checked right before each partition is written."""
     questions = TxnVerifications(request, context)
     is_trusted = not context.broker.settings.transaction_partition_verification_enable
     if is_trusted and context.api_version < ADDED_BY_BROKER_SINCE:
@@ -178,8 +178,8 @@ class TxnVerifications:
             await self._all_answered.wait()
 
     def errors(self, places: Iterable[PartitionName] | None = None) -> PartitionErrors:
-        """The partitions that are not in the transaction, or whose transaction was ended by a marker meanwhile; with
-        `places` only those.
+        """Return the partitions that are not in the transaction, or whose transaction was ended by a marker meanwhile;
+        with `places` only those.
         """
         for place in self._guards if places is None else places:
             for _, guard in self._guards.get(place, ()):
@@ -217,7 +217,7 @@ def copy_records(request: ProduceRequest) -> None:
 
 
 def error_for_version(error: Error, api_version: int) -> Error:
-    """The error for a producer of this version."""
+    """Return the error for a producer of this version."""
     if error is Error.PRODUCER_FENCED:
         return Error.INVALID_PRODUCER_EPOCH
     if error in RETRIABLE:

@@ -75,7 +75,7 @@ async def add(
 async def add_or_verify(
     transaction: AddPartitionsToTxnTransaction, wanted: Partitions, context: Context, turn: TimeSlice
 ) -> tuple[Error, Errors]:
-    """The common error of all partitions, and the errors of single partitions."""
+    """Return the common error of all partitions, and the errors of single partitions."""
     is_client = context.api_version < BATCHED_SINCE
     if is_client and not context.is_authorized(
         Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id

@@ -78,7 +78,7 @@ def error_response(refusal: KafkaError, may_change_factor: bool) -> AlterPartiti
 async def rows(
     request: AlterPartitionReassignmentsRequest, results: list[ReassignmentResult], turn: TimeSlice
 ) -> list[ReassignableTopicResponse]:
-    """One row per row of the request, in its order."""
+    """Return one row per row of the request, in its order."""
     left = iter(results)
     return [
         ReassignableTopicResponse(

@@ -84,8 +84,8 @@ def handle(request: ApiVersionsRequest, context: Context) -> Any:
 
 
 def inter_broker_apis(ranges: list[tuple[int, int, int]], image: MetadataImage) -> list[tuple[int, int, int]]:
-    """The inter-broker APIs. A broker without feature levels does not get ClusterPoll if levels are required: its log
-    then names the reason.
+    """Return the inter-broker APIs. A broker without feature levels does not get ClusterPoll if levels are required:
+    its log then names the reason.
     """
     if ottla_version.cluster_level(image) == ottla_version.LEVEL_MIN:
         return ranges
@@ -96,7 +96,7 @@ def inter_broker_apis(ranges: list[tuple[int, int, int]], image: MetadataImage) 
 
 
 def unsupported_version(context: Context) -> Any:
-    """The response in v0 to an ApiVersions request in an unknown version."""
+    """Return the response in v0 to an ApiVersions request in an unknown version."""
     refusal = context.broker.authenticator.refuse_versions(context)
     if refusal is not None:
         return refusal

@@ -86,7 +86,7 @@ def unauthorized(context: Context, name: str | None, topic_id: UUID | None) -> T
 
 
 def within_quota(context: Context, wanted: list[Wanted], results: list[TopicResult]) -> list[Wanted]:
-    """The topics within the controller mutation quota (KIP-599); the others are refused."""
+    """Return the topics within the controller mutation quota (KIP-599); the others are refused."""
     mutations = context.broker.quotas.controller_mutations(context, QUOTA_ERROR_SINCE)
     if mutations is None:
         return wanted

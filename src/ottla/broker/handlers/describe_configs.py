@@ -109,7 +109,7 @@ def entries(
 
 
 def current_settings(context: Context) -> BrokerSettings:
-    """The settings with the changes of this image."""
+    """Return the settings with the changes of this image."""
     changes = context.broker.image.broker_configs
     return context.broker.settings.with_dynamic(changes.get("", {}), changes.get(str(context.broker.node_id), {}))
 

@@ -71,7 +71,7 @@ async def one_page(
 def describe(
     context: Context, name: str, first: int, limit: int
 ) -> tuple[DescribeTopicPartitionsResponseTopic, int | None]:
-    """A topic with some of its partitions, and the first omitted partition."""
+    """Return a topic with some of its partitions, and the first omitted partition."""
     if not context.is_authorized(Operation.DESCRIBE, ResourceType.TOPIC, name):
         error = Error.TOPIC_AUTHORIZATION_FAILED
         return DescribeTopicPartitionsResponseTopic(error_code=error, name=name), None

@@ -81,8 +81,8 @@ async def without_repetitions(wanted: list[MetadataRequestTopic]) -> list[Metada
 
 
 async def check_topics(topics: list[MetadataRequestTopic], version: int) -> tuple[bool, bool]:
-    """Whether a topic is malformed (an id in versions without ids, neither a name nor an id), and whether one has an
-    id.
+    """Return whether a topic is malformed (an id in versions without ids, neither a name nor an id), and whether one
+    has an id.
     """
     has_wrong = has_ids = False
     async for topic in in_slices(topics):

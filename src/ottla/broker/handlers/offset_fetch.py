@@ -65,7 +65,10 @@ async def single_group(request: OffsetFetchRequest, turn: TimeSlice) -> OffsetFe
 async def fetch_group(
     group: OffsetFetchRequestGroup, require_stable: bool, context: Context, turn: TimeSlice
 ) -> Future[Any]:
-    """The response of a group, when all of it is committed. Raises KafkaError for an error of the whole group."""
+    """Return the response of a group, when all of it is committed.
+
+    Raises KafkaError for an error of the whole group.
+    """
     if not context.is_authorized(Operation.DESCRIBE, ResourceType.GROUP, group.group_id):
         raise KafkaError(Error.GROUP_AUTHORIZATION_FAILED)
     groups = context.broker.coordinators.groups
@@ -93,7 +96,7 @@ async def fetch_group(
 async def wanted_topics(
     group: OffsetFetchRequestGroup, machine: GroupCoordinator, context: Context, turn: TimeSlice
 ) -> list[OffsetFetchRequestTopics]:
-    """The requested topics with their names; without any, all topics of the group."""
+    """Return the requested topics with their names; without any, all topics of the group."""
     if group.topics is None:
         held = list(machine.offsets.topics(group.group_id).items())
         return [

@@ -101,7 +101,10 @@ def handle(request: ProduceRequest, context: Context) -> Answer:
 
 
 async def handle_long(request: ProduceRequest, context: Context) -> Answer:
-    """The same for hundreds of partitions, in slices. No further request is read from this connection meanwhile."""
+    """Return the same for hundreds of partitions, in slices.
+
+    No further request is read from this connection meanwhile.
+    """
     if request.acks not in (ACKS_ALL, ACKS_NONE, 1):
         return handle(request, context)
     turn = TimeSlice()

@@ -118,8 +118,8 @@ def merge_response(whole: TxnOffsetCommitResponse, piece: TxnOffsetCommitRespons
 
 
 def has_transaction_ended(partition: Partition, request: TxnOffsetCommitRequest, has_marker: bool) -> bool:
-    """Whether the transaction has ended meanwhile. With V2 a marker raises the epoch, and a late marker may belong to
-    the previous transaction.
+    """Return whether the transaction has ended meanwhile. With V2 a marker raises the epoch, and a late marker may
+    belong to the previous transaction.
     """
     known = partition.log.producers.by_id.get(request.producer_id)
     return has_marker or (known is not None and request.producer_epoch < known.epoch)
@@ -138,7 +138,7 @@ async def add_or_verify_partition(request: TxnOffsetCommitRequest, place: tuple[
 
 
 def error_for_version(error: Error, api_version: int) -> Error:
-    """The error for a producer of this version."""
+    """Return the error for a producer of this version."""
     if error is Error.PRODUCER_FENCED:
         return Error.INVALID_PRODUCER_EPOCH
     if error is Error.NETWORK_EXCEPTION:
@@ -151,7 +151,7 @@ def error_for_version(error: Error, api_version: int) -> Error:
 def refuse_all(
     request: TxnOffsetCommitRequest, error: Error, refused: PartitionErrors | None = None
 ) -> TxnOffsetCommitResponse:
-    """The common error of all partitions, and the errors of single partitions."""
+    """Return the common error of all partitions, and the errors of single partitions."""
     errors = refused or {}
     return TxnOffsetCommitResponse(
         topics=[

@@ -237,7 +237,7 @@ class SelectedLog:
         return os.path.dirname(self.directory)
 
     def is_current(self) -> bool:
-        """Whether the log is still the one that was selected."""
+        """Return whether the log is still the one that was selected."""
         is_same = self.partition.log is self.log and not self.partition.is_deleted
         return is_same and self.log.settings.cleanup_policy == self.settings.cleanup_policy
 
@@ -502,7 +502,7 @@ class LogCleaner:
 
 
 def cleaner_settings(settings: BrokerSettings) -> tuple[float, ...]:
-    """All that makes a difference to work under way."""
+    """Return all that makes a difference to work under way."""
     return (
         settings.log_cleaner_threads,
         settings.log_cleaner_backoff_ms,
@@ -528,7 +528,7 @@ def log_facts(partition: Partition) -> CleanableLog:
 
 
 def make_job(chosen: SelectedLog, settings: BrokerSettings, now_ms: int, sizes: list[tuple[int, int]]) -> CleanJob:
-    """The whole task in numbers; `sizes` are those of the index files."""
+    """Return the whole task in numbers; `sizes` are those of the index files."""
     log = chosen.log
     topic_settings = chosen.settings
     end = chosen.cleanable.first_uncleanable_offset

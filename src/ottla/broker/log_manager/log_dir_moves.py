@@ -67,7 +67,7 @@ class LogDirMoves:
         )
 
     def moves_into(self, path: str) -> list[FutureLog]:
-        """The moves into this directory."""
+        """Return the moves into this directory."""
         return [move for move in self._moves.values() if move.is_wanted and move.target.path == path]
 
     def start(self, partition: Partition, target: LogDir) -> None:
@@ -140,7 +140,7 @@ class LogDirMoves:
             self._replicas.log_dirs.take_offline(move.target, f"cannot write: {error}")
 
     async def _copy(self, partition: Partition, move: FutureLog) -> bool:
-        """Whether the partition is in its new directory."""
+        """Return whether the partition is in its new directory."""
         logger.info("moving %s from %s to %s", move.partition, move.source_directory, move.target.path)
         move.log.is_moving_log_dir = True
         while self._may_continue(partition, move):

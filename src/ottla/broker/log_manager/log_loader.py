@@ -311,7 +311,7 @@ class LogLoader:
 
 
 def next_to_recover(queue: deque[UncleanLog], *, takes_smallest: bool) -> list[UncleanLog]:
-    """The next log, or several that are opened faster than they are handed over."""
+    """Return the next log, or several that are opened faster than they are handed over."""
     take = queue.popleft if takes_smallest else queue.pop
     taken = [take()]
     while (

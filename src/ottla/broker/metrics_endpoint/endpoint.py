@@ -61,7 +61,7 @@ class MetricsSource(Protocol):
         ...
 
     def readiness(self) -> tuple[bool, str]:
-        """Whether clients are served, and one line about the state."""
+        """Return whether clients are served, and one line about the state."""
         ...
 
 

@@ -52,7 +52,7 @@ class BasicAuthentication:
         self._expected = b64encode(f"{name}:{password}".encode())
 
     def accepts(self, header: str) -> bool:
-        """Whether an `Authorization` header contains the right password."""
+        """Return whether an `Authorization` header contains the right password."""
         scheme, _, token = header.partition(" ")
         given = token.strip().encode("latin-1", "replace")
         return compare_digest(given, self._expected) and scheme.lower() == "basic"
@@ -152,7 +152,7 @@ class Login(Protocol):
     """Authentication of requests."""
 
     def accepts(self, header: str) -> bool:
-        """Whether the `Authorization` header of a request is right."""
+        """Return whether the `Authorization` header of a request is right."""
         ...
 
 

@@ -152,7 +152,7 @@ def _audit_families(audit: AuditCounters) -> Iterator[Family]:
 
 
 def _request_family(counters: BrokerCounters) -> Family:
-    """A native Prometheus histogram: allows percentiles over any time and several brokers."""
+    """Return a native Prometheus histogram: allows percentiles over any time and several brokers."""
     samples: list[Sample] = []
     for meter in counters.requests.values():
         if meter.count:
@@ -180,7 +180,7 @@ def _unsupported_family(unsupported: UnsupportedRequests, now_ms: int) -> Family
 
 
 def _histogram_samples(labels: tuple[tuple[str, str], ...], histogram: Histogram) -> Iterator[Sample]:
-    """Every second bound: a factor of two is fine enough."""
+    """Yield every second bound: a factor of two is fine enough."""
     seen = 0
     for place, count in enumerate(histogram.counts[:-1]):
         seen += count
@@ -199,7 +199,7 @@ def _disk_families(disks: list[Disk]) -> Iterator[Family]:
 
 
 def _process_families() -> Iterator[Family]:
-    """The names of Prometheus client libraries."""
+    """Yield the names of Prometheus client libraries."""
     yield _single_family("process_cpu_seconds_total", "counter", "CPU time of the process.", process.cpu_seconds())
     yield _single_family("process_resident_memory_bytes", "gauge", "Memory of the process.", process.resident_bytes())
     yield _single_family(
@@ -220,7 +220,7 @@ def _single_family(name: str, kind: str, note: str, value: float) -> Family:
 
 
 def client_families(samples: Iterable[ClientSample]) -> Iterator[Family]:
-    """One family per metric that clients pushed (KIP-714); its samples are contiguous.
+    """Yield one family per metric that clients pushed (KIP-714); its samples are contiguous.
 
     `org.apache.kafka.producer.record.send.total` becomes `ottla_client_producer_record_send_total`, with the client as
     labels. Clients choose names of metrics and attributes. They must not break the page: names are cleaned, and the
@@ -248,7 +248,7 @@ def client_labels(sample: ClientSample) -> Labels:
 
 
 def prometheus_name(text: str) -> str:
-    """A valid Prometheus name: starts with a letter, without consecutive underscores."""
+    """Return a valid Prometheus name: starts with a letter, without consecutive underscores."""
     name = _NOT_IN_NAMES.sub("_", text).strip("_").lower()
     return name if name[:1].isalpha() else f"x_{name}"
 

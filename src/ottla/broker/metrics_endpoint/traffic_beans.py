@@ -192,7 +192,7 @@ class TrafficBeans:
     # ---- topics
 
     def _topics(self) -> Iterator[Bean | None]:
-        """The totals of the broker, then each topic with traffic, name by name."""
+        """Yield the totals of the broker, then each topic with traffic, name by name."""
         now_s, traffic = time.monotonic(), self._replicas.traffic
         total = traffic.total()
         used = [(topic, of_topic) for topic, of_topic in traffic.topics.items() if not of_topic.is_idle]

@@ -148,7 +148,7 @@ class AlterPartitionManager:
             raise
 
     def _collect(self) -> list[SentProposal]:
-        """The proposals to send now: first those with an unknown result that are still pending."""
+        """Return the proposals to send now: first those with an unknown result that are still pending."""
         proposals = [entry for entry in dict.fromkeys(self._unresolved) if entry[0].is_pending_proposal(entry[1])]
         self._unresolved = []
         now_ms, own_epoch = self._now_ms(), self._broker_epoch()

@@ -108,7 +108,7 @@ class FetchPlan:
             self._to_forget[key] = None
 
     def candidates(self, now_ms: int) -> list[FollowedPartition]:
-        """The partitions that the next request would name, first those whose delay is over."""
+        """Return the partitions that the next request would name, first those whose delay is over."""
         due = [key for key, until_ms in self._delayed.items() if until_ms <= now_ms]
         asked = self.followed if self._session_epoch == INITIAL_EPOCH else self._to_request
         return [self.followed[key] for key in (*due, *(key for key in asked if key not in self._delayed))]
@@ -128,7 +128,7 @@ class FetchPlan:
     # ---- requests and responses
 
     def next_request(self, now_ms: int, under_way: FetchRequestPlan | None = None) -> FetchRequestPlan | None:
-        """The next request; None if there is nothing to fetch now. `under_way` has no response yet."""
+        """Return the next request; None if there is nothing to fetch now. `under_way` has no response yet."""
         for key in [key for key, until_ms in self._delayed.items() if until_ms <= now_ms]:
             self.release(key)
         if len(self._delayed) == len(self.followed):
@@ -190,7 +190,7 @@ class FetchPlan:
         return self._session_id != NO_SESSION
 
     def has_changes(self, now_ms: int) -> bool:
-        """Whether there are changes that the leader does not know yet."""
+        """Return whether there are changes that the leader does not know yet."""
         return bool(self._to_request or self._to_forget) or self.wakeup_ms() <= now_ms
 
     @property

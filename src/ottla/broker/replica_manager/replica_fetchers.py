@@ -210,7 +210,7 @@ class ReplicaFetcher:
         return followed is not None and self._broker.quota.is_charged(followed.partition, followed.is_behind)
 
     def _may_send(self) -> bool:
-        """One fetch at a time; a second one reports changes while the leader holds the first one back."""
+        """Return one fetch at a time; a second one reports changes while the leader holds the first one back."""
         return not self._calls or (len(self._calls) == 1 and self.plan.has_session)
 
     async def _fetch(self, request: FetchRequest) -> FetchResponse:
@@ -361,7 +361,7 @@ class ReplicaFetcher:
 def fetch_request(
     ask: FetchRequestPlan, plan: FetchPlan, settings: BrokerSettings, node_id: int, broker_epoch: int
 ) -> FetchRequest:
-    """The first fetch of a session does not wait: partitions added meanwhile follow with the next one."""
+    """Return the first fetch of a session does not wait: partitions added meanwhile follow with the next one."""
     topics: dict[UUID, FetchTopic] = {}
     for (topic_id, index), position in ask.wanted.items():
         topic = topics.get(topic_id)

@@ -40,7 +40,7 @@ class ReplicationQuotaManager:
         return self._bytes_per_second() < LONG_MAX
 
     def wait_ms(self, partition: Partition, is_behind: bool) -> int:
-        """How long this partition is delayed; 0: it may be copied now.
+        """Return how long this partition is delayed; 0: it may be copied now.
 
         As short as possible: a high rate could not be reached with reads of 1 MiB.
         """
@@ -60,7 +60,7 @@ class ReplicationQuotaManager:
         return PENDING_RESPONSE_WAIT_MS if bytes_promised > left else 0
 
     def is_charged(self, partition: Partition, is_behind: bool) -> bool:
-        """Whether copies of this partition are charged."""
+        """Return whether copies of this partition are charged."""
         return is_behind and self.is_on and self._is_throttled(partition)
 
     def record(self, partition: Partition, size: int, is_behind: bool = True) -> None:
@@ -78,5 +78,5 @@ class ReplicationQuotaManager:
 
 
 def throttles(replicas: tuple[str, ...], partition: int, broker_id: int) -> bool:
-    """Whether the topic's list contains the replica: `*`, or pairs of partition and broker."""
+    """Return whether the topic's list contains the replica: `*`, or pairs of partition and broker."""
     return "*" in replicas or f"{partition}:{broker_id}" in replicas

@@ -61,7 +61,7 @@ class DelegationTokenManager:
         return known if known is not None else token_hmac(self._secret, token_id)
 
     async def id_of(self, hmac: bytes) -> str | None:
-        """The token with this HMAC."""
+        """Return the token with this HMAC."""
         tokens = self._images.image.delegation_tokens
         if hmac not in self._ids and len(self._hmacs) < len(tokens):
             async for token_id in in_slices([token_id for token_id in tokens if token_id not in self._hmacs]):
@@ -104,7 +104,7 @@ class DelegationTokenManager:
 
 
 def remove_expired(controller: ControllerService, clock: Clock) -> Callable[[], Awaitable[None]]:
-    """The scheduled task that removes expired tokens; works on the active controller only."""
+    """Return the scheduled task that removes expired tokens; works on the active controller only."""
 
     async def remove() -> None:
         while controller.is_active:

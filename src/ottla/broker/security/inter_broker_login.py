@@ -52,7 +52,7 @@ def inter_broker_login(settings: BrokerSettings, environment: Mapping[str, str])
 
 
 def client_properties(settings: BrokerSettings, listener: str, mechanism: str) -> dict[str, str]:
-    """The broker's settings as client settings for this listener, with those of the mechanism."""
+    """Return the broker's settings as client settings for this listener, with those of the mechanism."""
     found = {name: text for name, text in settings.texts.items() if split_listener_key(name) is None}
     for prefix in ("", f"{mechanism.lower()}."):
         for name, text in settings.texts.items():

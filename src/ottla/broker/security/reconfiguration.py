@@ -134,7 +134,7 @@ class SecurityReconfiguration:
 
 
 def security_texts(settings: BrokerSettings) -> Mapping[str, str]:
-    """All explicit settings of TLS and SASL."""
+    """Return all explicit settings of TLS and SASL."""
     return {name: text for name, text in settings.texts.items() if is_security_key(name)}
 
 

@@ -213,7 +213,7 @@ class ServerAuthenticator:
             client.login.has_versions = True
 
     def handshake(self, mechanism: str, context: Context) -> Any:
-        """The response to SaslHandshake."""
+        """Return the response to SaslHandshake."""
         login: ConnectionAuthentication | None = context.client.login
         if login is None:
             return SaslHandshakeResponse(error_code=Error.ILLEGAL_SASL_STATE)
@@ -231,7 +231,7 @@ class ServerAuthenticator:
         return response
 
     def authenticate(self, token: bytes, context: Context) -> Any:
-        """The response to SaslAuthenticate, or to a bare token."""
+        """Return the response to SaslAuthenticate, or to a bare token."""
         login: ConnectionAuthentication | None = context.client.login
         if login is None or login.machine.stage is Stage.AUTHENTICATED:
             said = "SaslAuthenticate request received after successful authentication"
@@ -369,7 +369,7 @@ class ServerAuthenticator:
     def _refuse_after_confirmation(
         self, login: ConnectionAuthentication, response: Any, context: Context, user: str | None
     ) -> Any:
-        """The client learns of its failure from this response, and confirms it before the login ends."""
+        """Return the client learns of its failure from this response, and confirms it before the login ends."""
         if login.has_waited_for_refusal:
             return response
         login.has_waited_for_refusal = True

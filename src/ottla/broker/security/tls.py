@@ -148,7 +148,7 @@ class BrokerTls:
 
 
 def keys_of_listener(settings: BrokerSettings, listener: str) -> TlsKeys:
-    """The TLS settings of a listener, with the broker's as defaults."""
+    """Return the TLS settings of a listener, with the broker's as defaults."""
     texts = {}
     for name in TlsKeys.keys:
         text = settings.texts.get(listener_key(listener, name), settings.texts.get(name))

@@ -119,7 +119,7 @@ class ClientMetricsManager:
     def get_subscription(
         self, instance_id: UUID, facts: Mapping[str, str], configs: Configs, now_ms: int
     ) -> ClientInstance:
-        """A client requests its subscription. Raises KafkaError."""
+        """Return a client requests its subscription. Raises KafkaError."""
         instance = self._instance(instance_id, facts, configs, now_ms)
         if not instance.may_get_subscription(now_ms) and instance.last_error not in SUBSCRIPTION_ERRORS:
             raise _throttled_error()
@@ -220,7 +220,7 @@ class ClientMetricsManager:
 
 
 def parse_subscription(config: Mapping[str, str]) -> Subscription:
-    """The subscription of a validated configuration."""
+    """Return the subscription of a validated configuration."""
     values = {name: key.value(config[name]) for name, key in ClientMetricsKeys.keys.items() if name in config}
     return Subscription(
         tuple(values.get("metrics", ())),
@@ -230,7 +230,7 @@ def parse_subscription(config: Mapping[str, str]) -> Subscription:
 
 
 def subscription_id(metrics: Iterable[str], interval_ms: int, instance_id: UUID) -> int:
-    """The subscription id as Kafka computes it; it changes with each argument."""
+    """Return the subscription id as Kafka computes it; it changes with each argument."""
     checksum = crc32c(f"[{', '.join(metrics)}]{interval_ms}".encode())
     halves = (instance_id.int >> 64) ^ instance_id.int
     value = (checksum ^ (halves >> 32) ^ halves) & 0xFFFF_FFFF

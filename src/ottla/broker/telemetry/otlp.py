@@ -41,7 +41,7 @@ class Point(NamedTuple):
 
 
 def read_metrics(data: bytes) -> list[Point]:
-    """All points of a push; surplus points are dropped."""
+    """Return all points of a push; surplus points are dropped."""
     return list(islice(_Reader().points(memoryview(data)), POINTS_MAX))
 
 

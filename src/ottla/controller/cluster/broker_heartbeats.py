@@ -67,7 +67,7 @@ class BrokerHeartbeatManager:
         return was_silent
 
     def unfenced(self, registered: Mapping[int, BrokerImage], now_ms: int) -> dict[int, BrokerImage]:
-        """The registered brokers that are not fenced."""
+        """Return the registered brokers that are not fenced."""
         before = self._polls
         self._polls = {
             id_: before[id_]
@@ -112,7 +112,7 @@ class BrokerHeartbeatManager:
         return self._is_majority(len(heard_ms) - bisect_left(heard_ms, since_ms))
 
     def _is_majority(self, others: int) -> bool:
-        """Whether this broker and this number of others are more than half of the cluster."""
+        """Return whether this broker and this number of others are more than half of the cluster."""
         return 2 * (others + 1) > len(self._polls) + 1
 
     def __repr__(self) -> str:
@@ -120,5 +120,5 @@ class BrokerHeartbeatManager:
 
 
 def session_timeout_ms(session_ms: int) -> int:
-    """The heartbeat time-out of rule 1; brokers use it, too."""
+    """Return the heartbeat time-out of rule 1; brokers use it, too."""
     return max(session_ms, SESSION_TIMEOUT_MS_MIN)

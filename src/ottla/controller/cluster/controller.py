@@ -79,7 +79,7 @@ class ClusterOptions(ControllerOptions, ElectionSettings, Protocol):
     """The broker settings of the controller."""
 
     def with_image(self, image: MetadataImage, /) -> ElectionSettings:
-        """The settings with the dynamic settings of this image."""
+        """Return the settings with the dynamic settings of this image."""
 
 
 class ClusterController(ControllerService):
@@ -235,7 +235,7 @@ class ClusterController(ControllerService):
             return await self._decide_and_commit(lambda image: decide(image, found), False, size)
 
     async def _decide(self, decide: Decide[R], size: int) -> Decision[R]:
-        """A decision with its consequences in the same write: elections, completed reassignments, demotions."""
+        """Return a decision with its consequences in the same write: elections, completed reassignments, demotions."""
         old = self._image
         decision = await super()._decide(decide, size)
         liveness = self._availability_with(decision.image)
@@ -273,7 +273,7 @@ class ClusterController(ControllerService):
         return decision._replace(operations=(*decision.operations, *settled.operations), image=settled.image)
 
     def _availability_with(self, image: MetadataImage) -> BrokerAvailability:
-        """The availability of brokers under an image, whose settings contain the maintenance of brokers."""
+        """Return the availability of brokers under an image, whose settings contain the maintenance of brokers."""
         return self.liveness._replace(demoted=demoted_brokers(image, self._clock.now_ms(), self.slow_brokers))
 
     def update_demoted(self) -> frozenset[int]:
@@ -282,7 +282,7 @@ class ClusterController(ControllerService):
         return self.liveness.demoted
 
     def _rules_with(self, image: MetadataImage) -> ElectionRules:
-        """The default election rules under an image."""
+        """Return the default election rules under an image."""
         return rules_from_settings(self._election_options.with_image(image))
 
     def _is_change(self, decision: Decision[Any]) -> bool:

@@ -104,7 +104,7 @@ class Feed:
     async def poll(
         self, broker: int, epoch: int, sequence: int, seconds_max: float
     ) -> list[MetadataDelta] | list[EncodedDelta]:
-        """The deltas that a broker does not have. Waits for one, and returns an empty list after the time-out.
+        """Return the deltas that a broker does not have. Waits for one, and returns an empty list after the time-out.
 
         A large snapshot is returned in encoded form.
         """
@@ -117,7 +117,10 @@ class Feed:
         return self.unseen(epoch, sequence)
 
     async def encoded(self, delta: MetadataDelta | EncodedDelta) -> bytes | bytearray:
-        """The encoded form of a delta from poll(): encoded once for all brokers, large ones in a worker thread."""
+        """Return the encoded form of a delta from poll():
+
+        encoded once for all brokers, large ones in a worker thread.
+        """
         if isinstance(delta, EncodedDelta):
             return delta.body
         if delta.is_snapshot:
@@ -132,7 +135,7 @@ class Feed:
         return found if isinstance(found, bytes) else await asyncio.shield(found)
 
     def unseen(self, epoch: int, sequence: int) -> list[MetadataDelta]:
-        """The deltas after a sequence number, or a snapshot if they are not kept."""
+        """Return the deltas after a sequence number, or a snapshot if they are not kept."""
         if self.epoch < 0:
             return []
         if self._keeps_too_little(epoch, sequence):
@@ -142,7 +145,7 @@ class Feed:
         return [delta for delta, _ in zip(new, range(DELTAS_PER_ANSWER), strict=False)]
 
     def _keeps_too_little(self, epoch: int, sequence: int) -> bool:
-        """Whether a broker at this position needs a snapshot."""
+        """Return whether a broker at this position needs a snapshot."""
         if epoch != self.epoch or not 0 <= sequence <= self.sequence:
             return self.epoch >= 0
         return sequence < self.sequence and (not self._deltas or self._deltas[0].sequence > sequence + 1)
@@ -209,7 +212,7 @@ class Feed:
         return {broker for broker in others if self.seen.get(broker, NOTHING_SEEN) < sequence}
 
     async def _whole_apart(self) -> list[EncodedDelta]:
-        """A large snapshot: encoded by a worker thread, once for all brokers. Empty if the epoch has ended."""
+        """Return a large snapshot: encoded by a worker thread, once for all brokers. Empty if the epoch has ended."""
         if self._whole is not None:
             return [self._whole]
         epoch, sequence = self.epoch, self.sequence

@@ -132,14 +132,14 @@ class ClusterMembership:
         return self.controller.is_active
 
     def has_session(self) -> bool:
-        """Whether the session is certainly alive, by this broker's clock."""
+        """Return whether the session is certainly alive, by this broker's clock."""
         return self.store_idle_ms() < self.store.session_timeout_ms
 
     def store_idle_ms(self) -> int:
         return self._clock.monotonic_ms() - self.store.last_contact_ms()
 
     def no_controller_message(self) -> str:
-        """The message for requests that need the controller."""
+        """Return the message for requests that need the controller."""
         silent_ms = self.store_idle_ms()
         if silent_ms < self.store.session_timeout_ms:
             return "There is no controller at the moment: one is being elected."
@@ -261,7 +261,7 @@ class ClusterMembership:
     # ---- the tree
 
     async def read_tree(self) -> dict[str, Node]:
-        """All nodes of the cluster, without those of other programs in the same store."""
+        """Return all nodes of the cluster, without those of other programs in the same store."""
         parts = await asyncio.gather(*map(self.store.subtree, CLUSTER_ROOTS))
         return {path: node for part in parts for path, node in part.items()}
 
@@ -319,7 +319,7 @@ class ClusterMembership:
         return elected not in (None, self.node_id) and await is_too_old(self.store, elected)
 
     def _is_in_grace_period(self, node: Node) -> bool:
-        """Whether a damaged node is in its grace period; then it is checked again at the end of it."""
+        """Return whether a damaged node is in its grace period; then it is checked again at the end of it."""
         left_ms = self._unreadable.grace_ms(node, self._clock.monotonic_ms(), self.store.session_timeout_ms)
         if left_ms:
             asyncio.get_running_loop().call_later(left_ms / 1000, self._work_queue.enqueue, "controller")
@@ -447,7 +447,7 @@ class ClusterMembership:
             self._probing.discard(broker.id)
 
     def _is_known_registration(self, broker: BrokerImage) -> bool:
-        """Whether this broker is the controller, and the other broker still has this registration."""
+        """Return whether this broker is the controller, and the other broker still has this registration."""
         return self.is_controller and self._images.image.brokers.get(broker.id) == broker
 
     async def suspect_controller(self, elected: int) -> None:
@@ -467,7 +467,7 @@ class ClusterMembership:
         self._work_queue.enqueue("controller")
 
     def _was_suspected(self, broker: BrokerImage) -> bool:
-        """Whether this registration of a broker was assumed dead recently, and it was elected again since.
+        """Return whether this registration of a broker was assumed dead recently, and it was elected again since.
 
         Without this check, two brokers that cannot reach each other would depose each other endlessly.
         """
@@ -475,7 +475,7 @@ class ClusterMembership:
         return broker.epoch == epoch and self._clock.monotonic_ms() - since_ms < SUSPICION_MS
 
     async def locate(self, broker_id: int) -> BrokerImage | None:
-        """The current registration of a broker."""
+        """Return the current registration of a broker."""
         node = await self.store.get(tree.broker_path(broker_id))
         return decode_or_none(broker_id, node) if node is not None else None
 
@@ -509,7 +509,7 @@ class UnreadableController:
         self._since_ms = 0
 
     def grace_ms(self, node: Node, now_ms: int, session_ms: int) -> int:
-        """The rest of the grace period; the first call for a node logs the damage."""
+        """Return the rest of the grace period; the first call for a node logs the damage."""
         if self._seen != (node.created_id, node.version):
             self._seen, self._since_ms = (node.created_id, node.version), now_ms
             logger.error("%s cannot be read; it is deleted unless it is restored", tree.CONTROLLER)
@@ -517,7 +517,7 @@ class UnreadableController:
 
 
 def decode_controller_id(node: Node) -> int | None:
-    """The id of the controller; None if the node cannot be read."""
+    """Return the id of the controller; None if the node cannot be read."""
     try:
         return tree.decode_controller(node.data)
     except tree.DamagedNodeError:
@@ -527,7 +527,10 @@ def decode_controller_id(node: Node) -> int | None:
 def election_operations(
     broker_id: int, now_ms: int, epoch_node: Node | None, epoch: int, deposed: Node | None
 ) -> list[StoreOperation]:
-    """The transaction of an election; the epoch node is last. `deposed` is the /controller node to replace, if any."""
+    """Return the transaction of an election; the epoch node is last.
+
+    `deposed` is the /controller node to replace, if any.
+    """
     operations: list[StoreOperation] = [
         CreateNode(tree.CONTROLLER, tree.encode_controller(broker_id, now_ms), is_ephemeral=True),
         controller_epoch_operation(epoch_node, epoch),
@@ -541,7 +544,7 @@ def offer_operation(node: Node) -> StoreOperation:
 
 
 def highest_known_epoch(epoch_node: Node, nodes: Mapping[str, Node], last_known: int) -> int:
-    """A lower bound for the next controller epoch when /controller_epoch cannot be read.
+    """Return a lower bound for the next controller epoch when /controller_epoch cannot be read.
 
     Every election writes that node once, so its version counts elections; partition states have their writer's epoch.
     """

@@ -191,7 +191,7 @@ def decode_or_none(broker_id: int, node: Node) -> BrokerImage | None:
 
 
 def is_at_same_address(broker: BrokerImage, other: BrokerImage) -> bool:
-    """Whether two brokers share an address: the other one is dead then, because this broker uses it now."""
+    """Return whether two brokers share an address: the other one is dead then, because this broker uses it now."""
     ours = {(end.host, end.port) for end in broker.endpoints.values()}
     return any((end.host, end.port) in ours for end in other.endpoints.values())
 
@@ -233,7 +233,7 @@ async def _create_node(store: MetadataStore, path: str) -> None:
 
 
 async def find_dead_brokers(brokers: Iterable[BrokerImage], probe: Probe) -> list[BrokerImage]:
-    """The brokers whose ports refuse connections now."""
+    """Return the brokers whose ports refuse connections now."""
     probes = {tasks.spawn_awaited(probe(broker), f"a probe of broker {broker.id}"): broker for broker in brokers}
     if not probes:
         return []

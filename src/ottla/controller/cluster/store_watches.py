@@ -388,7 +388,7 @@ class StoreWatches:
         await self._recheck_damaged()
 
     async def _differs(self, name: str) -> bool:
-        """Whether a topic in the store differs from the image, or has other damaged nodes."""
+        """Return whether a topic in the store differs from the image, or has other damaged nodes."""
         nodes = await self._store.subtree(tree.topic_path(name))
         image = self._controller.image
         reader = NodeReader(image)

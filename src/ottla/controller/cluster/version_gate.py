@@ -32,7 +32,7 @@ class BrokerVersionGate:
         self._refused: dict[int, int] = {}  # broker -> epoch of the registration whose refusal was logged
 
     def admit(self, image: MetadataImage, registered: Mapping[int, BrokerImage]) -> dict[int, BrokerImage]:
-        """The brokers that support the level; refusals of the others are logged once for each registration."""
+        """Return the brokers that support the level; refusals of the others are logged once for each registration."""
         self.registered = registered
         refused = {id_: broker for id_, broker in registered.items() if not is_admitted(image, broker)}
         for id_, broker in refused.items():
@@ -68,7 +68,9 @@ def refusal_message(image: MetadataImage, broker: int, supported: tuple[int, int
 
 
 async def is_too_old(store: MetadataStore, broker_id: int | None) -> bool:
-    """Whether the registration of a broker lacks support for the level in the store; False without a registration."""
+    """Return whether the registration of a broker lacks support for the level in the store; False without a
+    registration.
+    """
     if broker_id is None:
         return False
     feature, registration = await store.get(tree.FEATURE), await store.get(tree.broker_path(broker_id))

@@ -58,14 +58,14 @@ def decide_create_acls(image: MetadataImage, wanted: Sequence[NewAcl]) -> Decisi
 
 
 def matching_patterns(acls: Acls, filters: Sequence[AclFilter]) -> list[ResourcePattern]:
-    """The resources with ACLs that match some of these filters."""
+    """Return the resources with ACLs that match some of these filters."""
     return list(dict.fromkeys(pattern for each in filters for pattern in each.select(acls)))
 
 
 def decide_delete_acls(
     image: MetadataImage, filters: Sequence[AclFilter], patterns: Iterable[ResourcePattern] | None = None
 ) -> Decision[list[AclDeletionResult]]:
-    """The result of each filter has all ACLs that match it, also those that match other filters of the request.
+    """Return the result of each filter has all ACLs that match it, also those that match other filters of the request.
 
     With `patterns`, only the ACLs of these resources are considered.
     """
@@ -152,7 +152,7 @@ def validate_acl(rule: NewAcl) -> AclBinding:
 def acl_operations(
     image: MetadataImage, wanted: Mapping[ResourcePattern, Entries]
 ) -> tuple[tuple[StoreOperation, ...], MetadataImage]:
-    """The operations for changed ACLs; a resource without ACLs has no node.
+    """Return the operations for changed ACLs; a resource without ACLs has no node.
 
     If another writer has changed a node since, its version differs and the decision is repeated.
     """

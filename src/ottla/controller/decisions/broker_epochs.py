@@ -49,7 +49,7 @@ def broker_epoch_bounds(nodes: Mapping[str, Node], image: MetadataImage) -> dict
 
 
 def epoch_bound(path: str, node: Node | None) -> int:
-    """The bound of the broker epochs that a state refers to; 0 if it is unknown.
+    """Return the bound of the broker epochs that a state refers to; 0 if it is unknown.
 
     The id of the write alone is too high: its writer may not have noticed a registration that existed already.
     """
@@ -62,7 +62,7 @@ def epoch_bound(path: str, node: Node | None) -> int:
 def find_restarted(
     image: MetadataImage, brokers: Mapping[int, BrokerImage], known: Mapping[int, int]
 ) -> RestartedBrokers:
-    """The brokers whose epochs are newer than the known bounds."""
+    """Return the brokers whose epochs are newer than the known bounds."""
     lives = updated_epoch_bounds(image.brokers, {}) | dict(known)
     restarted = frozenset(id_ for id_, broker in brokers.items() if id_ in lives and broker.epoch >= lives[id_])
     lost = frozenset(id_ for id_ in restarted if not 0 <= brokers[id_].previous_epoch < lives[id_])

@@ -59,7 +59,7 @@ class BrokerIndex:
         return list(self._moving)
 
     def replica_lags(self, brokers: Iterable[int]) -> Mapping[int, ReplicaLag]:
-        """The shares of these brokers that are out of sync."""
+        """Return the shares of these brokers that are out of sync."""
         return {
             broker: ReplicaLag(self._shared_replicas.get(broker, 0), self._out_of_sync.get(broker, 0))
             for broker in brokers
@@ -91,7 +91,7 @@ class BrokerIndex:
 
 
 def referenced_brokers(partition: PartitionImage) -> set[int]:
-    """The brokers that decisions about a partition depend on."""
+    """Return the brokers that decisions about a partition depend on."""
     found = {*partition.replicas, *partition.isr, *partition.elr, *partition.last_known_elr}
     if partition.leader != NO_LEADER:
         found.add(partition.leader)
@@ -99,7 +99,7 @@ def referenced_brokers(partition: PartitionImage) -> set[int]:
 
 
 def shared_replicas(partition: PartitionImage) -> tuple[int, ...]:
-    """The replicas that show whether a broker keeps up (demoted_brokers.py)."""
+    """Return the replicas that show whether a broker keeps up (demoted_brokers.py)."""
     if len(partition.replicas) == 1 or partition.is_damaged:
         return ()
     return excluding(partition.replicas, partition.adding_replicas) if partition.adding_replicas else partition.replicas

@@ -125,7 +125,7 @@ def decide_config_changes(
 
 
 def new_overrides(image: MetadataImage, change: ConfigResourceChange, settings: BrokerSettings) -> dict[str, str]:
-    """The resource's own settings after a change, all validated. Raises KafkaError."""
+    """Return the resource's own settings after a change, all validated. Raises KafkaError."""
     current = current_overrides(image, change)
     _check_level(image, change)
     if change.resource_type in ENTITY_TYPES:
@@ -155,7 +155,7 @@ def new_overrides(image: MetadataImage, change: ConfigResourceChange, settings: 
 
 
 def configs_of(image: MetadataImage, resource_type: int) -> Mapping[str, Mapping[str, str]]:
-    """All settings of one type of resource, by name."""
+    """Return all settings of one type of resource, by name."""
     if resource_type == ConfigResourceType.TOPIC:
         return image.topic_configs
     if resource_type == ConfigResourceType.GROUP:
@@ -234,7 +234,7 @@ def check_broker_change(current: BrokerSettings, broker: str, new: Mapping[str, 
 
 
 def invalid_dynamic_config(problem: str) -> KafkaError:
-    """The error for a change that a running broker cannot apply, with Kafka's message."""
+    """Return the error for a change that a running broker cannot apply, with Kafka's message."""
     return KafkaError(
         Error.INVALID_REQUEST,
         f"Invalid value org.apache.kafka.common.config.ConfigException: {problem} "
@@ -263,7 +263,7 @@ def _check_topic(image: MetadataImage, name: str) -> None:
 def _changed_list(
     change: ConfigResourceChange, operation: ConfigOperation, current: str | None, settings: BrokerSettings
 ) -> str:
-    """A list after APPEND or SUBTRACT; an unset list starts with the value of the file or the default."""
+    """Return a list after APPEND or SUBTRACT; an unset list starts with the value of the file or the default."""
     _check_is_list(change, operation)
     if current is None:
         current = _inherited_text(change, operation.name, settings)

@@ -55,7 +55,7 @@ def encode_state(image: MetadataImage, partition: PartitionImage) -> bytes:
 
 
 def newest_broker_epoch_for(image: MetadataImage, partition: PartitionImage) -> int:
-    """The newest broker epoch at the time of the decision; not needed for partitions with a single replica."""
+    """Return the newest broker epoch at the time of the decision; not needed for partitions with a single replica."""
     return image.newest_broker_epoch if len(partition.replicas) > 1 else -1
 
 
@@ -98,14 +98,14 @@ COMPARED_FIELDS: Final = (
 
 
 def has_changed(old: MetadataImage, new: MetadataImage) -> bool:
-    """Whether the images differ, by a write of ours or not."""
+    """Return whether the images differ, by a write of ours or not."""
     return bool(new.changed_topics) or any(getattr(new, part) is not getattr(old, part) for part in COMPARED_FIELDS)
 
 
 def partition_operations(
     image: MetadataImage, changes: PartitionChanges
 ) -> tuple[tuple[StoreOperation, ...], MetadataImage]:
-    """The operations for changed partitions and the image after them; this raises the partition epochs."""
+    """Return the operations for changed partitions and the image after them; this raises the partition epochs."""
     operations: list[StoreOperation] = []
     topics = []
     for name, partitions in group_by_topic(changes).items():
@@ -171,11 +171,11 @@ def with_deletion_marks(operations: Sequence[StoreOperation]) -> Sequence[StoreO
 
 
 def with_fence(fence: CheckNode, piece: Sequence[StoreOperation]) -> tuple[StoreOperation, ...]:
-    """A transaction that fails if another controller was elected since."""
+    """Return a transaction that fails if another controller was elected since."""
     return (fence, *piece)
 
 
 def operation_bytes(operation: StoreOperation) -> int:
-    """An upper bound of the size of an operation in a request, for a chroot of usual length."""
+    """Return an upper bound of the size of an operation in a request, for a chroot of usual length."""
     data = len(operation.data) if isinstance(operation, CreateNode | SetNode) else 0
     return OPERATION_OVERHEAD_BYTES + 2 * len(operation.path) + data

@@ -34,14 +34,14 @@ R = TypeVar("R")
 
 
 def brokers_in_maintenance(image: MetadataImage, now_ms: int) -> frozenset[int]:
-    """The brokers whose maintenance has not ended; an invalid value counts as not set."""
+    """Return the brokers whose maintenance has not ended; an invalid value counts as not set."""
     if cluster_level(image) < SELF_BALANCING_LEVEL:
         return frozenset()
     return frozenset(broker for broker, until_ms in maintenance_ends(image).items() if until_ms > now_ms)
 
 
 def maintenance_ends(image: MetadataImage) -> dict[int, int]:
-    """The end of the maintenance of each broker, also if it is in the past."""
+    """Return the end of the maintenance of each broker, also if it is in the past."""
     found = {}
     for broker, config in image.broker_configs.items():
         until = config.get(MAINTENANCE_UNTIL_KEY, "").strip()
@@ -123,7 +123,7 @@ class SlowBrokerDetector:
 
 
 def demoted_brokers(image: MetadataImage, now_ms: int, slow: frozenset[int]) -> frozenset[int]:
-    """The demoted brokers; none while a broker that does not support demotions may become the controller."""
+    """Return the demoted brokers; none while a broker that does not support demotions may become the controller."""
     if cluster_level(image) < SELF_BALANCING_LEVEL:
         return frozenset()
     return brokers_in_maintenance(image, now_ms) | slow

@@ -53,7 +53,7 @@ class ExternalTopicChanges(NamedTuple):
 
 
 def is_unchanged(topic: TopicImage | None, data: bytes | None) -> bool:
-    """Whether the topic node is equal to the image; partition states are not compared."""
+    """Return whether the topic node is equal to the image; partition states are not compared."""
     if topic is None or data is None:
         return topic is None and data is None
     try:
@@ -99,7 +99,7 @@ def decide_external_topics(
 
 
 def damaged_nodes(image: MetadataImage, topic: str) -> list[str]:
-    """The damaged nodes of a topic."""
+    """Return the damaged nodes of a topic."""
     path = tree.topic_path(topic)
     own = (path, tree.config_path(tree.TOPIC_CONFIG, topic))
     return [damaged for damaged in image.damaged if damaged in own or damaged.startswith(f"{path}/")]
@@ -210,7 +210,7 @@ def node_path(entity_type: str, entity: str) -> str:
 
 
 def with_parents(entities: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The same entities with the parents of clients of users, which the writer may have created, too."""
+    """Return the same entities with the parents of clients of users, which the writer may have created, too."""
     found: dict[tuple[str, str], None] = {}
     for entity_type, entity in entities:
         if entity_type == QUOTAS and (parents := parent_paths(entity)):

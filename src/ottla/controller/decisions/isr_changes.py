@@ -115,7 +115,7 @@ def isr_error(change: IsrChange, partition: PartitionImage) -> Error:
 def without_ineligible(
     image: MetadataImage, change: IsrChange, topic: TopicImage, partition: PartitionImage, liveness: BrokerAvailability
 ) -> IsrChange:
-    """The proposal without ineligible replicas, so that a dead replica does not keep others from joining."""
+    """Return the proposal without ineligible replicas, so that a dead replica does not keep others from joining."""
     isr = tuple(
         (broker, epoch)
         for broker, epoch in change.isr

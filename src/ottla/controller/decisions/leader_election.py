@@ -170,7 +170,7 @@ def elect_with_offline_replicas(
 def elect_partition(
     old: PartitionImage, available: AvailableReplicas, rules: ElectionRules, restarted: RestartedBrokers = NO_RESTARTS
 ) -> PartitionImage:
-    """The partition by the rules above, with new epochs if it changes."""
+    """Return the partition by the rules above, with new epochs if it changes."""
     if old.is_damaged:  # rule 6
         is_gone = old.leader not in available.alive or old.leader in restarted.restarted
         return old._replace(leader=NO_LEADER) if is_gone else old
@@ -187,7 +187,7 @@ def elect_partition(
 
 
 def initial_state(old: PartitionImage, present: AvailableReplicas) -> PartitionImage:
-    """The first state of a partition whose creation was interrupted: all live replicas are in sync."""
+    """Return the first state of a partition whose creation was interrupted: all live replicas are in sync."""
     isr = tuple(broker for broker in old.replicas if broker in present.electable)
     if not isr:
         return old

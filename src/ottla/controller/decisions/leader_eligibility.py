@@ -71,7 +71,7 @@ def rules_from_settings(settings: ElectionSettings) -> ElectionRules:
 
 
 def topic_rules(image: MetadataImage, topic: str, defaults: ElectionRules) -> ElectionRules:
-    """The rules of one topic; its own settings override the defaults. An invalid value counts as not set."""
+    """Return the rules of one topic; its own settings override the defaults. An invalid value counts as not set."""
     if defaults.is_elr_enabled != is_elr_enabled(image):
         defaults = defaults._replace(is_elr_enabled=is_elr_enabled(image))
     own = image.topic_configs.get(topic)
@@ -87,7 +87,7 @@ def topic_rules(image: MetadataImage, topic: str, defaults: ElectionRules) -> El
 
 
 def with_isr(partition: PartitionImage, isr: tuple[int, ...], rules: ElectionRules) -> PartitionImage:
-    """The partition with another ISR, and with its eligible leader replicas (KIP-966).
+    """Return the partition with another ISR, and with its eligible leader replicas (KIP-966).
 
     A replica that leaves an ISR below min.insync.replicas has all committed records, and nothing more is committed
     while the ISR is that small. So it stays eligible until the ISR is large enough again.
@@ -142,7 +142,7 @@ def check_min_isr_change(image: MetadataImage, broker: str, named: frozenset[str
 
 
 def excluding(brokers: Iterable[int], excluded: Iterable[int]) -> tuple[int, ...]:
-    """The brokers in their order, without those."""
+    """Return the brokers in their order, without those."""
     dropped = set(excluded)
     return tuple(broker for broker in brokers if broker not in dropped)
 

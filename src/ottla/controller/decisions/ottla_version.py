@@ -60,7 +60,7 @@ def level_of(features: Mapping[str, int]) -> int:
 
 
 def supported_levels(broker: BrokerImage) -> tuple[int, int]:
-    """The minimum and maximum levels in a broker's registration."""
+    """Return the minimum and maximum levels in a broker's registration."""
     return broker.features.get(OTTLA_VERSION_FEATURE, (LEVEL_MIN, LEVEL_MIN))
 
 
@@ -114,7 +114,7 @@ def newer_settings(image: MetadataImage, wanted: int) -> list[str]:
 
 
 def needs_newer_level(key: str, than: int) -> bool:
-    """Whether a setting needs a higher level."""
+    """Return whether a setting needs a higher level."""
     return than < SELF_BALANCING_LEVEL and key.startswith(OWN_PREFIX) and key not in SETTINGS_OF_LEVEL_1
 
 

@@ -93,7 +93,7 @@ class _QuotaChanges:
 
 
 def decide_quota_changes(image: MetadataImage, alterations: Sequence[QuotaAlteration]) -> Decision[list[QuotaResult]]:
-    """One result for each entity, in the order of the request."""
+    """Return one result for each entity, in the order of the request."""
     changes = _QuotaChanges(image)
     results: dict[frozenset[tuple[str, str | None]], QuotaResult] = {}
     times = Counter(frozenset(dict(alteration.entity_parts).items()) for alteration in alterations)
@@ -124,7 +124,7 @@ def current_config(image: MetadataImage, entity: Entity) -> Mapping[str, str]:
 
 
 def apply_alteration(entity: Entity, old: Mapping[str, str], alteration: QuotaAlteration) -> dict[str, str]:
-    """All settings of an entity after a change. Raises KafkaError(INVALID_REQUEST)."""
+    """Return all settings of an entity after a change. Raises KafkaError(INVALID_REQUEST)."""
     new = dict(old)
     for key, value in alteration.operations:
         if value is None:
@@ -137,6 +137,6 @@ def apply_alteration(entity: Entity, old: Mapping[str, str], alteration: QuotaAl
 
 
 def entity_text(parts: EntityParts) -> str:
-    """The entity as Java prints it."""
+    """Return the entity as Java prints it."""
     entries = ", ".join(f"{kind}={'null' if name is None else name}" for kind, name in parts)
     return f"ClientQuotaEntity(entries={{{entries}}})"

@@ -49,7 +49,7 @@ class ScramResult(NamedTuple):
 def decide_scram_changes(
     image: MetadataImage, deletions: Sequence[ScramDeletion], upsertions: Sequence[ScramUpsertion]
 ) -> Decision[list[ScramResult]]:
-    """One result for each user, in the order of the request."""
+    """Return one result for each user, in the order of the request."""
     changes: list[ScramDeletion | ScramUpsertion] = [*deletions, *upsertions]
     named = Counter((each.name, each.mechanism) for each in changes)
     problems: dict[str, KafkaError] = {}
@@ -99,5 +99,5 @@ def _apply_change(image: MetadataImage, change: ScramDeletion | ScramUpsertion, 
 
 
 def credentials_of(config: Mapping[str, str]) -> dict[int, str]:
-    """The credentials among a user's settings, by mechanism number."""
+    """Return the credentials among a user's settings, by mechanism number."""
     return {number: config[name] for number, name in MECHANISMS.items() if name in config}

@@ -41,7 +41,7 @@ def decide_renew_token(
 def decide_expire_token(
     image: MetadataImage, token_id: str | None, principal: str, period_ms: int, now_ms: int
 ) -> Decision[DelegationToken]:
-    """The same for the expiry; a negative period deletes the token, even if it has expired."""
+    """Return the same for the expiry; a negative period deletes the token, even if it has expired."""
     token = get_token(image, token_id)
     check_renewer(token, principal)
     if period_ms >= 0:

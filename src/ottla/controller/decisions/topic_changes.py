@@ -137,7 +137,7 @@ def count_requested_partitions(wanted: Iterable[NewTopic], defaults: TopicDefaul
 def plan_topic(
     image: MetadataImage, new: NewTopic, defaults: TopicDefaults, seed: NewTopicSeed, check_configs: ConfigCheck
 ) -> TopicResult:
-    """The new topic. Raises KafkaError; the order of the checks is Kafka's, because it determines the error."""
+    """Return the new topic. Raises KafkaError; the order of the checks is Kafka's, because it determines the error."""
     check_new_name(image, new.name)
     configs = requested_configs(new)
     check_configs(configs)
@@ -160,7 +160,7 @@ def check_new_name(image: MetadataImage, name: str) -> None:
 
 
 def requested_configs(new: NewTopic) -> dict[str, str]:
-    """The last value of a repeated setting is used, as in Kafka."""
+    """Return the last value of a repeated setting is used, as in Kafka."""
     nulls = [key for key, value in new.configs if value is None]
     if nulls:
         raise KafkaError(Error.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(nulls)}")
@@ -236,7 +236,7 @@ def create_operations(image: MetadataImage, result: TopicResult) -> Iterator[Sto
 
 
 def partition_operations(image: MetadataImage, topic: TopicImage, first: int) -> Iterator[StoreOperation]:
-    """The nodes of partitions from index `first`."""
+    """Yield the nodes of partitions from index `first`."""
     encoded: dict[PartitionImage, bytes] = {}
     for index in range(first, len(topic.partitions)):
         partition = topic.partitions[index]

@@ -73,7 +73,7 @@ async def migrate(source: Mapping[str, Node], store: MetadataStore) -> Migration
 
 
 def plan_migration(source: Mapping[str, Node], target: Mapping[str, Node]) -> list[CreateNode]:
-    """The nodes to create, parents first."""
+    """Return the nodes to create, parents first."""
     if tree.CLUSTER_ID not in source:
         raise MigrationRefusedError("the metadata store is new: there is nothing to move. Just start the broker.")
     wanted = {path: node.data for path, node in source.items() if is_moved(path)}
@@ -137,7 +137,7 @@ class UnsupportedByKafkaError(Exception):
 
 
 def export_commands(directory: str, folders: Sequence[LogDirState]) -> list[str]:
-    """The `create` commands, parents first. Raises NotForKafkaError."""
+    """Return the `create` commands, parents first. Raises NotForKafkaError."""
     path = os.path.join(directory, FILE_NAME)
     store = SqliteTree(path)
     store.open(partial(check_no_loss, path, folders))

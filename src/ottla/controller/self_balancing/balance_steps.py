@@ -50,7 +50,7 @@ class BalanceJournal(NamedTuple):
     spent_bytes: int = 0  # in that hour
 
     def spent(self, now_ms: int) -> int:
-        """The bytes of the current hour; an hour that starts in the future is from another clock and ignored."""
+        """Return the bytes of the current hour; an hour that starts in the future is from another clock and ignored."""
         return self.spent_bytes if self.hour_began_ms <= now_ms < self.hour_began_ms + HOUR_MS else 0
 
     def with_spent(self, now_ms: int, size: int) -> BalanceJournal:
@@ -131,7 +131,10 @@ def is_movable(image: MetadataImage, name: TopicPartition, partition: PartitionI
 
 
 def partition_loads(image: MetadataImage, disks: Mapping[int, BrokerDisks]) -> list[PartitionLoad]:
-    """The partitions for a plan; those being reassigned have their target replicas. Unknown sizes prevent moves."""
+    """Return the partitions for a plan; those being reassigned have their target replicas.
+
+    Unknown sizes prevent moves.
+    """
     found = []
     for topic in image.topics.values():
         for index, partition in enumerate(topic.partitions):
@@ -156,7 +159,7 @@ def broker_capacities(image: MetadataImage, disks: Mapping[int, BrokerDisks]) ->
 
 
 def for_throttles(moves: Iterable[ReplicaMove]) -> list[ReplicaMove]:
-    """The moves for throttles: unlike in healing, the removed replicas are alive and may be copied from."""
+    """Return the moves for throttles: unlike in healing, the removed replicas are alive and may be copied from."""
     return [move._replace(removed=()) for move in moves]
 
 

@@ -109,7 +109,7 @@ class BrokerAbsences:
         )
 
     def to_journal(self, before: HealJournal) -> HealJournal:
-        """The journal with the current times; `before` itself if a write is not needed yet."""
+        """Return the journal with the current times; `before` itself if a write is not needed yet."""
         away = {broker: ms for broker, ms in self._counting_ms.items() if ms >= RECORDED_MS_MIN}
         offline = {broker: count for broker, count in self.offline.items() if count.ms >= RECORDED_MS_MIN}
         is_same = away.keys() == before.away_ms.keys() and offline.keys() == before.offline.keys()

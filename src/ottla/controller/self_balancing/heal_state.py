@@ -108,7 +108,7 @@ def is_healing_enabled(image: MetadataImage, limits: HealLimits) -> bool:
 
 
 def target_replicas(partition: PartitionImage) -> tuple[int, ...]:
-    """The replicas of a partition, or its target replicas during a reassignment."""
+    """Return the replicas of a partition, or its target replicas during a reassignment."""
     return excluding(partition.replicas, partition.removing_replicas)
 
 

@@ -111,7 +111,7 @@ def plan_moves(
 
 
 def urgency(image: MetadataImage, situation: HealInputs, name: TopicPartition) -> tuple[int, int, TopicPartition]:
-    """The sort key of partitions; lower ones are healed first."""
+    """Return the sort key of partitions; lower ones are healed first."""
     partition = image.topics[name.topic].partitions[name.partition]
     in_sync = sum(broker in image.brokers for broker in partition.isr)
     minimum = min(topic_rules(image, name.topic, situation.rules).min_insync_replicas, len(partition.replicas))
@@ -119,7 +119,7 @@ def urgency(image: MetadataImage, situation: HealInputs, name: TopicPartition) -
 
 
 def replica_size(situation: HealInputs, name: TopicPartition, partition: PartitionImage) -> int | None:
-    """The bytes that a new replica must copy; None if unknown."""
+    """Return the bytes that a new replica must copy; None if unknown."""
     reported = [situation.disks[broker] for broker in partition.replicas if broker in situation.disks]
     return max((disks.sizes.get(name, 0) for disks in reported), default=None)
 
@@ -155,7 +155,10 @@ class TargetBrokers:
                     self._room[broker] -= max(0, size - situation.disks[broker].sizes.get(name, 0))
 
     def choose_replicas(self, name: TopicPartition, gone: frozenset[int]) -> tuple[int, ...] | str:
-        """The new replicas of a partition, or the reason why it waits. The same replicas: a rebuild on its broker."""
+        """Return the new replicas of a partition, or the reason why it waits.
+
+        The same replicas: a rebuild on its broker.
+        """
         image, situation = self._image, self._situation
         partition = image.topics[name.topic].partitions[name.partition]
         if is_reassigning(partition):
@@ -199,7 +202,7 @@ class TargetBrokers:
         )
 
     def _worsens_rack_spread(self, row: tuple[int, ...], new: list[int]) -> bool:
-        """Whether a live broker of another rack would spread the replicas better."""
+        """Return whether a live broker of another rack would spread the replicas better."""
         racks = self._situation.racks
         for place, broker in enumerate(new):
             if broker in row:
@@ -212,7 +215,7 @@ class TargetBrokers:
 
 
 def free_bytes(situation: HealInputs, broker: int) -> int | None:
-    """The bytes that a broker can still store; None if it has not reported."""
+    """Return the bytes that a broker can still store; None if it has not reported."""
     disks = situation.disks.get(broker)
     known = [folder for folder in disks.folders if folder.total_bytes > 0] if disks is not None else []
     share = situation.limits.disk_max_percentage / 100
@@ -248,7 +251,7 @@ class StartResult(NamedTuple):
 
 
 def is_move_in_progress(image: MetadataImage, move: ReplicaMove) -> bool:
-    """Whether a move of healing is in progress and unchanged."""
+    """Return whether a move of healing is in progress and unchanged."""
     partition = image.partition(*move.partition)
     if partition is None:
         return False
@@ -310,7 +313,7 @@ def costs_more_than_return(situation: HealInputs, move: ReplicaMove, partition: 
 
 
 def needs_disk_sizes(image: MetadataImage, journal: HealJournal) -> bool:
-    """Whether a broker has returned whose replica healing moves; then the sizes of both replicas are needed."""
+    """Return whether a broker has returned whose replica healing moves; then the sizes of both replicas are needed."""
     moves = [move for move in journal.moves if not move.is_same_broker]
     return any(all(broker in image.brokers for broker in move.removed) for move in moves)
 
@@ -324,7 +327,7 @@ class ReplicaRebuild(NamedTuple):
 
 
 def pending_rebuilds(image: MetadataImage, journal: HealJournal, situation: HealInputs) -> list[ReplicaRebuild]:
-    """The rebuilds to request from brokers; each replica goes to the directory with the most free space."""
+    """Return the rebuilds to request from brokers; each replica goes to the directory with the most free space."""
     free: dict[int, dict[str, int]] = {}
     found = []
     for move in journal.moves:

@@ -70,7 +70,7 @@ class JournalFormat(NamedTuple, Generic[J]):
             return self.from_fields(fields)
 
     def read(self, node: Node | None, *, has_parent: bool) -> JournalNode[J]:
-        """The same for a node that may not exist."""
+        """Return the same for a node that may not exist."""
         if node is None:
             return JournalNode(self, self.empty, MISSING, has_parent)
         return JournalNode(self, self.decode(node.data), node.version, has_parent=True)
@@ -91,7 +91,7 @@ class JournalNode(NamedTuple, Generic[J]):
         return (CreateNode(path, data),) if self.has_parent else (CreateNode(PARENT), CreateNode(path, data))
 
     def after(self, journal: J) -> JournalNode[J]:
-        """The node after the write of that journal."""
+        """Return the node after the write of that journal."""
         return self._replace(journal=journal, version=self.version + 1, has_parent=True)
 
 

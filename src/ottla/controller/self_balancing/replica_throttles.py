@@ -41,7 +41,7 @@ class ThrottleConfigs(NamedTuple):
 def throttle_configs(
     image: MetadataImage, before: Throttle, moves: Iterable[ReplicaMove], rate: int
 ) -> ThrottleConfigs:
-    """The throttle settings for these moves."""
+    """Return the throttle settings for these moves."""
     words: dict[tuple[str, str], set[str]] = {}
     brokers: set[int] = set()
     for move in moves:
@@ -117,7 +117,7 @@ def broker_throttle_configs(
 
 
 def write_configs(image: MetadataImage, slow: ThrottleConfigs) -> tuple[tuple[StoreOperation, ...], MetadataImage]:
-    """The operations for changed settings and the image after them."""
+    """Return the operations for changed settings and the image after them."""
     operations: list[StoreOperation] = []
     for topic, config in slow.topics.items():
         exists = topic in image.topic_configs

@@ -195,7 +195,7 @@ class SqliteTree:
         return found
 
     def multi(self, operations: Sequence[StoreOperation]) -> list[Outcome]:
-        """All of the operations or none; durable when it returns."""
+        """Return all of the operations or none; durable when it returns."""
         if self._failure is not None:
             raise StoreError(self._failure)
         if makes_topics(operations):
@@ -302,7 +302,7 @@ def is_full(error: BaseException | None) -> bool:
 
 
 def makes_topics(operations: Sequence[StoreOperation]) -> bool:
-    """Whether a change creates topics: the reserve is for changes that free space or keep the broker running."""
+    """Return whether a change creates topics: the reserve is for changes that free space or keep the broker running."""
     return any(isinstance(each, CreateNode) and each.path.startswith(f"{tree.BROKER_TOPICS}/") for each in operations)
 
 
@@ -319,7 +319,7 @@ def sync_file(path: str) -> None:
 
 
 def is_blank(path: str) -> bool:
-    """Whether the file is missing or empty. For a directory in its place SQLite reports the error."""
+    """Return whether the file is missing or empty. For a directory in its place SQLite reports the error."""
     return not os.path.exists(path) or os.path.getsize(path) == 0
 
 
@@ -337,6 +337,6 @@ def check_file_header(path: str) -> None:
 
 
 def unusable(path: str, cause: str, code: str = "") -> StoreUnusableError:
-    """The error with its cause and solution; `code` is SQLite's symbolic name."""
+    """Return the error with its cause and solution; `code` is SQLite's symbolic name."""
     cure = next((text for name, text in CURES.items() if code.startswith(name)), RESTORE)
     return StoreUnusableError(f"{path} cannot be used as metadata store: {cause}. {cure}")

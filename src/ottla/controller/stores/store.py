@@ -129,13 +129,13 @@ class MetadataStore(Protocol):
     async def get(self, path: str) -> Node | None: ...
 
     async def children(self, path: str) -> list[str]:
-        """The names (not paths) of a node's children, sorted."""
+        """Return the names (not paths) of a node's children, sorted."""
 
     async def subtree(self, path: str) -> dict[str, Node]:
-        """The node at `path` and everything below it, by path, parents before children."""
+        """Return the node at `path` and everything below it, by path, parents before children."""
 
     async def multi(self, operations: Sequence[StoreOperation]) -> list[Outcome]:
-        """All of the operations or none (TransactionRefusedError); durable when it returns."""
+        """Return all of the operations or none (TransactionRefusedError); durable when it returns."""
 
     def watch_node(self, path: str, callback: WatchCallback) -> Callable[[], None]:
         """Call back on the loop after the node was created, changed or deleted; calling the result ends the watch.
@@ -176,7 +176,7 @@ class SessionStore(MetadataStore, Protocol):
         """Call back on the loop with every change of the session state."""
 
     def last_contact_ms(self) -> int:
-        """The monotonic time at which the last answered request was sent.
+        """Return the monotonic time at which the last answered request was sent.
 
         The session is certainly alive for `session_timeout_ms` from then on.
         """

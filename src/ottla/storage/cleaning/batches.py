@@ -54,7 +54,7 @@ class BatchCleaner:
         self.records_kept = 0
 
     def clean(self, header: BatchHeader, batch: bytes) -> bytes | bytearray | None:
-        """The batch itself if all of it stays, a replacement, or None."""
+        """Return the batch itself if all of it stays, a replacement, or None."""
         self.records_read += header.record_count
         result = self._clean_control(header, batch) if header.is_control else self._clean_data(header, batch)
         if result is not None:
@@ -117,7 +117,7 @@ class BatchCleaner:
         return assemble_batch(header, b"")
 
     def _must_retain_batch(self, header: BatchHeader) -> bool:
-        """Whether at least the batch header must stay."""
+        """Return whether at least the batch header must stay."""
         if header.next_offset == self._end_offset:
             return True
         last = self._last_records.get(header.producer_id) if header.producer_id >= 0 else None
@@ -133,7 +133,7 @@ class BatchCleaner:
 
 
 def delete_horizon(header: BatchHeader) -> int:
-    """The time from which on tombstones of this batch may be removed; -1 if no cleaning has read them yet."""
+    """Return the time from which on tombstones of this batch may be removed; -1 if no cleaning has read them yet."""
     return header.base_timestamp if header.attributes & DELETE_HORIZON_FLAG else NO_HORIZON
 
 

@@ -191,7 +191,7 @@ class CleanerRun:
 
 
 def read_aborted(job: CleanJob) -> list[AbortedTxn]:
-    """The aborted transactions of the whole log: one that starts in a cleaned segment may end in a later one."""
+    """Return the aborted transactions of the whole log: one that starts in a cleaned segment may end in a later one."""
     aborted: list[AbortedTxn] = []
     for base_offset in job.transaction_indexes:
         path = files.segment_path(job.directory, base_offset, files.TRANSACTION_INDEX_SUFFIX)
@@ -200,7 +200,7 @@ def read_aborted(job: CleanJob) -> list[AbortedTxn]:
 
 
 def count_records(path: str, size: int, pace: Throttle) -> int:
-    """An upper bound for the number of records in a segment, and thus of its keys, from batch offsets."""
+    """Return an upper bound for the number of records in a segment, and thus of its keys, from batch offsets."""
     count = 0
     with files.open_descriptor(path, files.READ_FLAGS) as descriptor:
         scan = BatchScan(descriptor, 0, size, False)
@@ -211,7 +211,7 @@ def count_records(path: str, size: int, pace: Throttle) -> int:
 
 
 def with_next_base_offset(segments: list[SegmentInfo], end_offset: int) -> list[tuple[SegmentInfo, int]]:
-    """Each segment with the base offset of the next one."""
+    """Return each segment with the base offset of the next one."""
     bases = [segment.base_offset for segment in segments[1:]]
     return list(zip(segments, [*bases, end_offset], strict=True))
 

@@ -51,12 +51,12 @@ class OffsetMap:
         return True
 
     def get(self, key: bytes) -> i64:
-        """The newest offset of the key, -1 if it is unknown."""
+        """Return the newest offset of the key, -1 if it is unknown."""
         value: i64 = i64(self._offsets[self._find(hash(key), hash(SALT + key))])
         return NOT_FOUND if value == 0 else self._first_offset + value - 1
 
     def _find(self, key_hash: i64, salted: i64) -> i64:
-        """The slot of this key, or the free slot for it."""
+        """Return the slot of this key, or the free slot for it."""
         slots = self._slots
         slot: i64 = (key_hash & POSITIVE) % slots
         step: i64 = 1 + (salted & POSITIVE) % (slots - 1)
@@ -73,7 +73,7 @@ class OffsetMap:
 
 
 def memory_for(keys: int, load_factor: float, memory_bytes_max: int) -> int:
-    """The memory for a map of this many keys, at most the limit."""
+    """Return the memory for a map of this many keys, at most the limit."""
     return min(int((keys + SLOTS_MIN) / load_factor + 1) * SLOT_BYTES, memory_bytes_max)
 
 

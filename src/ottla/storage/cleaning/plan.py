@@ -75,7 +75,7 @@ def plan_cleaning(log: CleanableLog, now_ms: int) -> LogToClean:
 
 
 def first_uncompactable_offset(log: CleanableLog, dirty_place: int, now_ms: int) -> int:
-    """The start of the first dirty segment with a record younger than min.compaction.lag.ms."""
+    """Return the start of the first dirty segment with a record younger than min.compaction.lag.ms."""
     for place in range(dirty_place, len(log.segments) - 1):
         if log.max_timestamp(place) > now_ms - log.settings.min_compaction_lag_ms:
             return log.segments[place].base_offset
@@ -83,7 +83,7 @@ def first_uncompactable_offset(log: CleanableLog, dirty_place: int, now_ms: int)
 
 
 def is_overdue(log: CleanableLog, dirty_place: int, now_ms: int) -> bool:
-    """Whether a dirty segment is older than max.compaction.lag.ms."""
+    """Return whether a dirty segment is older than max.compaction.lag.ms."""
     clean_until_ms = now_ms - log.settings.max_compaction_lag_ms
     if clean_until_ms <= 0:
         return False

@@ -40,7 +40,7 @@ class PolicyError(Exception):
 
 
 def load_policies(job: CleanJob) -> Policy | None:
-    """All custom policies of a job as one function: a record stays if all of them keep it."""
+    """Return all custom policies of a job as one function: a record stays if all of them keep it."""
     if not job.policies:
         return None
     named = [(name, load_policy(name)) for name in job.policies]

@@ -169,7 +169,7 @@ def set_parent_death_signal() -> None:
 
 
 def has_input(descriptor: int, seconds: float) -> bool:
-    """Whether input or its end is available. poll() supports descriptors above 1,023, select() does not."""
+    """Return whether input or its end is available. poll() supports descriptors above 1,023, select() does not."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(seconds * 1000))

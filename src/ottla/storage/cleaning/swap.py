@@ -36,7 +36,7 @@ class SegmentSwap:
         self._group = group
 
     def is_possible(self) -> bool:
-        """Whether the segments are still those that the cleaner has read."""
+        """Return whether the segments are still those that the cleaner has read."""
         log = self._log
         if log.offline_reason is not None or log.directory != self._directory or log.active in self._old:
             return False
@@ -99,7 +99,7 @@ class SegmentSwap:
 
 
 def swap_blocking(swap: SegmentSwap, now_ms: int) -> bool:
-    """All steps, where blocking is allowed; false if the log has changed in the meantime."""
+    """Return all steps, where blocking is allowed; false if the log has changed in the meantime."""
     if not swap.is_possible():
         swap.cancel()
         return False

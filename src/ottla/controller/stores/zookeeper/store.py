@@ -146,7 +146,7 @@ class ZooKeeperStore:
         return found.node if isinstance(found, Found) else None
 
     async def get_many(self, paths: Sequence[str]) -> dict[str, Node]:
-        """The existing nodes of these paths, with few requests."""
+        """Return the existing nodes of these paths, with few requests."""
         return {path: found.node for path, found in (await self._find(paths)).items()}
 
     async def children(self, path: str) -> list[str]:
@@ -215,7 +215,7 @@ class ZooKeeperStore:
                 return outcomes
 
     def _send_transaction(self, operations: Sequence[StoreOperation], session_id: int) -> LoopResult:
-        """Only in the session of the caller: ephemeral nodes of another session would be unexpected."""
+        """Return only in the session of the caller: ephemeral nodes of another session would be unexpected."""
         if self.session_id != session_id:
             raise StoreAwayError("the ZooKeeper session ended before a change was sent; it did not happen")
         transaction = self._session.client.transaction()
@@ -258,7 +258,7 @@ class ZooKeeperStore:
     async def _look_again(
         self, operations: Sequence[StoreOperation], last_id: int, session_id: int
     ) -> list[Outcome] | None:
-        """The outcome of a transaction whose response was lost; None if it did not happen or is unknown."""
+        """Return the outcome of a transaction whose response was lost; None if it did not happen or is unknown."""
         logger.info("the response to a change of %d nodes was lost; reading the nodes again", len(operations))
         await self._session.repeat(Sync(self.address.chroot or "/"))  # this server may be behind the previous one
         paths = touched_paths(operations)

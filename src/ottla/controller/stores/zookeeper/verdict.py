@@ -29,7 +29,7 @@ NOT_DONE = -1
 def judge(
     operations: Sequence[StoreOperation], found: Mapping[str, Found], last_id: int, session_id: int
 ) -> list[Outcome] | None:
-    """The outcomes if the transaction happened; None if it did not or if that is unknown.
+    """Return the outcomes if the transaction happened; None if it did not or if that is unknown.
 
     `found` has every existing node of `touched_paths`, and the siblings of sequential ones.
     """
@@ -51,17 +51,17 @@ def judge(
 
 
 def touched_paths(operations: Sequence[StoreOperation]) -> list[str]:
-    """The nodes to read, except those of sequential creations."""
+    """Return the nodes to read, except those of sequential creations."""
     return [each.path for each in operations if not isinstance(each, CheckNode) and not _is_sequential(each)]
 
 
 def sequential_parents(operations: Sequence[StoreOperation]) -> list[str]:
-    """The parents of sequential nodes."""
+    """Return the parents of sequential nodes."""
     return sorted({parent_and_name(each.path)[0] for each in operations if _is_sequential(each)})
 
 
 def _look(operation: StoreOperation, found: Mapping[str, Found], last_id: int, session_id: int) -> tuple[Outcome, int]:
-    """The outcome if the operation happened, and the zxid of its transaction, NO_PROOF, or NOT_DONE."""
+    """Return the outcome if the operation happened, and the zxid of its transaction, NO_PROOF, or NOT_DONE."""
     match operation:
         case CreateNode():
             path = _created_path(operation, found, last_id)
@@ -111,5 +111,5 @@ def _is_sequential(operation: StoreOperation) -> bool:
 
 
 def _are_deletions(operations: Sequence[StoreOperation]) -> bool:
-    """Whether there are only deletions; it does not matter which client has deleted the nodes."""
+    """Return whether there are only deletions; it does not matter which client has deleted the nodes."""
     return all(isinstance(each, DeleteNode | CheckNode) for each in operations)
