@@ -105,7 +105,7 @@ def authorized_operations(context: Context, kind: ResourceType, name: str) -> in
 async def find_unauthorized_or_unknown(
     partitions: Iterable[tuple[str, int]], operation: Operation | None, context: Context, time_slice: TimeSlice
 ) -> PartitionErrors:
-    """Of these partitions the ones to refuse, with their error; operation None: no authorization is needed."""
+    """Return the errors of unauthorized and unknown partitions; operation None: no authorization is needed."""
     refused: PartitionErrors = {}
     async for topic, index in in_slices(partitions, time_slice):
         if operation is not None and not context.is_authorized(operation, ResourceType.TOPIC, topic):

@@ -28,7 +28,7 @@ class Context:
         client_id: str | None,
         is_forwarded: bool = False,
     ) -> None:
-        """`is_forwarded`: another broker forwarded this request. It is answered here and never forwarded again."""
+        """`is_forwarded`: another broker forwarded this request. It is handled here and never forwarded again."""
         self.broker = broker
         self.responder = responder
         self.client = client
@@ -75,15 +75,17 @@ class Context:
         return not is_refused
 
     def is_visible(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        """Return the same for one of many resources that the request did not name:
-
-        omitting it from a list is not a denial.
+        """Return whether the client may see a resource that the request did not name: omitting it from a list is not a
+        denial.
         """
         authorizer = self.broker.authorizer
         return authorizer is None or authorizer.is_permissive or self.is_granted(operation, resource_type, name)
 
     def is_granted(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        """What the rules grant, also in permissive mode. For rights that replace another right."""
+        """Return whether the rules grant the operation, even in permissive mode.
+
+        For rights that replace another right.
+        """
         authorizer = self.broker.authorizer
         return authorizer is None or authorizer.is_granted(
             self.client.principal, self.client.host, operation, resource_type, name

@@ -41,7 +41,7 @@ def add_node_endpoints_for_producer(
 
 
 def set_current_leader_for_consumer(data: fetch.PartitionData, topic: str, topic_id: UUID, context: Context) -> int:
-    """Return the same for a partition of a fetch."""
+    """Add the current leader to a partition of a fetch response; returns the leader's id."""
     image = context.broker.image
     known = image.topics_by_id.get(topic_id) if not topic else None
     leader, epoch = leader_of(image, known.name if known is not None else topic, data.partition_index)

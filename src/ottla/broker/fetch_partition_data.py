@@ -38,7 +38,7 @@ def get_partition(context: Context, asked: CachedPartition) -> Partition:
     if partition is None:
         raise broker.error_for_missing_partition(topic, asked.index)
     if not asked.topic and partition.topic_id != asked.topic_id:
-        raise KafkaError(Error.UNKNOWN_TOPIC_ID)  # it is being deleted for a new topic of the same name
+        raise KafkaError(Error.UNKNOWN_TOPIC_ID)  # the hosted partition belongs to a deleted topic with the same name
     return partition
 
 
@@ -53,7 +53,7 @@ def has_new_records(partitions: list[CachedPartition]) -> bool:
     """Return whether a partition that was read before has new records.
 
     This fetch may have moved a high watermark, and a woken coordinator may have appended to another partition of this
-    fetch. Nothing would wake this fetch for those records.
+    fetch. Those records would not wake this fetch.
     """
     for asked in partitions:
         if asked.partition is not None and asked.partition.log.end_offset > asked.fetch_offset:
@@ -62,13 +62,16 @@ def has_new_records(partitions: list[CachedPartition]) -> bool:
 
 
 def partial_batch_bytes(asked: CachedPartition, partition: Partition, bytes_left: int, is_read_committed: bool) -> int:
-    """Bytes available to a consumer that are only a part of one batch. They count for `min_bytes`, as in Kafka."""
+    """Return the available bytes of a partial batch. They count towards `min_bytes`, as in Kafka."""
     end_offset = partition.last_stable_offset if is_read_committed else partition.high_watermark
     return bytes_left if asked.fetch_offset < end_offset else 0
 
 
 def require_replica(partition: Partition, leader_epoch: int, api_version: int) -> None:
-    """Consumers with a current version may read from any replica; older ones only from the leader."""
+    """Check that the client may read from this replica:
+
+    older consumers only read from the leader. Raises KafkaError.
+    """
     is_follower = partition.leader_id != partition.node_id and partition.replica_count > 1
     if is_follower and api_version >= FETCH_FROM_FOLLOWER_SINCE and not partition.is_deleted:
         partition.require_epoch(leader_epoch)
@@ -148,7 +151,7 @@ def release_ranges(results: list[FetchResult]) -> None:
 
 
 async def release_ranges_in_slices(results: list[FetchResult], turn: TimeSlice) -> None:
-    """Empties `results`, which are not freed all at once either."""
+    """Release the ranges in slices. Empties `results`, which are also freed in slices."""
     while results:
         release_ranges([results.pop()])
         if turn.is_used_up:

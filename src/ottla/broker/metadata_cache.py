@@ -1,7 +1,7 @@
 """Cache of encoded topics for Metadata responses: a client that requests ten thousand partitions gets copies.
 
 The bytes of a topic depend on the version, on the client's listener (a leader without this listener is unreachable) and
-on the live brokers. They are encoded at the first request and dropped with the image.
+on the live brokers. They are encoded at the first request and cached as long as the image.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class EncodedTopics:
         self._halves: dict[PartitionImage, tuple[bytes, bytes]] = {}
 
     def encode(self, topic: TopicImage) -> bytes:
-        """Partitions that differ only in their index are encoded once."""
+        """Return the encoded topic; partitions that differ only in their index are encoded once."""
         halves = self._halves
         rows = []
         for index, partition in enumerate(topic.partitions):
@@ -129,7 +129,10 @@ def describe_partition(
 
 
 def missing_topic_error(image: MetadataImage, name: str) -> Error:
-    """Why a topic is missing. A topic whose node cannot be read exists: clients retry, and auto-creation skips it."""
+    """Return the error of a missing topic.
+
+    A topic with an unreadable node exists: clients retry, and auto-creation skips it.
+    """
     if tree.topic_path(name) in image.damaged:
         return Error.LEADER_NOT_AVAILABLE
     return Error.UNKNOWN_TOPIC_OR_PARTITION if topic_name_problem(name) is None else Error.INVALID_TOPIC_EXCEPTION
@@ -155,10 +158,8 @@ def reachable_controller(image: MetadataImage, cluster: ClusterMembership | None
 
 
 def offline_replicas(brokers: Mapping[int, BrokerImage], listener: str, partition: PartitionImage) -> list[int]:
-    """Replicas on brokers that are down or lack this listener.
-
-    Without a leader also in-sync replicas: only a failed log directory keeps an in-sync replica on a live broker from
-    leading.
+    """Return the replicas on brokers that are down or lack this listener. Without a leader this includes in-sync
+    replicas: only a failed log directory prevents an in-sync replica on a live broker from leading.
     """
     without_leader = partition.isr if partition.leader == NO_LEADER else ()
     return [
@@ -169,7 +170,10 @@ def offline_replicas(brokers: Mapping[int, BrokerImage], listener: str, partitio
 
 
 def reachable_isr(brokers: Mapping[int, BrokerImage], listener: str, partition: PartitionImage) -> list[int]:
-    """As in Kafka: an offline replica stays eligible to lead but is not shown as in sync."""
+    """Return the ISR without offline replicas.
+
+    As in Kafka, these stay eligible to lead but are not shown as in sync.
+    """
     if partition.leader != NO_LEADER:
         return list(partition.isr)
     offline = offline_replicas(brokers, listener, partition)
@@ -214,23 +218,21 @@ def added_bytes(without: bytes | bytearray, with_one: bytes | bytearray, tail: i
 
 
 def insert_rows(body: bytes | bytearray, rows: list[bytes], tail: int, version: int) -> bytes:
-    """Fill the empty array before the last `tail` bytes."""
+    """Return the message with these rows in the empty array before the last `tail` bytes."""
     end = len(body) - tail
     count_at = end - len(encode_count(0, version))
     return b"".join((body[:count_at], encode_count(len(rows), version), *rows, body[end:]))
 
 
 def response_tail_bytes(version: int) -> int:
-    """Bytes after the topics: the cluster's authorized operations (v8-10), an error (v13), the tags of flexible
-    versions.
-    """
+    """Return the number of bytes after the topics: authorized operations (v8-10), an error (v13), tags."""
     operations = 4 if 8 <= version <= 10 else 0
     error = 2 if version >= 13 else 0
     return operations + error + (1 if version >= METADATA.flexible_since else 0)
 
 
 def topic_tail_bytes(version: int) -> int:
-    """Bytes after the partitions of a topic: its authorized operations (v8), the tags of flexible versions."""
+    """Return the number of bytes after the partitions of a topic: its authorized operations (v8), tags."""
     return (4 if version >= 8 else 0) + (1 if version >= METADATA.flexible_since else 0)
 
 

@@ -71,7 +71,7 @@ class BrokerMetadataPublisher:
         self._steps: deque[Steps] = deque()
         self._worker: asyncio.Task[None] | None = None
         self.recorder: MetadataTransactionRecorder | None = (
-            None  # None: in a cluster the store is never lost with a directory
+            None  # None: in a cluster the store is not in a log directory
         )
         self.failed: set[tuple[str, int]] = set()  # partitions that could not be created on disk
         self.without_space: set[TopicPartition] = set()  # those of them for which the disk was full
@@ -96,12 +96,14 @@ class BrokerMetadataPublisher:
             await self.recorder.wait_until_recorded()
 
     def schedule_open(self, name: TopicPartition) -> None:
-        """A directory that blocked this partition is gone: create the partition if the metadata still want it here."""
+        """Create a partition after the removal of a directory that blocked it, if the metadata still assign it to this
+        broker.
+        """
         self._steps.append(self._open_all([name]))
         self._continue()
 
     async def retry(self) -> None:
-        """Disk space is available again: create the partitions that failed."""
+        """Create the failed partitions, because disk space is available again."""
         names, self.without_space = self.without_space, set()
         if names:
             self._steps.append(self._open_all(sorted(names)))
@@ -111,7 +113,7 @@ class BrokerMetadataPublisher:
     # ---- slices
 
     def _continue(self) -> None:
-        """Run at once as far as no disk is needed and time allows; then continue in a task."""
+        """Run until disk work is needed or the time slice is over; then continue in a task."""
         if self._worker is None:
             disk_work = self._run_slice()
             if self._steps:
@@ -146,10 +148,10 @@ class BrokerMetadataPublisher:
 
     def _apply(self, old: MetadataImage, new: MetadataImage, names: Collection[str]) -> Steps:
         for name in sorted(names) if len(names) <= SORTED_TOPICS_MAX else names:
-            yield None  # also for a hundred thousand topics without replicas here
+            yield None  # even for a hundred thousand topics without replicas here
             before, after = old.topics.get(name), new.topics.get(name)
             if after is None and tree.topic_path(name) in new.damaged:
-                continue  # its node cannot be read, but it was not deleted
+                continue  # the topic's node cannot be read, but the topic was not deleted
             if before is not None and (after is None or after.topic_id != before.topic_id):
                 yield from self._close_deleted(before.name, range(len(before.partitions)))
                 self.failed -= {(name, index) for index in range(len(before.partitions))}
@@ -163,7 +165,7 @@ class BrokerMetadataPublisher:
                     )
 
     def _reconfigure(self, image: MetadataImage) -> Steps:
-        """Return the broker's defaults changed: they are part of every topic's settings."""
+        """Apply changed defaults of the broker, which are part of every topic's settings."""
         for partition in list(self._replicas.partitions.values()):
             partition.log.settings = self._live.topic_settings(image, partition.name.topic)
             yield None
@@ -182,7 +184,7 @@ class BrokerMetadataPublisher:
         yield from rename_all(doomed)
 
     def _close_reassigned(self, topic: TopicImage) -> Steps:
-        """Close replicas that now belong to other brokers, which have all of their records."""
+        """Close replicas that were reassigned to other brokers, which have all of their records."""
         leaving = [
             index
             for index, state in enumerate(topic.partitions)
@@ -195,7 +197,7 @@ class BrokerMetadataPublisher:
             yield from self._close_deleted(topic.name, leaving)
 
     def _open_all(self, names: list[TopicPartition]) -> Steps:
-        """Open partitions as the metadata want them when the step runs."""
+        """Open partitions according to the metadata at the time of the step."""
         wanted: list[HostedPartition] = []
         for name in names:
             state = self._image.partition(*name)
@@ -224,7 +226,7 @@ class BrokerMetadataPublisher:
         yield from self._create(missing)
 
     def _create(self, missing: list[HostedPartition]) -> Steps:
-        """Create all of them; if a log directory fails meanwhile, the other directories take its partitions."""
+        """Create all partitions; those of a log directory that fails meanwhile are created in the others."""
         while missing:
             begun: list[tuple[HostedPartition, LogCreation]] = []
             for each in missing:

@@ -31,7 +31,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 SLICE_SECONDS: Final = 0.003
-CHUNK_ROWS: Final = 100  # rows that can be decided, written and remembered in one slice
+CHUNK_ROWS: Final = 100  # rows that can be decided, written and stored in one slice
 
 THREADS_MAX: Final = 256  # upper limit for any setting: each thread costs memory
 
@@ -144,7 +144,7 @@ def _finish(future: Future[Any], work: Callable[[], Any]) -> None:
 
 
 def _count_of_local() -> int:
-    """What getrefcount() returns for an object that only a local variable holds: 2, and 1 since Python 3.14."""
+    """Return what getrefcount() reports for an object that only a local variable holds: 2, and 1 since Python 3.14."""
     local: list[None] = []
     return getrefcount(local)
 

@@ -127,7 +127,7 @@ class BrokerServices:
 
     @property
     def must_check_leadership(self) -> bool:
-        """Whether other brokers may have taken over leaderships and coordinators of this broker."""
+        """Whether other brokers may have become leaders or coordinators of this broker's partitions."""
         return self._lifecycle is not None and self._lifecycle.is_registration_in_doubt()
 
     def election_state(self) -> tuple[BrokerAvailability, ElectionRules]:

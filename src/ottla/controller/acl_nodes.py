@@ -2,7 +2,7 @@
 
 `/kafka-acl/Topic/orders` has the literal rules, `/kafka-acl-extended/prefixed/Topic/orders` the prefixed ones. Kafka's
 tools that write there create a notification below `/kafka-acl-changes` or `/kafka-acl-extended-changes`; brokers of
-ottla get the rules from their controller and need none. Names that are no valid path segment in ZooKeeper are stored
+ottla get the rules from their controller and need none. Names that are not valid path segments in ZooKeeper are stored
 below `/kafka-acl-escaped`. Kafka does not know that path, and cannot store such a rule at all.
 
 All functions are pure. A node that cannot be read denies all access (`DENY_ALL`).
@@ -96,7 +96,7 @@ def encode_acls(entries: Entries) -> bytes:
 
 
 def decode_acls(path: str, data: bytes) -> Entries:
-    """An empty node has no rules, as in Kafka; any other invalid content is damage."""
+    """Decode the rules of a node. An empty node has none, as in Kafka; any other invalid content is damage."""
     with tree.reading(path):
         if not data:
             return frozenset()

@@ -22,7 +22,7 @@ MISSING_EPOCH: Final = -1  # the partition epoch of a partition that has no stat
 DAMAGED_EPOCH: Final = -2  # and of one whose state node cannot be read: it is not written until it is restored
 NO_FEATURES: Final[Mapping[str, tuple[int, int]]] = {}
 NO_TOPICS: Final[frozenset[str]] = frozenset()
-TRACKED_GENERATIONS_MAX: Final = 256  # the number of previous generations whose changed topics an image remembers
+TRACKED_GENERATIONS_MAX: Final = 256  # the number of previous generations whose changed topics an image keeps
 
 
 class Endpoint(NamedTuple):
@@ -222,7 +222,7 @@ class MetadataImage:
         return new
 
     def without_leaderships_of(self, broker: int) -> MetadataImage:
-        """Return the same without a leader for the partitions that this broker leads and other brokers could lead."""
+        """Return the image without a leader for the partitions that this broker leads and other brokers could lead."""
         changed = [
             topic._replace(
                 partitions=tuple(
@@ -282,7 +282,7 @@ class MetadataImage:
         return new
 
     def with_quota_configs(self, changed: Mapping[str, Mapping[str, str] | None]) -> MetadataImage:
-        """Return the same for clients, clients of users, and addresses, by path."""
+        """Replace the quotas of clients, clients of users, and addresses, by path."""
         new = self._copy()
         new.quota_configs = with_changes(self.quota_configs, changed)
         new.changed_quotas = frozenset(changed)
@@ -327,7 +327,7 @@ class MetadataImage:
         return self.recent_topics[0] if self.recent_topics else NO_TOPICS
 
     def changed_topics_since(self, old: MetadataImage) -> frozenset[str]:
-        """Names of the topics that were added, removed or changed (settings too) between two images."""
+        """Return the topics that were added, removed or changed, including their settings, between two images."""
         if self._is_direct_successor_of(old):
             return self.changed_topics
         generations = self.generation - old.generation if old is not self.origin else len(self.recent_topics)
@@ -354,7 +354,7 @@ class MetadataImage:
         return differing(old.user_configs, self.user_configs)
 
     def changed_quotas_since(self, old: MetadataImage) -> frozenset[str]:
-        """Return the same for paths of `quota_configs`."""
+        """Return the paths of `quota_configs` that differ between two images."""
         if old.quota_configs is self.quota_configs:
             return frozenset()
         if self._is_direct_successor_of(old):
@@ -400,14 +400,14 @@ class MetadataImage:
         return new
 
 
-# ---- topic names that differ only in '.' and '_': they collide in metric names, so Kafka refuses the second one
+# ---- topic names that differ only in '.' and '_': they collide in metric names, so Kafka rejects the second one
 
 KnownCollisions = Mapping[str, tuple[str, ...]]
-CollisionChanges = dict[str, tuple[str, ...] | None]  # None: there is none any more
+CollisionChanges = dict[str, tuple[str, ...] | None]  # None: there is no longer a collision
 
 
 def find_collisions(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Names with '.' or '_', by their key in which both characters are equal."""
+    """Return the names with '.' or '_', by a key in which both characters are equal."""
     found: dict[str, tuple[str, ...] | None] = {}
     for name in names:
         add_collision({}, found, name)
@@ -449,7 +449,7 @@ class MetadataCache:
         self._listeners: list[ImageListener] = []
 
     def add_listener(self, listener: ImageListener) -> None:
-        """Call `listener(old, new)` with every new image, before the change is answered."""
+        """Call `listener(old, new)` with every new image, before the response to the change."""
         self._listeners.append(listener)
 
     def remove_listener(self, listener: ImageListener) -> None:

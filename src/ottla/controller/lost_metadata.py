@@ -1,4 +1,4 @@
-"""Detects a metadata store that lacks topics of the log directories: a start would set their partitions aside as stray.
+"""Detects a metadata store that lacks topics of the log directories: a start would rename their partitions to stray.
 
 Each log directory records the last transaction that created or deleted a partition in it
 (storage/checkpoints.py). Rules for the store of a standalone broker:
@@ -47,7 +47,7 @@ class StoredTopics(NamedTuple):
 
 
 def read_stored_topics(path: str, store: SqliteTree | None, folders: Sequence[LogDirState]) -> StoredTopics:
-    """Raises DamagedNodeError for a node that cannot be read."""
+    """Read the topics of a store. Raises DamagedNodeError."""
     cluster = store.get(tree.CLUSTER_ID) if store is not None else None
     if store is None or cluster is None:
         return StoredTopics(path, None, 0, {})
@@ -60,14 +60,14 @@ def read_stored_topics(path: str, store: SqliteTree | None, folders: Sequence[Lo
 
 
 def check_no_loss(path: str, folders: Sequence[LogDirState], store: SqliteTree | None) -> None:
-    """Raises StoreUnusableError; for tools that copy a store, where a loss cannot be accepted."""
+    """Check that no topics are lost; for tools that copy a store. Raises StoreUnusableError."""
     problem = loss_problem(read_stored_topics(path, store, folders), folders)
     if problem is not None:
         raise StoreUnusableError(problem)
 
 
 def find_strays(stored: StoredTopics, folders: Sequence[LogDirState]) -> dict[str, list[TopicPartition]]:
-    """Return the partitions, by topic, that a start with this store would set aside."""
+    """Return the partitions, by topic, that would become stray at a start with this store."""
     strays: dict[str, list[TopicPartition]] = {}
     for folder in folders:
         for partition in folder.partitions:
@@ -119,12 +119,12 @@ def describe_strays(strays: Mapping[str, Sequence[TopicPartition]]) -> str:
 
 
 def last_recorded_transaction(folders: Sequence[LogDirState]) -> int:
-    """0 if no directory has a number."""
+    """Return the last recorded transaction; 0 if no directory has one."""
     return max((folder.transaction or 0 for folder in folders), default=0)
 
 
 def loss_id(stored: StoredTopics, folders: Sequence[LogDirState]) -> str:
-    """Return the missing transactions, as the setting names them: it applies to no other store and to no later loss."""
+    """Return the missing transactions in the format of the setting, which applies to no other store and no later loss."""
     return f"{stored.transaction}-{last_recorded_transaction(folders)}"
 
 

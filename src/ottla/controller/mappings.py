@@ -79,7 +79,7 @@ class BucketValues(ValuesView[V_co]):
 
 
 def sharable(entries: Mapping[K, V]) -> Mapping[K, V]:
-    """Return the same entries in a form whose copies cost as much as their changes."""
+    """Return the entries in a form whose copies cost as much as their changes."""
     return BucketMap(entries) if len(entries) > PLAIN_MAX and not isinstance(entries, BucketMap) else entries
 
 

@@ -1,12 +1,12 @@
 """The nodes of client quotas in the metadata store, as Kafka 3.9 stores them in ZooKeeper.
 
-    /config/users/alice                     all clients of a user together, beside the user's passwords
+    /config/users/alice                     all clients of a user together, next to the user's passwords
     /config/users/alice/clients/app         one client id of a user
     /config/clients/app                     a client id
     /config/ips/10.0.0.1                    an address
 
 `<default>` is the default entity of a kind. The image has the first kind among its users, and the others by their paths
-below /config, with the parents of clients of users: the controller must know which nodes exist.
+below /config, with the parents of clients of users: the controller needs to know which nodes exist.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Read = Callable[[str, Callable[[], Config]], Config | None]
 
 
 def quota_path(entity: Entity) -> str:
-    """Below /config."""
+    """Return the path of an entity below /config."""
     return "/".join(f"{NODES_BY_KIND[kind]}/{encode_entity_name(name)}" for kind, name in entity.parts)
 
 

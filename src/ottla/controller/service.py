@@ -1,7 +1,7 @@
 """The controller service: runs decisions against the metadata store, one at a time and in order.
 
 The order of a change is: decide on the current image, commit to the store, publish the new image to the listeners,
-answer. So an image is visible only after its commit, and listeners know new topics before the client that created them
+respond. So an image is visible only after its commit, and listeners know new topics before the client that created them
 gets the response. After an error of the store the image is loaded again before the next change.
 
 This is the controller of a standalone broker and always active; cluster/controller.py extends it for clusters.
@@ -74,7 +74,7 @@ class ControllerOptions(Protocol):
 class ControllerService:
     """Owns the image. All methods run on the event loop; the store does its work elsewhere."""
 
-    attempts_max: ClassVar[int] = 1  # of a change that the store refuses: there is no other writer
+    attempts_max: ClassVar[int] = 1  # of a change that the store rejects: there is no other writer
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class ControllerService:
         return self._is_active
 
     def on_image(self, listener: ImageListener) -> None:
-        """Call `listener(old, new)` on the loop with every new image, before the change is answered."""
+        """Call `listener(old, new)` on the loop with every new image, before the response to the change."""
         self._images.add_listener(listener)
 
     async def start(
@@ -250,7 +250,7 @@ class ControllerService:
         size: int = 0,
         is_urgent: bool = False,
     ) -> R:
-        """After its time-out a request gets REQUEST_TIMED_OUT; its change may still happen, as in Kafka."""
+        """Run a change. After its timeout the request gets REQUEST_TIMED_OUT; its change may still happen, as in Kafka."""
         if timeout_ms is not None and timeout_ms <= 0:
             raise KafkaError(Error.REQUEST_TIMED_OUT)
         seconds = None if timeout_ms is None else timeout_ms / 1000
@@ -276,7 +276,7 @@ class ControllerService:
             return await self._decide_and_commit(decide, validate_only, size)
 
     async def _decide_and_commit(self, decide: Decide[R], validate_only: bool, size: int) -> tuple[R, int]:
-        """Returns the reply, and the sequence number under which other brokers get the change."""
+        """Decide and commit a change. Returns the reply, and the change's sequence number for other brokers."""
         for number in range(self.attempts_max):
             decision = await self._decide(decide, size)
             if validate_only or not self._is_change(decision):
@@ -284,7 +284,8 @@ class ControllerService:
             try:
                 await self._commit(decision.operations)
             except TransactionRefusedError as refused:
-                # Another writer was faster, or a part of this change is already done: reload, then decide again.
+                # Another writer has changed a node, or a part of this change is already done: reload, then decide
+                # again.
                 failure = self._on_store_error(refused)
                 if number == self.attempts_max - 1:
                     raise failure from refused
@@ -341,7 +342,7 @@ class ControllerService:
     async def _commit(
         self, operations: Sequence[StoreOperation], when_full: Error = Error.UNKNOWN_SERVER_ERROR
     ) -> list[Outcome]:
-        """`when_full` is the error for a full disk, by default one that is not retriable.
+        """Commit the transactions. `when_full` is the error for a full disk, by default one that is not retriable.
 
         Raises TransactionRefusedError if the store has changed since the image of the decision.
         """
@@ -413,7 +414,7 @@ class ControllerService:
         return seeds
 
     def new_uuid(self) -> UUID:
-        """As in Kafka, no id starts with a dash: command lines would parse it as an option."""
+        """Return a new id. As in Kafka, it never starts with a dash, which command lines would parse as an option."""
         while True:
             value = UUID(int=self._random.getrandbits(128), version=4)
             if not tree.encode_uuid(value).startswith("-"):

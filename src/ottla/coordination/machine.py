@@ -7,17 +7,17 @@ A machine owns the state of one partition of an internal topic. It never awaits,
   order, and in the same way when the partition is loaded.
 * Replies and the event wait until the high watermark has passed the records. A decision without records is answered at
   once, unless it is a read: a read waits until all earlier appends are committed.
-* When an append is refused, none of its records were written: the replies are replaced by `refused`, and the event
+* When an append is rejected, none of its records were written: the replies are replaced by `refused`, and the event
   returns with the error. When leadership is lost, the machine resigns (requests that wait inside it are answered) and
   is discarded; the next leader rebuilds it by replay.
 
 There is one exception: a rebalance of the classic group protocol. The joined and waiting members and the next
 generation are in memory only, as with Kafka. The log stores the result of a completed generation, and after a load the
-members rejoin from there. So groups/classic_rebalance.py changes its groups while it decides, and a refused append
+members rejoin from there. So groups/classic_rebalance.py changes its groups while it decides, and a rejected append
 undoes nothing: the members retry, and the records are written then.
 
 All other code keeps to the contract, deadlines and caches included: if a decision cancelled a deadline or marked a
-change as seen before its append, a refused append would lose it.
+change as seen before its append, a rejected append would lose it.
 """
 
 from __future__ import annotations
@@ -85,13 +85,13 @@ class Machine(Protocol):
         """A transaction that wrote to this partition has ended."""
 
     def on_write_completed(self, event: Any, error: Error, now_ms: int) -> list[Decision]:
-        """The records of a decision with this event are committed (NONE) or were refused (the error)."""
+        """The records of a decision with this event are committed (NONE) or were rejected (the error)."""
 
     def on_loaded(self, now_ms: int) -> list[Decision]:
         """The whole log was replayed: start the timers of the loaded state."""
 
     def renew_sessions(self, now_ms: int) -> None:
-        """Requests were refused for a while: members that must send heartbeats get a new session time-out."""
+        """Requests were rejected for a while: members that must send heartbeats get a new session timeout."""
 
     def on_unloaded(self) -> list[Reply]:
         """Leadership is lost: NOT_COORDINATOR for every request that waits inside the machine."""

@@ -138,7 +138,7 @@ class CoordinatorRuntime(Generic[M]):
         return shard
 
     def _is_leadership_confirmed(self) -> bool:
-        """Whether leadership is certain. When it is again, sessions restart: heartbeats were refused meanwhile."""
+        """Whether leadership is certain. When it is again, sessions restart: heartbeats were rejected meanwhile."""
         if self.must_check_leadership is not None and self.must_check_leadership():
             self._was_unconfirmed = True
             return False

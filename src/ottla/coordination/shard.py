@@ -14,7 +14,7 @@ request loads it again. An error in a decision affects only its own request.
 A shard belongs to one uninterrupted period of leadership. When that ends, the fate of uncommitted records is unknown:
 requests that wait for them, or inside the machine, get NOT_COORDINATOR and go to the new coordinator.
 
-Followers may hold the high watermark back. After a time-out clients get REQUEST_TIMED_OUT, because the outcome is not
+Followers may hold the high watermark back. After a timeout clients get REQUEST_TIMED_OUT, because the outcome is not
 known; the records stay, and count when they are committed.
 """
 
@@ -146,7 +146,7 @@ class CoordinatorContext(Generic[M]):
             raise
 
     def _append(self, records: list[Record], stamp: TransactionalProducer | None) -> int:
-        # also after leadership was lost and won again: the log has changed, this machine has not
+        # even after leadership was lost and won again: the log has changed, this machine has not
         if not self.is_current_leader:
             raise KafkaError(Error.NOT_LEADER_OR_FOLLOWER)
         now_ms = self._now_ms()
@@ -222,11 +222,11 @@ class CoordinatorContext(Generic[M]):
 
     @property
     def is_under_min_isr(self) -> bool:
-        """Whether writes are refused, because too few replicas are in sync."""
+        """Whether writes are rejected, because too few replicas are in sync."""
         return self.partition.is_under_min_isr
 
     def tick(self) -> None:
-        """Run due work, but not while writes are refused: an expiry that cannot be written would be lost."""
+        """Run due work, but not while writes are rejected: an expiry that cannot be written would be lost."""
         self._time_out_replies()
         if self.is_under_min_isr:
             return

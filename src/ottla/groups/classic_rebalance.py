@@ -1,7 +1,7 @@
 """The classic group protocol: join, sync, heartbeat, leave, and the rebalances that follow from them.
 
 Every method takes the time and new ids as arguments and returns a Decision. A rebalance starts when a member joins or
-leaves, and ends when all members have joined or the rebalance time-out expires. A join is answered when the rebalance
+leaves, and ends when all members have joined or the rebalance timeout expires. A join is answered when the rebalance
 ends, a sync when the leader's assignment is committed; until then the member keeps the `reply_to` of its request.
 
 Rules that are easy to get wrong:
@@ -302,7 +302,7 @@ class ClassicGroups:
         return Error.REBALANCE_IN_PROGRESS if group.state is ClassicGroupState.PREPARING_REBALANCE else Error.NONE
 
     def on_leader_assignment_written(self, event: LeaderAssignment, error: Error, now_ms: int) -> Decision:
-        """The write of the leader's assignment was committed or refused."""
+        """The write of the leader's assignment was committed or rejected."""
         decision = Decision()
         group = self.groups.get(event.group_id)
         if (
@@ -539,7 +539,7 @@ class ClassicGroups:
         return decision
 
     def start_sessions(self, group: ClassicGroup, now_ms: int) -> None:
-        """Give the members a whole session time-out: the group was loaded, or requests were refused for a while."""
+        """Give the members a whole session timeout: the group was loaded, or requests were rejected for a while."""
         for member in group.members.values():
             if not member.is_awaiting_response:
                 self._schedule_session_timeout(group, member, now_ms, member.session_timeout_ms)
@@ -575,5 +575,5 @@ def _join_error(request: JoinGroupRequest, error: Error, reply_to: ReplyTo) -> D
 
 
 def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:
-    """JoinGroup v0 has no rebalance time-out of its own."""
+    """JoinGroup v0 has no rebalance timeout of its own."""
     return request.rebalance_timeout_ms if request.rebalance_timeout_ms >= 0 else request.session_timeout_ms

@@ -321,12 +321,12 @@ class ConsumerGroups:
             member = group.members[member_id]
             self.schedule_session_timeout(
                 group_id, member, now_ms
-            )  # renewed, because the append of the removal may be refused
+            )  # renewed, because the append of the removal may be rejected
             decisions.append(self._remove_members(group, [member], now_ms))
         return decisions
 
     def start_sessions(self, now_ms: int) -> None:
-        """Give all members of the loaded groups a whole session time-out."""
+        """Give all members of the loaded groups a whole session timeout."""
         for group in self.groups.values():
             group.regexes_resolved_generation = -1  # generations of another broker are not comparable
             for member in group.members.values():
@@ -346,7 +346,7 @@ class ConsumerGroups:
             self.deadlines.set(timer, now_ms + member.rebalance_timeout_ms)
 
     def schedule_session_timeout(self, group_id: str, member: ConsumerGroupMember, now_ms: int) -> None:
-        """Restart the member's session; a classic member has its own time-out."""
+        """Restart the member's session; a classic member has its own timeout."""
         times = self._times_for(group_id)
         within_ms = (
             member.classic_metadata.session_timeout_ms
@@ -356,7 +356,7 @@ class ConsumerGroups:
         self.deadlines.set(MemberTimer("session", group_id, member.member_id), now_ms + within_ms)
 
     def schedule_join_timeout(self, group_id: str, member: ConsumerGroupMember, now_ms: int) -> None:
-        """A classic member got REBALANCE_IN_PROGRESS and must join within the rebalance time-out."""
+        """A classic member got REBALANCE_IN_PROGRESS and must join within the rebalance timeout."""
         timer = MemberTimer("join", group_id, member.member_id)
         if self.deadlines.get(timer) is None:
             self.deadlines.set(timer, now_ms + member.rebalance_timeout_ms)
@@ -386,7 +386,7 @@ class ConsumerGroups:
             if value is None:
                 return
             group = self.groups[key.group_id] = ConsumerGroup(key.group_id)
-        # not when it is decided: the append may be refused
+        # not when it is decided: the append may be rejected
         if kind == CONSUMER_GROUP_MEMBER_METADATA and value is None:
             self._cancel_timers(key.group_id, key.member_id)
             self.memory.remove_all(each for each in (group.members.get(key.member_id),) if each is not None)

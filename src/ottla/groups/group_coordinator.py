@@ -98,7 +98,7 @@ class GroupCoordinator:
         if former is not None and former.members:
             return self._classic_members.join(former, request, client, new_member_id, self._catalog(), reply_to, now_ms)
         decision = self.classic.join(request, client, new_member_id, reply_to, now_ms)
-        if former is not None and request.group_id in self.groups:  # also after an append that was refused
+        if former is not None and request.group_id in self.groups:  # even after an append that was rejected
             decision.records[:0] = consumer_group_tombstones(former)
         return decision
 

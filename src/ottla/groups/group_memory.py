@@ -1,7 +1,7 @@
 """Memory of group members: the bytes of their protocol metadata, assignments and subscriptions.
 
 Clients choose these sizes and the number of members, so all groups of a broker share one limit. When it is reached,
-new members are refused; existing members continue and may rejoin.
+new members are rejected; existing members continue and may rejoin.
 
 Every change of a member updates the count, because summing it up on every join would be slow.
 """
@@ -31,7 +31,7 @@ class GroupMemory:
         self.total_bytes: Callable[[], int] | None = None  # returns the count of all partitions on this broker
         self.on_limit_reached: Callable[[str], None] = lambda _: (
             None
-        )  # called with the group whose new member is refused
+        )  # called with the group whose new member is rejected
 
     def update(self, member: MeasuredMember) -> None:
         """Count a new member, or one that has changed."""

@@ -165,7 +165,7 @@ class DeletedTopicCleanup:
         self._last = topics, topic, partition, kept
 
     def _check_last_tombstone(self) -> None:
-        """Note if the last offset of the batch is still there: then the append of its tombstone was refused."""
+        """Note if the last offset of the batch is still there: then the append of its tombstone was rejected."""
         if self._last is not None:
             topics, topic, partition, kept = self._last
             self._last = None

@@ -89,7 +89,7 @@ class ConsumerGroupUpdate:
         if self._has_subscription_changed or metadata_hash != self._group.metadata_hash:
             self._epoch += 1
             self.records.append(group_epoch_record(self._group.group_id, self._epoch, metadata_hash))
-        if not self.records:  # an append may be refused, and then the next heartbeat must find the change again
+        if not self.records:  # an append may be rejected, and then the next heartbeat must find the change again
             self._group.last_checked_generation = self._catalog.generation
 
     def _subscriber_count_changes(self) -> dict[str, int]:

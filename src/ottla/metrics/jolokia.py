@@ -1,7 +1,7 @@
 """Beans in Jolokia's protocol: JSON over HTTP, as Telegraf, pyjolokia, hawtio and others read it.
 
 Responses are generated in pieces, bean by bean: an empty piece marks a point to yield to the event loop. Access is
-read-only: `write` and `exec` are refused.
+read-only: `write` and `exec` are rejected.
 """
 
 from __future__ import annotations

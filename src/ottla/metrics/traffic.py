@@ -32,7 +32,7 @@ class TopicTraffic:
 
     def __init__(self) -> None:
         self.partitions = 0  # the number of partitions that share this object
-        self.appends = 0  # appended batches; Kafka's produce requests are these plus the refused ones
+        self.appends = 0  # appended batches; Kafka's produce requests are these plus the rejected ones
         self.messages_in = 0
         self.bytes_in = 0
         self.refused_appends = 0
@@ -48,7 +48,7 @@ class TopicTraffic:
         self.replication_bytes_out = 0  # … and by followers from this broker
 
     def refuse_append(self, error: Error, size_bytes: int) -> None:
-        """A batch was refused."""
+        """A batch was rejected."""
         self.refused_appends += 1
         if error in TOO_LARGE:
             self.rejected_bytes += size_bytes

@@ -1,7 +1,7 @@
 """Requests for APIs or versions that this broker does not support: F13 of the failure cases. Pure.
 
 Such a request closes its connection, as with Kafka, and the client gets no reason. So the broker records the client id
-and library (KIP-511), and the request. Clients choose their names freely and may retry for ever, so everything is
+and library (KIP-511), and the request. Clients choose their names freely and may retry forever, so everything is
 bounded: rows, the length of names, and log lines.
 """
 

@@ -179,7 +179,7 @@ class Poller:
             if event & READABLE:
                 connection.on_readable()
             elif event & HANGUP:
-                # Reported repeatedly until it is handled, also while this peer is not read.
+                # Reported repeatedly until it is handled, even while this peer is not read.
                 connection.abandon(CloseReason.CONNECTION_LOST)
         except Exception:  # a bug in one connection must not stop the others
             logger.exception("closing a connection after an unexpected error")

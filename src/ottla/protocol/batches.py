@@ -162,7 +162,7 @@ def check_produced_batch(
 ) -> BatchHeader:
     """Kafka's checks of one partition of a Produce request, in Kafka's order; raises KafkaError.
 
-    As in Kafka, a wrong max timestamp or a producer's log-append-time bit is corrected in place, not refused.
+    As in Kafka, a wrong max timestamp or a producer's log-append-time bit is corrected in place, not rejected.
     `timestamp_min` and `timestamp_max` come from message.timestamp.before.max.ms and after.max.ms. Sequence numbers
     across batches, and the producer's right to its transactional id, are checked elsewhere.
     """

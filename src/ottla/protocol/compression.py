@@ -1,7 +1,7 @@
 """The codecs of record batches, with a limit on the decompressed size.
 
 A few kilobytes may decompress to gigabytes: every decoder here stops at `output_bytes_max` and never allocates memory
-only because the input requests it. Data that Kafka's own readers cannot read is refused, because it would stay
+only because the input requests it. Data that Kafka's own readers cannot read is rejected, because it would stay
 unreadable in the log: an LZ4 frame must have independent blocks, and only the first frame counts.
 """
 

@@ -280,7 +280,7 @@ def types_of(cls: type) -> dict[str, Type]:
 
 
 def least_bytes(type_: Type, version: int, flexible: bool, nullable: bool = False) -> int:
-    """The minimum size of a value: an array whose count cannot fit the remaining bytes is refused unread."""
+    """The minimum size of a value: an array whose count cannot fit the remaining bytes is rejected unread."""
     if type_.is_fixed:
         return SIZES[FIXED[type_.kind]]
     if type_.kind != "struct":

@@ -8,7 +8,7 @@ Rule 3: a replica joins only when its log reaches both the high watermark and th
 that it may still have to truncate records of an earlier leader.
 Rule 4: a replica that is removed stays in the maximal ISR until the controller has confirmed the removal. One proposal
 at a time.
-Rule 5: fetches of an earlier broker epoch are refused.
+Rule 5: fetches of an earlier broker epoch are rejected.
 Rule 6: invariants are asserted where a violation would have an effect: requests for this partition then fail with
 UNKNOWN_SERVER_ERROR, and other partitions continue.
 """
@@ -88,7 +88,7 @@ class FollowerState:
         self.last_fetch_time_ms = NEVER_MS
         self.last_fetch_leader_log_end_offset = UNKNOWN  # of the leader's log, at the follower's last fetch
         self.last_caught_up_time_ms = caught_up_ms  # the last time at which it had everything
-        self.rejected_until_ms = NEVER_MS  # the controller refused it: it is not proposed again before then
+        self.rejected_until_ms = NEVER_MS  # the controller rejected it: it is not proposed again before then
 
         self.last_served_offset = UNKNOWN  # offset of the records that it was sent last …
         self.repeat_count = 0  # … and how often it has fetched the same offset again
@@ -312,7 +312,7 @@ class LeaderState:
             for broker_id in self.maximal_isr.difference(self.committed_isr):
                 follower = self.followers.get(broker_id)
                 if follower is not None:
-                    # The watermark does not wait for a replica that the controller refuses.
+                    # The watermark does not wait for a replica that the controller rejects.
                     follower.last_caught_up_time_ms = NEVER_MS
                     follower.rejected_until_ms = self.now_ms + REJECTED_PAUSE_MS
             self._commit_isr(self.committed_isr, self.partition_epoch)

@@ -191,7 +191,7 @@ class Partition:
         return list(self._leader_state.followers.values()) if self._leader_state is not None else []
 
     def require_leader(self, known_epoch: int) -> None:
-        """Refuse a client with another leader epoch (KIP-320)."""
+        """Reject a client with another leader epoch (KIP-320)."""
         if self.leader_id != self.node_id:
             raise KafkaError(Error.NOT_LEADER_OR_FOLLOWER)
         self.require_epoch(known_epoch)
@@ -209,7 +209,7 @@ class Partition:
             raise KafkaError(Error.OFFSET_NOT_AVAILABLE)
 
     def close(self) -> None:
-        """The topic was deleted, or its folder failed: further appends and reads are refused."""
+        """The topic was deleted, or its folder failed: further appends and reads are rejected."""
         self.is_deleted = True
         self.leader_id = NO_LEADER
         self._leader_state = None
@@ -492,7 +492,7 @@ class Partition:
     def _truncate_overlapping_batch(self, log: Log, base_offset: int) -> None:
         """The local log ends within a batch of the leader, so its last records are not the leader's.
 
-        While this replica is in the ISR, it must report the damage first; the append is refused until it has left the
+        While this replica is in the ISR, it must report the damage first; the append is rejected until it has left the
         ISR.
         """
         self.mark_damaged(base_offset)

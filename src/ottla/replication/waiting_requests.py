@@ -29,7 +29,7 @@ class WaitingFetch:
             self.complete()
 
     def complete(self) -> None:
-        """Answer now: enough bytes, a time-out, or a partition with another leader."""
+        """Answer now: enough bytes, a timeout, or a partition with another leader."""
         if not self.is_completed:
             self.is_completed = True
             notify_safely(self.on_ready)

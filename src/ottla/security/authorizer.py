@@ -1,6 +1,6 @@
 """The broker's authorizer, enabled with `authorizer.class.name`. Compiled with mypyc where possible.
 
-In permissive mode no request is refused; denials are only logged.
+In permissive mode no request is rejected; denials are only logged.
 
 Thousands of new rules are indexed in steps (`index_pending`), so that other requests are served in between. They take
 effect at once all the same: the rules of a resource are indexed before a request about it is decided. Only
@@ -138,7 +138,7 @@ class Authorizer:
     def record_denial(
         self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str, api: str
     ) -> bool:
-        """Log a denial; true if the request must be refused."""
+        """Log a denial; true if the request must be rejected."""
         denials = self._denials
         if denials is not None:
             denial = Denial(principal, host, operation, resource_type, name, api)

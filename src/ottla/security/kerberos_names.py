@@ -106,7 +106,7 @@ class KerberosShortNamer:
     """All rules of a listener, in order."""
 
     def __init__(self, rules: Iterable[str], default_realm: str) -> None:
-        """Raises KerberosNameError for a rule that Kafka would refuse."""
+        """Raises KerberosNameError for a rule that Kafka would reject."""
         self.rules = tuple(parse_rule(rule) for rule in rules) or (parse_rule("DEFAULT"),)
         self.default_realm = default_realm
 

@@ -1,7 +1,7 @@
 """TLS contexts from settings, for listeners and clients, and their reload after changes.
 
 Rules:
-1. Only TLS 1.2 and 1.3 are supported; older versions and unsupported options are refused with a reason.
+1. Only TLS 1.2 and 1.3 are supported; older versions and unsupported options are rejected with a reason.
 2. As in Java, every certificate in the trust store is trusted, even if it is no CA certificate. The default is the
    system's trust store.
 3. A client verifies the host name, unless ssl.endpoint.identification.algorithm is empty.

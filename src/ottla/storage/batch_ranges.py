@@ -34,9 +34,8 @@ def position_before(segment: Segment, position: int) -> int:
 def whole_batch_range(
     segment: Segment, position: int, batch_bytes: int, max_bytes: int, minimum_one: bool
 ) -> FileRange | None:
-    """Whole batches of at most `max_bytes`, starting at this position; more bytes follow.
-
-    With `minimum_one` the first batch is included whatever its size. Without it the result may be None.
+    """Return whole batches of at most `max_bytes`, starting at this position; more bytes follow. With `minimum_one` the
+    first batch is included regardless of its size. Without it the result may be None.
     """
     length = whole_batch_bytes(segment, position, batch_bytes, max_bytes)
     if length == 0:
@@ -76,7 +75,7 @@ def scan_to_limit(segment: Segment, position: int, limit: int) -> int:
 def batch_start(segment: Segment, offset: int) -> int:
     """Return the first offset of the batch that contains this offset, or of the first corrupt batch before it.
 
-    Reads only the batches after the nearest index entry. Corrupt headers are not believed.
+    Reads only the batches after the nearest index entry. Corrupt headers are ignored.
     """
     place = segment.index().lookup(offset - segment.base_offset) - 1
     position = segment.index().entries[place] & POSITION_MASK if place > 0 else 0

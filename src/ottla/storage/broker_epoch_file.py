@@ -72,7 +72,7 @@ def parse_json_fields(data: bytes) -> dict[str, Any]:
 
 
 def current_boot_id() -> str:
-    """Return the boot id; empty where the system has none, so that every crash counts as a restart of the machine."""
+    """Return the boot id; empty if the system has none, so that every crash is treated as a restart of the machine."""
     try:
         return files.read_file(BOOT_ID_FILE).decode().strip()
     except OSError:

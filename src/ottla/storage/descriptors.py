@@ -85,7 +85,7 @@ class DescriptorPool:
 
 
 def open_files_limit() -> int:
-    """Half of the process limit: the other half is for connections."""
+    """Return half of the process limit: the other half is for connections."""
     soft_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft_limit == resource.RLIM_INFINITY:
         return OPEN_FILES_MAX

@@ -150,7 +150,7 @@ def is_transient(error: OSError) -> bool:
 def has_space(path: str) -> bool:
     """Return whether a disk has space again; in any thread.
 
-    Writes a file to this directory and removes it: statvfs() knows nothing about quotas.
+    Writes a file to this directory and removes it: statvfs() does not consider quotas.
     """
     probe = f"{path}/{PROBE_FILE}"
     try:

@@ -1,8 +1,8 @@
 """The offset index and time index of a segment, in Kafka's file formats.
 
-Offset index: 8 bytes an entry, relative offset int32 and file position int32. The batch at that position ends with that
-offset. Time index: 12 bytes an entry, timestamp int64 and relative offset int32. No earlier batch of the segment has a
-larger timestamp. Both only grow; they are appended to and never preallocated.
+Offset index: 8 bytes per entry, relative offset int32 and file position int32. The batch at that position ends with
+that offset. Time index: 12 bytes per entry, timestamp int64 and relative offset int32. No earlier batch of the segment
+has a larger timestamp. Both only grow; they are appended to and never preallocated.
 
 New entries are buffered in memory and written in groups, at the latest when the segment is flushed, rolled or closed.
 After a crash recovery rebuilds everything past the recovery point.
@@ -132,7 +132,7 @@ def load_offset_index(path: str) -> OffsetIndex:
 
 
 def last_offset_entry(path: str) -> tuple[int, int]:
-    """Relative offset and position of the last entry in the file; (0, 0) if there is none. Padding is truncated."""
+    """Return relative offset and position of the last entry in the file; (0, 0) if there is none. Truncates padding."""
     with files.open_descriptor(path, files.READ_FLAGS) as descriptor:
         count = os.fstat(descriptor).st_size // OFFSET_ENTRY_BYTES
         if count == 0:
@@ -152,7 +152,7 @@ def truncate_padding(path: str) -> tuple[int, int]:
 
 
 def load_time_index(path: str) -> TimeIndex:
-    """Reads only the number of entries and the last one."""
+    """Load a time index: only the number of entries and the last one."""
     try:
         with files.open_descriptor(path, files.READ_FLAGS) as descriptor:
             count = os.fstat(descriptor).st_size // TIME_ENTRY_BYTES

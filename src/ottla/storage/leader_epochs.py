@@ -1,6 +1,6 @@
 """The leader epochs of one partition: for each epoch, the first offset that its leader wrote (KIP-101, KIP-279).
 
-They are stored in `leader-epoch-checkpoint` beside the segments. Each batch contains its epoch too, so a lost or
+They are stored in `leader-epoch-checkpoint` next to the segments. Each batch also contains its epoch, so a lost or
 damaged file is rebuilt from the log. The file is therefore written without a sync, and synced together with the log.
 """
 
@@ -39,7 +39,7 @@ class LeaderEpochCache:
         return self.entries[-1][0] if self.entries else NO_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """A leader of this epoch writes from this offset on. Conflicting entries are removed, as in Kafka."""
+        """Record that a leader of this epoch writes from this offset on. Removes conflicting entries, as in Kafka."""
         entries = self.entries
         if entries and entries[-1][0] == epoch and entries[-1][1] <= start_offset:
             return
@@ -112,7 +112,10 @@ class LeaderEpochCache:
         self.begin_write()()
 
     def begin_write(self) -> Callable[[], None]:
-        """Return the same as a function for any thread. Of two writers, the one with newer entries wins."""
+        """Return a function that writes the file in any thread.
+
+        Of two writers, the one with newer entries is effective.
+        """
         self.is_unsynced = True
         text = format_lines(f"{epoch} {start_offset}" for epoch, start_offset in self.entries)
         return partial(self._write, self.path(), text.encode(), self._version)

@@ -160,7 +160,7 @@ class LogDir:
                 self._is_metadata_transaction_durable = is_durable
 
     def reset_transaction(self, number: int) -> None:
-        """Start to follow another metadata store: the recorded number is replaced."""
+        """Replace the recorded number, to follow another metadata store."""
         write_transaction(self.path, number)
         self.metadata_transaction = number
 
@@ -192,7 +192,7 @@ class LogDir:
         return CheckpointWrite(self.path, by_file)
 
     def cleaned_offsets(self) -> dict[TopicPartition, int]:
-        """Return the cleaner checkpoint; logs that were never compacted are left out."""
+        """Return the cleaner checkpoint; logs that were never compacted are omitted."""
         known = self.known_cleaned_offsets
         offsets = {partition: known[partition] for partition in self.unopened if partition in known}
         offsets.update(
@@ -206,7 +206,7 @@ class LogDir:
         return points
 
     def start_offsets(self) -> dict[TopicPartition, int]:
-        """Log start offsets inside a segment; the other logs start with their first segment."""
+        """Return the log start offsets inside a segment; the other logs start with their first segment."""
         found = self.unopened.items()
         offsets = {partition: each.log_start_offset for partition, each in found if each.log_start_offset}
         offsets.update(self.incoming_start_offsets)
@@ -223,7 +223,7 @@ class LogDir:
         """Take a partition offline now; its files are removed later, after active reads have finished."""
         del self.logs[log.partition]
         log.close_files()
-        log.on_offline = None  # a flush that is under way may find no files: that is no failure of this log directory
+        log.on_offline = None  # a running flush may not find the files: this is not a failure of the log directory
         log.offline_reason = log.offline_reason or "its partition was deleted"
         return self.delete_directory(log.partition, log.directory, now_ms + log.settings.file_delete_delay_ms, log)
 
@@ -311,13 +311,13 @@ def parse_renamed_dir_name(name: str) -> TopicPartition | None:
 
 
 def renamed_dir_name(partition: TopicPartition, suffix: str) -> str:
-    """Kafka's directory name for a deleted or stray partition; long topic names are shortened."""
+    """Return Kafka's directory name for a deleted or stray partition; long topic names are shortened."""
     ending = f"-{partition.partition}.{uuid.uuid4().hex}{suffix}"
     return partition.topic[: DIR_NAME_LENGTH_MAX - len(ending)] + ending
 
 
 class LogCreation:
-    """The creation of an empty log. Until it is finished it counts as a partition of its log directory."""
+    """The creation of an empty log. Until it is finished it is counted as a partition of its log directory."""
 
     def __init__(
         self,
@@ -341,7 +341,7 @@ class LogCreation:
         log_dir.creating.add(partition)
 
     def run(self) -> None:
-        """In any thread. Never raises; the outcome is in `log` or in `error`."""
+        """Create the log, in any thread. Never raises; the outcome is in `log` or in `error`."""
         try:
             self.log_dir.begin_use()
             self.log = create_log(
@@ -372,7 +372,7 @@ class PendingDirDelete:
         self._is_renamed = False
 
     def run(self) -> None:
-        """In any thread. If the rename fails, the next start finds a directory without a topic."""
+        """Rename the directory, in any thread. If this fails, the next start finds a directory without a topic."""
         try:
             self.log_dir.begin_use()
             files.rename(self.directory, self.target)

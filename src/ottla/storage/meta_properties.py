@@ -1,7 +1,7 @@
 """`meta.properties`: the broker and the cluster that a log directory belongs to.
 
 Written as by Kafka 3.9 in ZooKeeper mode (version 0 with `broker.id`). The KRaft format (version 1 with `node.id`) is
-accepted too, so a broker can start on a copy of either.
+also accepted, so a broker can start on a copy of either.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether reading a range would wait for the disk: the event loop must not, a thread may."""
+"""Check whether reading a range would wait for the disk, which only a worker thread may do."""
 
 from __future__ import annotations
 

@@ -5,9 +5,9 @@ stores the ranges that were found valid. needs_check() is cheap and runs on the 
 and runs in a thread. Two threads may check the same bytes at once: at worst one result is lost and the check is
 repeated.
 
-The CRC does not cover the leader epoch of a batch. A consumer would take a wrong epoch for a diverging log, and a
-follower would never get past it. The correct epoch is known from the epochs of the log and from the adjacent batches;
-only if both agree, the field is repaired.
+The CRC does not cover the leader epoch of a batch. A consumer would treat a wrong epoch as a diverging log, and a
+follower could never continue after it. The correct epoch is known from the epochs of the log and from the adjacent
+batches; only if both agree, the field is repaired.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def find_valid_end(segment: Segment, file_range: FileRange) -> tuple[int, bool]:
 class BatchOrder:
     """Detects wrong offsets, which the CRC does not cover, by the order of batches.
 
-    Of two batches in conflict, the wrong one is that which does not fit its other neighbor. A gap is accepted as a
+    Of two batches in conflict, the wrong one is that which conflicts with its other neighbor. A gap is accepted as a
     result of compaction only if all batches of the segment ascend; otherwise data is missing there.
     """
 

@@ -180,7 +180,7 @@ def contradicts_epochs(epochs: LeaderEpochCache, segments: list[Segment], offset
 
 
 def batch_at(segments: list[Segment], offset: int) -> BatchScan | None:
-    """Return a scan positioned at the batch with this offset; None if there is none that can be read."""
+    """Return a scan positioned at the batch with this offset; None if none can be read."""
     holding = [segment for segment in segments if segment.base_offset <= offset]
     if not holding or holding[-1].size == 0:
         return None
@@ -194,7 +194,7 @@ def batch_at(segments: list[Segment], offset: int) -> BatchScan | None:
 
 
 def replay_epochs(directory: str, segments: list[Segment]) -> LeaderEpochCache:
-    """Leader epochs from the batches: each contains the epoch of the leader that wrote it."""
+    """Return the leader epochs of the batches: each contains the epoch of the leader that wrote it."""
     epochs = LeaderEpochCache(directory)
     for segment in segments:
         if segment.size:

@@ -6,8 +6,7 @@ Rule 1: `size` counts bytes that were written whole. Bytes past it (a failed wri
 append.
 Rule 2: bytes from `verified_from` on were written or checked by this process; those before it are checked
 (range_checks.py) before they are served.
-Rule 3: index entries are used only where the log confirms them. Wrong or missing entries cost a rebuild and nothing
-else.
+Rule 3: index entries are used only where the log confirms them. Wrong or missing entries only cost a rebuild.
 """
 
 from __future__ import annotations
@@ -200,7 +199,7 @@ class Segment:
     ) -> None:
         """Write one batch at the end. After an OSError only torn bytes past `size` may remain."""
         if self.bytes_since_index > index_interval_bytes or self.max_timestamp == NOT_LOADED:
-            self.load_indexes()  # now, because nothing may fail after the batch is written
+            self.load_indexes()  # now, because no step may fail after the batch is written
         descriptor = self.descriptor
         if descriptor < 0:
             descriptor = self.open_descriptor()
@@ -246,7 +245,7 @@ class Segment:
         self.bytes_since_index += length
 
     def truncate_torn_bytes(self) -> None:
-        """Truncate what a failed write may have left past the end."""
+        """Truncate bytes of a failed write past the end."""
         if self.descriptor >= 0:
             files.truncate(self.descriptor, self.size)
 
@@ -296,7 +295,7 @@ class Segment:
         return self._transactions
 
     def read_transactions(self) -> TransactionIndex:
-        """Return the same for any thread: does not change this segment."""
+        """Read the aborted transactions in any thread, without changing this segment."""
         loaded = self._transactions
         if loaded is not None:
             return loaded
@@ -372,7 +371,7 @@ class Segment:
         logger.warning("Found a corrupted index file %s (%s), rebuilding both indexes from the log", path, why)
 
     def replace_indexes(self, built: RebuiltIndexes) -> None:
-        """Use new indexes. They may not cover what was appended since their build started."""
+        """Use new indexes. They may not cover records that were appended since their build started."""
         self._empty_index_files()
         self._index = built.offsets
         self._time_index = built.times
@@ -386,7 +385,7 @@ class Segment:
         self.write_pending_if_possible()
 
     def write_pending_if_possible(self) -> bool:
-        """On a full disk the entries stay in memory, and a later call tries again."""
+        """Write pending entries. On a full disk they stay in memory, and a later call tries again."""
         try:
             self.write_pending()
         except OSError as error:
@@ -417,7 +416,7 @@ class Segment:
     # --- finding ------------------------------------------------------------------------------------------------
 
     def find(self, offset: int) -> tuple[int, int]:
-        """Position and length of the first batch that ends at or after this offset; (size, 0) if there is none.
+        """Return position and length of the first batch that ends at or after this offset; (size, 0) if there is none.
 
         The CRC does not cover offsets, and an index may be damaged: neither may make a reader skip records.
         """
@@ -661,13 +660,13 @@ class IndexRebuild:
         self._built: RebuiltIndexes | None = None
 
     def run(self) -> None:
-        """In any thread: scan the batch headers that existed when the rebuild started."""
+        """Scan, in any thread, the batch headers that existed when the rebuild started."""
         segment = self.segment
         source = self._range
         self._built = RebuiltIndexes(source.descriptor, source.length, segment.base_offset, INDEX_INTERVAL_BYTES)
 
     def install(self) -> None:
-        """On the owner's thread, also if run() has failed."""
+        """Install the result on the owner's thread. Must be called even if run() has failed."""
         segment = self.segment
         is_wanted = not segment.is_closing and segment.index_rebuilds == self._rebuilds
         if self._built is not None and is_wanted and segment.size >= self._range.length:

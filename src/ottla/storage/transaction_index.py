@@ -1,4 +1,4 @@
-"""The aborted transactions of a segment, `<base offset>.txnindex`, in Kafka's format: 34 bytes an entry.
+"""The aborted transactions of a segment, `<base offset>.txnindex`, in Kafka's format: 34 bytes per entry.
 
     version int16, producer id int64, first offset int64, last offset int64, last stable offset int64
 An entry belongs to the segment of its abort marker, whose offset is the last offset; the transaction may start in an

@@ -42,7 +42,7 @@ def truncate_to(log: Log, offset: int) -> None:
 def truncation_position(segment: Segment, offset: int) -> int:
     """Return the position of the first batch to remove.
 
-    Corrupt batches may be among those, because no reader needs them.
+    Corrupt batches may be among those, because they are removed.
     """
     try:
         return segment.find(offset)[0]
@@ -68,7 +68,7 @@ def truncate_fully_and_start_at(log: Log, offset: int) -> None:
 
 
 def remove_segments(log: Log, base_offsets: list[int]) -> None:
-    """Remove segments, newest first: a crash in between leaves no hole."""
+    """Remove segments, newest first: so that a crash in between leaves no gap."""
     gone = set(base_offsets)
     for segment in reversed(log.segments):
         if segment.base_offset in gone:

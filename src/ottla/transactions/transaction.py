@@ -104,7 +104,7 @@ class TransactionMetadata:
         self.has_next_transaction_request = (
             False  # its producer has requested the next one, so it has received the response of this one
         )
-        self.has_pending_transition = False  # a record of it is written but not committed: other changes are refused
+        self.has_pending_transition = False  # a record of it is written but not committed: other changes are rejected
 
     @property
     def is_producer_epoch_exhausted(self) -> bool:

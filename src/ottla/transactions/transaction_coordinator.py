@@ -6,8 +6,8 @@ record closes it. If the broker restarts between the two, the markers are sent a
 record.
 
 Rules that are easy to get wrong:
-1. While a record of a transaction is in flight, every other change of it is refused (CONCURRENT_TRANSACTIONS).
-2. A producer that initializes again, and the time-out, fence: they raise the epoch and abort the open transaction, and
+1. While a record of a transaction is in flight, every other change of it is rejected (CONCURRENT_TRANSACTIONS).
+2. A producer that initializes again, and the timeout, fence: they raise the epoch and abort the open transaction, and
    the client retries.
 3. With transaction version 2 every transaction raises the epoch, so the epoch distinguishes a repeated request (one
    less than the current epoch) from the next one (equal to it).
@@ -69,7 +69,7 @@ class EndTransactionResult(NamedTuple):
 
 
 class TransitionWritten(NamedTuple):
-    """A record of this transaction was committed or refused."""
+    """A record of this transaction was committed or rejected."""
 
     transactional_id: str
 

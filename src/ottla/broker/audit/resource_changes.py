@@ -2,8 +2,8 @@
 
 Rules:
 1. Pure: takes a request, its response, and the metadata before and after; yields one change per resource.
-2. A refused change has an error and the requested state. Validation only (validate_only) and changes without effect are
-   omitted.
+2. A rejected change has an error and the requested state. Validation only (validate_only) and changes without effect
+   are omitted.
 3. Partitions are combined into one change per topic and error.
 4. No secrets: passwords, salts, keys and tokens are omitted.
 """
@@ -60,7 +60,7 @@ class AuditedRequest(NamedTuple):
     before: MetadataImage
     after: MetadataImage
     settings: BrokerSettings
-    state: Any = None  # state that was read before the request, beside the metadata
+    state: Any = None  # state that was read before the request, in addition to the metadata
 
 
 Describe = Callable[[AuditedRequest], Iterable[Change]]
@@ -78,7 +78,7 @@ def topics_created(asked: AuditedRequest) -> Iterator[Change]:
         made = asked.after.topics.get(row.name)
         if row.error_code == Error.NONE and made is not None:
             after = describe_topic(asked.after, made)
-        else:  # it was refused, or its metadata have not arrived yet
+        else:  # it was rejected, or its metadata have not arrived yet
             after = describe_requested_topic(topic) if topic is not None else None
         yield Change(TOPIC, row.name, None, after, row.error_code, row.error_message)
 
@@ -94,7 +94,7 @@ def describe_requested_topic(topic: Any) -> ResourceState:
 
 
 def topics_auto_created(asked: AuditedRequest) -> Iterator[Change]:
-    """Automatically created topics; `request` has their names, there is no response."""
+    """Yield automatically created topics; `request` has their names, there is no response."""
     for name in asked.request:
         made = asked.after.topics.get(name)
         if made is not None and name not in asked.before.topics:
@@ -207,7 +207,7 @@ def log_dirs_altered(asked: AuditedRequest) -> Iterator[Change]:
 
 
 def transactions_aborted(asked: AuditedRequest) -> Iterator[Change]:
-    """Markers that an administrator wrote; markers of coordinators are not changes."""
+    """Yield markers that an administrator wrote; markers of coordinators are not changes."""
     results = {row.producer_id: row for row in asked.response.markers}
     for marker in asked.request.markers:
         answered = results.get(marker.producer_id)
@@ -289,7 +289,7 @@ def redact_value(kind: int, name: str, value: str | None) -> str | None:
 
 
 def redact_topic_value(name: str, value: str | None) -> str | None:
-    """Unknown topic keys may contain secrets."""
+    """Hide the values of unknown topic keys, which may be secrets."""
     return value if value is None or name in TopicKeys.keys else HIDDEN
 
 
@@ -417,7 +417,7 @@ def quotas_altered(asked: AuditedRequest) -> Iterator[Change]:
     answers = {frozenset(entity_parts(row.entity)): row for row in asked.response.entries}
     for alteration in asked.request.entries:
         parts = entity_parts(alteration.entity)
-        row = answers.get(frozenset(parts))  # an entity that is named twice has one response
+        row = answers.get(frozenset(parts))  # a duplicate entity has one response
         if row is not None:
             name = ",".join(f"{kind}={name or DEFAULT_ENTITY}" for kind, name in parts)
             after = {operation.key: None if operation.remove else operation.value for operation in alteration.ops}
@@ -460,7 +460,10 @@ def token_expired(asked: AuditedRequest) -> Iterator[Change]:
 
 
 def token_expiry_change(asked: AuditedRequest, period_ms: int, *, is_removed: bool) -> Change:
-    """Return a request identifies a token only by its HMAC; `state` has the token id, if there is one."""
+    """Return the change of a token.
+
+    A request identifies a token only by its HMAC; `state` has the token id, if there is one.
+    """
     token_id, response = asked.state.get("token_id"), asked.response
     token = asked.before.delegation_tokens.get(token_id or "")
     known = {"owner": token.owner} if token is not None else {}

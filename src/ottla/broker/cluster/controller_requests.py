@@ -1,7 +1,7 @@
 """Requests of this broker to the controller: topics, producer ids, ISR changes, controlled shutdown.
 
-The controller may be this broker (always on a standalone broker) or another one; callers need not know. In a cluster
-requests are retried while there is no controller; after the timeout they raise KafkaError.
+The controller may be this broker (always on a standalone broker) or another one; this makes no difference for callers.
+In a cluster requests are retried while there is no controller; after the timeout they raise KafkaError.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class ControllerRequests:
     # ---- shutdown
 
     async def controlled_shutdown(self, timeout_ms: int) -> list[TopicPartition]:
-        """Move the leaderships of this broker away; returns the partitions that no other replica can lead."""
+        """Transfer the leadership of this broker's partitions; returns those that no other replica can lead."""
         if (link := self._remote_controller) is not None:
             answer = await link.send(
                 ControlledShutdownRequest(broker_id=self._node.id, broker_epoch=self._broker_epoch),

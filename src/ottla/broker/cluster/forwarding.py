@@ -1,7 +1,7 @@
 """Forwarding of requests to the controller (KIP-590), on a broker that is not the controller.
 
-The request is sent inside an Envelope with the principal and address of the client; the controller answers as if it had
-received the request itself. Clients may therefore send admin requests to any broker.
+The request is sent inside an Envelope with the principal and address of the client; the controller responds as if it
+had received the request itself. Clients may therefore send admin requests to any broker.
 
 Rules:
 1. Only APIs whose row in the table of APIs is marked as forwarded are accepted inside an Envelope.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ottla.broker.served_api import ServedApi
 
 MUTATING_APIS: Final = frozenset({19, 20, 37})  # CreateTopics, DeleteTopics, CreatePartitions
-TIMEOUT_MS_MIN: Final = 1_000  # minimum for forwarding, also for clients that do not wait
+TIMEOUT_MS_MIN: Final = 1_000  # minimum for forwarding, even for clients that do not wait
 PRINCIPAL_VERSION: Final = 0
 ROW_FIELDS: Final = (  # field names in responses
     *("topics", "responses", "results", "replica_election_results", "partitions", "partition_result", "filter_results"),
@@ -136,7 +136,7 @@ def build_envelope(request: Any, context: Context) -> EnvelopeRequest:
 
 
 def open_envelope_response(envelope: EnvelopeResponse, context: Context) -> EncodedBody:
-    """Return the inner response, still encoded; KafkaError if the controller did not process the request."""
+    """Return the inner response, still encoded. Raises KafkaError if the controller did not process the request."""
     if envelope.error_code == Error.UNSUPPORTED_VERSION:  # from brokers of another release
         raise KafkaError(Error.UNSUPPORTED_VERSION)
     if envelope.error_code != Error.NONE or envelope.response_data is None:
@@ -177,7 +177,10 @@ def encode_principal(principal: str, *, is_delegated: bool = False) -> bytes:
 
 
 def decode_principal(data: bytes) -> tuple[str, bool]:
-    """Type and name as in "User:alice", and whether it is a delegation token; ProtocolError if malformed."""
+    """Return the principal, as in "User:alice", and whether it logged in with a delegation token.
+
+    Raises ProtocolError.
+    """
     if int.from_bytes(data[:2], "big") != PRINCIPAL_VERSION:
         raise ProtocolError("a principal of an unknown version")
     found = decode_whole(PrincipalData, PRINCIPAL_VERSION, memoryview(data), 2)
@@ -192,7 +195,7 @@ def encode_host(host: str) -> bytes:
 
 
 def decode_host(data: bytes) -> str:
-    """Return an address as text; ProtocolError if malformed."""
+    """Return an address as text. Raises ProtocolError."""
     if not data:
         return ""
     try:

@@ -177,7 +177,7 @@ def _entry(
 def _unknown_entry(
     name: str, synonyms: list[DescribeConfigsSynonym], wanted: EntrySelection
 ) -> DescribeConfigsResourceResult:
-    """Return the value of an unknown key may be a secret and is not shown."""
+    """Return the entry of an unknown key without its value, which may be a secret."""
     return DescribeConfigsResourceResult(
         name=name,
         value=None,

@@ -1,4 +1,4 @@
-"""Dynamic settings of a broker (Kafka's DynamicBrokerConfig): the settings in force, and the encryption of stored
+"""Dynamic settings of a broker (Kafka's DynamicBrokerConfig): the current settings, and the encryption of stored
 passwords.
 
 Rules for passwords among the dynamic settings:
@@ -79,7 +79,7 @@ class DynamicConfig:
         )
 
     def _without_disallowed(self, own: Mapping[str, str]) -> Mapping[str, str]:
-        """Without the settings that the settings file does not allow."""
+        """Return the settings without those that the settings file does not allow."""
         if own is not self._applied:
             plain = self.broker.decoded(own)
             problems = {name: dynamic_config_problem(self.broker, name, text) for name, text in plain.items()}
@@ -171,7 +171,7 @@ def replace_values(change: ConfigResourceChange, resource: Any) -> Any:
 
 
 def outdated_passwords(settings: BrokerSettings, stored: Mapping[str, str]) -> dict[str, str]:
-    """Passwords of this broker that are not encrypted with its secret, in plain text."""
+    """Return, in plain text, the passwords of this broker that are not encrypted with its secret."""
     secret = settings.password_encoder_secret
     if secret is None:
         return {}

@@ -49,7 +49,10 @@ class CallBatcher(Generic[E]):
     """Batches calls per broker: calls that arrive while a request is in flight form the next request."""
 
     def __init__(self, carry: Callable[[int, list[E]], Awaitable[None]]) -> None:
-        """`carry(broker, calls)` answers all calls before it returns, and never raises. Nothing is retried here."""
+        """`carry(broker, calls)` completes all calls before it returns, and never raises.
+
+        Calls are not retried here.
+        """
         self._send_batch = carry
         self._waiting: dict[int, deque[E]] = {}
         self._running: dict[int, asyncio.Task[None]] = {}
@@ -87,7 +90,7 @@ class TxnMarkerChannels:
     def __init__(self, call: SendRequest) -> None:
         self._call = call
         self._calls: CallBatcher[MarkerCall] = CallBatcher(self._send_batch)
-        self._silent: set[int] = set()  # brokers that did not answer last: logged once
+        self._silent: set[int] = set()  # brokers that did not respond last: logged once
 
     def send(
         self,
@@ -211,7 +214,7 @@ def partition_errors(response: AddPartitionsToTxnResponse, place: int, call: Par
 
 
 def to_error(code: int) -> Error:
-    """A newer broker may return unknown codes."""
+    """Return the error of a code; a newer broker may return unknown codes."""
     try:
         return Error(code)
     except ValueError:

@@ -65,7 +65,7 @@ def single(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTransaction:
 async def add(
     transaction: AddPartitionsToTxnTransaction, context: Context, turn: TimeSlice
 ) -> list[AddPartitionsToTxnTopicResult]:
-    """Request and response may be long; the decision covers only existing partitions."""
+    """Add the existing partitions with one decision; request and response are processed in slices."""
     places = ((topic.name, index) for topic in transaction.topics for index in topic.partitions)
     wanted = {place: None async for place in in_slices(places, turn)}
     error, errors = await add_or_verify(transaction, wanted, context, turn)

@@ -52,7 +52,7 @@ async def handle(request: AlterPartitionReassignmentsRequest, context: Context) 
 
 
 async def unauthorized_response(request: AlterPartitionReassignmentsRequest) -> AlterPartitionReassignmentsResponse:
-    """As in Kafka: the error for the request, and for every partition in it."""
+    """Return the error for the request and, as in Kafka, for every partition in it."""
     error = Error.CLUSTER_AUTHORIZATION_FAILED
     topics = [
         ReassignableTopicResponse(

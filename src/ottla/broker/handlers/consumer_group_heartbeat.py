@@ -80,7 +80,7 @@ def check(request: ConsumerGroupHeartbeatRequest, context: Context) -> None:
 
 
 def visible_topics(context: Context) -> Callable[[str], bool] | None:
-    """Return the topics that a pattern may match: it must not reveal topics that the client may not describe."""
+    """Return a filter of the topics that a pattern may match, so that it reveals no others, or None."""
     if context.broker.authorizer is None:
         return None
     return lambda name: context.is_visible(Operation.DESCRIBE, ResourceType.TOPIC, name)

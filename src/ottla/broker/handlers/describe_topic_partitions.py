@@ -50,7 +50,7 @@ def visible_topics(context: Context) -> list[str]:
 async def one_page(
     context: Context, names: list[str], cursor: Cursor | None, limit: int
 ) -> DescribeTopicPartitionsResponse:
-    """Rows from the cursor until `limit` partitions; the next cursor is the start of the rest."""
+    """Return at most `limit` partitions from the cursor on; the next cursor is the start of the rest."""
     rows: list[DescribeTopicPartitionsResponseTopic] = []
     async for name in in_slices(names):
         if cursor is not None and name < cursor.topic_name:

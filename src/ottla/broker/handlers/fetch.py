@@ -43,7 +43,7 @@ def handle(request: FetchRequest, context: Context) -> Answer:
 
 
 async def handle_long(request: FetchRequest, context: Context) -> Answer:
-    """Return the same for hundreds of partitions; fetches of consumers are also read in slices."""
+    """Handle hundreds of partitions in slices; fetches of consumers are also read in slices."""
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         return FetchResponse(error_code=Error.INVALID_REQUEST)
     is_held = _is_throttled(request, context)

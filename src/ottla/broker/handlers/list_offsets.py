@@ -128,7 +128,7 @@ async def _look_up(lookup: TimeLookup, timestamp: int) -> TimestampAndOffset | N
 
 
 def _error_for_version(error: Error, version: int) -> Error:
-    """Return a new leader whose high watermark is not known yet: older clients have no error for it."""
+    """Return the error for a new leader without a known high watermark; older clients have no own error for it."""
     is_unknown = error is Error.OFFSET_NOT_AVAILABLE and version < NOT_AVAILABLE_SINCE
     return Error.LEADER_NOT_AVAILABLE if is_unknown else error
 

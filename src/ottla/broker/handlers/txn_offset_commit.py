@@ -43,7 +43,7 @@ async def handle(request: TxnOffsetCommitRequest, context: Context) -> TxnOffset
     turn = TimeSlice()
     refused = await find_unauthorized_or_unknown(partitions_of(request), Operation.READ, context, turn)
     if refused and all([place in refused async for place in in_slices(partitions_of(request), turn)]):
-        return refuse_all(request, Error.NONE, refused)  # nothing is left for the coordinator
+        return refuse_all(request, Error.NONE, refused)  # there are no offsets for the coordinator
     try:
         return await commit(request, refused, context, turn)
     except KafkaError as refusal:
@@ -57,7 +57,8 @@ def partitions_of(request: TxnOffsetCommitRequest) -> Iterator[tuple[str, int]]:
 async def commit(
     request: TxnOffsetCommitRequest, refused: PartitionErrors, context: Context, turn: TimeSlice
 ) -> TxnOffsetCommitResponse:
-    """The group's partition must be part of the transaction: a late request of an older one is not written.
+    """Commit the offsets. The group's partition must be part of the transaction, which excludes late requests of older
+    ones.
 
     Thousands of partitions are written in pieces; all of them become effective with the commit of the transaction, or
     none.
@@ -109,7 +110,7 @@ def start_commit(request: TxnOffsetCommitRequest, refused: PartitionErrors, cont
 
 
 def merge_response(whole: TxnOffsetCommitResponse, piece: TxnOffsetCommitResponse) -> None:
-    """A topic may be split between two pieces."""
+    """Merge a response; a topic may be split between two pieces."""
     for topic in piece.topics:
         if whole.topics and whole.topics[-1].name == topic.name:
             whole.topics[-1].partitions += topic.partitions

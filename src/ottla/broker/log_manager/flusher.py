@@ -1,4 +1,4 @@
-"""Flushes logs to disk in worker threads: the event loop never waits for a disk."""
+"""Flushing of logs to disk by worker threads: the event loop never waits for a disk."""
 
 from __future__ import annotations
 

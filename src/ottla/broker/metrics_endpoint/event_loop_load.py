@@ -43,7 +43,7 @@ class EventLoopLoad:
 
     @property
     def slow(self) -> IterationTime:
-        """What the time of all slow iterations was spent on."""
+        """How the time of all slow iterations was spent."""
         return self._poller.slow_iterations.total
 
     @property

@@ -4,8 +4,8 @@ Rules:
 1. Responses are written in slices of a few milliseconds: a scrape never delays a client of the broker.
 2. Everything is bounded: heads, bodies, connections, and all waits for a client.
 3. A malformed request gets a 4xx response with its reason, and the connection is closed.
-4. If bound to loopback, the server answers only to host names of this machine: protects against DNS rebinding.
-5. A wrong password is refused after a delay, and the connection is closed.
+4. If bound to loopback, the server accepts only host names of this machine, as a protection against DNS rebinding.
+5. A wrong password is rejected after a delay, and the connection is closed.
 6. Worker threads do the TLS handshakes.
 """
 
@@ -65,7 +65,7 @@ class MetricsTls:
     """The endpoint's certificate, read again when its file has changed. New connections use it."""
 
     def __init__(self, settings: BrokerSettings) -> None:
-        """Raises MetricsAccessError."""
+        """Read the certificate. Raises MetricsAccessError."""
         from ottla.base.broker_keys.security import TlsKeys  # noqa: PLC0415 (most endpoints do without TLS)
         from ottla.security.tls import ReloadingTlsContext, TlsError, server_context  # noqa: PLC0415
 
@@ -152,7 +152,7 @@ class Login(Protocol):
     """Authentication of requests."""
 
     def accepts(self, header: str) -> bool:
-        """Return whether the `Authorization` header of a request is right."""
+        """Return whether the `Authorization` header of a request is valid."""
         ...
 
 
@@ -186,7 +186,7 @@ class HttpServer:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, port: int) -> None:
-        """Raises OSError if the address is not available."""
+        """Start listening. Raises OSError if the address is not available."""
         self._server = await asyncio.start_server(self._on_connected, self.host, port, limit=HEAD_BYTES_MAX)
         self.port = self._server.sockets[0].getsockname()[1]
 
@@ -230,7 +230,7 @@ class HttpServer:
             writer.close()
 
     async def _serve_one(self, reader: Reader, writer: Writer, patience_s: float) -> bool:
-        """Answer one request; returns whether the connection stays open."""
+        """Handle one request; returns whether the connection stays open."""
         async with asyncio.timeout(patience_s):
             first = await reader.read(1)
         if not first:
@@ -250,7 +250,7 @@ class HttpServer:
         return keeps_open
 
     def _check_host(self, host: str) -> None:
-        """With DNS rebinding a browser sends the attacker's host name."""
+        """Check the host name: with DNS rebinding a browser sends the attacker's."""
         name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
         name = name.strip("[]").lower()
         if is_loopback(self.host) and not (name in ("localhost", socket.gethostname().lower()) or _is_address(name)):

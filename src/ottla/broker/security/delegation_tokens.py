@@ -3,7 +3,7 @@
 Rules:
 1. Without `delegation.token.secret.key` there are no tokens, whatever the metadata contain.
 2. An HMAC is computed at its first use, off the event loop. It is never logged, and sent only to authorized clients.
-3. An expired token is invalid, whether it has been removed or not.
+3. An expired token is invalid, even before it is removed.
 4. A client that logged in with a token, or is anonymous, can neither create nor describe tokens.
 """
 
@@ -71,7 +71,7 @@ class DelegationTokenManager:
         return self._ids.get(hmac)
 
     def credential(self, mechanism: str, token_id: str) -> TokenCredential | None:
-        """Verifies a login with a token; None if the token is unknown or expired."""
+        """Return the credential for a login with a token; None if the token is unknown or expired."""
         token = self._images.image.delegation_tokens.get(token_id) if self.is_enabled else None
         if token is None or token.is_expired(self._clock.now_ms()):
             return None
@@ -125,7 +125,10 @@ def remove_expired(controller: ControllerService, clock: Clock) -> Callable[[], 
 
 
 def may_request_tokens(context: Context) -> bool:
-    """Rule 4. A forwarded request was checked by the broker that received it."""
+    """Return whether the client may request tokens (rule 4).
+
+    The broker that received a forwarded request has checked it.
+    """
     client = context.client
     if client.is_delegated:
         return False

@@ -74,7 +74,7 @@ class ImageCredentialProvider:
 
 
 class LoginSettingsError(Exception):
-    """Why logins cannot work."""
+    """The reason why logins cannot work, in one line."""
 
 
 def make_authenticator(

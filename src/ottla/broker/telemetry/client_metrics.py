@@ -4,9 +4,9 @@ ClientMetricsManager).
 Rules:
 1. Pure: time, ids and client attributes are arguments. Error codes and the subscription id are Kafka's: the id changes
    whenever the subscription of a client changes.
-2. A request or push before the end of its interval is refused, except for one push after each subscription request.
+2. A request or push before the end of its interval is rejected, except for one push after each subscription request.
 3. Everything is bounded: the number of clients (the least recently seen one is evicted), the values per client and in
-   total. A client that is silent for three intervals is dropped with its values.
+   total. A client without a push for three intervals is removed with its values.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class ClientMetricsManager:
     def get_subscription(
         self, instance_id: UUID, facts: Mapping[str, str], configs: Configs, now_ms: int
     ) -> ClientInstance:
-        """Return a client requests its subscription. Raises KafkaError."""
+        """Return the subscription that a client requests. Raises KafkaError."""
         instance = self._instance(instance_id, facts, configs, now_ms)
         if not instance.may_get_subscription(now_ms) and instance.last_error not in SUBSCRIPTION_ERRORS:
             raise _throttled_error()
@@ -153,7 +153,7 @@ class ClientMetricsManager:
     def store_values(self, instance: ClientInstance, points: Iterable[Point]) -> None:
         """Store the latest values; deltas are added up."""
         if self._instances.get(instance.id) is not instance:
-            return  # dropped meanwhile
+            return  # removed meanwhile
         for point in points:
             if not isfinite(point.value):  # never measured
                 continue
@@ -170,7 +170,7 @@ class ClientMetricsManager:
             numbers[point.attributes] = (before + point.value, point.is_counter)
 
     def remove_silent_clients(self, now_ms: int) -> None:
-        """Drop clients that were silent for long; cheap to call often."""
+        """Remove clients without a push for three intervals; cheap to call often."""
         if now_ms - self._swept_ms < SWEEP_MS:
             return
         self._swept_ms = now_ms
@@ -178,7 +178,7 @@ class ClientMetricsManager:
             self._remove(instance)
 
     def __iter__(self) -> Iterator[Sample]:
-        """Values of one metric are contiguous. The caller may yield to the loop in between."""
+        """Iterate over all values; those of one metric are contiguous. The caller may yield to the loop in between."""
         for name in list(self._names):
             for instance_id in list(self._names.get(name, ())):
                 instance = self._instances.get(instance_id)

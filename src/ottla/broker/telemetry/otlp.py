@@ -26,7 +26,7 @@ GAUGE, SUM, HISTOGRAM = 5, 7, 9  # fields of Metric
 DELTA: Final = 1  # an aggregation temporality
 
 Attributes = tuple[tuple[str, str], ...]
-Field = tuple[int, int, int, memoryview]  # number, wire type, number or bits, bytes
+Field = tuple[int, int, int, memoryview]  # field number, wire type, integer value (varint or fixed), bytes value
 _NO_BYTES: Final = memoryview(b"")
 
 

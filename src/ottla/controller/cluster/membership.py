@@ -4,9 +4,9 @@ Rules:
 1. The broker epoch is the id of the transaction that created the broker's node, so every registration has a new epoch.
 2. A broker becomes the controller by creating /controller and raising /controller_epoch in one transaction. All its
    later writes check that epoch, which fences a deposed controller.
-3. A controller that got no response from the store for a session time-out, by its own monotonic clock, stops acting:
+3. A controller that got no response from the store for a session timeout, by its own monotonic clock, stops acting:
    another one may be elected already.
-4. A refused connection proves that a broker is dead before its session expires. A wrong guess is harmless: a live
+4. A refused connection proves that a broker has failed before its session expires. A wrong guess is harmless: a live
    broker whose node is missing registers again, and a deposed controller becomes a candidate again.
 5. A registered broker that does not poll is fenced. A controller that no broker polls resigns, and lets another broker
    be elected before it becomes a candidate again (broker_heartbeats.py).
@@ -154,7 +154,7 @@ class ClusterMembership:
     async def start(self, broker: BrokerImage, cluster_id: str | None, timeout_ms: int = 0) -> None:
         """Join the cluster, or raise StoreUnusableError. The first image becomes available later (`ready`).
 
-        If the open store stops responding, this waits for `timeout_ms`, at least one session time-out.
+        If the open store stops responding, this waits for `timeout_ms`, at least one session timeout.
         """
         await self.store.open()
         self._registered_broker = broker
@@ -177,7 +177,7 @@ class ClusterMembership:
         self._ticker = tasks.spawn_restarting(self._tick, "membership")
 
     async def resign_before_shutdown(self) -> None:
-        """Before a shutdown: if this broker is the controller, resign now, while it still serves requests."""
+        """Resign before a shutdown, while this broker still serves requests."""
         self.is_candidate = False
         if self.controller.was_activated:
             await self._resign_and_release()
@@ -210,7 +210,7 @@ class ClusterMembership:
         await self.controller.close()
 
     async def _tick(self) -> None:
-        """Check the clock: the end of a session is not reported while the store is unreachable."""
+        """Check by the clock whether the session has ended, which is not reported while the store is unreachable."""
         while True:
             await asyncio.sleep(TICK_SECONDS)
             if self.controller.was_activated and not self.has_session():
@@ -225,7 +225,7 @@ class ClusterMembership:
                 await self._check_heartbeats()
 
     async def _check_heartbeats(self) -> None:
-        """Check for brokers that do not poll. One that dies before its first poll has no connection to lose."""
+        """Check for brokers that do not poll. One that fails before its first poll has no connection to lose."""
         broker_liveness, now_ms = self.controller.heartbeats, self._clock.monotonic_ms()
         if broker_liveness.check(now_ms):
             await self._on_heartbeats_missed()
@@ -268,7 +268,7 @@ class ClusterMembership:
     # ---- registration
 
     def check_registration(self) -> None:
-        """The controller does not know this broker: check its registration."""
+        """Check the registration of this broker, which the controller does not know."""
         self._work_queue.enqueue("registration")
 
     async def _check_registration(self) -> None:
@@ -339,7 +339,7 @@ class ClusterMembership:
         self.controller_changed = asyncio.Event()
 
     async def _elect(self, epoch_node: Node | None, deposed: Node | None = None) -> bool:
-        """Try to be elected, also in place of a controller that must be deposed."""
+        """Try to be elected, possibly in place of a controller that must be deposed."""
         before = await self._epoch_before(epoch_node) if epoch_node is not None else 0
         operations = election_operations(self.node_id, self._clock.now_ms(), epoch_node, before + 1, deposed)
         try:
@@ -367,8 +367,8 @@ class ClusterMembership:
             return before
 
     async def _on_elected(self, epoch: int, epoch_version: int) -> None:
-        """Load the metadata, find dead brokers and elect leaders; only then the image is published."""
-        self.watches.stop()  # of an earlier term that ended without notice
+        """Load the metadata, find failed brokers and elect leaders; then publish the image."""
+        self.watches.stop()  # of an earlier term that ended unnoticed
         nodes = await self._repair_topics(await self.read_tree(), epoch_version)
         loaded = await load_in_thread(nodes, self._images.image)
         image = loaded.image
@@ -430,7 +430,7 @@ class ClusterMembership:
     # ---- failure detection
 
     def suspect_broker(self, broker_id: int) -> None:
-        """A broker's poll connection was lost: the controller probes whether the broker is alive."""
+        """Probe whether a broker is alive whose poll connection was lost."""
         broker = self._images.image.brokers.get(broker_id)
         if broker is not None and self.is_controller and broker_id not in self._probing:
             self.start_task(self._check_broker(broker))
@@ -451,7 +451,10 @@ class ClusterMembership:
         return self.is_controller and self._images.image.brokers.get(broker.id) == broker
 
     async def suspect_controller(self, elected: int) -> None:
-        """The connection to the controller was lost: if its port refuses, it is dead and must be replaced."""
+        """Probe the controller after a lost connection:
+
+        if its port refuses connections, it has failed and is replaced.
+        """
         node, epoch = await asyncio.gather(self.store.get(tree.CONTROLLER), self.store.get(tree.CONTROLLER_EPOCH))
         if node is None or decode_controller_id(node) != elected or elected == self.node_id:
             self._work_queue.enqueue("controller")
@@ -500,7 +503,7 @@ class UnreadableController:
     """The grace period of a /controller node that cannot be read.
 
     The node is ephemeral and would stay as long as the session of its owner, and no broker could find the controller.
-    So it is deleted after a session time-out, in which it may be restored, and an election follows. If the old
+    So it is deleted after a session timeout, in which it may be restored, and an election follows. If the old
     controller is alive, the version of /controller_epoch fences it.
     """
 

@@ -1,6 +1,6 @@
 """CreateAcls and DeleteAcls. Pure, by the rules of decision.py; error codes and messages are Kafka's.
 
-Each ACL of a request is an item of its own: a refused one does not affect the others.
+Each ACL of a request is a separate item: a rejected one does not affect the others.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class AclDeletionResult(NamedTuple):
 
 
 def decide_create_acls(image: MetadataImage, wanted: Sequence[NewAcl]) -> Decision[list[KafkaError | None]]:
-    """The reply has the error of each ACL. An ACL that exists already is no error."""
+    """Create ACLs; the reply has the error of each. An existing ACL is not an error."""
     results: list[KafkaError | None] = []
     after: dict[ResourcePattern, set[AccessControlEntry]] = {}
     for rule in wanted:
@@ -65,9 +65,8 @@ def matching_patterns(acls: Acls, filters: Sequence[AclFilter]) -> list[Resource
 def decide_delete_acls(
     image: MetadataImage, filters: Sequence[AclFilter], patterns: Iterable[ResourcePattern] | None = None
 ) -> Decision[list[AclDeletionResult]]:
-    """Return the result of each filter has all ACLs that match it, also those that match other filters of the request.
-
-    With `patterns`, only the ACLs of these resources are considered.
+    """Delete the ACLs that match the filters. The result of each filter has all ACLs that match it, including those
+    that match other filters of the request. With `patterns`, only the ACLs of these resources are considered.
     """
     results: list[AclDeletionResult] = []
     after: dict[ResourcePattern, set[AccessControlEntry]] = {}

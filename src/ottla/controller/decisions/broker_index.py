@@ -46,12 +46,12 @@ class BrokerIndex:
                     self._replace(name, left, right)
 
     def topics_of(self, brokers: Iterable[int]) -> list[str]:
-        """Topics with a partition that refers to one of these brokers as replica, leader, or in ISR or ELR."""
+        """Return the topics with a partition that has one of these brokers as replica or leader, or in ISR or ELR."""
         return list(dict.fromkeys(name for broker in brokers for name in self._topics.get(broker, ())))
 
     @property
     def brokers_with_replicas(self) -> frozenset[int]:
-        """Brokers with replicas, alive or not."""
+        """Return the brokers with replicas, alive or not."""
         return frozenset(self._replicas)
 
     @property

@@ -1,7 +1,7 @@
 """AlterConfigs and IncrementalAlterConfigs for topics, brokers, groups and client metrics.
 
 Rule 1: pure. A change is decided on an image and the broker's settings; error codes and messages are Kafka's.
-Rule 2: known keys of brokers are accepted only if they can change at run time. Unknown keys are stored for plug-ins and
+Rule 2: known keys of brokers are accepted only if they can change at run time. Unknown keys are stored for plugins and
         tools, as in Kafka, and have no effect. Keys that name a file, a command or a class are restricted by
         security/remote_settings.py.
 Rule 3: the settings of a resource change completely or not at all; other resources of the request are processed.
@@ -172,7 +172,7 @@ def current_overrides(image: MetadataImage, change: ConfigResourceChange) -> Map
 def apply_operations(
     change: ConfigResourceChange, current: Mapping[str, str], settings: BrokerSettings
 ) -> dict[str, str]:
-    """Apply the operations of a change in order. Raises KafkaError for a list operation on a key that is no list."""
+    """Apply the operations of a change in order. Raises KafkaError for a list operation on a key that is not a list."""
     new = {} if change.replaces_all else dict(current)
     for operation in change.operations:
         if operation.type is OperationType.SET:
@@ -243,7 +243,7 @@ def invalid_dynamic_config(problem: str) -> KafkaError:
 
 
 def _check_level(image: MetadataImage, change: ConfigResourceChange) -> None:
-    """Refuse settings that brokers at the current level do not know."""
+    """Reject settings that brokers at the current level do not know."""
     for operation in change.operations:
         problem = setting_level_problem(image, operation.name) if operation.type is not OperationType.DELETE else None
         if problem is not None:
@@ -307,7 +307,10 @@ def _reject_names(names: Sequence[str], sentence: str) -> None:
 def _store_operations(
     kind: ConfigResourceType, name: str, config: Mapping[str, str], *, exists: bool
 ) -> tuple[StoreOperation, ...]:
-    """Nodes of groups and subscriptions exist only while they have settings."""
+    """Return the operations for changed settings.
+
+    Nodes of groups and subscriptions exist only while they have settings.
+    """
     if not config and kind in EXISTING_BY_SETTINGS:
         return (DeleteNode(tree.config_path(ENTITY_TYPES[kind], name)),)
     return config_operations(ENTITY_TYPES[kind], name, config, exists=exists)

@@ -1,16 +1,16 @@
-"""What every decision of the controller returns, and the store operations that decisions share.
+"""The result of every decision of the controller, and the store operations that decisions share.
 
 Rule 1: no await, no clock, no socket, no random. Ids and random numbers are arguments.
 Rule 2: a decision changes nothing. It returns the operations for the store, the image after their commit, and the
         reply. The caller first commits, then publishes the image, then replies.
-Rule 3: if an item of a request is refused, it has no operations; the other items are processed.
+Rule 3: if an item of a request is rejected, it has no operations; the other items are processed.
 
 The data of a partition are in two nodes: the topic node has the replicas, the state node has the leader and the ISR.
 The state node is written in either case, because its version is the partition epoch: after a change of the replicas, an
-ISR proposal with the old epoch must be refused.
+ISR proposal with the old epoch must be rejected.
 
 ZooKeeper limits the size of a transaction to about a megabyte, so large changes are split; their order is kept. A
-controller may die between two transactions, so every prefix of the operations must be a valid state: partitions
+controller may fail between two transactions, so every prefix of the operations must be a valid state: partitions
 without a state get it from the next controller, and a topic whose deletion has started has a deletion mark.
 """
 
@@ -67,7 +67,7 @@ def config_operations(
 
 
 def check_readable(image: MetadataImage, *paths: str) -> None:
-    """Damaged nodes are not overwritten. Raises KafkaError(KAFKA_STORAGE_ERROR)."""
+    """Check that nodes are not damaged, because these are not overwritten. Raises KafkaError(KAFKA_STORAGE_ERROR)."""
     for path in paths:
         if path in image.damaged:
             message = f"The node {path} in the metadata store cannot be read. Restore it first."
@@ -98,7 +98,7 @@ COMPARED_FIELDS: Final = (
 
 
 def has_changed(old: MetadataImage, new: MetadataImage) -> bool:
-    """Return whether the images differ, by a write of ours or not."""
+    """Return whether the images differ, with or without a write of this controller."""
     return bool(new.changed_topics) or any(getattr(new, part) is not getattr(old, part) for part in COMPARED_FIELDS)
 
 

@@ -78,7 +78,7 @@ def decide_external_topics(
     for name in names:
         others = others.difference(damaged_nodes(image, name))
         topic, known = found.get(name), image.topics.get(name)
-        if topic is None:  # deleted: a damaged node would give the last known topic
+        if topic is None:  # deleted; for a damaged node this is the last known topic
             gone += [name] if known is not None else []
             continue
         if topic.topic_id == NO_TOPIC_ID:
@@ -210,7 +210,7 @@ def node_path(entity_type: str, entity: str) -> str:
 
 
 def with_parents(entities: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return the same entities with the parents of clients of users, which the writer may have created, too."""
+    """Return the entities and the parents of clients of users, which the writer may also have created."""
     found: dict[tuple[str, str], None] = {}
     for entity_type, entity in entities:
         if entity_type == QUOTAS and (parents := parent_paths(entity)):

@@ -1,8 +1,8 @@
 """AlterClientQuotas (KIP-546). Pure; error codes and messages are Kafka's.
 
-Quotas are settings of users, clients and addresses, beside others such as passwords, which do not change. The quotas of
-an entity change completely or not at all; other entities of the request are processed. The node of an entity is deleted
-with its last quota, unless it is a user: user nodes have other settings, too.
+Quotas are settings of users, clients and addresses, next to others such as passwords, which do not change. The quotas
+of an entity change completely or not at all; other entities of the request are processed. The node of an entity is
+deleted with its last quota, unless it is a user: user nodes also have other settings.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class _QuotaChanges:
             self.users[name] = config
 
     def _make_parents(self, entity: Entity, path: str) -> None:
-        """The node of a client of a user has two parents, the user's own node first."""
+        """Create the two parents of the node of a user's client, the user's own node first."""
         if entity.kinds != (USER, CLIENT_ID):
             return
         user, clients = parent_paths(path)

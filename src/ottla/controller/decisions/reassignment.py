@@ -205,7 +205,7 @@ def complete_if_caught_up(old: PartitionImage, usable: Collection[int], rules: E
 def drop_replicas(
     name: TopicPartition, old: PartitionImage, gone: Collection[int], usable: Collection[int], rules: ElectionRules
 ) -> PartitionImage:
-    """Remove replicas that were being added; refused if no replica in sync would remain."""
+    """Remove replicas that were being added; rejected if no replica in sync would remain."""
     isr = excluding(old.isr, gone)
     if isr or not gone:
         return remove_replicas(old, gone, isr, usable, rules)
@@ -223,7 +223,7 @@ def drop_replicas(
 def remove_replicas(
     old: PartitionImage, gone: Collection[int], isr: tuple[int, ...], usable: Collection[int], rules: ElectionRules
 ) -> PartitionImage:
-    """Rule 2: remove replicas from all lists; the new leader epoch informs the removed ones."""
+    """Remove replicas from all lists (rule 2); the new leader epoch informs the removed ones."""
     if not gone:
         return old
     left = old._replace(
@@ -236,7 +236,7 @@ def remove_replicas(
 
 
 def next_leader(leader: int, replicas: Sequence[int], isr: Collection[int], usable: Collection[int]) -> int:
-    """Return the leader if it is usable, else the first usable replica in sync."""
+    """Return the leader if it is usable, otherwise the first usable replica in sync."""
     if leader in isr and leader in usable:
         return leader
     return next((replica for replica in replicas if replica in isr and replica in usable), NO_LEADER)
@@ -257,7 +257,7 @@ def find_partition(image: MetadataImage, name: TopicPartition) -> PartitionImage
 
 
 def check_target(image: MetadataImage, old: PartitionImage, target: Sequence[int], may_change_factor: bool) -> None:
-    """Check a target: dead brokers may keep replicas but get no new ones."""
+    """Check a target: brokers that are down may keep replicas but get no new ones."""
     held = excluding(old.replicas, old.adding_replicas)
     check_manual_replicas({*image.brokers, *held}, target, None)
     before = len(excluding(old.replicas, old.removing_replicas))
@@ -267,7 +267,7 @@ def check_target(image: MetadataImage, old: PartitionImage, target: Sequence[int
 
 
 def group_by_topic(results: Iterable[ReassignmentResult]) -> Mapping[str, list[ReassignmentResult]]:
-    """Results by topic, in their order."""
+    """Group the results by topic, in their order."""
     found: dict[str, list[ReassignmentResult]] = {}
     for result in results:
         found.setdefault(result.partition.topic, []).append(result)

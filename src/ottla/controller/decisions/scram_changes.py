@@ -1,7 +1,7 @@
 """AlterUserScramCredentials (KIP-554). Pure; error codes and messages are Kafka's.
 
-Credentials are settings of the user, named by their mechanisms, beside others such as quotas. The credentials of a user
-change completely or not at all; other users of the request are processed.
+Credentials are settings of the user, named by their mechanisms, next to others such as quotas. The credentials of a
+user change completely or not at all; other users of the request are processed.
 """
 
 from __future__ import annotations

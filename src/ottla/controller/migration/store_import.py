@@ -116,7 +116,7 @@ def import_operations(
 
 
 def imported_partitions(leader_epochs: Sequence[int], node_id: int) -> tuple[PartitionImage, ...]:
-    """Partitions without a leader: the first start elects one, with an epoch above all previous ones."""
+    """Return partitions without a leader: the first start elects one, with an epoch above all previous ones."""
     return tuple(
         PartitionImage(NO_LEADER, max(epoch, 0) + EPOCHS_SKIPPED, (node_id,), (node_id,)) for epoch in leader_epochs
     )

@@ -1,8 +1,8 @@
 """Balancing steps: the moves that balance the load of brokers. Pure, by the rules of decision.py.
 
-    tidy    moves that have ended, or that an operator has changed, leave the journal. Moves to a dead broker are
-            cancelled, so healing can move the partition. Throttles are reduced to the remaining moves.
-    begin   starts some moves of a plan (placement/balance.py), within the bytes of the current hour.
+    tidy    moves that have ended, or that an operator has changed, leave the journal. Moves to a failed broker are
+    cancelled, so healing can move the partition. Throttles are reduced to the remaining moves. begin   starts some
+    moves of a plan (placement/balance.py), within the bytes of the current hour.
 
 Rule 1: no move is started during healing, maintenance, shutdowns or reassignments of operators.
 Rule 2: a partition is moved only if its replicas are those of the plan, and all of them are in sync.
@@ -104,7 +104,7 @@ def balancing_blocker(
     in_maintenance: frozenset[int],
     healing: int,
 ) -> str | None:
-    """The reason why no move can be started now; `holders` are the brokers with replicas."""
+    """Return the reason why no move can be started now, or None; `holders` are the brokers with replicas."""
     if ottla_version.cluster_level(image) < ottla_version.SELF_BALANCING_LEVEL:
         return "not all brokers of the cluster support it (ottla features)"
     away = holders - image.brokers.keys()
@@ -121,7 +121,7 @@ def balancing_blocker(
 
 
 def is_movable(image: MetadataImage, name: TopicPartition, partition: PartitionImage) -> bool:
-    """Rule 2: all replicas in sync, a leader, and no reassignment."""
+    """Return whether a partition may be moved (rule 2): all replicas in sync, a leader, and no reassignment."""
     return (
         not is_reassigning(partition)
         and partition.leader in image.brokers

@@ -1,32 +1,32 @@
 """Healing steps: new replicas for those of lost brokers and failed log directories. Pure, by the rules of decision.py.
 
-When a broker is absent for ottla.heal.after.ms, or a log directory has failed for as long, its replicas move to other
-brokers by ordinary reassignments (reassignment.py), throttled and in limited number. Replicas of a failed directory
-stay on their broker if another directory has space: the broker rebuilds them there. Healing depends only on the current
-state, and the journal has its own moves:
+When a broker is absent for ottla.heal.after.ms, or a log directory has failed for the same time, its replicas move to
+other brokers by ordinary reassignments (reassignment.py), throttled and in limited number. Replicas of a failed
+directory stay on their broker if another directory has space: the broker rebuilds them there. Healing depends only on
+the current state, and the journal has its own moves:
 
     tidy    moves that have ended, or that an operator has changed, leave the journal. Obsolete moves are cancelled.
             Throttles are reduced to the remaining moves.
-    begin   starts as many moves as the limits permit, the most endangered partitions first.
+    begin   starts as many moves as the limits permit, the partitions with the smallest ISR first.
 
-Rule 1: a move that an operator has started, changed or cancelled does not belong to healing any more.
+Rule 1: a move that an operator has started, changed or cancelled no longer belongs to healing.
 Rule 2: if the absent broker returns during a move, the move is cancelled if the old replica lacks fewer bytes than the
         new one.
 Rule 3: a move to a lost broker, or with an offline new replica, is cancelled. A replica to rebuild is offline until its
-        broker starts the rebuild; it is cancelled if the broker refuses.
+        broker starts the rebuild; it is cancelled if the broker rejects.
 Rule 4: a cleanup is written in the order moves, settings, journal; a start in the reverse order. So after a crash in
         between, the journal has too many moves, never too few, and the next cleanup removes them.
 
 Rules of the plan; its target brokers are those of a drain (placement/moves.py):
 1. The partitions whose ISR is smallest compared with min.insync.replicas come first. Among equal ones the largest comes
-   first, so no broker is idle at the end while another one still copies.
+   first, so that all brokers finish at about the same time.
 2. Brokers that are absent, in maintenance, shutting down or whose disk would get too full are no targets. The used
    space assumes that all replicas in progress go to the fullest directory.
-3. Two replicas never share a rack while a broker of another rack is alive, also if that is full or in maintenance.
+3. Two replicas never share a rack while a broker of another rack is alive, even if that is full or in maintenance.
 4. Partitions that are being reassigned, or have no leader to copy from, are skipped.
 5. A replica of a failed directory is rebuilt in another directory of its broker if that has space: it is copied again
-   from the leader. But not while the broker is in the ISR or ELR, because it might be elected, and not after the broker
-   has refused: then it moves to another broker.
+   from the leader. A replica in the ISR or ELR is not rebuilt, because it might be elected. After a rejection by the
+   broker the replica moves to another broker.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class HealPlan(NamedTuple):
 def plan_moves(
     image: MetadataImage, situation: HealInputs, slots: int, under_way: Sequence[ReplicaMove] = ()
 ) -> HealPlan:
-    """Plan at most `slots` moves beside those in progress."""
+    """Plan at most `slots` moves in addition to those in progress."""
     lost = lost_replicas(image, situation)
     for move in under_way:
         lost.pop(move.partition, None)
@@ -155,9 +155,8 @@ class TargetBrokers:
                     self._room[broker] -= max(0, size - situation.disks[broker].sizes.get(name, 0))
 
     def choose_replicas(self, name: TopicPartition, gone: frozenset[int]) -> tuple[int, ...] | str:
-        """Return the new replicas of a partition, or the reason why it waits.
-
-        The same replicas: a rebuild on its broker.
+        """Return the new replicas of a partition, or the reason why it waits. Unchanged replicas mean a rebuild on
+        their broker.
         """
         image, situation = self._image, self._situation
         partition = image.topics[name.topic].partitions[name.partition]
@@ -191,7 +190,10 @@ class TargetBrokers:
         return tuple(new)
 
     def _fits_other_log_dir(self, name: TopicPartition, partition: PartitionImage, broker: int, size: int) -> bool:
-        """Rule 5. A replica with a reported size is in a usable directory, and is damaged or has no space there."""
+        """Return whether another directory of the broker has space (rule 5).
+
+        A replica with a reported size is in a usable directory, and is damaged or has no space there.
+        """
         situation = self._situation
         return (
             broker in self._image.brokers
@@ -300,7 +302,9 @@ def is_obsolete(image: MetadataImage, situation: HealInputs, move: ReplicaMove) 
 
 
 def costs_more_than_return(situation: HealInputs, move: ReplicaMove, partition: PartitionImage) -> bool:
-    """Rule 2: whether the new replicas lack more bytes than the returned ones; False if a broker has not reported."""
+    """Return whether the new replicas lack more bytes than the returned ones (rule 2); False if a broker has not
+    reported.
+    """
     if any(broker not in situation.disks for broker in (*move.added, *move.removed)):
         return False
     size = replica_size(situation, move.partition, partition) or 0

@@ -60,7 +60,7 @@ class FinalizedFeatureKey:
 class ApiVersionsResponse:
     """ApiVersions (key 18), v0-4. v1 throttle time; v3 flexible, features; v4 supported features may start at 0.
 
-    Java clients of v3 refuse a supported feature whose min_version is 0: leave those out before v4, as Kafka does.
+    Java clients of v3 reject a supported feature whose min_version is 0: leave those out before v4, as Kafka does.
     """
 
     error_code: Int16 = 0

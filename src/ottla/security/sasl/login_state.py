@@ -4,7 +4,7 @@ Rules:
 1. The client selects a mechanism (SaslHandshake), then tokens are exchanged until the login succeeds or fails. A failed
    login ends its connection.
 2. A login may expire (KIP-368). It is repeated on the same connection by the same principal with the same mechanism, at
-   most once a second. An expired connection accepts nothing else.
+   most once per second. An expired connection accepts nothing else.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class LoginState:
         return self._expires and not is_soon
 
     def begin_step(self) -> ServerExchange:
-        """The exchange for the next token. Raises LoginError if the token is refused without a check."""
+        """The exchange for the next token. Raises LoginError if the token is rejected without a check."""
         assert self.stage is Stage.TOKENS, f"no token is expected: {self!r}"
         assert self.exchange is not None, "a handshake makes an exchange"
         if self._first_login is not None and self._first_login[0] != self.mechanism:

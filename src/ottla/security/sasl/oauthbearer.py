@@ -29,7 +29,7 @@ TOKEN_BYTES_MAX: Final = 64 * 1024
 
 
 class TokenError(Exception):
-    """Why a token is refused, for the log."""
+    """Why a token is rejected, for the log."""
 
 
 class Claims(NamedTuple):
@@ -214,7 +214,7 @@ class OAuthClient:
         if not token:
             self.is_done = True
             return b""
-        return SEPARATOR  # the broker refuses the token, and sends its error after this byte
+        return SEPARATOR  # the broker rejects the token, and sends its error after this byte
 
 
 def invalid_token_response() -> str:

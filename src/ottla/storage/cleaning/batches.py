@@ -1,7 +1,7 @@
 """Compaction of one batch, and of the transactions around it. Compiled with mypyc.
 
 Kafka's rules (LogCleaner, KIP-534):
-* Offsets never change: a batch keeps its first and last offset whatever is removed from it.
+* Offsets never change: a batch keeps its first and last offset even if all its records are removed.
 * A tombstone stays until its batch's delete horizon. The first cleaning that reads it sets the horizon: now +
   delete.retention.ms, in place of the batch's base timestamp, marked by an attribute bit.
 * A batch without records is removed, unless it is the last one of its producer (its header keeps the sequence) or the
@@ -32,7 +32,7 @@ NO_HORIZON: Final = -1
 
 
 class BatchCleaner:
-    """Takes the batches of a log in order and returns what stays of each."""
+    """Cleans the batches of a log, in order."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class CleanedTransactionMetadata:
         return False
 
     def can_discard_marker(self, header: BatchHeader, batch: bytes) -> bool:
-        """Add a control batch; true if nothing in the log needs it any more."""
+        """Add a control batch; true if it is no longer needed in the log."""
         self._begin_up_to(header.last_offset)
         if header.record_count == 0:
             return True  # an earlier cleaning removed the marker

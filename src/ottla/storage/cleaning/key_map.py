@@ -1,7 +1,7 @@
 """The newest offset of each key, in memory of fixed size. Compiled with mypyc.
 
 A key is represented by two 64-bit hashes, of the key alone and of the key after a secret salt. The hash is Python's
-SipHash, whose key is random in each process, so colliding keys cannot be chosen on purpose. A slot has 20 bytes: 16 for
+SipHash, whose key is random in each process, so clients cannot choose colliding keys. A slot has 20 bytes: 16 for
 the hashes and 4 for the offset relative to the first one. Collisions are resolved by double hashing: a table with a
 load of 0.9 needs about ten probes.
 """
@@ -23,7 +23,7 @@ SALT: Final = token_bytes(16)
 
 
 class OffsetMap:
-    """Call put() in the order of offsets, then get()."""
+    """A map from keys to offsets. Call put() in the order of offsets, then get()."""
 
     def __init__(self, memory_bytes: int, load_factor: float, first_offset: int) -> None:
         slots = prime_at_most(max(memory_bytes // SLOT_BYTES, SLOTS_MIN))
@@ -78,7 +78,7 @@ def memory_for(keys: int, load_factor: float, memory_bytes_max: int) -> int:
 
 
 def prime_at_most(number: int) -> int:
-    """With a prime number of slots every step size visits all of them."""
+    """Return a prime number of slots, with which every step size visits all slots."""
     candidate = number - 1 if number % 2 == 0 else number
     while not is_prime(candidate):
         candidate -= 2

@@ -91,7 +91,7 @@ def is_overdue(log: CleanableLog, dirty_place: int, now_ms: int) -> bool:
 
 
 def segment_index_of(segments: list[SegmentInfo], offset: int) -> int:
-    """Index of the last segment that starts at or before the offset."""
+    """Return the index of the last segment that starts at or before the offset."""
     place = 0
     while place + 1 < len(segments) and segments[place + 1].base_offset <= offset:
         place += 1
@@ -101,7 +101,7 @@ def segment_index_of(segments: list[SegmentInfo], offset: int) -> int:
 def group_segments(
     segments: list[SegmentInfo], segment_bytes: int, segment_index_bytes: int, first_uncleanable_offset: int
 ) -> list[list[SegmentInfo]]:
-    """Group adjacent segments that fit into one segment, so that segments do not become ever smaller."""
+    """Group adjacent segments that fit into one segment, so that the number of small segments does not grow."""
     groups: list[list[SegmentInfo]] = []
     for place, segment in enumerate(segments):
         next_base = segments[place + 1].base_offset if place + 1 < len(segments) else first_uncleanable_offset

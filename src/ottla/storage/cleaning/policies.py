@@ -50,7 +50,7 @@ def load_policies(job: CleanJob) -> Policy | None:
         for name, policy in named:
             try:
                 is_kept = policy(record, log)
-            except Exception as error:  # user code: any exception ends this cleaning and nothing more
+            except Exception as error:  # user code: any exception ends only this cleaning
                 raise PolicyError(f"the clean-up policy {name} failed at offset {record.offset}: {error!r}") from error
             if not is_kept:
                 return False

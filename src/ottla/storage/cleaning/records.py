@@ -77,7 +77,7 @@ class FilteredBatch:
 
 
 class RecordFilter:
-    """Keeps the newest record of each key, if the custom policies keep it too."""
+    """Keeps the newest record of each key, if the custom policies also keep it."""
 
     def __init__(self, key_map: OffsetMap | None, latest_offset: int, policy: Policy | None) -> None:
         self._key_map = key_map  # None without compaction by key

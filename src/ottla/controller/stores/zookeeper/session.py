@@ -2,9 +2,9 @@
 
 Rules:
 1. Nothing blocks the event loop: requests are added to kazoo's queue, responses arrive as futures (client.py).
-2. Every request ends: without a response for a session time-out it raises StoreAwayError.
-3. Small reads keep the session alive. Each answered read proves that the session was alive when it was sent, so a
-   controller knows that no other one was elected.
+2. Every request ends: without a response for a session timeout it raises StoreAwayError.
+3. Small reads keep the session alive. Each read with a response proves that the session was alive when it was sent, so
+   a controller knows that no other one was elected.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 HEARTBEATS_PER_SESSION: Final = 6
 CLOSE_SECONDS_MAX: Final = 2.0
 PAUSE_SECONDS: Final = 0.01
-# A failed login is no information about the session: requests wait until a login succeeds.
+# A failed login does not end the session: requests wait until a login succeeds.
 AWAY: Final = (
     AuthFailedError,
     ConnectionLoss,
@@ -96,7 +96,7 @@ class ZooKeeperSession:
         self._client: KazooClient | None = None
         self._connection: ObservedConnection | None = None
         self._heartbeat: asyncio.Task[None] | None = None
-        self._refused = asyncio.Event()  # ZooKeeper refuses the login
+        self._refused = asyncio.Event()  # ZooKeeper rejects the login
         self._is_due = asyncio.Event()  # the next heartbeat is due now
         self._is_closing = False
 
@@ -135,7 +135,7 @@ class ZooKeeperSession:
         self._heartbeat = tasks.spawn_restarting(self._keep_session, "the ZooKeeper session")
 
     async def _get_in(self) -> None:
-        """Returns when a request was answered; raises StoreUnusableError if ZooKeeper refuses the login."""
+        """Wait for the first response. Raises StoreUnusableError if ZooKeeper rejects the login."""
         contact = tasks.spawn_awaited(self._make_contact(), "the first request to ZooKeeper")
         refusal = tasks.spawn_awaited(self._refused.wait(), "a refusal of ZooKeeper")
         try:
@@ -161,7 +161,7 @@ class ZooKeeperSession:
         client.start_async()
 
     async def close(self) -> None:
-        """End the session, so that ephemeral nodes are deleted at once and not after the session time-out."""
+        """End the session, so that ephemeral nodes are deleted at once and not after the session timeout."""
         self._is_closing = True
         if self._heartbeat is not None:
             self._heartbeat.cancel()
@@ -268,11 +268,11 @@ class ZooKeeperSession:
         return result
 
     async def repeat_heartbeat(self) -> None:
-        """Repeat a heartbeat until it is answered, which sets the last contact."""
+        """Repeat a heartbeat until it gets a response, which sets the last contact."""
         await self.repeat(Exists("/", None))
 
     async def repeat(self, request: Any) -> Any:
-        """Send an idempotent request again until it is answered or the session time-out has passed."""
+        """Repeat an idempotent request until it gets a response or the session timeout has passed."""
         deadline_ms = self.clock.monotonic_ms() + self.timeout_ms
         while True:
             try:

@@ -2,8 +2,8 @@
 
 In ZooKeeper all writes of a transaction have the same zxid, as creation or modification id of their nodes. The
 transaction happened if every node has the written contents with the same zxid, and that is newer than all zxids seen
-before. Otherwise it is sent again, and the expected versions decide. A wrong "no" leads only to a refusal, after which
-the writer reads the nodes; after a wrong "yes" two writers would both assume success.
+before. Otherwise it is sent again, and the expected versions decide. A wrong "no" leads only to a rejection, after
+which the writer reads the nodes; after a wrong "yes" two writers would both assume success.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ottla.controller.stores.store import (
 )
 from ottla.controller.stores.zookeeper.client import Found
 
-NO_PROOF = 0  # consistent with the transaction, but no proof
+NO_PROOF = 0  # consistent with the transaction, but not a proof
 NOT_DONE = -1
 
 
@@ -77,7 +77,9 @@ def _look(operation: StoreOperation, found: Mapping[str, Found], last_id: int, s
 
 
 def _look_at_set(operation: SetNode, found: Found | None, last_id: int) -> tuple[Outcome, int]:
-    """A write without an expected version is no proof, because others may have written the same; it can be repeated."""
+    """Judge a write. Without an expected version it proves nothing, because others may have written the same; it can be
+    repeated.
+    """
     if found is None:
         return Outcome(operation.path, operation.expected_version), NOT_DONE
     outcome = Outcome(operation.path, found.node.version)
