@@ -43,7 +43,7 @@ class SweepBatch:
         return decision
 
     def fits(self, records: list[Record]) -> bool:
-        """Whether records that belong together fit. An empty batch accepts any number."""
+        """Return whether records that belong together fit. An empty batch accepts any number."""
         return not self._records or self._bytes + sum(map(record_bytes, records)) <= self._bytes_max
 
     def __repr__(self) -> str:

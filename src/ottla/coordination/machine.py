@@ -85,7 +85,7 @@ class Machine(Protocol):
         """A transaction that wrote to this partition has ended."""
 
     def on_write_completed(self, event: Any, error: Error, now_ms: int) -> list[Decision]:
-        """The records of a decision with this event are committed (NONE) or were rejected (the error)."""
+        """Return the records of a decision with this event are committed (NONE) or were rejected (the error)."""
 
     def on_loaded(self, now_ms: int) -> list[Decision]:
         """The whole log was replayed: start the timers of the loaded state."""
@@ -97,7 +97,7 @@ class Machine(Protocol):
         """Leadership is lost: NOT_COORDINATOR for every request that waits inside the machine."""
 
     def next_wakeup_ms(self) -> int | None:
-        """The time of the next tick() if no other event comes first, or None."""
+        """Return the time of the next tick() if no other event comes first, or None."""
 
     def tick(self, now_ms: int) -> list[Decision]:
         """Decisions that are due by now and take little time."""

@@ -110,7 +110,7 @@ class CoordinatorRuntime(Generic[M]):
     # ---- lookup
 
     def shard(self, key: str, can_batch: bool = False) -> CoordinatorContext[M]:
-        """The loaded shard of this key; raises the error for the client otherwise.
+        """Return the loaded shard of this key; raises the error for the client otherwise.
 
         `can_batch`: the decision does not depend on gathered ones, and can be gathered itself.
         """
@@ -138,7 +138,10 @@ class CoordinatorRuntime(Generic[M]):
         return shard
 
     def _is_leadership_confirmed(self) -> bool:
-        """Whether leadership is certain. When it is again, sessions restart: heartbeats were rejected meanwhile."""
+        """Return whether leadership is certain.
+
+        When it is again, sessions restart: heartbeats were rejected meanwhile.
+        """
         if self.must_check_leadership is not None and self.must_check_leadership():
             self._was_unconfirmed = True
             return False
@@ -150,7 +153,7 @@ class CoordinatorRuntime(Generic[M]):
         return True
 
     def shards(self) -> Iterator[CoordinatorContext[M]]:
-        """Every shard of this broker; raises COORDINATOR_LOAD_IN_PROGRESS while one is not loaded."""
+        """Yield every shard of this broker; raises COORDINATOR_LOAD_IN_PROGRESS while one is not loaded."""
         for index in range(self.partition_count):
             partition = self._replicas.get(self.topic, index)
             is_recovering = (self.topic, index) in self._replicas.recovering_partitions
@@ -158,12 +161,12 @@ class CoordinatorRuntime(Generic[M]):
                 yield self.shard_at(index)
 
     def loaded(self) -> list[CoordinatorContext[M]]:
-        """The shards that are loaded now."""
+        """Return the shards that are loaded now."""
         self._flush_batches()
         return list(self._shards.values())
 
     def machines(self) -> Iterator[M]:
-        """The machines of the loaded shards; gathered decisions are not flushed."""
+        """Return the machines of the loaded shards; gathered decisions are not flushed."""
         return (shard.machine for shard in self._shards.values())
 
     def loaded_at(self, index: int) -> CoordinatorContext[M] | None:
@@ -357,7 +360,7 @@ def is_leading(partition: Partition, since: int) -> bool:
 
 
 def is_fully_committed(partition: Partition, offset: int) -> bool:
-    """Whether this is the end of the log, and everything before it is committed."""
+    """Return whether this is the end of the log, and everything before it is committed."""
     return offset >= partition.log.end_offset and partition.is_replicated(offset - 1)
 
 

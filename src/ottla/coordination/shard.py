@@ -197,7 +197,7 @@ class CoordinatorContext(Generic[M]):
             self._on_machine_changed(self)
 
     def next_wakeup_ms(self) -> int | None:
-        """The time of the next tick() if no other event comes first, or None."""
+        """Return the time of the next tick() if no other event comes first, or None."""
         wakeup_ms = self.machine.next_wakeup_ms()
         if self._waiting:
             overdue_ms = self._oldest_append_ms() + self._wait_ms_max
@@ -205,7 +205,7 @@ class CoordinatorContext(Generic[M]):
         return wakeup_ms
 
     def _oldest_append_ms(self) -> int:
-        """The append time of the oldest decision that is not answered."""
+        """Return the append time of the oldest decision that is not answered."""
         for _, since_ms, decision in self._waiting:
             if decision.replies:
                 return since_ms

@@ -145,7 +145,7 @@ class ClassicGroup:
         return member
 
     def replace_static_member(self, instance_id: str, member_id: str) -> ClassicGroupMember:
-        """A static member rejoined with a new member id and takes over the state of the old one."""
+        """Return a static member rejoined with a new member id and takes over the state of the old one."""
         assert member_id not in self.members, f"{member_id} is in {self} already"
         old_id = self.static_members[instance_id]
         member = self.members.pop(old_id)
@@ -184,7 +184,7 @@ class ClassicGroup:
     # ---- protocols
 
     def supports_protocols(self, protocol_type: str, protocols: list[JoinGroupRequestProtocol]) -> bool:
-        """Whether a member with these protocols can join the group."""
+        """Return whether a member with these protocols can join the group."""
         if not self.members:
             return bool(protocol_type) and bool(protocols)
         return protocol_type == self.protocol_type and bool(
@@ -192,7 +192,9 @@ class ClassicGroup:
         )
 
     def subscribed_topics(self) -> set[str] | None:
-        """The topics that the members read; None if the members are not consumers or their metadata is unreadable."""
+        """Return the topics that the members read; None if the members are not consumers or their metadata is
+        unreadable.
+        """
         if self.protocol_type != CONSUMER or self.protocol_name is None:
             return None
         topics: set[str] = set()
@@ -204,7 +206,7 @@ class ClassicGroup:
         return topics
 
     def select_protocol(self) -> str:
-        """Each member votes for the first of its protocols that all members support; the most votes win."""
+        """Return each member votes for the first of its protocols that all members support; the most votes win."""
         common = self._candidate_protocols()
         votes: dict[str, int] = {}
         for member in self.members.values():
@@ -217,7 +219,7 @@ class ClassicGroup:
         return set.intersection(*names) if self.members else set()
 
     def join_response_members(self) -> list[JoinGroupResponseMember]:
-        """The members with their metadata, for the leader's JoinGroup response."""
+        """Return the members with their metadata, for the leader's JoinGroup response."""
         assert self.protocol_name is not None
         return [
             JoinGroupResponseMember(

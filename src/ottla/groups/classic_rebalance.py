@@ -302,7 +302,7 @@ class ClassicGroups:
         return Error.REBALANCE_IN_PROGRESS if group.state is ClassicGroupState.PREPARING_REBALANCE else Error.NONE
 
     def on_leader_assignment_written(self, event: LeaderAssignment, error: Error, now_ms: int) -> Decision:
-        """The write of the leader's assignment was committed or rejected."""
+        """Return the write of the leader's assignment was committed or rejected."""
         decision = Decision()
         group = self.groups.get(event.group_id)
         if (
@@ -526,7 +526,7 @@ class ClassicGroups:
         return decision.replies
 
     def on_downgraded(self, event: ConsumerGroupDowngraded, now_ms: int) -> Decision:
-        """A consumer group became a classic group."""
+        """Return a consumer group became a classic group."""
         decision = Decision()
         group = self.groups.get(event.group_id)
         if group is not None:
@@ -564,7 +564,7 @@ class ClassicGroups:
 
 
 def adds_member(group: ClassicGroup, request: JoinGroupRequest) -> bool:
-    """Whether this join adds a member to the group."""
+    """Return whether this join adds a member to the group."""
     if request.member_id:
         return request.member_id in group.pending_join_members
     return request.group_instance_id is None or request.group_instance_id not in group.static_members

@@ -60,7 +60,7 @@ class CommitTemplate:
         self.response_body = bytes(encode(success_response(topic), version))
 
     def offset_fields_in(self, body: bytes, version: int) -> list[bytes] | None:
-        """The bytes of offset and leader epoch of each partition; None if the request does not match."""
+        """Return the bytes of offset and leader epoch of each partition; None if the request does not match."""
         if len(body) != self.body_bytes or version != self.version:
             return None
         found: list[bytes] = []
@@ -107,7 +107,7 @@ class CommitTemplateCache:
 
 
 def can_be_template(request: OffsetCommitRequest, version: int, body: bytes) -> bool:
-    """Whether this is a member's commit of few partitions of one topic, without metadata or unknown fields."""
+    """Return whether this is a member's commit of few partitions of one topic, without metadata or unknown fields."""
     if version < VERSION_MIN or request.generation_id_or_member_epoch < 0 or len(request.topics) != 1:
         return False
     rows = request.topics[0].partitions
@@ -117,7 +117,7 @@ def can_be_template(request: OffsetCommitRequest, version: int, body: bytes) -> 
 
 
 def split_fixed_parts(body: bytes, rows: int, tail_bytes: int) -> list[bytes]:
-    """The bytes before, between and after the offsets."""
+    """Return the bytes before, between and after the offsets."""
     parts = []
     start = 0
     first = len(body) - tail_bytes - rows * PARTITION_BYTES + INDEX_BYTES

@@ -57,7 +57,7 @@ class TopicCatalog(Protocol):
 
 
 def compute_metadata_hash(catalog: TopicCatalog, names: Iterable[str]) -> int:
-    """A signed 64-bit hash that changes when one of these topics is created, deleted or gets more partitions."""
+    """Return a signed 64-bit hash that changes when one of these topics is created, deleted or gets more partitions."""
     facts = [catalog.topic(name) for name in sorted(names)]
     text = ";".join(f"{fact.name}:{fact.topic_id}:{fact.partition_count}" for fact in facts if fact is not None)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big", signed=True) if text else 0
@@ -69,7 +69,7 @@ AssignmentEpochs = dict[tuple[UUID, int], int]
 
 
 def topic_id_sort_key(item: tuple[UUID, object]) -> int:
-    """A sort key: UUIDs are compared in Python code, which takes milliseconds for thousands of topics."""
+    """Return a sort key: UUIDs are compared in Python code, which takes milliseconds for thousands of topics."""
     return item[0].int
 
 
@@ -164,7 +164,7 @@ class ConsumerGroup:
         return "Stable" if is_settled else "Reconciling"
 
     def topics_of_member(self, member: ConsumerGroupMember) -> frozenset[str]:
-        """The topics of a member: by name, and by its regular expression if that is resolved."""
+        """Return the topics of a member: by name, and by its regular expression if that is resolved."""
         if not member.subscribed_topic_regex:
             return member.subscribed_topic_names
         matched = self.resolved_regexes.get(member.subscribed_topic_regex, frozenset())
@@ -174,7 +174,7 @@ class ConsumerGroup:
         return set(self.subscriber_counts)
 
     def metadata_hash_after(self, changes: Mapping[str, int], catalog: TopicCatalog) -> int:
-        """The metadata hash of the subscribed topics after these changes of their subscriber counts."""
+        """Return the metadata hash of the subscribed topics after these changes of their subscriber counts."""
         readers = self.subscriber_counts
         appear = {name for name, more in changes.items() if more > 0 and name not in readers}
         go = {name for name, more in changes.items() if more < 0 and readers[name] + more <= 0}
@@ -189,7 +189,7 @@ class ConsumerGroup:
     # ---- offsets
 
     def validate_offset_commit(self, member_id: str, epoch: int, partitions: Iterable[tuple[UUID, int]]) -> Error:
-        """The error of an offset commit by this member for these partitions.
+        """Return the error of an offset commit by this member for these partitions.
 
         KIP-1251: an older epoch is accepted if the member has owned all partitions since then, because its commit may
         arrive after a heartbeat that raised the epoch.
@@ -206,7 +206,10 @@ class ConsumerGroup:
         return Error.NONE if may else _stale_epoch_error(member)
 
     def validate_offset_fetch(self, member_id: str | None, epoch: int) -> Error:
-        """The error of an offset fetch. A client without member id may fetch, a member needs the current epoch."""
+        """Return the error of an offset fetch.
+
+        A client without member id may fetch, a member needs the current epoch.
+        """
         if member_id is None and epoch < 0:
             return Error.NONE
         member = self.members.get(member_id or "")

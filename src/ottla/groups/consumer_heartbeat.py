@@ -87,7 +87,7 @@ class ConsumerGroups:
 
     @staticmethod
     def replay_records(group_id: str, records: Iterable[Any]) -> ConsumerGroup:
-        """The group after replay of these records."""
+        """Return the group after replay of these records."""
         group = ConsumerGroup(group_id)
         for kind, key, value in records:
             _replay(group, kind, key, value)
@@ -204,7 +204,9 @@ class ConsumerGroups:
     def _get_or_create_member(
         self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, owned: OwnedPartitions
     ) -> tuple[ConsumerGroupMember, str | None, list[Record]]:
-        """The member of the heartbeat, or a new one; a static member takes over the state of the one it replaces."""
+        """Return the member of the heartbeat, or a new one; a static member takes over the state of the one it
+        replaces.
+        """
         member = group.members.get(request.member_id)
         if request.instance_id is not None:
             named = group.static_members.get(request.instance_id)
@@ -234,7 +236,7 @@ class ConsumerGroups:
     def replace_static_member(
         self, group: ConsumerGroup, replaced: ConsumerGroupMember, member_id: str
     ) -> tuple[ConsumerGroupMember, list[Record]]:
-        """A static member with a new member id and the state of the member that it replaces."""
+        """Return a static member with a new member id and the state of the member that it replaces."""
         group_id = group.group_id
         member = copy(replaced)
         member.member_id = member_id
@@ -453,7 +455,7 @@ def owned_partitions(request: ConsumerGroupHeartbeatRequest) -> OwnedPartitions:
 def updated_member(
     previous: ConsumerGroupMember, request: ConsumerGroupHeartbeatRequest, client_id: str, client_host: str
 ) -> ConsumerGroupMember:
-    """The member after this heartbeat; fields that are null have not changed."""
+    """Return the member after this heartbeat; fields that are null have not changed."""
     member = copy(previous)
     member.classic_metadata = None
     member.client_id, member.client_host = client_id, client_host

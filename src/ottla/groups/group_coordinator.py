@@ -304,7 +304,10 @@ class GroupCoordinator:
     # ---- time
 
     def next_wakeup_ms(self) -> int | None:
-        """A lower bound, because this runs after every request: a renewed session is corrected when it comes up."""
+        """Return a lower bound, because this runs after every request:
+
+        a renewed session is corrected when it comes up.
+        """
         soonest_ms = self._sweep_due_ms
         for at_ms in (self.classic.deadlines.lower_bound_ms(), self.consumer.deadlines.lower_bound_ms()):
             if at_ms is not None and (soonest_ms is None or at_ms < soonest_ms):

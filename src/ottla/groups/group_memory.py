@@ -20,7 +20,7 @@ class MeasuredMember(Protocol):
     counted_bytes: int
 
     def metadata_bytes(self) -> int:
-        """Its current size."""
+        """Return its current size."""
 
 
 class GroupMemory:
@@ -48,7 +48,7 @@ class GroupMemory:
             self.remove(member)
 
     def has_capacity(self, group_id: str, size: int, limit: int) -> bool:
-        """Whether a new member of this size may join."""
+        """Return whether a new member of this size may join."""
         used = self.used if self.total_bytes is None else self.total_bytes()
         if used + size <= limit:
             return True

@@ -130,7 +130,7 @@ class ConsumerGroupClassicMembers:
             self._consumer.check_memory_limit(group.group_id, protocols_bytes(request.protocols))
 
     def _is_last_consumer_protocol_member(self, group: ConsumerGroup, instance_id: str | None) -> bool:
-        """Whether only classic members remain when this static member rejoins with the classic protocol."""
+        """Return whether only classic members remain when this static member rejoins with the classic protocol."""
         former = group.members.get(group.static_members.get(instance_id or "", ""))
         if former is None or former.classic_metadata is not None:
             return False
@@ -214,7 +214,8 @@ class ConsumerGroupClassicMembers:
     def _find(
         group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int
     ) -> tuple[ConsumerGroupMember | None, Error]:
-        """The classic member of a request, and the error if another member has its instance id or it is stale."""
+        """Return the classic member of a request, and the error if another member has its instance id or it is stale.
+        """
         if instance_id is not None:
             named = group.static_members.get(instance_id)
             if named is not None and named != member_id:
@@ -230,7 +231,7 @@ class ConsumerGroupClassicMembers:
 
 
 def _must_rejoin(group: ConsumerGroup, member: ConsumerGroupMember) -> bool:
-    """Whether it has partitions to revoke, or the partitions that it waits for are free."""
+    """Return whether it has partitions to revoke, or the partitions that it waits for are free."""
     if member.state is not MemberState.UNRELEASED_PARTITIONS:
         return member.state is MemberState.UNREVOKED_PARTITIONS
     wanted = group.target_assignment.get(member.member_id, {})
@@ -260,7 +261,7 @@ def _updated_member(
 
 
 def _common_protocols(group: ConsumerGroup) -> set[str] | None:
-    """The protocols that all classic members support; None without classic members."""
+    """Return the protocols that all classic members support; None without classic members."""
     sets = [
         {protocol.name for protocol in member.classic_metadata.supported_protocols}
         for member in group.members.values()
@@ -270,7 +271,7 @@ def _common_protocols(group: ConsumerGroup) -> set[str] | None:
 
 
 def _first_protocol(member: ConsumerGroupMember) -> str:
-    """The coordinator assigns, so the members need no common protocol."""
+    """Return the coordinator assigns, so the members need no common protocol."""
     assert member.classic_metadata is not None
     return member.classic_metadata.supported_protocols[0].name
 
@@ -315,7 +316,7 @@ def upgrade_problem(group: ClassicGroup, size_max: int, policy: str) -> str | No
 
 
 def upgrade(group: ClassicGroup, catalog: TopicCatalog) -> tuple[ConsumerGroup, list[Record]]:
-    """The same group under the new protocol, as it will be when these records are applied."""
+    """Return the same group under the new protocol, as it will be when these records are applied."""
     epoch = group.generation
     members = [_upgraded(group, member, catalog) for member in group.members.values()]
     names = {name for member in members for name in member.subscribed_topic_names}
@@ -360,7 +361,7 @@ def _read_member(group: ClassicGroup, member: ClassicGroupMember) -> tuple[Subsc
 
 
 def can_downgrade(size: int, settings: GroupSettings) -> bool:
-    """Whether a group with this number of members, all classic, can become a classic group."""
+    """Return whether a group with this number of members, all classic, can become a classic group."""
     return settings.migration_policy in DOWNGRADES and size <= settings.size_max
 
 
@@ -372,7 +373,7 @@ def downgrade(
     *,
     must_rebalance: bool,
 ) -> Decision:
-    """The decision that turns a group into a classic group of these members with their target assignments."""
+    """Return the decision that turns a group into a classic group of these members with their target assignments."""
     classic = ClassicGroup(group.group_id, now_ms)
     classic.generation = group.group_epoch
     classic.protocol_type = CONSUMER

@@ -101,7 +101,7 @@ class OffsetExpiration:
         return self._now_ms - since_ms >= self._manager.settings.offsets_retention_ms
 
     def _group_tombstones(self, group_id: str, had_offsets: bool) -> list[Record]:
-        """The tombstones of an empty group. A consumer group is deleted only together with its last offset."""
+        """Return the tombstones of an empty group. A consumer group is deleted only together with its last offset."""
         manager = self._manager
         if manager.offsets.has_offsets(group_id):
             return []

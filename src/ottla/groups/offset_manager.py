@@ -103,7 +103,10 @@ class OffsetManager:
     def commit_from_template(
         self, template: CommitTemplate, offset_fields: list[bytes], reply_to: ReplyTo, now_ms: int
     ) -> Decision | None:
-        """The same for a request that matches a template; the reply is an error code. None if it is not accepted."""
+        """Return the same for a request that matches a template; the reply is an error code.
+
+        None if it is not accepted.
+        """
         member_id = template.member_id
         error = self._validate_commit(
             template.group_id, template.generation, member_id, template.instance_id, template.topics, template.version
@@ -207,7 +210,7 @@ class OffsetManager:
         return Error.ILLEGAL_GENERATION if error is Error.STALE_MEMBER_EPOCH else error
 
     def validate_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> Error:
-        """The error of an OffsetFetch (member id and epoch since v9)."""
+        """Return the error of an OffsetFetch (member id and epoch since v9)."""
         group = self.consumer.groups.get(group_id)
         return Error.NONE if group is None else group.validate_offset_fetch(member_id, member_epoch)
 
@@ -238,7 +241,7 @@ class OffsetManager:
         return decision
 
     def _subscribed_topics(self, group_id: str) -> set[str] | None:
-        """The topics that the group's members subscribe to; None if that is unknown."""
+        """Return the topics that the group's members subscribe to; None if that is unknown."""
         consumer_group = self.consumer.groups.get(group_id)
         if consumer_group is not None:
             return consumer_group.subscribed_topics()

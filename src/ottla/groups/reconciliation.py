@@ -86,7 +86,7 @@ def current_assignment(member: ConsumerGroupMember) -> CurrentAssignment:
 
 
 def static_member_left(member: ConsumerGroupMember, epoch: int) -> CurrentAssignment:
-    """A static member that leaves keeps its partitions, but not their assignment epochs."""
+    """Return a static member that leaves keeps its partitions, but not their assignment epochs."""
     since = {(topic_id, each): 0 for topic_id, partitions in member.assigned_partitions.items() for each in partitions}
     return CurrentAssignment(epoch, member.previous_member_epoch, member.state, member.assigned_partitions, {}, since)
 
@@ -117,7 +117,7 @@ def _revoke(member: ConsumerGroupMember, kept: Assignment, to_revoke: Assignment
 
 
 def _owns_revoked_partitions(owned: OwnedPartitions, revoked: Assignment) -> bool:
-    """A member that does not report its partitions may own all of them."""
+    """Return a member that does not report its partitions may own all of them."""
     if owned is None:
         return True
     return any(owned.get(topic_id, NO_PARTITIONS) & partitions for topic_id, partitions in revoked.items())

@@ -93,7 +93,7 @@ class ConsumerGroupUpdate:
             self._group.last_checked_generation = self._catalog.generation
 
     def _subscriber_count_changes(self) -> dict[str, int]:
-        """The changes of the subscriber counts of topics."""
+        """Return the changes of the subscriber counts of topics."""
         counted = self._group.members.get(self._replaced_member_id or self._member.member_id)
         changes = Counter(self._member.subscribed_topic_names)
         changes.subtract(counted.subscribed_topic_names if counted is not None else ())
@@ -176,7 +176,7 @@ class ConsumerGroupUpdate:
 def preferred_server_assignor(
     group: ConsumerGroup, assignors: tuple[str, ...], heartbeating_member: ConsumerGroupMember | None = None
 ) -> str:
-    """The assignor that most members prefer; without a preference the first of the broker's list."""
+    """Return the assignor that most members prefer; without a preference the first of the broker's list."""
     votes: dict[str, int] = {}
     members = {
         **group.members,

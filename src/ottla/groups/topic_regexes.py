@@ -53,7 +53,7 @@ class RegexResolutions:
             self._due.append(resolution)
 
     def take_due(self) -> list[RegexResolution]:
-        """The started resolutions. For each the driver calls on_found, once or several times, then on_ended."""
+        """Return the started resolutions. For each the driver calls on_found, once or several times, then on_ended."""
         due, self._due = self._due, []
         return due
 
@@ -79,7 +79,7 @@ def resolution_due(
     refresh_interval_ms: int,
     now_ms: int,
 ) -> RegexResolution | None:
-    """The resolution that is due after the heartbeat that changed `previous` to `member`, if any.
+    """Return the resolution that is due after the heartbeat that changed `previous` to `member`, if any.
 
     The group itself does not reflect the heartbeat yet.
     """
@@ -107,7 +107,7 @@ def resolution_due(
 def resolved_records(
     group: ConsumerGroup, resolution: RegexResolution, found: Mapping[str, frozenset[str]]
 ) -> list[Record]:
-    """The records for the topics of some expressions; the group epoch is raised if the topics have changed."""
+    """Return the records for the topics of some expressions; the group epoch is raised if the topics have changed."""
     records = []
     changes: Counter[str] = Counter()
     for pattern, topics in found.items():

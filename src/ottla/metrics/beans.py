@@ -166,7 +166,7 @@ def parse_pattern(text: str) -> Pattern:
 
 
 def find(sources: Iterable[Source], pattern: Pattern) -> Iterator[Bean | None]:
-    """The beans that match, with None at points to yield to the event loop."""
+    """Yield the beans that match, with None at points to yield to the event loop."""
     for source in sources:
         if pattern.may_match(source):
             for bean in source.beans():
@@ -174,7 +174,7 @@ def find(sources: Iterable[Source], pattern: Pattern) -> Iterator[Bean | None]:
 
 
 def quoted(text: str) -> str:
-    """A quoted value, as Java's ObjectName.quote writes it."""
+    """Return a quoted value, as Java's ObjectName.quote writes it."""
     return '"' + re.sub(r'(["\\*?])', r"\\\1", text).replace("\n", "\\n") + '"'
 
 
@@ -200,7 +200,7 @@ def _split_keys(text: str) -> list[str]:
 
 
 def glob_matches(pattern: str, text: str) -> bool:
-    """Whether a text matches a pattern with * and ?. The time is at most the product of their lengths."""
+    """Return whether a text matches a pattern with * and ?. The time is at most the product of their lengths."""
     at, place, star, mark = 0, 0, -1, 0
     while place < len(text):
         if at < len(pattern) and pattern[at] == "*":

@@ -79,7 +79,7 @@ _fields_by_class: Final[dict[type, ErrorCodeFields]] = {}
 
 
 def error_codes(response: object) -> list[int]:
-    """The error codes of a response, success (0) included; at most CODES_MAX."""
+    """Return the error codes of a response, success (0) included; at most CODES_MAX."""
     found: list[int] = []
     _collect(response, _find_error_fields(type(response)), found)
     return found

@@ -35,7 +35,7 @@ class Request(NamedTuple):
     path: str | None = None
 
     def echo(self) -> dict[str, Any]:
-        """The request as the response repeats it."""
+        """Return the request as the response repeats it."""
         fields = {"mbean": self.mbean, "attribute": self.attribute, "path": self.path, "type": self.type}
         return {key: value for key, value in fields.items() if value}
 
@@ -69,7 +69,7 @@ def parse_get(path: str) -> Request:
 
 
 def parse_post(body: bytes) -> list[Request] | Request:
-    """One request, or a list of them. Raises BadRequestError."""
+    """Return one request, or a list of them. Raises BadRequestError."""
     try:
         fields = json.loads(body, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as problem:
@@ -82,7 +82,7 @@ def parse_post(body: bytes) -> list[Request] | Request:
 
 
 def answer(requests: list[Request] | Request, sources: Sequence[Source], now_s: float) -> Iterator[str]:
-    """The JSON text of the response, in pieces."""
+    """Yield the JSON text of the response, in pieces."""
     if isinstance(requests, Request):
         yield from _answer_one(requests, sources, now_s)
         return

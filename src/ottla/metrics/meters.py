@@ -71,7 +71,7 @@ class MeterRegistry:
         meter.tick(count, self._elapsed_s)
 
     def get(self, key: tuple[str, ...]) -> Meter:
-        """The meter of a key; without rates before its first tick."""
+        """Return the meter of a key; without rates before its first tick."""
         return self._meters.get(key) or Meter(self._started_s)
 
     def forget(self, is_gone: Callable[[tuple[str, ...]], bool]) -> None:
@@ -134,7 +134,7 @@ class RecentHistogram:
         self._total = self.histogram.total
 
     def counts(self) -> list[int]:
-        """The counts of the last minutes by bucket."""
+        """Return the counts of the last minutes by bucket."""
         if len(self._marks) < self.STEPS:
             return self.histogram.counts
         return [now - then for now, then in zip(self.histogram.counts, self._marks[0], strict=True)]

@@ -99,7 +99,7 @@ class TrafficSet:
         self._gone = TopicTraffic()
 
     def join(self, topic: str) -> TopicTraffic:
-        """The counters for one more partition of a topic."""
+        """Return the counters for one more partition of a topic."""
         found = self.topics.get(topic)
         if found is None:
             found = self.topics[topic] = TopicTraffic()
@@ -117,7 +117,7 @@ class TrafficSet:
             del self.topics[topic]
 
     def total(self) -> TopicTraffic:
-        """The totals of the broker: 0.1 microseconds a topic."""
+        """Return the totals of the broker: 0.1 microseconds a topic."""
         total = TopicTraffic()
         total.add(self._gone)
         for traffic in self.topics.values():

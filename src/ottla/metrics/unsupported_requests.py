@@ -84,5 +84,5 @@ class UnsupportedRequests:
 
 
 def shown(name: str) -> str:
-    """A name for logs and metrics: short, and on one line."""
+    """Return a name for logs and metrics: short, and on one line."""
     return "".join(each if each.isprintable() else "?" for each in name[:NAME_LENGTH_MAX])

@@ -22,7 +22,7 @@ class BufferPool:
         self._kept_bytes = 0
 
     def allocate(self, size_bytes: int) -> memoryview:
-        """A buffer of at least this size; the caller returns it with deallocate()."""
+        """Return a buffer of at least this size; the caller returns it with deallocate()."""
         capacity = _capacity(size_bytes)
         free = self._free.get(capacity)
         if free:
@@ -48,5 +48,5 @@ class BufferPool:
 
 
 def _capacity(size_bytes: int) -> int:
-    """The next power of two: few sizes, so that buffers are reused."""
+    """Return the next power of two: few sizes, so that buffers are reused."""
     return max(SMALLEST_BYTES, 1 << (size_bytes - 1).bit_length())

@@ -53,5 +53,5 @@ CONNECTION_LOST_ERRORS: Final = frozenset(
 
 
 def reason_of(error: OSError) -> CloseReason:
-    """The reason for an error of a transport. OpenSSL's error numbers do not overlap with these."""
+    """Return the reason for an error of a transport. OpenSSL's error numbers do not overlap with these."""
     return CloseReason.CONNECTION_LOST if error.errno in CONNECTION_LOST_ERRORS else CloseReason.TRANSPORT_ERROR

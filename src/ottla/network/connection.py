@@ -224,7 +224,7 @@ class Connection:
             self._consume(self.buffered_bytes + received)
 
     def _receive_buffer(self) -> memoryview:
-        """The buffer for the next bytes: after the existing ones, and not past the end of a large frame."""
+        """Return the buffer for the next bytes: after the existing ones, and not past the end of a large frame."""
         own = self.frame_buffer
         if own is None:
             if self.expected_bytes <= SHARED_BYTES:
@@ -289,7 +289,7 @@ class Connection:
             self.loop.call_soon(self.consume_deferred)
 
     def may_start(self, overlaps: bool) -> bool:
-        """Whether a request of this kind may start beside the pending ones."""
+        """Return whether a request of this kind may start beside the pending ones."""
         return not self.pending or (overlaps and self.exclusive_reply is None)
 
     def _may_accept_requests(self) -> bool:

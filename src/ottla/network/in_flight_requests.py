@@ -46,7 +46,7 @@ class ResponseFrames:
         self.large_count = 0  # number of frames with their own map
 
     def receive_buffer(self) -> memoryview:
-        """The buffer for the next bytes; never past the end of a large frame."""
+        """Return the buffer for the next bytes; never past the end of a large frame."""
         if self._large is not None:
             return self._large[self._filled :]
         return self._scratch[self._scratch_bytes :]
@@ -116,7 +116,7 @@ class ResponseFrames:
         return getrefcount(self._kept_maps[index])
 
     def _count_references_of_free(self) -> int:
-        """The reference count of a map without views; it differs in compiled code."""
+        """Return the reference count of a map without views; it differs in compiled code."""
         self._kept_maps.append(mmap.mmap(-1, mmap.PAGESIZE))
         references = self._references(0)
         self._kept_maps.clear()
@@ -171,7 +171,7 @@ class InFlightRequests:
         self._calls.append(call)
 
     def receive_buffer(self) -> memoryview:
-        """The buffer for the next bytes."""
+        """Return the buffer for the next bytes."""
         return self._frames.receive_buffer()
 
     def add_received(self, count: int) -> bool:

@@ -355,7 +355,8 @@ class SocketServer:
             self._capacity_events.remove(event)
 
     def seconds_to_wait(self, listener_name: str) -> float:
-        """How long max.connection.creation.rate, of the broker and of the listener, delays the next connection."""
+        """Return how long max.connection.creation.rate, of the broker and of the listener, delays the next connection.
+        """
         now = self.loop.time()
         return max(self._rate.seconds_to_wait(now), self._rate_of(listener_name).seconds_to_wait(now))
 
@@ -383,7 +384,7 @@ class SocketServer:
         self._sweeper = self.loop.call_later(self._sweep_seconds(), self._sweep)
 
     def _sweep_seconds(self) -> float:
-        """A quarter of the idle time, so that connections are closed soon after it."""
+        """Return a quarter of the idle time, so that connections are closed soon after it."""
         return min(SWEEP_SECONDS_MAX, max(SWEEP_SECONDS_MIN, self.limits.idle_ms_max / 4000))
 
     async def drain(self, seconds_max: float) -> None:
@@ -476,7 +477,7 @@ def plain_host(host: str) -> str | bytes:
 
 
 def listen(host: str, port: int, limits: ConnectionLimits) -> socket.socket:
-    """A bound, listening socket; a Listener accepts its connections later."""
+    """Return a bound, listening socket; a Listener accepts its connections later."""
     family, kind, protocol, _, address = socket.getaddrinfo(
         plain_host(host) or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]

@@ -59,7 +59,7 @@ class PeerError(Exception):
 
 
 def connect_error(address: str, problem: OSError) -> PeerError:
-    """The error if no connection could be opened."""
+    """Return the error if no connection could be opened."""
     reason = problem.strerror or problem
     return PeerError(f"cannot connect to {address}: {reason}", is_refused=problem.errno in CONNECTION_REFUSED_ERRORS)
 
@@ -183,7 +183,7 @@ class BrokerConnection:
             timer.cancel()
 
     def version_of(self, key: int) -> int:
-        """The highest common version of an API."""
+        """Return the highest common version of an API."""
         ours, theirs = ALL_APIS[key], self.versions.get(key)
         if theirs is not None:
             highest = min(ours.max_version, theirs[1])

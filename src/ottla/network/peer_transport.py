@@ -39,7 +39,7 @@ async def open_transport(
 
 
 async def connect_socket(host: str, port: int, options: SocketOptions = NO_OPTIONS) -> socket.socket:
-    """A connected socket with the options for inter-broker connections. Raises OSError."""
+    """Return a connected socket with the options for inter-broker connections. Raises OSError."""
     loop = asyncio.get_running_loop()
     problem: OSError | None = None
     for family, address in await _addresses(loop, host, port):

@@ -85,7 +85,7 @@ class ReceiverThread:
         self._thread: threading.Thread | None = None
 
     def try_receive(self, recipient: Recipient, view: memoryview) -> bool:
-        """Whether the thread fills the view; if so, the loop calls on_received() of the recipient later."""
+        """Return whether the thread fills the view; if so, the loop calls on_received() of the recipient later."""
         round_ns = self._rounds.round_start_ns
         if self._in_flight == 0 and self._round_ns != round_ns:
             self._round_ns = round_ns
@@ -130,6 +130,6 @@ class ReceiverThread:
 
 
 def _readable_bytes(descriptor: int) -> int:
-    """The number of bytes that the kernel has received."""
+    """Return the number of bytes that the kernel has received."""
     answer: tuple[int] = _count.unpack(fcntl.ioctl(descriptor, termios.FIONREAD, b"\0\0\0\0"))
     return answer[0]

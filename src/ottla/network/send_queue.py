@@ -34,7 +34,7 @@ class ReplyChunks:
         self.is_exhausted = False
 
     def take(self, ranges_max: int) -> list[Chunk]:
-        """The next chunks, with at most so many ranges; the last ones include the bytes after the ranges."""
+        """Return the next chunks, with at most so many ranges; the last ones include the bytes after the ranges."""
         chunks: list[Chunk] = []
         joined = bytearray()
         position, view = self._position, self._view
@@ -60,7 +60,7 @@ class ReplyChunks:
         return chunks
 
     def ranges(self) -> list[FileRange]:
-        """The ranges that are left."""
+        """Return the ranges that are left."""
         return [file_range for _, file_range in self._holes[self._next :]]
 
 

@@ -94,8 +94,8 @@ class PacingControl:
 
 
 def local_congestion_control() -> str:
-    """A cheaper congestion control than the machine's default for connections within the machine; empty if there is
-    none.
+    """Return a cheaper congestion control than the machine's default for connections within the machine; empty if there
+    is none.
 
     No network can be flooded there, and a timer for each packet is expensive.
     """
@@ -117,7 +117,7 @@ def _set_congestion_control(sock: socket.socket, name: bytes) -> None:
 
 
 def _is_local(sock: socket.socket) -> bool:
-    """Whether both ends have the same address; a closed socket has none."""
+    """Return whether both ends have the same address; a closed socket has none."""
     try:
         here: str = sock.getsockname()[0]
         there: str = sock.getpeername()[0]

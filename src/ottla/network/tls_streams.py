@@ -90,7 +90,7 @@ class TlsStream:
         return taken
 
     async def _fill(self) -> bool:
-        """Whether more data was received."""
+        """Return whether more data was received."""
         assert self._tls is not None, "the handshake comes first"
         while True:
             try:
@@ -130,7 +130,7 @@ class TlsStream:
 
 
 def handshake_step(tls: ssl.SSLObject) -> bool:
-    """One step of the handshake, in a worker."""
+    """Return one step of the handshake, in a worker."""
     try:
         tls.do_handshake()
     except ssl.SSLWantReadError:

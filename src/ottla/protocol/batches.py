@@ -120,7 +120,7 @@ class BatchHeader:
 
 
 def read_batch_header(buffer: bytes | bytearray | memoryview, position: int = 0) -> BatchHeader:
-    """The header at this position. Only its own 61 bytes are needed, not the records."""
+    """Return the header at this position. Only its own 61 bytes are needed, not the records."""
     if position < 0 or len(buffer) - position < HEADER_BYTES:
         raise KafkaError(Error.CORRUPT_MESSAGE, f"A record batch header needs {HEADER_BYTES} bytes")
     header = BatchHeader(HEADER.unpack_from(buffer, position))
@@ -132,7 +132,7 @@ def read_batch_header(buffer: bytes | bytearray | memoryview, position: int = 0)
 
 
 def is_crc_valid(buffer: bytes | bytearray | memoryview, position: int, header: BatchHeader) -> bool:
-    """Whether the whole batch is present and its checksum is correct."""
+    """Return whether the whole batch is present and its checksum is correct."""
     end = position + header.batch_bytes
     if end > len(buffer):
         return False
@@ -214,7 +214,7 @@ def build_batch(
     is_transactional: bool = False,
     is_control: bool = False,
 ) -> bytearray:
-    """One batch with these records; `last_offset` is for the cleaner, which may remove the last records."""
+    """Return one batch with these records; `last_offset` is for the cleaner, which may remove the last records."""
     payload = bytearray()
     count = 0
     offset = base_offset - 1
@@ -242,7 +242,7 @@ def build_plain_batch(
     producer_epoch: int = -1,
     is_transactional: bool = False,
 ) -> bytearray:
-    """One batch of keys and values with one timestamp and no headers, as coordinators write it."""
+    """Return one batch of keys and values with one timestamp and no headers, as coordinators write it."""
     payload = bytearray()
     count = 0
     for key, value in records:
@@ -283,7 +283,7 @@ def assemble_batch(header: BatchHeader, payload: bytes | bytearray) -> bytearray
 
 
 def read_records(batch: bytes | bytearray | memoryview) -> Iterator[Record]:
-    """The records of one batch, decompressed, with absolute offsets and their timestamps."""
+    """Yield the records of one batch, decompressed, with absolute offsets and their timestamps."""
     header = read_batch_header(batch, 0)
     payload = bytes(memoryview(batch)[HEADER_BYTES : header.batch_bytes])
     if header.codec:
@@ -297,14 +297,14 @@ def read_records(batch: bytes | bytearray | memoryview) -> Iterator[Record]:
 
 
 def control_record_type(key: bytes | None) -> int:
-    """The type of a control record, such as a marker; -1 if the key is not valid."""
+    """Return the type of a control record, such as a marker; -1 if the key is not valid."""
     if key is None or len(key) < 4:
         return -1
     return int.from_bytes(key[2:4], "big", signed=True)
 
 
 def recompress(batch: bytes | bytearray | memoryview, codec: int, level: int | None = None) -> bytearray:
-    """The same records with another codec; the rest of the header stays as it is."""
+    """Return the same records with another codec; the rest of the header stays as it is."""
     header = read_batch_header(batch, 0)
     payload: bytes = bytes(memoryview(batch)[HEADER_BYTES : header.batch_bytes])
     payload = decompress(header.codec, payload, DECOMPRESSED_BYTES_CEILING)
@@ -313,13 +313,13 @@ def recompress(batch: bytes | bytearray | memoryview, codec: int, level: int | N
 
 
 def decompressed_bytes_max(message_bytes_max: int) -> int:
-    """The limit for decompressing a produced batch: a few kilobytes must not become gigabytes."""
+    """Return the limit for decompressing a produced batch: a few kilobytes must not become gigabytes."""
     wanted = max(DECOMPRESSED_BYTES_FLOOR, message_bytes_max * DECOMPRESSED_RATIO_MAX)
     return min(wanted, DECOMPRESSED_BYTES_CEILING)
 
 
 def _single_batch_header(records: memoryview) -> BatchHeader:
-    """The header of the one batch that a Produce request may have per partition."""
+    """Return the header of the one batch that a Produce request may have per partition."""
     if len(records) >= HEADER_BYTES:
         header = BatchHeader(HEADER.unpack_from(records, 0))
         if header.batch_bytes == len(records) and header.magic == MAGIC:

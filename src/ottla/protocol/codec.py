@@ -50,7 +50,7 @@ class Encoded(bytearray):
     holes: list[tuple[int, FileRange]]
 
     def total_bytes(self) -> int:
-        """The number of bytes to send, including the holes."""
+        """Return the number of bytes to send, including the holes."""
         return len(self) + sum(range_.length for _, range_ in self.holes)
 
 
@@ -78,7 +78,7 @@ def encode_into(out: Encoded, message: Any, version: int) -> Encoded:
 
 
 def decode(cls: type[T], version: int, buffer: memoryview, position: int = 0) -> tuple[T, int]:
-    """The message that starts at `position`, and the position after it."""
+    """Return the message that starts at `position`, and the position after it."""
     decoder = _decoders.get((cls, version)) or decoder_for(cls, version)
     return decoder(buffer, position)
 
@@ -90,7 +90,7 @@ def decode_response(cls: type[T], version: int, buffer: memoryview, position: in
 
 
 def decode_whole(cls: type[T], version: int, buffer: memoryview, position: int = 0) -> T:
-    """The message that fills the buffer from `position` to its end."""
+    """Return the message that fills the buffer from `position` to its end."""
     decoder = _decoders.get((cls, version)) or decoder_for(cls, version)
     message, after = decoder(buffer, position)
     if after != len(buffer):
@@ -100,7 +100,7 @@ def decode_whole(cls: type[T], version: int, buffer: memoryview, position: int =
 
 
 def decoder_for(cls: type, version: int) -> Decoder:
-    """The generated function (buffer, position, items allowed = ITEMS_MAX) -> (message, position after it)."""
+    """Return the generated function (buffer, position, items allowed = ITEMS_MAX) -> (message, position after it)."""
     found = _decoders.get((cls, version))
     if found is None:
         found = _decoders[cls, version] = make_decoder(cls, version, _is_flexible(cls, version))[0]
@@ -108,7 +108,7 @@ def decoder_for(cls: type, version: int) -> Decoder:
 
 
 def encoder_for(cls: type, version: int) -> Encoder:
-    """The generated function (message, out) -> out."""
+    """Return the generated function (message, out) -> out."""
     if cls is EncodedBody:
         return _append_body
     found = _encoders.get((cls, version))
@@ -118,7 +118,7 @@ def encoder_for(cls: type, version: int) -> Encoder:
 
 
 def generated_source(cls: type, version: int) -> str:
-    """The generated code of decoder and encoder, for debugging."""
+    """Return the generated code of decoder and encoder, for debugging."""
     flexible = _is_flexible(cls, version)
     sources = make_decoder(cls, version, flexible)[1], make_encoder(cls, version, flexible)[1]
     return "\n\n".join("\n".join(source.lines) for source in sources)

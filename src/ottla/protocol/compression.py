@@ -62,7 +62,7 @@ class CompressionError(KafkaError):
 
 
 def compress(codec: int, data: Data, level: int | None = None) -> bytes:
-    """The data as a producer would compress it with this codec (0-4); no level means the codec's default."""
+    """Return the data as a producer would compress it with this codec (0-4); no level means the codec's default."""
     if codec == NONE:
         return bytes(data)
     if codec == GZIP:
@@ -84,12 +84,12 @@ def library_level(codec: int, kafka_level: int) -> int:
 
 
 def is_slow(codec: int, level: int) -> bool:
-    """Whether compressing takes much longer than writing the result."""
+    """Return whether compressing takes much longer than writing the result."""
     return level >= SLOW_LEVELS.get(codec, level + 1)
 
 
 def decompress(codec: int, data: Data, output_bytes_max: int) -> bytes:
-    """The original bytes; CompressionError if they are corrupt or more than `output_bytes_max`."""
+    """Return the original bytes; CompressionError if they are corrupt or more than `output_bytes_max`."""
     if codec == NONE:
         return bytes(data)
     if codec == GZIP:
@@ -176,7 +176,7 @@ def _compress_lz4(data: Data, level: int) -> bytes:
 
 
 def _lz4_frame_end(data: Data) -> int:
-    """The end of the first frame, found by its block lengths."""
+    """Return the end of the first frame, found by its block lengths."""
     if len(data) < 7 or bytes(data[:4]) != LZ4_MAGIC:
         raise CompressionError("corrupt lz4 data: no frame header")
     flags = data[4]

@@ -167,7 +167,7 @@ def walk_records(data: bytes, count: i64, delta_min: i64, delta_max: i64, needs_
 
 
 def skip_headers(data: bytes, position: i64) -> i64:
-    """The end of the headers that start here. A wrong count runs off the end, which costs no memory."""
+    """Return the end of the headers that start here. A wrong count runs off the end, which costs no memory."""
     count: i64
     length: i64
     count, position = read_varint(data, position, 32)
@@ -186,7 +186,7 @@ def skip_headers(data: bytes, position: i64) -> i64:
 
 
 def read_varint(data: bytes, position: i64, bits: i64) -> tuple[i64, i64]:
-    """The zigzag varint at this position and its end; bits past 32 or 64 are dropped, as in Java."""
+    """Return the zigzag varint at this position and its end; bits past 32 or 64 are dropped, as in Java."""
     value: i64 = 0
     shift: i64 = 0
     while shift < bits:
@@ -342,7 +342,7 @@ def write_varint(out: bytearray, value: int) -> None:
 
 
 def varint(value: int) -> bytes:
-    """A varint as bytes. Most are lengths and deltas, so they are cached."""
+    """Return a varint as bytes. Most are lengths and deltas, so they are cached."""
     if 0 <= value < CACHED_VARINTS:
         return _varints[value]
     out = bytearray()

@@ -110,7 +110,7 @@ def wire(
     default: Any = REQUIRED,
     default_factory: Callable[[], Any] | None = None,
 ) -> Any:
-    """A field of the versions since..until, which may be null from version `nullable` on."""
+    """Return a field of the versions since..until, which may be null from version `nullable` on."""
     return Wire(since, until, nullable, tag, default, default_factory)
 
 
@@ -145,7 +145,7 @@ def fields_of(cls: type) -> dict[str, Wire]:
 
 
 def _rebuild(cls: type[T]) -> type[T]:
-    """The same class with slots, a constructor, equality and a readable repr."""
+    """Return the same class with slots, a constructor, equality and a readable repr."""
     namespace = dict(cls.__dict__)
     names = tuple(namespace.get("__annotations__", ()))
     fields: dict[str, Wire] = {}
@@ -260,7 +260,7 @@ class Field:
 
 
 def fields_in(cls: type, version: int) -> list[Field]:
-    """The fields that `version` sends, in wire order, tagged ones included."""
+    """Return the fields that `version` sends, in wire order, tagged ones included."""
     found = []
     for name, type_ in types_of(cls).items():
         wire = fields_of(cls)[name]
@@ -270,7 +270,7 @@ def fields_in(cls: type, version: int) -> list[Field]:
 
 
 def absent_in(cls: type, version: int) -> list[tuple[str, Wire]]:
-    """The fields that `version` does not send: decoding sets their defaults."""
+    """Return the fields that `version` does not send: decoding sets their defaults."""
     return [(name, wire) for name, wire in fields_of(cls).items() if not wire.since <= version <= wire.until]
 
 
@@ -280,7 +280,7 @@ def types_of(cls: type) -> dict[str, Type]:
 
 
 def least_bytes(type_: Type, version: int, flexible: bool, nullable: bool = False) -> int:
-    """The minimum size of a value: an array whose count cannot fit the remaining bytes is rejected unread."""
+    """Return the minimum size of a value: an array whose count cannot fit the remaining bytes is rejected unread."""
     if type_.is_fixed:
         return SIZES[FIXED[type_.kind]]
     if type_.kind != "struct":

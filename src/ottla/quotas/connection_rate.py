@@ -43,7 +43,7 @@ class ConnectionRates:
                 share.meter.change(rule.bound, self._windows.num, self._windows.ms)
 
     def wait_ms(self, host: str, now_ms: int) -> int:
-        """The wait before one more connection of an address, at most a window; 0 if it is allowed now."""
+        """Return the wait before one more connection of an address, at most a window; 0 if it is allowed now."""
         share = self._meters.get(host)
         if share is None:
             if host in self._meters:

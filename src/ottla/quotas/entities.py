@@ -78,7 +78,7 @@ def of_address(name: str | None) -> Entity:
 
 
 def read_entity(parts: Iterable[tuple[str, str | None]]) -> Entity:
-    """The entity of a request. Raises KafkaError(INVALID_REQUEST)."""
+    """Return the entity of a request. Raises KafkaError(INVALID_REQUEST)."""
     found = dict(parts)
     if not found:
         raise invalid("Invalid empty client quota entity")
@@ -116,14 +116,14 @@ def check_value(entity: Entity, key: str, value: float) -> None:
 
 
 def value_text(key: str, value: float) -> str:
-    """A quota in its stored form: whole numbers as such, the others as Java writes a double."""
+    """Return a quota in its stored form: whole numbers as such, the others as Java writes a double."""
     if key not in FRACTIONAL:
         return str(int(value + EPSILON))
     return repr(float(value))
 
 
 def stored_value(key: str, text: str) -> float | None:
-    """A stored quota; None if it is not valid, and so ignored."""
+    """Return a stored quota; None if it is not valid, and so ignored."""
     try:
         value = float(text)
     except ValueError:
@@ -132,7 +132,7 @@ def stored_value(key: str, text: str) -> float | None:
 
 
 def address(text: str) -> str | None:
-    """An address in the form that connections have; None if the text is not one, such as a host name."""
+    """Return an address in the form that connections have; None if the text is not one, such as a host name."""
     from ipaddress import IPv6Address, ip_address  # noqa: PLC0415 (rarely needed, and slow to import)
 
     try:

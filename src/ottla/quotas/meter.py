@@ -109,11 +109,12 @@ class Meter:
         return self.throttle_time_ms(now_ms)
 
     def throttle_time_ms(self, now_ms: int) -> int:
-        """The current throttle time."""
+        """Return the current throttle time."""
         return int(self.free_ms - now_ms + 0.5) if self.free_ms > now_ms else 0
 
     def left(self, now_ms: int) -> float:
-        """The amount that can be used now without a long wait; not less than a minimum, to avoid tiny responses."""
+        """Return the amount that can be used now without a long wait; not less than a minimum, to avoid tiny responses.
+        """
         if now_ms < self._smoothed_until_ms:
             saved_ms = min(now_ms - self.free_ms, float(self.window_ms))
         else:
@@ -127,7 +128,7 @@ class Meter:
             self._smoothed_until_ms = free_ms + self.longest_ms
 
     def _fitting_ms(self) -> float:
-        """The time when enough old windows have expired for the rest to be within the bound."""
+        """Return the time when enough old windows have expired for the rest to be within the bound."""
         excess = self.total - self._most
         for window in self._windows:
             excess -= window.amount
@@ -144,16 +145,16 @@ class Meter:
         self._last_held_ms = now_ms
 
     def recent_wait_ms(self, now_ms: int) -> int:
-        """The last throttle time, as long as windows keep it."""
+        """Return the last throttle time, as long as windows keep it."""
         return self._last_wait_ms if now_ms - self._last_held_ms < self.longest_ms else 0
 
     def rate(self, now_ms: int) -> float:
-        """The rate per second over the windows that count."""
+        """Return the rate per second over the windows that count."""
         elapsed_ms = self._elapsed_ms(now_ms)
         return self.total * 1000 / elapsed_ms
 
     def peak(self, now_ms: int) -> float:
-        """The highest rate of the last hour."""
+        """Return the highest rate of the last hour."""
         rates = [rate for since_ms, rate in self._peaks if now_ms - since_ms < PEAK_MS]
         return max([self.rate(now_ms), *rates])
 

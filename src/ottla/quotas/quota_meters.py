@@ -109,7 +109,7 @@ class QuotaMeterRegistry:
         return iter(list(self._shares.values()))
 
     def resolve(self, principal: str, client_id: str | None, now_ms: int) -> ClientQuotaMeters:
-        """The meters of a client. A principal is a type and a name; quotas use the name only."""
+        """Return the meters of a client. A principal is a type and a name; quotas use the name only."""
         user, client = principal.partition(":")[2], client_id or ""
         rules = self.rules.of_client(user, client)
         shares = ClientQuotaMeters(self.generation, principal, client_id)
@@ -133,7 +133,7 @@ class QuotaMeterRegistry:
         return shares
 
     def share(self, rule: Rule, now_ms: int) -> QuotaMeter:
-        """The meter of a rule, updated to the rule's bound."""
+        """Return the meter of a rule, updated to the rule's bound."""
         is_client = bool(rule.user or rule.client_id)
         place = (rule.key, None if is_client else rule.entity, rule.user, rule.client_id)
         windows = self.controller_windows if rule.key == MUTATIONS else self.windows
@@ -159,7 +159,7 @@ class QuotaMeterRegistry:
             share.meter.change(share.rule.bound, now.num, now.ms)
 
     def is_current(self, share: QuotaMeter) -> bool:
-        """Whether the rule of a share is unchanged."""
+        """Return whether the rule of a share is unchanged."""
         rule = share.rule
         total = self.of_broker.get(rule.key)
         if total is not None and total.entity == rule.entity:

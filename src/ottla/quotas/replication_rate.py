@@ -43,7 +43,7 @@ class ReplicationQuotaRate:
         return max(1, min(left_ms, paid_ms) - now_ms)
 
     def bytes_left(self, bytes_per_second: int, now_ms: int) -> float:
-        """How much may be copied now, without a wait."""
+        """Return how much may be copied now, without a wait."""
         self._forget(now_ms)
         since_ms = self._counting[0].start_ms if self._counting else now_ms
         return bytes_per_second * max(now_ms - since_ms, self._windows.ms) / 1000 - self._total

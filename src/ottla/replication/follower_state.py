@@ -38,6 +38,7 @@ def truncation_offset(
 
 
 def follower_high_watermark(known: int, leader_high_watermark: int, end_offset: int) -> int:
-    """The high watermark after a response. It never goes back: a new leader may not know yet how far the previous one
-    had advanced it."""
+    """Return the high watermark after a response. It never goes back: a new leader may not know yet how far the
+    previous one had advanced it.
+    """
     return max(known, min(leader_high_watermark, end_offset))

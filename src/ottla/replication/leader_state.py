@@ -151,7 +151,7 @@ class LeaderState:
     # ---- followers' fetches
 
     def follower(self, broker_id: int, has_leader_epoch: bool) -> FollowerState:
-        """Only assigned replicas are followers; other brokers get Kafka's errors (CVE-2018-1288)."""
+        """Return only assigned replicas are followers; other brokers get Kafka's errors (CVE-2018-1288)."""
         follower = self.followers.get(broker_id)
         if follower is None:
             # It may have received its assignment before this broker did: it retries.
@@ -232,7 +232,7 @@ class LeaderState:
                 follower.log_end_offset = UNKNOWN
 
     def low_watermark(self, own_start_offset: int) -> int:
-        """The lowest log start offset of all in-sync replicas."""
+        """Return the lowest log start offset of all in-sync replicas."""
         lowest = own_start_offset
         for broker_id, follower in self.followers.items():
             if broker_id in self.committed_isr and follower.log_start_offset < lowest:
@@ -253,7 +253,7 @@ class LeaderState:
         return follower.log_end_offset != end_offset and not self._is_caught_up(follower)
 
     def has_isr_change(self, offsets: LogOffsets, now_ms: int) -> bool:
-        """Whether there is a change to propose."""
+        """Return whether there is a change to propose."""
         self.now_ms = max(self.now_ms, now_ms)
         if self.pending_proposal is not None:
             return False
@@ -268,7 +268,7 @@ class LeaderState:
     def propose_isr(
         self, topic_id: UUID, topic: str, partition: int, own_epoch: int, offsets: LogOffsets, now_ms: int
     ) -> AlterPartitionProposal | None:
-        """The proposal for the controller; None if no change is needed, or if one is pending."""
+        """Return the proposal for the controller; None if no change is needed, or if one is pending."""
         self.now_ms = max(self.now_ms, now_ms)
         if self.pending_proposal is not None:
             return None

@@ -221,7 +221,7 @@ class Partition:
     # ---- reading
 
     def read(self, offset: int, max_bytes: int, minimum_one: bool, is_read_committed: bool) -> FileRange | None:
-        """A range of whole batches that are visible to consumers, or None if there is nothing new."""
+        """Return a range of whole batches that are visible to consumers, or None if there is nothing new."""
         assert self.high_watermark <= self.log.end_offset, f"{self.name} has committed more than it has"
         end_offset = self.last_stable_offset if is_read_committed else self.high_watermark
         if offset >= end_offset and self.log.log_start_offset <= offset <= self.log.end_offset:
@@ -245,7 +245,8 @@ class Partition:
         return self.high_watermark if first_unstable < 0 else min(first_unstable, self.high_watermark)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """The epoch at or below this one and its end; the current epoch is open, and ends at the end of the log."""
+        """Return the epoch at or below this one and its end; the current epoch is open, and ends at the end of the log.
+        """
         if epoch == self.leader_epoch:
             return epoch, self.log.end_offset
         latest_epoch = self.log.latest_epoch
@@ -396,18 +397,18 @@ class Partition:
             notify_safely(self.on_isr_proposal_due, self)
 
     def wants_isr_change(self, now_ms: int) -> bool:
-        """Whether a replica lags, or could join; cheap."""
+        """Return whether a replica lags, or could join; cheap."""
         leading = self._leader_state
         return leading is not None and leading.has_isr_change(
             LogOffsets(self.log.end_offset, self.high_watermark), now_ms
         )
 
     def is_pending_proposal(self, proposal: AlterPartitionProposal) -> bool:
-        """Whether the answer to this proposal still matters."""
+        """Return whether the answer to this proposal still matters."""
         return self._leader_state is not None and self._leader_state.pending_proposal is proposal
 
     def propose_isr_change(self, now_ms: int, own_broker_epoch: int = UNKNOWN) -> AlterPartitionProposal | None:
-        """The next proposal for the controller. Until on_alter_partition_response() there is no other."""
+        """Return the next proposal for the controller. Until on_alter_partition_response() there is no other."""
         leading = self._leader_state
         if leading is None:
             return None
@@ -446,11 +447,11 @@ class Partition:
     # ---- following
 
     def fetch_position(self) -> FetchPosition:
-        """The position of the next fetch."""
+        """Return the position of the next fetch."""
         return FetchPosition(self.log.end_offset, self.log.latest_epoch, self.leader_epoch)
 
     def is_response_valid(self, position: FetchPosition) -> bool:
-        """Whether the response to this fetch is still valid: not after a new role, and not a second time."""
+        """Return whether the response to this fetch is still valid: not after a new role, and not a second time."""
         if self.leader_id == self.node_id or self.is_deleted:
             return False
         return position.leader_epoch == self.leader_epoch and position.offset == self.log.end_offset
@@ -593,7 +594,10 @@ class Partition:
                 notify_safely(self.on_damage, self)
 
     def _state_for_damaged(self, role: PartitionState) -> PartitionState:
-        """The role that a damaged replica accepts: it does not become leader while other replicas have the data."""
+        """Return the role that a damaged replica accepts:
+
+        it does not become leader while other replicas have the data.
+        """
         trusted = frozenset((*role.isr, *role.eligible_leader_replicas))
         if self.node_id in trusted and len(trusted) > 1:
             begins = role.leader == self.node_id != self.leader_id
@@ -730,5 +734,5 @@ class Partition:
 
 
 def first_offset(records: memoryview) -> int:
-    """The offset of the first batch in fetched records."""
+    """Return the offset of the first batch in fetched records."""
     return int.from_bytes(records[:8], "big", signed=True)

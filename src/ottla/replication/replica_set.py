@@ -110,7 +110,7 @@ class ReplicaSet:
         return self.log_dirs.begin_delete(partition.log)
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
-        """The known high watermark of each partition, for the checkpoint."""
+        """Return the known high watermark of each partition, for the checkpoint."""
         return {partition.name: partition.high_watermark for partition in self.partitions.values()}
 
     def __len__(self) -> int:

@@ -102,7 +102,7 @@ class AclFilter(NamedTuple):
         )
 
     def select(self, acls: Acls) -> dict[ResourcePattern, Entries]:
-        """The matching rules; an exact resource name is looked up directly."""
+        """Return the matching rules; an exact resource name is looked up directly."""
         if self.name is not None and self.pattern_type in (PatternType.LITERAL, PatternType.PREFIXED):
             types = [each for each in ResourceType if self.resource_type in (ResourceType.ANY, each)]
             named = [ResourcePattern(kind, self.name, PatternType(self.pattern_type)) for kind in types]
@@ -121,7 +121,7 @@ def matches_name(pattern: ResourcePattern, name: str) -> bool:
 
 
 def applies_to(entry: AccessControlEntry, host: str, operation: int) -> bool:
-    """Whether a rule, of the right principal and resource, applies to this host and operation (rule 2)."""
+    """Return whether a rule, of the right principal and resource, applies to this host and operation (rule 2)."""
     if canonical_host(entry.host) not in (WILDCARD, host):
         return False
     if entry.operation in (Operation.ALL, operation):
@@ -130,7 +130,7 @@ def applies_to(entry: AccessControlEntry, host: str, operation: int) -> bool:
 
 
 def canonical_host(host: str) -> str:
-    """An IPv6 address in the form that sockets report: Java writes 0:0:0:0:0:0:0:1 for ::1."""
+    """Return an IPv6 address in the form that sockets report: Java writes 0:0:0:0:0:0:0:1 for ::1."""
     if ":" not in host:
         return host
     try:

@@ -113,7 +113,7 @@ class Authorizer:
     def is_granted(
         self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str
     ) -> bool:
-        """Whether the rules allow the operation."""
+        """Return whether the rules allow the operation."""
         if principal in self.super_users:
             return True
         if self._pending_patterns:
@@ -123,7 +123,7 @@ class Authorizer:
         return self.allows_without_rules and not self._index.has_rules(resource_type, name)
 
     def is_any_granted(self, principal: str, host: str, operation: Operation, resource_type: ResourceType) -> bool:
-        """Whether the operation is allowed on any resource of the type, existing or not."""
+        """Return whether the operation is allowed on any resource of the type, existing or not."""
         if self.is_granted(principal, host, operation, resource_type, ANY_RESOURCE_NAME):
             return True
         key = (principal, host, int(operation), int(resource_type))
@@ -150,7 +150,7 @@ class Authorizer:
     def explain(
         self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str
     ) -> Explanation:
-        """The decision with its reason; slower."""
+        """Return the decision with its reason; slower."""
         if principal in self.super_users:
             return Explanation(True, "SuperUser")
         is_allowed = self.is_granted(principal, host, operation, resource_type, name)

@@ -56,7 +56,7 @@ class DenialLog:
         self.suppressed_count = 0
 
     def is_due(self, denial: Denial) -> bool:
-        """Whether to log this denial, independent of the rule, which is only looked up afterwards."""
+        """Return whether to log this denial, independent of the rule, which is only looked up afterwards."""
         now_ms = self._now_ms()
         if now_ms // 1000 != self._second:
             self._second, self._lines = now_ms // 1000, 0
@@ -92,7 +92,7 @@ def line_of(denial: Denial, word: str = DENIED) -> str:
 
 
 def escaped(name: str) -> str:
-    """A name with control characters is escaped, so that it cannot forge a line."""
+    """Return a name with control characters is escaped, so that it cannot forge a line."""
     return name if name.isprintable() else name.encode("unicode_escape").decode()
 
 
@@ -104,7 +104,7 @@ _LINE: Final = re.compile(
 
 
 def read_denials(lines: Iterable[str], *, word: str = WOULD_BE_DENIED) -> Iterator[Denial]:
-    """The denials in the lines of a log file; other lines are ignored."""
+    """Yield the denials in the lines of a log file; other lines are ignored."""
     for line in lines:
         found = _LINE.search(line)
         if found is None or found["word"] != word or found["operation"] not in Operation.__members__:

@@ -25,7 +25,10 @@ VARIABLES: Final = ("JAVA_TOOL_OPTIONS", "KAFKA_OPTS")  # the later one takes pr
 
 
 def java_properties(environment: Mapping[str, str]) -> dict[str, str]:
-    """The Java system properties (`-Dname=value`) in KAFKA_OPTS. The last value of a property counts, as in Java."""
+    """Return the Java system properties (`-Dname=value`) in KAFKA_OPTS.
+
+    The last value of a property counts, as in Java.
+    """
     found: dict[str, str] = {}
     for variable in VARIABLES:
         text = environment.get(variable, "")
@@ -136,7 +139,7 @@ Sections = dict[str, tuple[AppConfigurationEntry, ...]]
 
 
 def parse_sections(text: str) -> Sections:
-    """The sections of a file, in order."""
+    """Return the sections of a file, in order."""
     reader = _Reader(text)
     found: Sections = {}
     while not reader.is_at_end():
@@ -156,7 +159,7 @@ def parse_sections(text: str) -> Sections:
 
 
 def parse_value(text: str) -> AppConfigurationEntry:
-    """The one module in a value of `sasl.jaas.config`."""
+    """Return the one module in a value of `sasl.jaas.config`."""
     reader = _Reader(text)
     if reader.is_at_end():
         raise JaasError("Login module not specified in JAAS config")
@@ -167,7 +170,7 @@ def parse_value(text: str) -> AppConfigurationEntry:
 
 
 def read_sections(path: str) -> Sections:
-    """The sections of the file at `path`; a JaasError contains the path."""
+    """Return the sections of the file at `path`; a JaasError contains the path."""
     try:
         with open(path, "rb") as file:
             data: bytes = file.read(FILE_BYTES_MAX + 1)
@@ -185,12 +188,12 @@ def read_sections(path: str) -> Sections:
 
 
 def escaped(text: str) -> str:
-    """A name or a password for use between double quotes."""
+    """Return a name or a password for use between double quotes."""
     return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def configured_file(environment: Mapping[str, str] = os.environ) -> str | None:
-    """The file of `KAFKA_OPTS=-Djava.security.auth.login.config=...`, as Kafka's scripts pass it to Java."""
+    """Return the file of `KAFKA_OPTS=-Djava.security.auth.login.config=...`, as Kafka's scripts pass it to Java."""
     return java_properties(environment).get(FILE_PROPERTY) or None
 
 
@@ -205,7 +208,7 @@ class ServerJaasConfig(NamedTuple):
     """Java system properties; some restrict the allowed modules."""
 
     def module_of(self, listener: str, mechanism: str) -> AppConfigurationEntry:
-        """The login module of a mechanism on a listener (rule 1)."""
+        """Return the login module of a mechanism on a listener (rule 1)."""
         key = f"listener.name.{listener.lower()}.{mechanism.lower()}.{JAAS_CONFIG}"
         value = self.values.get(key)
         if value is not None:
@@ -230,7 +233,7 @@ class ServerJaasConfig(NamedTuple):
 def check_modules(
     modules: tuple[AppConfigurationEntry, ...], java: Mapping[str, str]
 ) -> tuple[AppConfigurationEntry, ...]:
-    """The same modules, if all of them are allowed (rule 3). Raises JaasError."""
+    """Return the same modules, if all of them are allowed (rule 3). Raises JaasError."""
     allowed, disallowed = java.get(ALLOWED_PROPERTY), java.get(DISALLOWED_PROPERTY, DISALLOWED)
     for module in modules:
         name = module.name.strip()
@@ -253,7 +256,7 @@ def _names(text: str) -> list[str]:
 
 
 def choose_module(modules: tuple[AppConfigurationEntry, ...], mechanism: str) -> AppConfigurationEntry:
-    """The module of a section for a mechanism; the first one if none matches by name."""
+    """Return the module of a section for a mechanism; the first one if none matches by name."""
     words = MODULE_NAME_PARTS.get(mechanism)
     for module in modules:
         if words is not None and words in module.short_name:
@@ -264,7 +267,7 @@ def choose_module(modules: tuple[AppConfigurationEntry, ...], mechanism: str) ->
 def client_module(
     properties: Mapping[str, str], mechanism: str, sections: Sections | None = None
 ) -> AppConfigurationEntry | None:
-    """The login module of a client; None if neither its properties nor a file have one."""
+    """Return the login module of a client; None if neither its properties nor a file have one."""
     value = properties.get(JAAS_CONFIG)
     if value is not None and value.strip():
         try:
@@ -293,7 +296,7 @@ def _module(reader: _Reader) -> AppConfigurationEntry:
 
 
 def _printable_name(name: str) -> str:
-    """Only class names and known options are quoted: other text may be part of a password."""
+    """Return only class names and known options are quoted: other text may be part of a password."""
     return name if _CLASS.fullmatch(name) else "a login module"
 
 
@@ -319,7 +322,7 @@ class _Reader:
         return self._last_line if self.is_at_end() else self._tokens[self._at].line
 
     def word(self, what: str) -> str:
-        """The next word; a quoted one without its quotes."""
+        """Return the next word; a quoted one without its quotes."""
         token = self._next(what)
         if token.kind == "bare":
             raise JaasError(f"{what} begins with a digit or a sign: put it in double quotes", token.line)
@@ -333,7 +336,7 @@ class _Reader:
             raise JaasError(f"expected {sign} {where}", token.line)
 
     def skip_sign(self, sign: str) -> bool:
-        """Whether the next token is this sign; if so, it is consumed."""
+        """Return whether the next token is this sign; if so, it is consumed."""
         if self.is_at_end():
             raise JaasError(f"the text ends where {sign} is expected", self._last_line)
         token = self._tokens[self._at]

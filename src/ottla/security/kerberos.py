@@ -145,7 +145,7 @@ _INTEGRITY: Final = 31
 
 
 def fault_of(minor_code: int, *, is_acceptor: bool) -> KerberosFault:
-    """The fault of an error number of the library, for the broker (acceptor) or for the client."""
+    """Return the fault of an error number of the library, for the broker (acceptor) or for the client."""
     signed = minor_code - (1 << 32) if minor_code >= 1 << 31 else minor_code
     number = signed - ERROR_TABLE
     if number == _INTEGRITY:  # cannot decrypt: for the broker the ticket, for the client the reply of the KDC
@@ -154,7 +154,7 @@ def fault_of(minor_code: int, *, is_acceptor: bool) -> KerberosFault:
 
 
 def fault_message(fault: KerberosFault, words: str) -> str:
-    """One line with the cause, the library's message and the remedy."""
+    """Return one line with the cause, the library's message and the remedy."""
     said = f" ({words})" if words and not words.startswith("Unknown error") else ""
     return f"{fault.cause}{said}: {fault.cure}"
 
@@ -178,7 +178,7 @@ class KerberosError(Exception):
 
 @cache
 def load_gssapi() -> Any:
-    """The module gssapi, from the extra `kerberos`."""
+    """Return the module gssapi, from the extra `kerberos`."""
     use_java_krb5_conf()
     try:
         return importlib.import_module("gssapi")
@@ -187,7 +187,7 @@ def load_gssapi() -> Any:
 
 
 def new_context(**words: Any) -> Any:
-    """A context that raises errors in the step that causes them, not in the next one."""
+    """Return a context that raises errors in the step that causes them, not in the next one."""
     context = load_gssapi().SecurityContext(**words)
     context.__DEFER_STEP_ERRORS__ = False
     return context
@@ -201,14 +201,14 @@ def use_java_krb5_conf() -> None:
 
 
 def kerberos_error(problem: Any, *, is_acceptor: bool) -> KerberosError:
-    """An exception of the library as one line."""
+    """Return an exception of the library as one line."""
     fault = fault_of(problem.min_code, is_acceptor=is_acceptor)
     words = problem.get_all_statuses(problem.min_code, False) or [""]
     return KerberosError(fault_message(fault, " ".join(words)), fault)
 
 
 def default_realm() -> str:
-    """The default realm of krb5.conf; empty if there is none, as in Kafka."""
+    """Return the default realm of krb5.conf; empty if there is none, as in Kafka."""
     gssapi = load_gssapi()
     try:
         name = gssapi.Name("user", gssapi.NameType.kerberos_principal).canonicalize(gssapi.MechType.kerberos)
@@ -254,7 +254,7 @@ class Krb5Options(NamedTuple):
 
 
 def service_name(options: Krb5Options | None, setting: str | None) -> str | None:
-    """The service name of the brokers, from the JAAS section or from `sasl.kerberos.service.name`."""
+    """Return the service name of the brokers, from the JAAS section or from `sasl.kerberos.service.name`."""
     in_section = options.service_name if options is not None else None
     if in_section and setting and in_section != setting:
         raise KerberosError(
@@ -265,7 +265,7 @@ def service_name(options: Krb5Options | None, setting: str | None) -> str | None
 
 
 def acceptor_credentials(options: Krb5Options, service: str | None) -> Any:
-    """The keys of a broker. Raises KerberosError if its keytab has none for its principal."""
+    """Return the keys of a broker. Raises KerberosError if its keytab has none for its principal."""
     gssapi = load_gssapi()
     name = None
     if options.principal not in (None, ANY_PRINCIPAL):
@@ -300,7 +300,7 @@ class RenewalTimes(NamedTuple):
             raise KerberosError(f"one of the sasl.kerberos.* properties is not a number: {problem}") from None
 
     def next_ms(self, now_ms: int, lifetime_ms: int, share: float) -> int:
-        """The renewal time of a ticket with this remaining lifetime; `share` is a random number from 0 to 1.
+        """Return the renewal time of a ticket with this remaining lifetime; `share` is a random number from 0 to 1.
 
         Never earlier than the minimum time between two logins; a ticket that ends before that is used to its end.
         """
@@ -376,7 +376,7 @@ class TicketCache:
         return self._from_keytab()
 
     def _from_keytab(self) -> Any:
-        """A new ticket, in a private cache in memory."""
+        """Return a new ticket, in a private cache in memory."""
         acceptor_credentials(self.options, None)  # this call has the best error for an invalid keytab
         store = _keytab_store(b"client_keytab", self.options.keytab) or {}
         return self._initiator({**store, b"ccache": b"MEMORY:ottla-%d" % next(_CACHES)})
@@ -418,7 +418,7 @@ class TicketCache:
 
 @lru_cache(maxsize=TICKETS_MAX)
 def tickets_of(options: Krb5Options, times: RenewalTimes, kinit: str) -> TicketCache:
-    """One object for all clients of this process with the same login: they share their tickets."""
+    """Return one object for all clients of this process with the same login: they share their tickets."""
     return TicketCache(options, times, kinit)
 
 

@@ -66,7 +66,7 @@ class KerberosRule(NamedTuple):
     case: str | None = None
 
     def apply(self, values: Sequence[str], default_realm: str) -> str | None:
-        """The short name of a principal (its realm, then its parts); None if the rule does not match."""
+        """Return the short name of a principal (its realm, then its parts); None if the rule does not match."""
         result: str | None = None
         if self.parts is None:
             result = values[1] if values[0] == default_realm else None

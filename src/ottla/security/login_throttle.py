@@ -56,7 +56,7 @@ class LoginThrottle:
         self._abandoned: dict[LoginAttempt, None] = {}  # oldest first
 
     def is_failing(self, user: str, address: str) -> bool:
-        """Whether the next password of this user from this address has to wait (rule 2)."""
+        """Return whether the next password of this user from this address has to wait (rule 2)."""
         return (key_of_user(user), key_of_address(address)) in self._pending
 
     def add(self, user: str | None, address: str, now_ms: int, *, is_checked: bool) -> LoginAttempt:
@@ -82,7 +82,7 @@ class LoginThrottle:
         return oldest
 
     def take_due(self, now_ms: int) -> list[LoginAttempt]:
-        """The attempts whose turn has come."""
+        """Return the attempts whose turn has come."""
         released = []
         for attempt in self._by_address.take_due(now_ms):
             if attempt.user is None:
@@ -157,7 +157,7 @@ class IntervalQueue:
         owner.waiting.setdefault(sharing_key, {})[attempt] = None
 
     def remove(self, attempt: LoginAttempt, owner_name: str, sharer: str) -> bool:
-        """Whether it was waiting. The owner itself is removed when its time comes."""
+        """Return whether it was waiting. The owner itself is removed when its time comes."""
         owner = self._owners.get(owner_name)
         line = owner.waiting.get(sharer, {}) if owner is not None else {}
         if owner is None or attempt not in line:
@@ -168,7 +168,7 @@ class IntervalQueue:
         return True
 
     def take_due(self, now_ms: int) -> list[LoginAttempt]:
-        """The next attempt of every owner whose time has come."""
+        """Return the next attempt of every owner whose time has come."""
         taken = []
         while self._times and self._times[0][0] <= now_ms:
             time_ms, name = heapq.heappop(self._times)
@@ -199,7 +199,7 @@ class IntervalQueue:
 
 
 def key_of_user(name: str) -> str:
-    """The name, or a hash of a very long one."""
+    """Return the name, or a hash of a very long one."""
     return name if len(name) <= NAME_LENGTH_MAX else hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()
 
 

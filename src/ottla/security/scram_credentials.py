@@ -49,14 +49,14 @@ def salted_password(mechanism: str, password: bytes, salt: bytes, iterations: in
 
 
 def credential_from_salted(mechanism: str, salted: bytes, salt: bytes, iterations: int) -> ScramCredential:
-    """The credential of a salted password."""
+    """Return the credential of a salted password."""
     name = HASHES[mechanism]
     stored_key = hashlib.new(name, hmac.digest(salted, b"Client Key", name)).digest()
     return ScramCredential(salt, stored_key, hmac.digest(salted, b"Server Key", name), iterations)
 
 
 def parse_credential(mechanism: str, text: str) -> ScramCredential:
-    """The inverse of to_text(). Raises ValueError."""
+    """Return the inverse of to_text(). Raises ValueError."""
     fields = dict(part.partition("=")[::2] for part in text.split(","))
     size = hashlib.new(HASHES[mechanism]).digest_size
     try:

@@ -33,7 +33,7 @@ class SslPrincipalMapper:
         self._rules = _parse(rules)
 
     def principal(self, certificate: bytes | None) -> str:
-        """The principal of a certificate, as `User:...`; User:ANONYMOUS without one. Raises ValueError."""
+        """Return the principal of a certificate, as `User:...`; User:ANONYMOUS without one. Raises ValueError."""
         return f"User:{self.name(read_certificate(certificate).subject)}" if certificate is not None else ANONYMOUS
 
     def name(self, distinguished_name: str) -> str:

@@ -68,7 +68,7 @@ def client_context(keys: TlsKeys) -> TlsContext:
 
 
 def watched_files(keys: TlsKeys) -> list[str]:
-    """The files that a context was created from."""
+    """Return the files that a context was created from."""
     return [path for path in (keys.ssl_keystore_location, keys.ssl_truststore_location) if path]
 
 

@@ -125,7 +125,10 @@ def tool_security(environment: Mapping[str, str], tls_file: str | None = None) -
 
 
 def java_client_properties(tls_file: str) -> dict[str, str]:
-    """The properties of ZooKeeper's Java client for a file with `zookeeper.ssl.*`. Raises ZooKeeperSecurityError."""
+    """Return the properties of ZooKeeper's Java client for a file with `zookeeper.ssl.*`.
+
+    Raises ZooKeeperSecurityError.
+    """
     texts = _read(tls_file)
     found = {theirs: texts[ours] for theirs, ours in JAVA_NAMES.items() if ours in texts}
     if HOST_CHECK in texts:

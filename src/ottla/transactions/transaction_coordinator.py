@@ -178,7 +178,7 @@ class TransactionCoordinator:
     def verify_partitions(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[tuple[str, int]]
     ) -> tuple[Error, dict[tuple[str, int], Error]]:
-        """Whether these partitions belong to the open transaction of this producer (KIP-890)."""
+        """Return whether these partitions belong to the open transaction of this producer (KIP-890)."""
         transaction = self.transactions.get(transactional_id)
         error = self._validate_producer(transaction, producer)
         if transaction is None or error is not Error.NONE:
@@ -199,7 +199,7 @@ class TransactionCoordinator:
     # ---- the end
 
     def needs_producer_id(self, transactional_id: str) -> bool:
-        """Whether end() may need a fresh producer id because this one has no epochs left."""
+        """Return whether end() may need a fresh producer id because this one has no epochs left."""
         transaction = self.transactions.get(transactional_id)
         return transaction is not None and transaction.is_producer_epoch_exhausted
 
@@ -411,7 +411,10 @@ def _reply(reply_to: ReplyTo, response: Any) -> Decision:
 
 # Rules about a transaction and the producer of a request. They change nothing.
 def is_valid_producer(transaction: TransactionMetadata, expected: ProducerIdAndEpoch) -> bool:
-    """Whether a producer may continue: one without a record yet, the current one, or one whose epochs just ran out."""
+    """Return whether a producer may continue:
+
+    one without a record yet, the current one, or one whose epochs just ran out.
+    """
     if transaction.producer_epoch == NO_EPOCH:
         return True
     if expected.producer_id == transaction.producer_id:
@@ -420,7 +423,7 @@ def is_valid_producer(transaction: TransactionMetadata, expected: ProducerIdAndE
 
 
 def is_retried_init(transaction: TransactionMetadata, expected: ProducerIdAndEpoch | None) -> bool:
-    """Whether this repeats a request whose response was lost: the epoch is not raised again."""
+    """Return whether this repeats a request whose response was lost: the epoch is not raised again."""
     if expected is None or transaction.producer_epoch == NO_EPOCH:
         return False
     if expected.producer_id == transaction.producer_id:
@@ -431,7 +434,7 @@ def is_retried_init(transaction: TransactionMetadata, expected: ProducerIdAndEpo
 def validate_end(
     transaction: TransactionMetadata, producer: ProducerIdAndEpoch, is_commit: bool, is_version_2: bool
 ) -> Error | None:
-    """The answer to an EndTxn that changes nothing; None if it does."""
+    """Return the answer to an EndTxn that changes nothing; None if it does."""
     # A producer that has the response may end its next, empty transaction before all markers are written.
     if transaction.has_pending_transition or (is_version_2 and transaction.state in PREPARED_STATES):
         return Error.CONCURRENT_TRANSACTIONS
@@ -470,7 +473,7 @@ def _validate_end_in_state(
 
 
 def is_commit_acknowledged(transaction: TransactionMetadata) -> bool:
-    """Whether the transaction is committed, and its producer has received the response."""
+    """Return whether the transaction is committed, and its producer has received the response."""
     if transaction.state is TransactionState.PREPARE_COMMIT:
         return not transaction.has_pending_transition
     return transaction.state is TransactionState.COMPLETE_COMMIT

@@ -83,7 +83,7 @@ class Fetch(Protocol):
 
 
 def check_url(url: str, key: str) -> str:
-    """The URL, if it is one of a file or of HTTP. Raises ValueError with the key."""
+    """Return the URL, if it is one of a file or of HTTP. Raises ValueError with the key."""
     parts = urlsplit(url)
     if parts.scheme == FILE and parts.path:
         return url
@@ -93,13 +93,16 @@ def check_url(url: str, key: str) -> str:
 
 
 def path_of(url: str) -> str | None:
-    """The path in a file URL, otherwise None."""
+    """Return the path in a file URL, otherwise None."""
     parts = urlsplit(url)
     return unquote(parts.path) if parts.scheme == FILE else None
 
 
 def make_fetch(options: Mapping[str, str], connect: CreateConnection | None = None) -> Fetch:
-    """A function with the TLS options of a login module; changed certificates are reloaded. Raises ValueError."""
+    """Return a function with the TLS options of a login module; changed certificates are reloaded.
+
+    Raises ValueError.
+    """
     texts = {name: text for name, text in options.items() if name.startswith("ssl.")}
     if not texts:
         return fetch if connect is None else partial(fetch, connect=connect)

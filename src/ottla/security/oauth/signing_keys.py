@@ -55,7 +55,7 @@ class JwksCache:
         self._file_stamp: object = None  # identity of a key file
 
     def find(self, key_id: str | None) -> PyJWK | None:
-        """The key with this id; without an id, the only key."""
+        """Return the key with this id; without an id, the only key."""
         with self._lock:
             now_ms = self._clock.monotonic_ms()
             if self._is_old(now_ms):

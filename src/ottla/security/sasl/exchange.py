@@ -51,7 +51,7 @@ class ServerExchange(Protocol):
     identity: Identity | None  # set after a successful login; the last token is still sent
 
     def claimed_user(self, token: bytes) -> str | None:
-        """The user whose secret `step` would check with this token; None if there is none. Never raises."""
+        """Return the user whose secret `step` would check with this token; None if there is none. Never raises."""
         ...
 
     def step(self, token: bytes) -> bytes: ...

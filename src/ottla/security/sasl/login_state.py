@@ -92,7 +92,7 @@ class LoginState:
         return self._expires and not is_soon
 
     def begin_step(self) -> ServerExchange:
-        """The exchange for the next token. Raises LoginError if the token is rejected without a check."""
+        """Return the exchange for the next token. Raises LoginError if the token is rejected without a check."""
         assert self.stage is Stage.TOKENS, f"no token is expected: {self!r}"
         assert self.exchange is not None, "a handshake makes an exchange"
         if self._first_login is not None and self._first_login[0] != self.mechanism:

@@ -90,7 +90,7 @@ def validate_signed(token: str, keys: KeyLookup, wanted: TokenRequirements) -> C
 
 
 def claimed_subject(token: str, subject_claim: str) -> str | None:
-    """The subject of a token, without verification."""
+    """Return the subject of a token, without verification."""
     parts = token.split(".", 2)
     if len(token) > TOKEN_BYTES_MAX or len(parts) < 3:
         return None
@@ -133,7 +133,7 @@ def validate_claims(claims: Mapping[str, Any], wanted: TokenRequirements) -> Cla
 
 
 def scopes_of(value: object) -> frozenset[str]:
-    """A space-separated text, or a list."""
+    """Return a space-separated text, or a list."""
     if value is None:
         return frozenset()
     if isinstance(value, str):
@@ -167,7 +167,7 @@ class OAuthServer:
         return self._refusal is not None
 
     def claimed_user(self, token: bytes) -> str | None:
-        """The subject of the token before its verification."""
+        """Return the subject of the token before its verification."""
         if self._refusal is not None:
             return None
         try:
@@ -222,7 +222,7 @@ def invalid_token_response() -> str:
 
 
 def parse_first(token: bytes) -> tuple[str | None, str]:
-    """The authorization id, if any, and the token. Raises LoginError."""
+    """Return the authorization id, if any, and the token. Raises LoginError."""
     try:
         text = token.decode()
     except UnicodeDecodeError:

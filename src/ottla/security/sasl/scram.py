@@ -62,11 +62,11 @@ class Credentials(Protocol):
     def find(self, mechanism: str, name: str) -> ScramCredential | None: ...
 
     def any_credential(self, mechanism: str) -> ScramCredential | None:
-        """An existing credential: fake ones must look like it."""
+        """Return an existing credential: fake ones must look like it."""
         ...
 
     def find_token(self, mechanism: str, token_id: str) -> TokenCredential | None:
-        """The credential of a delegation token that is currently valid."""
+        """Return the credential of a delegation token that is currently valid."""
         ...
 
 
@@ -251,7 +251,7 @@ class ScramClient:
 
 
 def has_tokenauth(added: str) -> bool:
-    """Whether the extensions of a first message announce a delegation token."""
+    """Return whether the extensions of a first message announce a delegation token."""
     extensions = dict(each.split("=", 1) for each in added.split(",") if each)
     return extensions.get(TOKEN_EXTENSION, "").lower() == "true"
 
