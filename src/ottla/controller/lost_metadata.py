@@ -124,7 +124,7 @@ def last_recorded_transaction(folders: Sequence[LogDirState]) -> int:
 
 
 def loss_id(stored: StoredTopics, folders: Sequence[LogDirState]) -> str:
-    """Return the missing transactions in the format of the setting, which applies to no other store and no later loss."""
+    """Return the missing transactions in the format of the setting. It applies to no other store or later loss."""
     return f"{stored.transaction}-{last_recorded_transaction(folders)}"
 
 

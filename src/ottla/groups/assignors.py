@@ -17,7 +17,7 @@ TopicIdPartition = tuple[UUID, int]
 
 
 class Subscriber(NamedTuple):
-    """A member as an assignor sees it."""
+    """The subscription of a member, as input of an assignor."""
 
     member_id: str
     instance_id: str | None
@@ -64,7 +64,7 @@ def assign_uniform(subscribers: list[Subscriber], partition_counts: dict[UUID, i
 def _assign_heterogeneous(
     unassigned: list[TopicIdPartition], assigned: dict[str, set[TopicIdPartition]], members: list[Subscriber]
 ) -> None:
-    """Each partition goes to the subscriber of its topic that has the fewest partitions.
+    """Assign each partition to the subscriber of its topic with the fewest partitions.
 
     Members with equal subscriptions share a heap: a group has many members and few different subscriptions.
     """
@@ -89,7 +89,7 @@ def _assign_heterogeneous(
 def _keep_current_assignment(
     members: list[Subscriber], partition_counts: dict[UUID, int], assigned: dict[str, set[TopicIdPartition]]
 ) -> set[TopicIdPartition]:
-    """Each member keeps the partitions of its previous target that it still subscribes to; returns all of them."""
+    """Let each member keep the partitions of its previous target that it still subscribes to; returns these partitions."""
     held: set[TopicIdPartition] = set()
     for member in sorted(members):
         for topic_id, partitions in member.current_assignment.items():

@@ -49,7 +49,7 @@ class TopicCatalog(Protocol):
 
     @property
     def new_topics_generation(self) -> int:
-        """The generation in which the last topic was created."""
+        """Return the generation in which the last topic was created."""
 
     def topic(self, name: str) -> TopicInfo | None: ...
 
@@ -74,7 +74,7 @@ def topic_id_sort_key(item: tuple[UUID, object]) -> int:
 
 
 class MemberState(IntEnum):
-    """The numbers are those of Kafka's records."""
+    """The state of a member, with the numbers of Kafka's records."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1  # it has partitions to revoke
@@ -143,7 +143,7 @@ class ConsumerGroup:
         self.regexes_resolved_generation = -1  # and its generation of the catalog
         self.regex_failure_ms: int | None = None  # soft state: when the write of a resolution last failed
         self.regex_subscriber_counts: Counter[str] = Counter()  # regular expression -> number of members
-        # topic -> number of members that name it and expressions that match it
+        # topic -> number of members that subscribe to it by name, and of expressions that match it
         self.subscriber_counts: Counter[str] = Counter()
         self._subscription_generation = 0  # changes with the set of subscribed topics
         self._cached_metadata_hash: tuple[int, int, int] = (-1, -1, 0)  # soft state: catalog generation, topics, hash
@@ -315,12 +315,12 @@ class ConsumerGroup:
 
 
 def _stale_epoch_error(member: ConsumerGroupMember) -> Error:
-    """Members of the classic protocol have generations instead of epochs."""
+    """Return the error of a stale epoch: members of the classic protocol have generations instead of epochs."""
     return Error.STALE_MEMBER_EPOCH if member.classic_metadata is None else Error.ILLEGAL_GENERATION
 
 
 def _assignment_epochs(value: ConsumerGroupCurrentMemberAssignmentValue) -> AssignmentEpochs:
-    """Records of Kafka before 4.3 have no assignment epochs: the member epoch is used for them."""
+    """Return the assignment epochs. Records of Kafka before 4.3 have none: the member epoch is used."""
     return {
         (row.topic_id, partition): epoch
         for row in (*value.assigned_partitions, *value.partitions_pending_revocation)

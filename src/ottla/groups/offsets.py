@@ -1,7 +1,7 @@
 """Committed offsets of groups, and pending ones of open transactions.
 
 A transactional offset is pending until the transaction's marker is in the log. A later ordinary commit of the same
-partition wins over an earlier transactional one: the order in the log decides.
+partition overrides an earlier transactional one: the order in the log decides.
 
 A topic may be void up to a position in the log: earlier commits for it are not returned, although they stay in memory
 and in the log until their tombstones are written (offset_expiration.py).
@@ -88,7 +88,7 @@ class Offsets:
         )
 
     def has_offsets(self, group: str) -> bool:
-        """Return whether it has any committed or pending offset, void or not."""
+        """Return whether the group has any committed or pending offset, void or not."""
         return bool(self._groups.get(group)) or any(group in groups for groups in self._pending.values())
 
     def all_groups(self) -> Iterator[tuple[str, Topics]]:
@@ -142,7 +142,7 @@ class Offsets:
                 topics.pop(topic, None)
 
     def clear_deleted_topics(self, deleted_topics: dict[str, int]) -> None:
-        """The voided offsets of these topics, up to these positions, are removed."""
+        """Record that the voided offsets of these topics, up to these positions, are removed."""
         for topic, place in deleted_topics.items():
             if self.deleted_topics.get(topic) == place:
                 del self.deleted_topics[topic]

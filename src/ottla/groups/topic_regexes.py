@@ -1,8 +1,8 @@
 """Resolution of the regular expressions that members of consumer groups subscribe to.
 
-As in Kafka, a heartbeat starts a resolution and does not wait for it: the driver of the machine takes the Resolution,
-matches the names of all topics, and returns the result. All expressions of a group are resolved together, at most once
-in ten seconds, so the group rebalances once.
+As in Kafka, a heartbeat starts a resolution and does not wait for it: the driver of the machine processes the
+Resolution, matches the names of all topics, and returns the result. All expressions of a group are resolved together,
+at most once in ten seconds, so the group rebalances once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ REFRESH_INTERVAL_MS_MIN: Final = 10_000
 
 
 class RegexResolution(NamedTuple):
-    """The regular expressions of a group to resolve, against the topics that the member of the heartbeat may see."""
+    """The regular expressions of a group to resolve, for the topics that the member of the heartbeat may describe."""
 
     group_id: str
     patterns: frozenset[str]

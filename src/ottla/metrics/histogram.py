@@ -1,4 +1,4 @@
-"""A histogram with fixed buckets: one search and two additions a value. Compiled with mypyc where possible.
+"""A histogram with fixed buckets: one search and two additions per value. Compiled with mypyc where possible.
 
 Buckets grow by the square root of two, so that the error of a percentile is a fifth at most. Percentiles and means are
 computed when they are read, never when a value is added.

@@ -27,7 +27,7 @@ _JAVA_TYPES: Final = {int: "long", float: "double", str: "java.lang.String", boo
 
 
 class Request(NamedTuple):
-    """One request; a bulk request holds several."""
+    """One request; a bulk request contains several."""
 
     type: str
     mbean: str = ""
@@ -54,7 +54,7 @@ class BadRequestError(ValueError):
 
 
 def parse_get(path: str) -> Request:
-    """`read/<mbean>/<attribute>/<inner path>`, `search/<pattern>`, `list/<path>`, `version`."""
+    """Parse `read/<mbean>/<attribute>/<inner path>`, `search/<pattern>`, `list/<path>`, `version`."""
     words = [_unescape(word) for word in _split_path(path)]
     kind = words[0] if words else "version"
     if kind == "read" and len(words) > 1:
@@ -97,7 +97,7 @@ def _answer_one(request: Request, sources: Sequence[Source], now_s: float) -> It
     start = f'{{"request":{json.dumps(request.echo())},"timestamp":{int(now_s)},'
     try:
         value = _value(request, sources)
-        first = next(value)  # raises before anything is written
+        first = next(value)  # raises before the response starts
         while not first:
             yield ""
             first = next(value)
@@ -152,7 +152,7 @@ def _read_many(request: Request, pattern: Pattern, sources: Sequence[Source]) ->
 
 
 def _selected_of_many(bean: Bean, request: Request) -> dict[str, Any] | None:
-    """Leaves out beans without the requested attribute, as Jolokia does."""
+    """Return the attributes by bean, without beans that lack the requested attribute, as Jolokia does."""
     wanted = [request.attribute] if isinstance(request.attribute, str) else request.attribute
     found = _json_attributes(bean.attributes)
     if wanted:
@@ -177,7 +177,7 @@ def _selected(bean: Bean, request: Request) -> Any:
 
 
 def _json_attributes(attributes: Mapping[str, Value]) -> dict[str, Any]:
-    """Replaces NaN, which JSON does not have."""
+    """Return the attributes with NaN replaced, which JSON does not have."""
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in attributes.items()

@@ -1,4 +1,4 @@
-"""Rates of growing counters, as Kafka's meters show them. Pure: time and counts are arguments.
+"""Rates of growing counters, as in Kafka's meters. Pure: time and counts are arguments.
 
 A Meter is ticked every few seconds with the count so far, and keeps moving averages over one, five and fifteen minutes,
 weighted like the load averages of Unix. A WindowedRate is the rate of Kafka's newer metrics: the growth within the last
@@ -30,7 +30,7 @@ class Meter:
         self.one_minute = self.five_minutes = self.fifteen_minutes = 0.0
 
     def tick(self, count: int, elapsed_s: float) -> None:
-        """The current count, and the time since the last tick."""
+        """Update the averages with the current count and the time since the last tick."""
         grown = count - self.count
         self.count = count
         if grown == 0 and self.one_minute == self.five_minutes == self.fifteen_minutes == 0.0:

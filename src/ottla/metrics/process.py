@@ -40,7 +40,7 @@ class CollectorTimes:
 
 
 def cpu_seconds() -> float:
-    """User and system time of all threads."""
+    """Return user and system time of all threads."""
     return time.process_time()
 
 
@@ -65,7 +65,7 @@ def thread_count() -> int:
 
 
 def disk_bytes() -> tuple[int, int]:
-    """Bytes this process read from and wrote to disks; zeros if the kernel does not report them."""
+    """Return the bytes that this process read from and wrote to disks; zeros if the kernel does not report them."""
     try:
         fields = dict(line.split(": ") for line in _text("/proc/self/io").splitlines())
     except OSError:

@@ -53,15 +53,14 @@ def render(sources: Iterable[Source], *, with_large: bool) -> Iterator[str]:
 
 
 def render_families(families: Iterable[Family | None]) -> Iterator[str]:
-    """None instead of a family marks a point to yield, too."""
+    """Yield the families as pieces of text; None instead of a family also marks a point to yield."""
     for family in families:
         yield from ("",) if family is None else _family_lines(family)
 
 
 def _render_source(source: Source) -> Iterator[str]:
-    """Yield all samples of a family must be adjacent:
-
-    beans are ordered by name, and the families of a name are collected.
+    """Yield the samples of a source. Samples of a family must be adjacent: beans are ordered by name, and the families
+    of a name are collected.
     """
     families: dict[str, Family] = {}
     name = None
@@ -156,7 +155,7 @@ HELP: Final = "# HELP "
 
 
 def merge_pages(pages: Mapping[int, str]) -> Iterator[str]:
-    """Pieces of text, one for each family; `pages` are by broker."""
+    """Yield pieces of text, one for each family; `pages` are by broker."""
     heads: dict[str, list[str]] = {}
     samples: dict[str, list[str]] = {}
     for broker, page in pages.items():
@@ -186,7 +185,7 @@ def labelled(line: str, broker: int) -> str:
 
 
 def up_family(answers: Mapping[int, bool], urls: Mapping[int, str]) -> Iterable[str]:
-    """Return which brokers have answered, and the address of each one's own metrics."""
+    """Return which brokers have responded, and the address of each one's own metrics."""
     yield "# HELP ottla_process_up Whether this broker's own metrics could be read; if not they are left out.\n"
     yield "# TYPE ottla_process_up gauge\n"
     for broker, is_there in answers.items():

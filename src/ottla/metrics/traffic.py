@@ -44,11 +44,11 @@ class TopicTraffic:
         self.bytes_out = 0
         self.refused_reads = 0
         self.failed_reads = 0
-        self.replication_bytes_in = 0  # copied by this broker from leaders …
-        self.replication_bytes_out = 0  # … and by followers from this broker
+        self.replication_bytes_in = 0  # copied by this broker from leaders
+        self.replication_bytes_out = 0  # copied by followers from this broker
 
     def refuse_append(self, error: Error, size_bytes: int) -> None:
-        """A batch was rejected."""
+        """Record a rejected batch."""
         self.refused_appends += 1
         if error in TOO_LARGE:
             self.rejected_bytes += size_bytes
@@ -107,7 +107,7 @@ class TrafficSet:
         return found
 
     def leave(self, topic: str) -> None:
-        """One partition is gone; the last one's numbers stay in the total."""
+        """Remove one partition; the counters of the last one stay in the total."""
         found = self.topics.get(topic)
         if found is None:
             return
@@ -117,7 +117,7 @@ class TrafficSet:
             del self.topics[topic]
 
     def total(self) -> TopicTraffic:
-        """Return the totals of the broker: 0.1 microseconds a topic."""
+        """Return the totals of the broker: 0.1 microseconds per topic."""
         total = TopicTraffic()
         total.add(self._gone)
         for traffic in self.topics.values():

@@ -29,7 +29,7 @@ class UnsupportedRequest(NamedTuple):
     def by(
         cls, client_id: str | None, software_name: str, software_version: str, request: str, version: int
     ) -> UnsupportedRequest:
-        """Sanitizes the names, because clients choose them."""
+        """Create an entry; sanitizes the names, because clients choose them."""
         return cls(shown(client_id or ""), shown(software_name), shown(software_version), request, version)
 
 

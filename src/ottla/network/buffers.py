@@ -1,7 +1,7 @@
 """Receive buffers: one that all connections share for small frames, and a pool of larger ones.
 
-An idle connection has no buffer. A connection takes one only while a frame is partly received. The buffer grows with
-the received bytes, never with the announced length of the frame. Compiled with mypyc where possible.
+An idle connection has no buffer. A connection allocates one only while a frame is partly received. The buffer grows
+with the received bytes, never with the announced length of the frame. Compiled with mypyc where possible.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A thread that receives large frames while the event loop checks and stores others.
 
-Copying a frame out of the kernel is a fifth of the cost of a large Produce request, and needs nothing that the loop
-owns. If several clients send large frames at once, this thread therefore receives them and passes them to the loop. It
-takes the available bytes and never waits for a client. A single client is received from by the loop itself: two threads
-that wait for each other gain nothing.
+Copying a frame out of the kernel is a fifth of the cost of a large Produce request, and needs no state of the loop. If
+several clients send large frames at once, this thread therefore receives them and passes them to the loop. It reads the
+available bytes and never waits for a client. With a single client the loop receives the frames itself: two threads that
+wait for each other are not faster.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _count: Final = struct.Struct("i")
 
 
 class RoundClock(Protocol):
-    """The poller; the start time identifies a round."""
+    """The part of the poller that this module uses; the start time identifies a round."""
 
     round_start_ns: int
 
@@ -47,7 +47,7 @@ class Recipient(Protocol):
 
 
 class OffloadedReceiver(Protocol):
-    """Receives large frames outside of the event loop, as a connection sees it."""
+    """The interface for receiving large frames outside of the event loop."""
 
     def try_receive(self, recipient: Recipient, view: memoryview) -> bool: ...
 

@@ -52,13 +52,13 @@ CONTROL_FLAG: Final = 0x20
 DELETE_HORIZON_FLAG: Final = 0x40
 
 SEQUENCE_COUNT: Final = 2**31  # sequences wrap around to 0
-DECOMPRESSED_RATIO_MAX: Final = 16  # a produced batch may decompress to this many times max.message.bytes …
-DECOMPRESSED_BYTES_FLOOR: Final = 16 << 20  # … or to this, if that is more …
-DECOMPRESSED_BYTES_CEILING: Final = 128 << 20  # … but never to more than this
+DECOMPRESSED_RATIO_MAX: Final = 16  # a produced batch may decompress to this many times max.message.bytes,
+DECOMPRESSED_BYTES_FLOOR: Final = 16 << 20  # or to this, if that is more,
+DECOMPRESSED_BYTES_CEILING: Final = 128 << 20  # but never to more than this
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
-OFFSET: Final = struct.Struct(">q")  # timestamps as well
-EPOCH: Final = struct.Struct(">i")  # the length as well
+OFFSET: Final = struct.Struct(">q")  # also timestamps
+EPOCH: Final = struct.Struct(">i")  # also the length
 CRC: Final = struct.Struct(">I")
 ATTRIBUTES: Final = struct.Struct(">h")
 
@@ -146,7 +146,7 @@ def write_offsets(buffer: bytearray | memoryview, position: int, base_offset: in
 
 
 def write_log_append_time(buffer: bytearray | memoryview, position: int, header: BatchHeader, now_ms: int) -> None:
-    """Set the broker's timestamp: attribute bit, max timestamp, new checksum; updates `header`, too."""
+    """Set the broker's timestamp: attribute bit, max timestamp, new checksum; also updates `header`."""
     _write_timestamp(buffer, position, header, True, now_ms)
 
 
@@ -160,7 +160,7 @@ def check_produced_batch(
     timestamp_min: int = -INT64_MAX,
     timestamp_max: int = INT64_MAX,
 ) -> BatchHeader:
-    """Kafka's checks of one partition of a Produce request, in Kafka's order; raises KafkaError.
+    """Check one partition of a Produce request, in Kafka's order. Raises KafkaError.
 
     As in Kafka, a wrong max timestamp or a producer's log-append-time bit is corrected in place, not rejected.
     `timestamp_min` and `timestamp_max` come from message.timestamp.before.max.ms and after.max.ms. Sequence numbers
@@ -256,7 +256,7 @@ def build_plain_batch(
 
 
 def assemble_batch(header: BatchHeader, payload: bytes | bytearray) -> bytearray:
-    """Header and (compressed) records as one batch, with its length and checksum."""
+    """Return header and (compressed) records as one batch, with its length and checksum."""
     header.batch_bytes = HEADER_BYTES + len(payload)
     batch = bytearray(HEADER_BYTES)
     batch += payload
@@ -328,7 +328,7 @@ def _single_batch_header(records: memoryview) -> BatchHeader:
 
 
 def _invalid_batch_count(records: memoryview) -> KafkaError:
-    """Why these bytes are not exactly one batch, with Kafka's distinction of errors."""
+    """Return Kafka's error for bytes that are not exactly one batch."""
     size = len(records)
     if size <= MAGIC_POSITION:
         return KafkaError(Error.INVALID_RECORD, f"There is no whole record batch in {size} bytes")
@@ -352,7 +352,7 @@ def _invalid_batch_count(records: memoryview) -> KafkaError:
 
 
 def _check_header(header: BatchHeader) -> None:
-    """Checks the consistency of a header's numbers."""
+    """Check the consistency of a header's numbers."""
     if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
         raise malformed(f"{header.record_count} records and last offset delta {header.last_offset_delta}")
     if header.attributes & (CONTROL_FLAG | TRANSACTIONAL_FLAG):
@@ -370,7 +370,7 @@ def _check_header(header: BatchHeader) -> None:
 
 
 def _refuse_log_append_time(header: BatchHeader) -> None:
-    """On a topic with LogAppendTime a producer must not set the broker's timestamp type itself."""
+    """Reject a producer that sets the broker's timestamp type on a topic with LogAppendTime."""
     if header.is_log_append_time:
         problem = "Producer should not set timestamp type to LogAppendTime."
         message = rejection_message(Error.INVALID_TIMESTAMP, header.record_count, [])
@@ -392,5 +392,5 @@ def _write_timestamp(
 
 
 def _as_int64(value: int) -> int:
-    """Clamps to the int64 range of the compiled code."""
+    """Clamp a number to the int64 range of the compiled code."""
     return max(-INT64_MAX, min(value, INT64_MAX))

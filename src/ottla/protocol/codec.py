@@ -3,8 +3,8 @@
 The functions are generated at first use, once per (message class, version), from the declarations of the class
 (schema.py): see decoding.py and encoding.py. `generated_source` returns the generated code.
 
-Malformed input raises a ProtocolError that names message and field. Nothing is allocated for a length or count that
-exceeds the bytes at hand.
+Malformed input raises a ProtocolError with message and field. No memory is allocated for a length or count that exceeds
+the available bytes.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def encode(message: Any, version: int) -> Encoded:
 
 
 def encode_into(out: Encoded, message: Any, version: int) -> Encoded:
-    """Append a message to bytes that may already hold its header."""
+    """Append a message to bytes that may already contain its header."""
     encoder = _encoders.get((type(message), version)) or encoder_for(type(message), version)
     return encoder(message, out)
 
@@ -84,7 +84,7 @@ def decode(cls: type[T], version: int, buffer: memoryview, position: int = 0) ->
 
 
 def decode_response(cls: type[T], version: int, buffer: memoryview, position: int = 0) -> tuple[T, int]:
-    """As decode(), for responses: they may have more items than a request."""
+    """Decode a response, which may have more items than a request."""
     decoder = _decoders.get((cls, version)) or decoder_for(cls, version)
     return decoder(buffer, position, ANSWER_ITEMS_MAX)
 

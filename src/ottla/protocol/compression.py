@@ -2,7 +2,7 @@
 
 A few kilobytes may decompress to gigabytes: every decoder here stops at `output_bytes_max` and never allocates memory
 only because the input requests it. Data that Kafka's own readers cannot read is rejected, because it would stay
-unreadable in the log: an LZ4 frame must have independent blocks, and only the first frame counts.
+unreadable in the log: an LZ4 frame must have independent blocks, and only the first frame is read.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def compress(codec: int, data: Data, level: int | None = None) -> bytes:
 
 
 def library_level(codec: int, kafka_level: int) -> int:
-    """Our library's level for a level of a Kafka setting."""
+    """Return the library's level for a level of a Kafka setting."""
     if codec != LZ4:
         return kafka_level
     return LZ4_LEVEL if kafka_level == LZ4_LEVEL_OF_KAFKA else max(LZ4_LEVEL_MIN, min(kafka_level, LZ4_LEVEL_MAX))
@@ -89,7 +89,7 @@ def is_slow(codec: int, level: int) -> bool:
 
 
 def decompress(codec: int, data: Data, output_bytes_max: int) -> bytes:
-    """Return the original bytes; CompressionError if they are corrupt or more than `output_bytes_max`."""
+    """Return the original bytes. Raises CompressionError if they are corrupt or more than `output_bytes_max`."""
     if codec == NONE:
         return bytes(data)
     if codec == GZIP:
@@ -109,7 +109,7 @@ def unknown_codec(codec: int) -> KafkaError:
 
 
 def _decompress_gzip(data: Data, output_bytes_max: int) -> bytes:
-    """Reads member after member; bytes after the last one are ignored, as in Java's reader."""
+    """Decompress member after member; bytes after the last one are ignored, as in Java's reader."""
     parts: list[bytes] = []
     room = output_bytes_max
     rest = data

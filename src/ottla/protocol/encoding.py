@@ -131,7 +131,7 @@ class EncoderSource(Source):
             self.write_tags(depth, tagged, value, path)
 
     def fixed_run(self, plain: list[Field], tagged: list[Field]) -> int:
-        """Return how many of the next fields are fixed or rarely set; 0 if joining them gains nothing."""
+        """Return how many of the next fields are fixed or rarely set; 0 if joining them is not faster."""
         count = next((at for at, field in enumerate(plain) if not _joins(field)), len(plain))
         rare = sum(_is_rare(field) for field in plain[:count])
         rare += bool(count == len(plain) and self.flexible and tagged)
@@ -226,7 +226,7 @@ class EncoderSource(Source):
             return
         if kind == "string":
             self.put(depth, "v = v.encode()")
-            if self.field.endswith(SENTENCE):  # it may quote a name of the maximum string length
+            if self.field.endswith(SENTENCE):  # it may contain a name of the maximum string length
                 self.put(depth, f"if len(v) > {STRING_BYTES_MAX}: v = truncate_string(v)")
         self.write_length(depth, "len(v)", "h" if kind == "string" else "i")
         self.put(depth, "out += v")
@@ -322,7 +322,7 @@ def _joins(field: Field) -> bool:
 
 
 def _is_rare(field: Field) -> bool:
-    """Null by default, or an array that early versions did not have: rarely set, so a fast path is worth it."""
+    """Return whether a field is rarely set: null by default, or an array that early versions do not have."""
     if field.type.is_fixed or field.type.kind in ("struct", "records"):
         return False
     if field.nullable and field.wire.default is None:

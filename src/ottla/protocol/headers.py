@@ -53,7 +53,7 @@ _new_header = RequestHeader.__new__
 def decode_request_header(buffer: memoryview) -> RequestHeader:
     """Return the header of a request frame (without its size).
 
-    An unknown api key is no error here, because the caller decides on the response; its header is read as v1.
+    An unknown api key is not an error here, because the caller decides on the response; its header is read as v1.
     """
     header = _new_header(RequestHeader)
     try:
@@ -110,7 +110,7 @@ def encode_response_frame(api_key: int, version: int, correlation_id: int, respo
 
 
 def encode_body_frame(api_key: int, version: int, correlation_id: int, body: bytes | bytearray) -> Encoded:
-    """As encode_response_frame(), for an encoded body without holes."""
+    """Return a complete response frame for an encoded body without holes."""
     header_bytes = response_header_bytes(api_key, version)
     pack = _pack_frame_start if header_bytes == 4 else _pack_frame_start_with_tags
     out = Encoded(pack(header_bytes + len(body), correlation_id) + body)
@@ -119,7 +119,7 @@ def encode_body_frame(api_key: int, version: int, correlation_id: int, body: byt
 
 
 def decode_response_header(api_key: int, version: int, buffer: memoryview) -> tuple[int, int]:
-    """(correlation id, position of the body) of a response frame without its size, for the client side."""
+    """Return correlation id and position of the body of a response frame without its size, for the client side."""
     try:
         (correlation_id,) = struct.unpack_from(">i", buffer, 0)
         position = 4
@@ -133,7 +133,7 @@ def decode_response_header(api_key: int, version: int, buffer: memoryview) -> tu
 
 def _cache_client_id(raw: bytes) -> str:
     """Return the client id as text, cached because clients repeat it in every request."""
-    client_id = raw.decode(errors="replace")  # as Kafka does: a name for logs is no reason to close the connection
+    client_id = raw.decode(errors="replace")  # as in Kafka: an invalid name for logs does not close the connection
     if len(raw) <= CLIENT_ID_KEPT_BYTES_MAX:
         if len(_client_ids) >= CACHED_CLIENT_IDS_MAX:
             _client_ids.clear()

@@ -8,19 +8,19 @@ from typing import Final
 from uuid import UUID, SafeUUID
 
 # A few bytes of a frame per item could create tens of millions of objects of 60 bytes or more each. So this is the
-# limit of array items and tagged fields in one message. A request for 100,000 partitions has as many.
+# limit of array items and tagged fields in one message. A request for 100,000 partitions has that many.
 ITEMS_MAX: Final = 1_000_000
 # Responses may be larger: 1,000,000 partitions with three replicas each are 7,000,000 items.
 ANSWER_ITEMS_MAX: Final = 20_000_000
 TAGS_MAX: Final = 1_000  # in one struct
-STRING_BYTES_MAX: Final = 32_767  # also where the length is a varint, as in Kafka
+STRING_BYTES_MAX: Final = 32_767  # even if the length is a varint, as in Kafka
 CACHED_UUIDS_MAX: Final = 10_000
 
 ENCODE_ERRORS: Final = (struct.error, TypeError, AttributeError, ValueError, OverflowError)
 DECODE_ERRORS: Final = (struct.error, IndexError, ValueError)
 
 _uuids: dict[bytes, UUID] = {}
-# UUID's constructor takes 800 ns; its two slots are set directly, as it does itself after its checks.
+# The UUID constructor takes 800 ns. Set its two slots directly, as the constructor does after validation.
 _set_uuid_int = UUID.int.__set__  # type: ignore[attr-defined,misc]
 _set_uuid_is_safe = UUID.is_safe.__set__  # type: ignore[attr-defined,misc]
 

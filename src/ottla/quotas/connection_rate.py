@@ -33,7 +33,7 @@ class ConnectionRates:
             self._meters.clear()
 
     def forget_rules(self) -> None:
-        """The rules have changed; opened connections stay counted."""
+        """Discard the cached rules after a change; opened connections stay counted."""
         for host, share in list(self._meters.items()):
             rule = self._rules.of_address(host)
             if share is None or rule is None:

@@ -6,11 +6,11 @@ Rules:
    windows allow.
 2. An entity above that waits until old windows have expired and its average is within the bound. From then on it is
    paced: every amount costs the time that it takes at the entity's rate, with a credit of one window after a pause.
-   Kafka would allow all of it at once again, and then nothing for ten seconds. So within the span of all windows an
+   Kafka would allow the whole amount at once again, and then none for ten seconds. So within the span of all windows an
    entity never gets more than they allow plus one request.
 3. An entity that was not throttled during the span of all windows starts again as in rule 1.
 4. A request that is larger than all windows allow waits as long as it takes at the entity's rate, as with Kafka; but at
-   most ten times the span of all windows, because other requests wait behind it.
+   most ten times the span of all windows, because other requests wait for it.
 5. `TokenBucket` is Kafka's token bucket for topic changes: it fills at the rate up to all windows' worth, and one
    change at most may overdraw it.
 6. Time is monotonic, in milliseconds.
@@ -62,7 +62,7 @@ class Meter:
     )
 
     def __init__(self, bound: float, windows: int, window_ms: int) -> None:
-        self.total = 0.0  # of all windows that count
+        self.total = 0.0  # of all current windows
         self.last_ms = 0  # the time of the last use
         self.uses = 0  # the number of measured requests
         self.throttle_count = 0  # throttled requests: number, total wait, end of the wait, time of the last log line
@@ -72,7 +72,7 @@ class Meter:
         self._last_wait_ms = self._last_held_ms = 0
         self._windows: list[Window] = []
         self._ends_ms = 0  # the end of the newest window
-        self.free_ms = 0.0  # once paced: when it may be used again
+        self.free_ms = 0.0  # if paced: the time when it may be used again
         self._smoothed_until_ms = -1.0
         self._peaks: list[tuple[int, float]] = []  # the highest rates of the last two half-hours
         self.change(bound, windows, window_ms)
@@ -113,8 +113,7 @@ class Meter:
         return int(self.free_ms - now_ms + 0.5) if self.free_ms > now_ms else 0
 
     def left(self, now_ms: int) -> float:
-        """Return the amount that can be used now without a long wait; not less than a minimum, to avoid tiny responses.
-        """
+        """Return the amount that can be used now without a long wait; not less than a minimum, to avoid tiny responses."""
         if now_ms < self._smoothed_until_ms:
             saved_ms = min(now_ms - self.free_ms, float(self.window_ms))
         else:
@@ -149,7 +148,7 @@ class Meter:
         return self._last_wait_ms if now_ms - self._last_held_ms < self.longest_ms else 0
 
     def rate(self, now_ms: int) -> float:
-        """Return the rate per second over the windows that count."""
+        """Return the rate per second over the current windows."""
         elapsed_ms = self._elapsed_ms(now_ms)
         return self.total * 1000 / elapsed_ms
 
@@ -197,7 +196,7 @@ class Meter:
 
 
 class TokenBucket(Meter):
-    """The token bucket for topic changes, which are counted before they happen."""
+    """The token bucket for topic changes, which are counted in advance."""
 
     __slots__ = ("_filled_ms", "_tokens")
 

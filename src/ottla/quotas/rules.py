@@ -1,6 +1,6 @@
 """Lookup of quota rules: Kafka's eight levels of precedence, for each kind of quota separately.
 
-Levels (the first with a value for the kind wins), and the requests that share the quota:
+Levels (the first with a value for the kind is used), and the requests that share the quota:
 
 1. user and client id       each such pair
 2. user, any client id      each such pair

@@ -98,7 +98,7 @@ class ReplicaSet:
                 self.traffic.leave(name.topic)
 
     def remove_partition(self, topic: str, index: int) -> PendingDirDelete | None:
-        """Stop serving a deleted partition. The caller sets its files aside for removal: run() and finish()."""
+        """Stop serving a deleted partition. The caller renames its files for removal: run() and finish()."""
         self.offline_partitions.discard(TopicPartition(topic, index))
         self.damaged_partitions.discard(TopicPartition(topic, index))
         self.disk_full_partitions.discard(TopicPartition(topic, index))

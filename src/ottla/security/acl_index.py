@@ -1,8 +1,8 @@
 """An index of access rules that decides requests by principal, host, operation and resource. Pure; the rules are in
 acls.py.
 
-A lookup costs as much as the length of the name, and does not depend on the number of rules, however deep prefixes
-nest. Compiled with mypyc where possible.
+A lookup costs as much as the length of the name, and does not depend on the number of rules, even with deeply nested
+prefixes. Compiled with mypyc where possible.
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ class PatternTable:
         return bits | self.prefixed.bits(name, host) if self.prefixed.count else bits
 
     def matching_patterns(self, name: str) -> list[tuple[str, PatternType, PatternRules]]:
-        """Return the same rules, each with its pattern."""
+        """Return the matching rules, each with its pattern."""
         found = [(each, PatternType.LITERAL, self.literal[each]) for each in {name, WILDCARD} if each in self.literal]
         node = self.prefixed.longest_prefix(name)
         while node is not None:
@@ -326,7 +326,7 @@ class AclIndex:
         self._types[resource_type].put(name, pattern_type == PatternType.PREFIXED, entries)
 
     def allows(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> bool:
-        """Rule 1, without super users and without the default for resources that have no rules."""
+        """Return whether rule 1 allows the request, without super users and the default for resources without rules."""
         by_principal = self._types[resource_type].by_principal
         table = by_principal.get(principal)
         bits = 0 if table is None else table.bits(name, host)
@@ -370,8 +370,8 @@ class AclIndex:
     def allows_any(self, principal: str, host: str, operation: int, resource_type: int) -> bool:
         """Return whether the operation is allowed on any resource of the type, existing or not.
 
-        Only rules about this operation or ALL count. An ALLOW rule has no effect if a DENY rule covers everything that
-        it allows: all names, the same name, or a prefix of it.
+        Only rules about this operation or ALL are used. An ALLOW rule has no effect if a DENY rule covers everything
+        that it allows: all names, the same name, or a prefix of it.
         """
         tables = self._types[resource_type].tables_of(principal)
         wanted = AccessRequest(host, operation, tables)

@@ -4,7 +4,8 @@ Pure. The semantics are those of Kafka's StandardAuthorizer:
 
 1. A DENY rule takes precedence over all ALLOW rules. Without a matching rule access is denied, unless the resource has
    no rules at all and `allow.everyone.if.no.acl.found` is set.
-2. READ, WRITE, DELETE and ALTER imply DESCRIBE; ALTER_CONFIGS implies DESCRIBE_CONFIGS. A denial implies nothing else.
+2. READ, WRITE, DELETE and ALTER imply DESCRIBE; ALTER_CONFIGS implies DESCRIBE_CONFIGS. A denial implies no other
+denial.
 3. A literal pattern `*` matches every resource of its type; a prefixed pattern matches all names with that prefix.
 """
 
@@ -67,7 +68,7 @@ Entries = frozenset[AccessControlEntry]
 Acls = Mapping[ResourcePattern, Entries]  # no pattern without entries
 
 NO_ENTRIES: Final[Entries] = frozenset()
-# Stands for a node that cannot be read: its denials are unknown, so everything is denied.
+# The rules of a node that cannot be read: its denials are unknown, so everything is denied.
 DENY_ALL: Final = frozenset({AccessControlEntry(WILDCARD_PRINCIPAL, WILDCARD, Operation.ALL, Permission.DENY)})
 
 
@@ -114,7 +115,7 @@ class AclFilter(NamedTuple):
 
 
 def matches_name(pattern: ResourcePattern, name: str) -> bool:
-    """Rule 3."""
+    """Return whether a pattern matches a name (rule 3)."""
     if pattern.pattern_type == PatternType.PREFIXED:
         return name.startswith(pattern.name)
     return pattern.name in (name, WILDCARD)
@@ -140,7 +141,7 @@ def canonical_host(host: str) -> str:
 
 
 def group_by_pattern(bindings: Iterable[AclBinding]) -> Acls:
-    """Rules by pattern."""
+    """Group rules by pattern."""
     found: dict[ResourcePattern, set[AccessControlEntry]] = {}
     for pattern, entry in bindings:
         found.setdefault(pattern, set()).add(entry)

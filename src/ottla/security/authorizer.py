@@ -3,8 +3,8 @@
 In permissive mode no request is rejected; denials are only logged.
 
 Thousands of new rules are indexed in steps (`index_pending`), so that other requests are served in between. They take
-effect at once all the same: the rules of a resource are indexed before a request about it is decided. Only
-`is_any_granted`, which asks about any resource, uses the rules that are indexed so far.
+effect at once nevertheless: the rules of a resource are indexed before a request about it is decided. Only
+`is_any_granted`, which is about any resource, uses the rules that are indexed so far.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from ottla.security.denial_log import Denial, DenialLog
 
 INDEXED_PER_STEP: Final = 300  # patterns per step: a millisecond
 PREFIX_LENGTHS_MAX: Final = 5_000  # patterns: two milliseconds
-ANSWERS_MAX: Final = 10_000  # cached results about whole resource types, which may need a look at all rules
-ANY_RESOURCE_NAME: Final = "hardcode"  # the name that Kafka uses to ask about any resource
+ANSWERS_MAX: Final = 10_000  # cached results about whole resource types, which may require a search of all rules
+ANY_RESOURCE_NAME: Final = "hardcode"  # the name that Kafka uses for any resource
 
 
 class Explanation(NamedTuple):
     """A decision and its reason."""
 
     is_allowed: bool
-    rule: str  # in Kafka's words: SuperUser, DefaultDeny, DefaultAllow, MatchingAcl(...)
+    rule: str  # under Kafka's name: SuperUser, DefaultDeny, DefaultAllow, MatchingAcl(...)
     binding: AclBinding | None = None
 
 

@@ -63,7 +63,7 @@ def tls_properties(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def librdkafka_pem(properties: Mapping[str, str]) -> dict[str, str]:
-    """Key stores that librdkafka cannot read (JKS, PKCS12), as PEM text under its names. Raises TlsError."""
+    """Return key stores that librdkafka cannot read (JKS, PKCS12), as PEM text under its names. Raises TlsError."""
     found: dict[str, str] = {}
     try:
         path, data = _java_store(properties, "ssl.truststore.location")

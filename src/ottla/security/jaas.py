@@ -9,7 +9,7 @@ Rules:
    in `sasl.jaas.config`, then in `KafkaClient` of the configured file, or of `jaas.conf` in the working directory.
 2. Invalid configurations raise JaasError with the line and the cause. It quotes only class names and known options.
 3. A module must be one of LOGIN_MODULES, and allowed by the Java properties: there is no JVM to load another class.
-4. Java ends a text without its closing quote at the end of the line, and takes a bare `/` for a comment. Both change
+4. Java ends a text without its closing quote at the end of the line, and treats a bare `/` as a comment. Both change
    the password silently, so both are errors here.
 """
 
@@ -27,14 +27,14 @@ VARIABLES: Final = ("JAVA_TOOL_OPTIONS", "KAFKA_OPTS")  # the later one takes pr
 def java_properties(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the Java system properties (`-Dname=value`) in KAFKA_OPTS.
 
-    The last value of a property counts, as in Java.
+    The last value of a property is used, as in Java.
     """
     found: dict[str, str] = {}
     for variable in VARIABLES:
         text = environment.get(variable, "")
         try:
             words = shlex.split(text)
-        except ValueError:  # an unclosed quote: Java gets the words as the shell splits them
+        except ValueError:  # an unclosed quote: Java gets the arguments as split by the shell
             words = text.split()
         for word in words:
             if word.startswith("-D"):
@@ -233,7 +233,7 @@ class ServerJaasConfig(NamedTuple):
 def check_modules(
     modules: tuple[AppConfigurationEntry, ...], java: Mapping[str, str]
 ) -> tuple[AppConfigurationEntry, ...]:
-    """Return the same modules, if all of them are allowed (rule 3). Raises JaasError."""
+    """Return the modules, if all of them are allowed (rule 3). Raises JaasError."""
     allowed, disallowed = java.get(ALLOWED_PROPERTY), java.get(DISALLOWED_PROPERTY, DISALLOWED)
     for module in modules:
         name = module.name.strip()
@@ -296,7 +296,10 @@ def _module(reader: _Reader) -> AppConfigurationEntry:
 
 
 def _printable_name(name: str) -> str:
-    """Return only class names and known options are quoted: other text may be part of a password."""
+    """Return a name for messages.
+
+    Only class names and known options are quoted: other text may be part of a password.
+    """
     return name if _CLASS.fullmatch(name) else "a login module"
 
 

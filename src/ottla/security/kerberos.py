@@ -7,7 +7,7 @@ Rules:
 3. A ticket is renewed after the share `sasl.kerberos.ticket.renew.window.factor` of its lifetime. With a keytab the
    next login gets a new one. In a ticket cache a thread renews it with `kinit -R`, because an expired ticket cannot be
    renewed. If renewal fails, the old ticket is used until it expires.
-4. Errors of the library become KerberosError: one line with cause and remedy.
+4. Errors of the library become KerberosError: one line with cause and fix.
 5. Everything may block on files or on a KDC: worker threads run it, never the event loop.
 """
 
@@ -42,7 +42,7 @@ SERVICE_CURE: Final = (
 
 
 class KerberosFault(NamedTuple):
-    """A cause of failed Kerberos logins and its remedy. `name` is its short name in metrics and reports."""
+    """A cause of failed Kerberos logins and its fix. `name` is its short name in metrics and reports."""
 
     name: str
     cause: str
@@ -154,7 +154,7 @@ def fault_of(minor_code: int, *, is_acceptor: bool) -> KerberosFault:
 
 
 def fault_message(fault: KerberosFault, words: str) -> str:
-    """Return one line with the cause, the library's message and the remedy."""
+    """Return one line with the cause, the library's message and the fix."""
     said = f" ({words})" if words and not words.startswith("Unknown error") else ""
     return f"{fault.cause}{said}: {fault.cure}"
 
@@ -229,7 +229,7 @@ class Krb5Options(NamedTuple):
 
     @classmethod
     def of(cls, module: AppConfigurationEntry) -> Krb5Options:
-        """Raises KerberosError for a module of another mechanism."""
+        """Return the options of a login module. Raises KerberosError for another mechanism."""
         if not module.short_name.startswith("Krb5LoginModule"):
             raise KerberosError(f"GSSAPI needs com.sun.security.auth.module.Krb5LoginModule, not {module.name}")
         options = module.options
@@ -245,7 +245,10 @@ class Krb5Options(NamedTuple):
 
     @classmethod
     def of_properties(cls, properties: Mapping[str, str]) -> Krb5Options:
-        """Without JAAS: librdkafka's properties for a keytab and its principal, otherwise the tickets of kinit."""
+        """Return the options without JAAS:
+
+        librdkafka's properties for a keytab and its principal, otherwise kinit's tickets.
+        """
         keytab = properties.get("sasl.kerberos.keytab", "").strip()
         principal = properties.get("sasl.kerberos.principal", "").strip() or None
         path = str(Path(keytab).absolute()) if keytab else None
@@ -289,7 +292,7 @@ class RenewalTimes(NamedTuple):
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> RenewalTimes:
-        """From the text of settings. Raises KerberosError for an invalid number."""
+        """Return the times from the text of settings. Raises KerberosError for an invalid number."""
         try:
             return cls(
                 float(properties.get("sasl.kerberos.ticket.renew.window.factor", 0.8)),
@@ -335,7 +338,7 @@ class TicketCache:
         self._expires_ms = 0
 
     def credentials(self) -> Any:
-        """Valid credentials: the current ones, or new ones."""
+        """Return valid credentials: the current ones, or new ones."""
         with self._lock:
             now_ms = self.now_ms()
             if self._credentials is None or now_ms >= self._renew_ms:

@@ -7,7 +7,7 @@ Rules:
    mapping rules of a Kafka cluster contain that text.
 3. The format of a store is detected by its content. Every store is converted to PEM, for OpenSSL.
 4. Invalid stores raise KeyStoreError: one line with the file and the cause, never a secret.
-5. As in Java, the keys of a trust store are trusted, too: the first certificate of each.
+5. As in Java, the keys of a trust store are also trusted: the first certificate of each.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ X509: Final = "X.509"
 
 
 class JavaKeyStoreError(Exception):
-    """Why a JKS store cannot be read."""
+    """The reason why a JKS store cannot be read."""
 
 
 class KeyEntry(NamedTuple):
@@ -265,7 +265,7 @@ def _is_intact(data: bytes, password: str) -> bool:
 
 
 def _unprotected(protected: bytes, password: str) -> bytes:
-    """Sun's key protector: the key is XORed with a stream of hashes, between a salt and a check value."""
+    """Decrypt Sun's key protector: the key is XORed with a stream of hashes, between a salt and a check value."""
     try:
         algorithm, content = parse_der(protected).expect(SEQUENCE).children()
         kind = object_identifier(algorithm.expect(SEQUENCE).children()[0].content)
@@ -351,7 +351,7 @@ def der_items(data: bytes) -> Iterator[DerItem]:
 
 
 def object_identifier(content: bytes) -> str:
-    """Return the dotted form: 2.5.4.3."""
+    """Return an object identifier in dotted form: 2.5.4.3."""
     numbers: list[int] = []
     number = 0
     for byte in content:
@@ -401,7 +401,7 @@ class Certificate(NamedTuple):
 
 
 def read_certificate(der: bytes) -> Certificate:
-    """Raises DerError."""
+    """Read the fields of a certificate. Raises DerError."""
     try:
         body = parse_der(der).expect(SEQUENCE).children()[0].expect(SEQUENCE).children()
         fields = body[1:] if body[0].tag == VERSION_TAG else body

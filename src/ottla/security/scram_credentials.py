@@ -39,7 +39,7 @@ class ScramCredential(NamedTuple):
 def make_credential(
     mechanism: str, password: bytes, salt: bytes | None = None, iterations: int = ITERATIONS_MIN
 ) -> ScramCredential:
-    """Takes milliseconds, by design."""
+    """Return the credential of a password. Takes milliseconds, by design."""
     salt = secrets.token_bytes(SALT_BYTES) if salt is None else salt
     return credential_from_salted(mechanism, salted_password(mechanism, password, salt, iterations), salt, iterations)
 

@@ -310,7 +310,7 @@ class LogDirs:
         return self._dir_of(log.directory).delete_log(log, self.clock.now_ms())
 
     def take_deleted(self, now_ms: int) -> list[str]:
-        """Return the files and directories of deleted segments and partitions whose delay is over, for remove_paths()."""
+        """Return the files of deleted segments and partitions whose delay is over, for remove_paths()."""
         paths = [path for log_dir in self.online for path in log_dir.take_due_deletes(now_ms)]
         for log_dir in self.online:
             for log in log_dir.logs.values():

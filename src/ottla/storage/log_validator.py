@@ -76,7 +76,7 @@ class LogValidator:
                 self._recompressed_here_max = 0
 
     def validate(self, records: memoryview, now_ms: int) -> BatchHeader:
-        """Return the header of the one batch of a Produce request; Raises KafkaError if the batch is invalid."""
+        """Return the header of the one batch of a Produce request. Raises KafkaError if the batch is invalid."""
         before_ms = self._timestamp_before_max_ms
         after_ms = self._timestamp_after_max_ms
         return check_produced_batch(
@@ -90,7 +90,7 @@ class LogValidator:
         )
 
     def needs_recompression(self, header: BatchHeader) -> bool:
-        """Return whether the topic has another codec; Raises RecompressionNeededError if a worker thread must apply it."""
+        """Return whether the topic has another codec. Raises RecompressionNeededError if a worker must apply it."""
         if self._codec < 0 or header.codec == self._codec:
             return False
         if header.batch_bytes > self._recompressed_here_max:

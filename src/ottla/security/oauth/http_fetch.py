@@ -1,4 +1,4 @@
-"""Reads files and URLs of identity providers, with limits of time and size. Blocks.
+"""Reads of files and URLs of identity providers, with limits of time and size. All functions may block.
 
 Trusted certificates are set, as in Kafka, by the options `ssl.*` of the login module; the default is the system's trust
 store.
@@ -33,7 +33,7 @@ class FetchError(Exception):
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Secrets are sent only to the configured address."""
+    """Rejects redirects: secrets are sent only to the configured address."""
 
     def redirect_request(self, *_: object) -> None:
         return None
@@ -51,7 +51,7 @@ class _HttpHandler(urllib.request.HTTPHandler):
 
 
 class _HttpsHandler(urllib.request.HTTPSHandler):
-    """The same with TLS."""
+    """HTTPS over connections of the caller, without a proxy."""
 
     def __init__(self, connect: CreateConnection, context: ssl.SSLContext | None) -> None:
         super().__init__(context=context)

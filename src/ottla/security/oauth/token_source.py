@@ -38,7 +38,7 @@ class TokenSource:
     """The token of one client, requested again when it is old. Thread-safe."""
 
     def __init__(self, ask: RequestToken, clock: Clock, share: float = REFRESH_SHARE) -> None:
-        """A token is replaced after `share` of its lifetime."""
+        """`share` is the fraction of a token's lifetime after which it is replaced."""
         self._ask = ask
         self._clock = clock
         self._share = share
@@ -47,7 +47,7 @@ class TokenSource:
         self._good_until_ms = 0
 
     def token(self) -> str:
-        """Raises LoginError."""
+        """Return the current token, or request a new one. Raises LoginError."""
         with self._lock:
             now_ms = self._clock.monotonic_ms()
             if self._token is None or now_ms >= self._good_until_ms:

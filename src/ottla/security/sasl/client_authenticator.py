@@ -77,7 +77,7 @@ def make_login(
     module: AppConfigurationEntry | None = None,
     connect: Callable[..., socket] | None = None,
 ) -> ClientLogin:
-    """Return the same for a known mechanism, and a login module that the caller may have found already."""
+    """Return the login for a known mechanism, and a login module if the caller has found it already."""
     make = CLIENTS.get(mechanism)
     if make is None:
         raise JaasError(f"sasl.mechanism={mechanism} is not supported; supported are {', '.join(sorted(CLIENTS))}")
@@ -174,7 +174,7 @@ class SaslClientAuthenticator:
         return SaslHandshakeRequest(mechanism=self.mechanism)
 
     def take_handshake(self, answer: SaslHandshakeResponse) -> None:
-        """Raises SaslAuthenticationError."""
+        """Process the handshake response. Raises SaslAuthenticationError."""
         if answer.error_code != Error.NONE:
             raise SaslAuthenticationError(answer.error_code, None, tuple(sorted(answer.mechanisms)))
 

@@ -48,7 +48,7 @@ class GssapiServer:
     """The shared state of the GSSAPI logins of one listener: its keytab and its name rules."""
 
     def __init__(self, options: Krb5Options, service: str | None, namer: KerberosShortNamer) -> None:
-        """Raises KerberosError if no login could ever succeed."""
+        """Check the keytab. Raises KerberosError if no login could succeed."""
         acceptor_credentials(options, service)
         self.options = options
         self.service = service

@@ -4,7 +4,7 @@ Rules:
 1. The client selects a mechanism (SaslHandshake), then tokens are exchanged until the login succeeds or fails. A failed
    login ends its connection.
 2. A login may expire (KIP-368). It is repeated on the same connection by the same principal with the same mechanism, at
-   most once per second. An expired connection accepts nothing else.
+   most once per second. An expired connection accepts no other requests.
 """
 
 from __future__ import annotations
@@ -104,7 +104,10 @@ class LoginState:
         return self.exchange
 
     def end_step(self, now_ms: int, lifetime_ms_max: int) -> int | None:
-        """After a token: None if more are needed, otherwise the lifetime of the login in ms, 0 for unlimited."""
+        """Process the result of a token:
+
+        None if more are needed, otherwise the lifetime of the login in ms, 0: unlimited.
+        """
         assert self.exchange is not None, "a handshake makes an exchange"
         identity = self.exchange.identity
         if identity is None:
@@ -128,7 +131,7 @@ class LoginState:
         return self._expires
 
     def expire(self) -> None:
-        """The login has expired; a re-authentication in progress may still finish."""
+        """Expire the login; a re-authentication in progress may still finish."""
         if self.stage is Stage.AUTHENTICATED:
             self._move_to(Stage.EXPIRED)
 

@@ -29,7 +29,7 @@ TOKEN_BYTES_MAX: Final = 64 * 1024
 
 
 class TokenError(Exception):
-    """Why a token is rejected, for the log."""
+    """The reason why a token is rejected, for the log."""
 
 
 class Claims(NamedTuple):
@@ -103,7 +103,7 @@ def claimed_subject(token: str, subject_claim: str) -> str | None:
 
 
 def validate_unsecured(token: str, now_ms: Callable[[], int], wanted: TokenRequirements) -> Claims:
-    """For developers: the token is not verified."""
+    """Return the claims of a token without verification, for developers."""
     import jwt  # noqa: PLC0415 (slow to import, and only for this mechanism)
 
     try:
@@ -133,7 +133,7 @@ def validate_claims(claims: Mapping[str, Any], wanted: TokenRequirements) -> Cla
 
 
 def scopes_of(value: object) -> frozenset[str]:
-    """Return a space-separated text, or a list."""
+    """Return the scopes in a space-separated text or a list."""
     if value is None:
         return frozenset()
     if isinstance(value, str):

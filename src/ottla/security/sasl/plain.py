@@ -14,7 +14,7 @@ INVALID_CREDENTIALS: Final = "Authentication failed: Invalid username or passwor
 
 
 def users_in(options: Mapping[str, str]) -> dict[str, bytes]:
-    """Names and passwords in a login module's options: `user_alice="secret"`."""
+    """Return names and passwords in a login module's options: `user_alice="secret"`."""
     return {
         name.removeprefix(USER_PREFIX): password.encode()
         for name, password in options.items()
