@@ -286,5 +286,5 @@ class Dispatcher:
 
 
 def decode_offloaded(decoder: Decoder, frame: bytearray, position: int) -> list[Any]:
-    """In a worker thread: decode one request. The list lets the caller release the last reference."""
+    """Decode one request in a worker thread. The list lets the caller release the last reference."""
     return [decoder(memoryview(frame), position)[0]]

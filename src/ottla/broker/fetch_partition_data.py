@@ -104,7 +104,7 @@ def unprepared_ranges(asked: CachedPartition, data: PartitionData) -> list[Unpre
 
 
 def prepare_range(file_range: FileRange, log: Log) -> None:
-    """In a worker thread: read the range into the page cache, and check it if this process did not write it."""
+    """Read the range into the page cache in a worker thread, and check it if this process did not write it."""
     if needs_check(file_range):
         log.check_range(file_range)
     else:

@@ -277,7 +277,7 @@ def rename_all(deletions: list[PendingDirDelete]) -> Steps:
 
 
 def run_all(jobs: Iterable[LogCreation | PendingDirDelete]) -> None:
-    """In a worker thread: run all jobs."""
+    """Run all jobs in a worker thread."""
     for job in jobs:
         job.run()
 

@@ -84,7 +84,7 @@ class Responder:
         return self
 
     def defer_exclusive(self) -> Responder:
-        """Like defer(), and read no further request from this connection until allow_overlap()."""
+        """Defer, and read no further request from this connection until allow_overlap()."""
         self.defer()
         if self._pending_reply is not None:
             self._pending_reply.make_exclusive()
@@ -101,7 +101,7 @@ class Responder:
         return self.run_overlapping(work)
 
     def run_eagerly(self, work: Coroutine[Any, Any, Any]) -> Responder:
-        """Like run(), for coroutines that mostly need not wait: starts at once and needs no task if it finishes."""
+        """Run a coroutine that rarely waits: it starts at once, and needs no task if it finishes."""
         begun = run_eagerly(work)
         if isinstance(begun, CompletedTask):
             self.complete(begun.result)
@@ -109,7 +109,7 @@ class Responder:
         return self.run(begun)
 
     def run_overlapping(self, work: Coroutine[Any, Any, Any]) -> Responder:
-        """Like run(), while requests that may overlap with this one continue."""
+        """Run a coroutine while requests that may overlap with this one continue."""
         self.defer()
         self._running_coroutines += 1
         at_work = self._api.running_tasks

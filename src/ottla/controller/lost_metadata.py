@@ -85,14 +85,14 @@ def loss_problem(stored: StoredTopics, folders: Sequence[LogDirState]) -> str | 
     if recorded > stored.transaction:
         newest = next(folder.path for folder in folders if folder.transaction == recorded)
         return (
-            f"{stored.path} is older than the log folders: its last transaction is {stored.transaction}, but "
+            f"{stored.path} is older than the log directories: its last transaction is {stored.transaction}, but "
             f"{newest} has recorded {recorded}. {describe_strays(strays)}. {loss_remedy(stored, folders)}"
         )
     unnumbered = [folder for folder in folders if folder.transaction is None]
     internal = find_strays(stored, unnumbered).keys() & INTERNAL_TOPICS
     if internal:
         return (
-            f"{stored.path} does not have {', '.join(sorted(internal))}, which the log folders have: it has lost "
+            f"{stored.path} does not have {', '.join(sorted(internal))}, which the log directories have: it has lost "
             f"metadata. {describe_strays(strays)}. {loss_remedy(stored, folders)}"
         )
     return None
@@ -101,10 +101,10 @@ def loss_problem(stored: StoredTopics, folders: Sequence[LogDirState]) -> str | 
 def empty_store_problem(stored: StoredTopics, count: int) -> str:
     path = stored.path
     return (
-        f"{path} is empty, but the log folders hold {format_count(count, 'partition')}. Put it back from a backup, "
+        f"{path} is empty, but the log directories hold {format_count(count, 'partition')}. Put it back from a backup, "
         f"with its -wal file if there is one. Without a backup, move {path} and its -wal and -shm files "
         "away, and make a new "
-        "one from the log folders: ottla migrate from-kafka FOLDER --in-place --all --internal. To start empty, "
+        "one from the log directories: ottla migrate from-kafka FOLDER --in-place --all --internal. To start empty, "
         "move the partitions' folders away."
     )
 

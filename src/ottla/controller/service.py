@@ -250,7 +250,7 @@ class ControllerService:
         size: int = 0,
         is_urgent: bool = False,
     ) -> R:
-        """Run a change. After the timeout the request gets REQUEST_TIMED_OUT; the change may still happen, as in Kafka."""
+        """Run a change. After the timeout the request gets REQUEST_TIMED_OUT, but as in Kafka the change may happen."""
         if timeout_ms is not None and timeout_ms <= 0:
             raise KafkaError(Error.REQUEST_TIMED_OUT)
         seconds = None if timeout_ms is None else timeout_ms / 1000

@@ -89,7 +89,7 @@ def _assign_heterogeneous(
 def _keep_current_assignment(
     members: list[Subscriber], partition_counts: dict[UUID, int], assigned: dict[str, set[TopicIdPartition]]
 ) -> set[TopicIdPartition]:
-    """Let each member keep the partitions of its previous target that it still subscribes to; returns these partitions."""
+    """Let each member keep the partitions of its previous target that it still subscribes to; returns these."""
     held: set[TopicIdPartition] = set()
     for member in sorted(members):
         for topic_id, partitions in member.current_assignment.items():

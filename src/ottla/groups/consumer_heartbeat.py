@@ -423,7 +423,7 @@ def _replay(group: ConsumerGroup, kind: int, key: Any, value: Any | None) -> Non
 def heartbeat_response(
     request: ConsumerGroupHeartbeatRequest, previous: ConsumerGroupMember, step: CurrentAssignment, interval_ms: int
 ) -> ConsumerGroupHeartbeatResponse:
-    """Return the response, with an assignment if that has changed, or if the request has all fields (a full heartbeat)."""
+    """Return the response, with the assignment if it has changed, or if the request is a full heartbeat."""
     response = ConsumerGroupHeartbeatResponse(
         member_id=request.member_id, member_epoch=step.member_epoch, heartbeat_interval_ms=interval_ms
     )

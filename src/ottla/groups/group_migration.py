@@ -217,7 +217,7 @@ class ConsumerGroupClassicMembers:
     def _find(
         group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int
     ) -> tuple[ConsumerGroupMember | None, Error]:
-        """Return the classic member of a request, and the error if another member has its instance id or it is stale."""
+        """Return the classic member of a request, and the error if it is stale or its instance id is reused."""
         if instance_id is not None:
             named = group.static_members.get(instance_id)
             if named is not None and named != member_id:

@@ -355,7 +355,7 @@ class SocketServer:
             self._capacity_events.remove(event)
 
     def seconds_to_wait(self, listener_name: str) -> float:
-        """Return how long max.connection.creation.rate, of the broker and of the listener, delays the next connection."""
+        """Return how long max.connection.creation.rate, of broker and listener, delays the next connection."""
         now = self.loop.time()
         return max(self._rate.seconds_to_wait(now), self._rate_of(listener_name).seconds_to_wait(now))
 

@@ -23,7 +23,7 @@ from ottla.network.transport import Transport
 
 logger = logging.getLogger(__name__)
 
-OFFLOADED_BYTES_MIN: Final = 256 * 1024  # copying less is no slower than passing it between threads
+OFFLOADED_BYTES_MIN: Final = 256 * 1024  # copying fewer bytes is as fast as passing them between threads
 NOTHING_RECEIVED: Final = -1
 
 _count: Final = struct.Struct("i")

@@ -34,7 +34,7 @@ class ReplyChunks:
         self.is_exhausted = False
 
     def take(self, ranges_max: int) -> list[Chunk]:
-        """Return the next chunks, with at most this number of ranges; the last ones include the bytes after the ranges."""
+        """Return the next chunks, with at most this number of ranges; the last ones include the bytes after them."""
         chunks: list[Chunk] = []
         joined = bytearray()
         position, view = self._position, self._view

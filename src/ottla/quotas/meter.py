@@ -113,7 +113,7 @@ class Meter:
         return int(self.free_ms - now_ms + 0.5) if self.free_ms > now_ms else 0
 
     def left(self, now_ms: int) -> float:
-        """Return the amount that can be used now without a long wait; not less than a minimum, to avoid tiny responses."""
+        """Return the amount that can be used now without a long wait; at least a minimum, to avoid tiny responses."""
         if now_ms < self._smoothed_until_ms:
             saved_ms = min(now_ms - self.free_ms, float(self.window_ms))
         else:

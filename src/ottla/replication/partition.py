@@ -249,7 +249,7 @@ class Partition:
         return self.high_watermark if first_unstable < 0 else min(first_unstable, self.high_watermark)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """Return the epoch at or below this one and its end; the current epoch is open, and ends at the end of the log."""
+        """Return the epoch at or below this one and its end; the current epoch ends at the end of the log."""
         if epoch == self.leader_epoch:
             return epoch, self.log.end_offset
         latest_epoch = self.log.latest_epoch
@@ -663,7 +663,7 @@ class Partition:
         self._fetch_waiters[waiting] = None
 
     def wait_for_appends(self, waiting: WaitingFetch) -> None:
-        """Wait for records as wait_for_records() does, for a follower, which gets records before they are replicated."""
+        """Wait for records like wait_for_records(), for a follower, which gets unreplicated records."""
         if self._follower_fetch_waiters is None:
             self._follower_fetch_waiters = {}
         self._follower_fetch_waiters[waiting] = None

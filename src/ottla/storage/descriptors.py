@@ -42,7 +42,7 @@ class DescriptorPool:
 
     @property
     def is_mostly_lent(self) -> bool:
-        """Whether readers hold so many files that each fetch should take one at a time."""
+        """Whether readers hold so many files that each fetch should use one at a time."""
         return self.lent_segment_count >= self.open_files_max // 2
 
     def add(self, segment: PooledSegment) -> None:

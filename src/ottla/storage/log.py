@@ -273,7 +273,7 @@ class Log:
         self.end_offset = last_offset + 1
         if self._is_disk_full:
             self._is_disk_full = False
-            logger.info("%s takes writes again", self._name)
+            logger.info("%s accepts writes again: the disk has free space", self._name)
         if header.producer_id >= 0:
             self._apply_to_producer_state(batch, header, last_offset)
 
@@ -407,7 +407,7 @@ class Log:
             place += header.batch_bytes
         if self._is_disk_full:
             self._is_disk_full = False
-            logger.info("%s takes writes again", self._name)
+            logger.info("%s accepts writes again: the disk has free space", self._name)
 
     def _apply_fetched_batch(self, records: memoryview, place: int, position: int, header: BatchHeader) -> None:
         """Update indexes, epochs and producers for a batch that was written."""
@@ -541,10 +541,7 @@ class Log:
         return batch_start(self.segment_of(offset), offset)
 
     def skips_missing_offsets(self, offset: int, file_range: FileRange) -> bool:
-        """Return whether the range starts in a later segment than the offset.
-
-        Without compaction this means missing data.
-        """
+        """Return whether the range starts in a later segment than the offset: without compaction, data is missing."""
         return not self._is_compacted and segment_of(file_range).base_offset > offset
 
     def check_range(self, file_range: FileRange) -> None:
@@ -570,10 +567,7 @@ class Log:
         return offset_of_max_timestamp(self.segments, self.log_start_offset)
 
     def aborted_transactions(self, from_offset: int, to_offset: int) -> list[AbortedTxn]:
-        """Return the aborted transactions with records between the two offsets.
-
-        May raise TransactionIndexWrongError.
-        """
+        """Return the aborted transactions with records between the offsets. May raise TransactionIndexWrongError."""
         found: list[AbortedTxn] = []
         for place in range(self._segment_index(from_offset), len(self.segments)):
             segment = self.segments[place]
@@ -617,9 +611,7 @@ class Log:
         return count
 
     def begin_deletion(self, now_ms: int, high_watermark: int) -> SegmentRenameJob | None:
-        """Begin a deletion in steps: run the job in any thread, then call finish_rename(). None if there is nothing to
-        do.
-        """
+        """Begin a deletion: run the job in any thread, then call finish_rename(). None if there is nothing to do."""
         self._delete_old_segments(now_ms, high_watermark)
         return self.deleted_segments.begin_rename()
 

@@ -267,10 +267,10 @@ def lock_dir(path: str) -> int:
         files.make_directories(path, exist_ok=True)
         descriptor = files.open_file(f"{path}/{LOCK_FILE}", files.CREATE_FLAGS, files.FILE_MODE)
     except (FileExistsError, NotADirectoryError) as error:
-        raise FolderUnusableError(f"Cannot use the log folder {path}: it is not a folder; change log.dirs") from error
+        raise FolderUnusableError(f"Cannot use the log directory {path}: it is a file; change log.dirs") from error
     except OSError as error:
         raise FolderUnusableError(
-            f"Cannot use the log folder {path}: {error.strerror}; make it writable or change log.dirs"
+            f"Cannot use the log directory {path}: {error.strerror}; make it writable or change log.dirs"
         ) from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -278,7 +278,7 @@ def lock_dir(path: str) -> int:
     except OSError:
         files.close(descriptor)
         raise LogDirError(
-            f"The log folder {path} is in use by another broker ({LOCK_FILE} is locked): stop that one first, "
+            f"The log directory {path} is in use by another broker ({LOCK_FILE} is locked): stop that one first, "
             "or give this one another folder in log.dirs"
         ) from None
     return descriptor

@@ -145,7 +145,7 @@ class LogDirs:
             return
         log_dir.offline_reason = reason
         logger.error(
-            "The log folder %s is out of service with %d partitions: %s", log_dir.path, log_dir.partition_count, reason
+            "The log directory %s is offline with %d partitions: %s", log_dir.path, log_dir.partition_count, reason
         )
         for log in log_dir.logs.values():
             log.offline_reason = log.offline_reason or reason
@@ -295,7 +295,7 @@ class LogDirs:
     def _next_log_dir(self, partition: TopicPartition) -> LogDir:
         online = self.online
         if not online:
-            raise KafkaError(Error.KAFKA_STORAGE_ERROR, "All log folders are out of service")
+            raise KafkaError(Error.KAFKA_STORAGE_ERROR, "All log directories are offline")
         wanted = self.preferred_log_dirs.pop(partition, None)
         chosen = [log_dir for log_dir in online if log_dir.path == wanted]
         open_to_all = [log_dir for log_dir in online if log_dir.path not in self.cordoned_paths]
@@ -410,7 +410,7 @@ def scan_if_possible(log_dir: LogDir, node_id: int, cluster_id: str | None) -> s
         cluster_id = check_meta_properties(log_dir.path, node_id, cluster_id) or cluster_id
         log_dir.scan()
     except OSError as error:
-        log_dir.offline_reason = f"Cannot read the log folder {log_dir.path}: {error.strerror}"
+        log_dir.offline_reason = f"Cannot read the log directory {log_dir.path}: {error.strerror}"
         log_dir.unopened.clear()
     return cluster_id
 

@@ -354,7 +354,7 @@ class Segment:
             self.has_unsynced_indexes = True
 
     def seal_indexes(self) -> None:
-        """On roll and on close add the largest timestamp to the time index, as Kafka does, and write all entries."""
+        """Add the largest timestamp to the time index on roll and on close, as Kafka does, and write all entries."""
         if self.max_timestamp >= 0:
             self.time_index().maybe_append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
         self.write_pending()

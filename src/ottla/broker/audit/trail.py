@@ -4,8 +4,8 @@ Rules:
 1. Recording an event never waits and never raises. Its cost is the formatting of one line.
 2. The queue is bounded by number and bytes of events. Rejections (denials, failed logins) are limited per second; a
    repeated rejection is reported once per minute with a count.
-3. An event that does not fit is lost; the log, a counter, and an event (`audit.lost`) as soon as there is space report
-   it. The oldest events are kept: later events must not hide the first ones.
+3. An event without space in the queue is lost; the log, a counter, and an event (`audit.lost`) as soon as there is
+   space report it. The oldest events are kept: later events must not hide the first ones.
 """
 
 from __future__ import annotations

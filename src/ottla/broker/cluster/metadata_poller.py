@@ -299,7 +299,7 @@ async def was_replaced(store: SessionStore, image: MetadataImage, broker: int) -
 
 
 def apply_offloaded(before: MetadataImage, place: Place, answer: ClusterPollResponse) -> tuple[MetadataImage, Place]:
-    """In a worker thread, for large responses: apply the delta and compute the differences, and free unused objects."""
+    """Apply a large delta in a worker thread, compute the differences, and free unused objects."""
     image, place = apply_deltas(before, place, answer.controller_epoch, answer.deltas)
     free_rows(answer)
     new = image.as_successor_of(before)

@@ -149,7 +149,7 @@ class InterBrokerCalls:
 async def probe(host: str, port: int) -> bool:
     """Return whether an address may accept connections.
 
-    A timeout or an unreachable network is no proof of a closed port.
+    A timeout or an unreachable network does not prove that the port is closed.
     """
     try:
         async with asyncio.timeout(PROBE_TIMEOUT_SECONDS):

@@ -43,7 +43,7 @@ class Source(IntEnum):
 
 
 class EntrySelection(NamedTuple):
-    """What a request selects of a resource."""
+    """The entries of a resource that a request selects."""
 
     names: frozenset[str] = frozenset()  # empty: all
     synonyms: bool = False

@@ -74,7 +74,7 @@ async def run_decision(runtime: CoordinatorRuntime[M], key: str, decide: Callabl
 def start_decision(
     runtime: CoordinatorRuntime[M], key: str, decide: Callable[[M, Any, int], Decision]
 ) -> asyncio.Future[Any]:
-    """Like run_decision(); the decision is made and appended when this returns."""
+    """Start run_decision(); the decision is made and appended when this returns."""
     shard = runtime.shard(key)
     answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 

@@ -67,7 +67,7 @@ class Flusher:
         return True
 
     def _run_timed(self, job: FlushJob, folder: str) -> int:
-        """In a worker thread: sync, and return how long the disk took."""
+        """Sync in a worker thread, and return how long the disk took."""
         started_ns = time.monotonic_ns()
         with self._sync_times.measure(folder):
             job.run()

@@ -322,7 +322,7 @@ def next_to_recover(queue: deque[UncleanLog], *, takes_smallest: bool) -> list[U
 
 
 def measure_unread_bytes(unclean: list[UncleanLog]) -> None:
-    """In a worker thread: determine how much of each log recovery must read."""
+    """Determine how much of each log recovery must read, in a worker thread."""
     for each in unclean:
         for found in each.copies:
             try:

@@ -157,16 +157,16 @@ def check_cluster_id(node: Node | None, ours: str | None) -> None:
         return
     if node is None:
         raise StoreUnusableError(
-            f"the store has no cluster id, but the log folders belong to cluster {ours}. Check zookeeper.connect with "
-            "its chroot; if the store was lost, restore it from a backup."
+            f"the store has no cluster id, but the log directories belong to cluster {ours}. Check zookeeper.connect "
+            "with its chroot; if the store was lost, restore it from a backup."
         )
     try:
         stored = tree.decode_cluster_id(node.data)
     except tree.DamagedNodeError as damage:
-        raise StoreUnusableError(f"{damage}. Restore it: the log folders belong to cluster {ours}.") from damage
+        raise StoreUnusableError(f"{damage}. Restore it: the log directories belong to cluster {ours}.") from damage
     if stored != ours:
         raise StoreUnusableError(
-            f"the metadata store belongs to cluster {stored}, but the log folders to cluster {ours}. "
+            f"the metadata store belongs to cluster {stored}, but the log directories to cluster {ours}. "
             "Give this broker the folders that belong together."
         )
 

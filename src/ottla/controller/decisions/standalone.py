@@ -22,7 +22,7 @@ def check_store(image: MetadataImage, cluster_id: str | None) -> None:
     problem = ottla_version.unsupported_level_problem(ottla_version.cluster_level(image))
     if cluster_id and image.cluster_id and image.cluster_id != cluster_id:
         problem = (
-            f"the metadata store belongs to cluster {image.cluster_id}, but the log folders to cluster "
+            f"the metadata store belongs to cluster {image.cluster_id}, but the log directories to cluster "
             f"{cluster_id}. Give this broker the folders that belong together."
         )
     if problem is not None:

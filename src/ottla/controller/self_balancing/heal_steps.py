@@ -20,7 +20,7 @@ Rule 4: a cleanup is written in the order moves, settings, journal; a start in t
 Rules of the plan; its target brokers are those of a drain (placement/moves.py):
 1. The partitions whose ISR is smallest compared with min.insync.replicas come first. Among equal ones the largest comes
    first, so that all brokers finish at about the same time.
-2. Brokers that are absent, in maintenance, shutting down or whose disk would get too full are no targets. The used
+2. Brokers that are absent, in maintenance, shutting down or whose disk would get too full are not targets. The used
    space assumes that all replicas in progress go to the fullest directory.
 3. Two replicas never share a rack while a broker of another rack is alive, even if that is full or in maintenance.
 4. Partitions that are being reassigned, or have no leader to copy from, are skipped.

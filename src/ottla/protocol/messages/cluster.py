@@ -74,7 +74,7 @@ class ApiVersionsResponse:
 
 @message(api_key=60, versions="0-2", flexible=0)
 class DescribeClusterRequest:
-    """DescribeCluster (key 60), v0-2 (KIP-700). v1 brokers or controllers (KIP-919); v2 also fenced brokers (KIP-1073)."""
+    """DescribeCluster (key 60), v0-2 (KIP-700). v1 brokers or controllers (KIP-919); v2 fenced brokers (KIP-1073)."""
 
     include_cluster_authorized_operations: bool = False
     endpoint_type: Int8 = wire(since=1, default=1)  # 1 brokers, 2 controllers

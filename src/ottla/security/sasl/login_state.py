@@ -64,7 +64,7 @@ class LoginState:
         return self.uses_bare_tokens and self.stage is Stage.TOKENS
 
     def update_mechanisms(self, mechanisms: Mapping[str, MakeExchange]) -> None:
-        """The listener's mechanisms have changed; applies from the next handshake on."""
+        """Use the listener's changed mechanisms from the next handshake on."""
         self._mechanisms = mechanisms
 
     def select_mechanism(self, mechanism: str, version: int, now_ms: int) -> Error:

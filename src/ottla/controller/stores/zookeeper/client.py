@@ -172,7 +172,7 @@ class ObservedConnection(ConnectionHandler):  # type: ignore[misc]
             raise
 
     def _authenticate_with_sasl(self, host: str, timeout: float) -> None:
-        """On kazoo's thread, before the first request."""
+        """Log in on kazoo's thread, before the first request."""
         assert self._security.make_login is not None
         exchange = self._security.make_login(host)
         try:
