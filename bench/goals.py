@@ -238,15 +238,13 @@ def _cold_rows() -> list[Row]:
     return [
         Row("writer alone, 64 KiB", "cold.writer_alone.mb_per_s", "MB/s", cpu="cpu_s_per_gb"),
         Row(
-            "writer with a cold reader at 100 MB/s, share of the rate without it",
+            "writer with a cold reader at 100 MB/s, share of its rate alone",
             "cold.cold_reader.of_alone",
             "",
             at_least(0.8),
         ),
-        Row("writer with a warm reader at 100 MB/s, share of the rate without it", "cold.warm_reader.of_alone", ""),
-        Row(
-            "writer with an unpaced cold reader, share of the rate without it", "cold.cold_reader_unpaced.of_alone", ""
-        ),
+        Row("writer with a warm reader at 100 MB/s, share of its rate alone", "cold.warm_reader.of_alone", ""),
+        Row("writer with an unpaced cold reader, share of its rate alone", "cold.cold_reader_unpaced.of_alone", ""),
         Row("what the unpaced cold reader gets", "cold.cold_reader_unpaced.reader_mb_per_s", "MB/s"),
     ]
 

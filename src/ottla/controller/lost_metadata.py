@@ -130,6 +130,6 @@ def loss_id(stored: StoredTopics, folders: Sequence[LogDirState]) -> str:
 
 def loss_remedy(stored: StoredTopics, folders: Sequence[LogDirState]) -> str:
     return (
-        f"Put the newest copy of it back, with its -wal file if there is one ({BACKUP_PAGE}). To go on with this one "
+        f"Put the newest copy of it back, with its -wal file if there is one ({BACKUP_PAGE}). To use this one "
         f"all the same, as after a restore, start once with --override {ACCEPTED_KEY}={loss_id(stored, folders)}"
     )

@@ -33,7 +33,7 @@ from ottla.security.jaas import AppConfigurationEntry
 ERROR_TABLE: Final = -1765328384  # base of the Kerberos error numbers in MIT's library
 NO_SUCH_KEY_IN_KEYTAB: Final = 39756033  # from its GSSAPI layer
 
-KEYTAB_CURE: Final = "look at it with klist -kte FILE, and export it anew: ktadd -k FILE PRINCIPAL"
+KEYTAB_CURE: Final = "check it with klist -kte FILE, and export it again: ktadd -k FILE PRINCIPAL"
 CLOCK_CURE: Final = "set both clocks by NTP: Kerberos allows 5 minutes"
 SERVICE_CURE: Final = (
     "sasl.kerberos.service.name of the client must be the first part of the broker's principal, and the host name that "
@@ -58,12 +58,12 @@ OTHER_SERVICE: Final = KerberosFault(
 KVNO: Final = KerberosFault(
     "kvno",
     "the key was changed in Kerberos, and the broker's keytab has only older ones",
-    "export the keytab anew (ktadd -norandkey keeps the key); it is read at the next login, without a restart",
+    "export the keytab again (ktadd -norandkey keeps the key); it is read at the next login, without a restart",
 )
 STALE_TICKET: Final = KerberosFault(
     "kvno",
     "the ticket was made with another key than the keytab has",
-    "if the keytab is new, get a new ticket (kinit); if not, export the keytab anew: " + KEYTAB_CURE,
+    "if the keytab is new, get a new ticket (kinit); if not, export the keytab again: " + KEYTAB_CURE,
 )
 PASSWORD: Final = KerberosFault(
     "password", "the password or the key in the keytab is not the one that Kerberos has", KEYTAB_CURE
@@ -71,7 +71,7 @@ PASSWORD: Final = KerberosFault(
 NO_KEYTAB: Final = KerberosFault(
     "keytab", "the keytab cannot be read", "check keyTab in the JAAS settings, and that this user may read the file"
 )
-BAD_KEYTAB: Final = KerberosFault("keytab", "the file is no keytab", KEYTAB_CURE)
+BAD_KEYTAB: Final = KerberosFault("keytab", "the file is not a keytab", KEYTAB_CURE)
 NOT_IN_KEYTAB: Final = KerberosFault(
     "keytab",
     "the keytab has no key of this principal",

@@ -236,7 +236,7 @@ class ClusterMembership:
         broker_liveness = self.controller.heartbeats
         if not broker_liveness.is_isolated:
             logger.warning(
-                "[Controller] brokers that have not polled for a session time-out, and are fenced until they do: %s",
+                "[Controller] brokers that have not polled for a session timeout, and are fenced until they do: %s",
                 ",".join(map(str, sorted(broker_liveness.fenced))),
             )
             self.watches.enqueue("brokers")

@@ -174,7 +174,7 @@ class ZooKeeperSession:
         try:
             await asyncio.wait_for(ended.wait(), CLOSE_SECONDS_MAX)
         except TimeoutError:
-            logger.warning("ZooKeeper does not respond: the session ends after its time-out")
+            logger.warning("ZooKeeper does not respond: the session ends after its timeout")
 
     def _on_state(self, client: KazooClient, kazoo_state: str, identity: Identity | None) -> None:
         if self._is_closing or client is not self._client:
@@ -213,7 +213,7 @@ class ZooKeeperSession:
         away_ms = self.clock.monotonic_ms() - self._lost_ms if self._lost_ms is not None else 0
         self._lost_ms = None
         logger.info(
-            "connected to ZooKeeper (%s), session 0x%x%s, time-out %d ms%s",
+            "connected to ZooKeeper (%s), session 0x%x%s, timeout %d ms%s",
             self.address,
             session_id,
             " (new)" if is_new else "",
