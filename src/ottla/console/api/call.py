@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from starlette.requests import Request
@@ -50,7 +50,7 @@ class Call:
         console: Console,
         route: Route,
         request: Request,
-        parameters: dict[str, str],
+        parameters: Mapping[str, str],
         caller: Caller,
         body: Any,
     ) -> None:

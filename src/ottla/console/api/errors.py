@@ -13,6 +13,7 @@ import msgspec
 
 from ottla.base.errors import Error
 from ottla.client.errors import BadPropertyError, BrokerError, ClientError
+from ottla.web.errors import HttpError
 
 PLACEHOLDER = re.compile(r"\{(\d)\}")
 
@@ -31,19 +32,13 @@ class Sentence(str):
         return made
 
 
-class ApiError(Exception):
+class ApiError(HttpError):
     """An answer other than success."""
 
     def __init__(self, status: int, code: str, message: str, headers: dict[str, str] | None = None) -> None:
-        super().__init__(message)
-        self.status = status
+        super().__init__(status, str(message), headers)
         self.code = code
-        self.message = str(message)
         self.sentence = message if isinstance(message, Sentence) else None
-        self.headers = headers or {}
-
-    def __repr__(self) -> str:
-        return f"<ApiError {self.status} {self.code}: {self.message}>"
 
 
 NOT_FOUND = {
