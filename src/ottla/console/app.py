@@ -35,17 +35,18 @@ from ottla.web.routing import RouteTable
 
 SAFE_METHODS = ("GET", "HEAD")
 API_PREFIX = b"/api/"
-SECURITY_HEADERS = {
-    "Content-Security-Policy": (
-        "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'; "
-        "require-trusted-types-for 'script'; trusted-types ottla"
-    ),
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-}
+CONTENT_POLICY = (
+    b"default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'; "
+    b"require-trusted-types-for 'script'; trusted-types ottla"
+)
+SECURITY_HEADERS = (
+    *HttpApp.headers,
+    (b"content-security-policy", CONTENT_POLICY),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
 ERROR_PAGE = """<!doctype html>
 <html lang="en">
 <head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any, ClassVar
 
 from starlette.requests import ClientDisconnect, Request
@@ -16,6 +16,7 @@ Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+Headers = Sequence[tuple[bytes, bytes]]
 
 JSON = "application/json"
 
@@ -23,7 +24,7 @@ JSON = "application/json"
 class HttpApp(ABC):
     """An application. A subclass answers requests and gives errors their form."""
 
-    headers: ClassVar[Mapping[str, str]] = {"X-Content-Type-Options": "nosniff"}  # of every response
+    headers: ClassVar[Headers] = [(b"x-content-type-options", b"nosniff")]  # of every response
     internal_error: ClassVar[HttpError] = HttpError(500, "Internal Server Error")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -45,8 +46,7 @@ class HttpApp(ABC):
             logger = logging.getLogger(type(self).__module__)
             logger.exception("%s %s failed", request.method, raw_path(request).decode(errors="replace"))
             response = self.error_response(request, self.internal_error)
-        for name, value in self.headers.items():
-            response.headers[name] = value
+        response.raw_headers.extend(self.headers)
         return response
 
     @abstractmethod
@@ -63,25 +63,31 @@ def raw_path(request: Request) -> bytes:
     return path or request.scope["path"].encode()
 
 
-async def read_body(request: Request, most: int, too_large: HttpError, *, discarded_most: int = 0) -> bytes:
-    """The body of at most `most` bytes. Raises `too_large`.
+async def read_body(
+    request: Request, most: int, too_large: Callable[[], HttpError], *, discarded_most: int = 0
+) -> bytes:
+    """The body of at most `most` bytes. Raises the error `too_large`, and ClientDisconnect.
 
     A larger one is read and discarded first, up to `discarded_most` bytes: a client that is still sending does not
     read the response.
     """
     limit = max(most, discarded_most)
-    if int(request.headers.get("content-length", "0")) > limit:  # h11 has checked that it is a number
-        raise too_large
-    size = 0
-    pieces: list[bytes] = []
-    async for piece in request.stream():
+    for name, value in request.scope["headers"]:
+        if name == b"content-length" and int(value) > limit:  # h11 has checked that it is a number
+            raise too_large()
+    size, pieces = 0, []
+    has_more = True
+    while has_more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        piece: bytes = message.get("body", b"")
+        has_more = message.get("more_body", False)
         size += len(piece)
-        if size > limit:
-            raise too_large
         if size <= most:
             pieces.append(piece)
-        else:
-            pieces.clear()
-    if size > most:
-        raise too_large
+            continue
+        pieces.clear()
+        if size > limit or not has_more:
+            raise too_large()
     return b"".join(pieces)

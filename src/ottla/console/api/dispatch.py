@@ -222,14 +222,17 @@ async def _read_body(request: Request, route: Route) -> Any:
         raise ApiError(415, "UNSUPPORTED_MEDIA_TYPE", Sentence("send the body as {0}", JSON))
     if route.body is None and route.method in (GET, DELETE):
         return None
-    words = Sentence("a body has at most {0} bytes", BODY_BYTES_MAX)
-    data = await read_body(request, BODY_BYTES_MAX, ApiError(413, "TOO_LARGE", words, {"Connection": "close"}))
+    data = await read_body(request, BODY_BYTES_MAX, _too_large)
     if route.body is None:
         return None
     try:
         return msgspec.json.decode(data, type=route.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise errors.bad_request("the body does not match this path: {0}", problem) from None
+
+
+def _too_large() -> ApiError:
+    return ApiError(413, "TOO_LARGE", Sentence("a body has at most {0} bytes", BODY_BYTES_MAX), {"Connection": "close"})
 
 
 def _media_type(request: Request) -> str:

@@ -15,7 +15,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import ClassVar, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 from starlette.requests import Request
@@ -61,7 +61,7 @@ Handler = Callable[[HttpCall], Awaitable[Response]]
 class MonitorApp(HttpApp):
     """The application. `alerts` returns open alerts and their history, for our own `/v3/alerts`."""
 
-    headers: ClassVar[Mapping[str, str]] = {**HttpApp.headers, "Cache-Control": "no-store"}
+    headers = (*HttpApp.headers, (b"cache-control", b"no-store"))
 
     def __init__(
         self,
@@ -255,8 +255,7 @@ class MonitorApp(HttpApp):
         return self._success(call, "log level returned", level=_level_name())
 
     async def _set_log_level(self, call: HttpCall) -> Response:
-        too_large = HttpError(413, f"the body is larger than {BODY_BYTES_MAX} bytes")
-        data = await read_body(call.request, BODY_BYTES_MAX, too_large)
+        data = await read_body(call.request, BODY_BYTES_MAX, _body_too_large)
         try:
             body = msgspec.json.decode(data)
             wanted = body["level"]
@@ -314,6 +313,10 @@ class MonitorApp(HttpApp):
             raise HttpError(400, "the request needs one Host header")
         if not self.hosts.allows(given[0]):
             raise HttpError(421, "this host is not served here; name it with --allow-host")
+
+
+def _body_too_large() -> HttpError:
+    return HttpError(413, f"the body is larger than {BODY_BYTES_MAX} bytes")
 
 
 def _level_name() -> str:

@@ -128,8 +128,7 @@ class RegistryApp(HttpApp):
         if request.method not in ("GET", "HEAD"):
             if head.origin and is_foreign_origin(head.origin, head.host):
                 raise RegistryError(403, "Pages of other origins may not change anything")
-            too_long = RegistryError(413, f"The body is longer than {BODY_BYTES_MAX} bytes")
-            body = await read_body(request, BODY_BYTES_MAX, too_long, discarded_most=DRAINED_BYTES_MAX)
+            body = await read_body(request, BODY_BYTES_MAX, _body_too_long, discarded_most=DRAINED_BYTES_MAX)
             if body and request.method != "DELETE":
                 _check_content_type(head)
         call = self._make_call(found.parameters, request.scope, body, head, context, user)
@@ -263,6 +262,10 @@ def _answered(accept: str) -> str:
     if kind is None:
         raise RegistryError(406, "HTTP 406 Not Acceptable")
     return kind
+
+
+def _body_too_long() -> RegistryError:
+    return RegistryError(413, f"The body is longer than {BODY_BYTES_MAX} bytes")
 
 
 def _check_content_type(head: RequestHeaders) -> None:
