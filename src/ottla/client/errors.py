@@ -106,5 +106,11 @@ def error_from_code(code: int, message: str | None = None) -> BrokerError:
     return BrokerError(words, error, message)
 
 
+def raise_for_error(code: int, message: str | None = None) -> None:
+    """Raise the exception for an error code in a response; nothing for success."""
+    if code:
+        raise error_from_code(code, message)
+
+
 class BadPropertyError(ClientError):
     """Invalid client properties; no request was sent."""

@@ -9,8 +9,6 @@ from ottla.base.broker_keys.unused import (
 )
 from ottla.base.setting_types import LONG_MAX, one_of
 from ottla.base.settings import (
-    HIGH,
-    LOW,
     Boolean,
     Int,
     Items,
@@ -36,7 +34,7 @@ class NodeId(Int):
 class ClusterKeys(Settings):
     """Identity of a node, and how nodes find each other."""
 
-    broker_id = Int(-1, importance=HIGH, note="The node's number in its cluster; the older name of node.id.")
+    broker_id = Int(-1, note="The node's number in its cluster; the older name of node.id.")
     broker_rack = OptionalText(note="Name of the rack or zone the broker stands in; replicas are spread over racks.")
     controlled_shutdown_enable = Boolean(
         True,
@@ -45,34 +43,29 @@ class ClusterKeys(Settings):
     controller_listener_names = Items(
         None,
         may_be_empty=False,
-        importance=HIGH,
         note="Listeners that belong to the controller; never advertised to clients.",
     )
     controller_quorum_bootstrap_servers = Items(
-        importance=HIGH, note="Addresses to find the controllers at; one that is this node itself is accepted."
+        note="Addresses to find the controllers at; one that is this node itself is accepted."
     )
     controller_quorum_voters = Items(
-        importance=HIGH,
         note="The controllers as id@host:port; this node alone is accepted, several need ZooKeeper here.",
     )
     controller_quota_window_num = Int(
         11,
         at_least=1,
-        importance=LOW,
         note="Windows over which the rate of topic changes is averaged.",
     )
-    controller_quota_window_size_seconds = Int(1, at_least=1, importance=LOW, note="Length of one such window.")
+    controller_quota_window_size_seconds = Int(1, at_least=1, note="Length of one such window.")
     node_id = NodeId(
         at_least=0,
         fallback=(("broker.id", 1),),
-        importance=HIGH,
         note="The node's number in its cluster; its data folders belong to it.",
     )
     process_roles = Items(
         None,
         check=one_of("broker", "controller"),
         may_be_empty=False,
-        importance=HIGH,
         note="What this node is: broker, controller or both; here a broker is always its own controller.",
     )
     server_max_startup_time_ms = Long(
@@ -86,21 +79,17 @@ class ClusterKeys(Settings):
 class MeasurementKeys(Settings):
     """Quotas, metrics and client telemetry."""
 
-    config_providers = Items(importance=LOW, unused=PROVIDERS, note="Names of classes that fill in ${...} in values.")
-    metrics_num_samples = Int(
-        2, at_least=1, importance=LOW, note="Windows that the rates of connections and bytes are computed over."
-    )
-    metrics_sample_window_ms = Long(30_000, at_least=1, importance=LOW, note="Length of one such window.")
+    config_providers = Items(unused=PROVIDERS, note="Names of classes that fill in ${...} in values.")
+    metrics_num_samples = Int(2, at_least=1, note="Windows that the rates of connections and bytes are computed over.")
+    metrics_sample_window_ms = Long(30_000, at_least=1, note="Length of one such window.")
     quota_window_num = Int(
         11,
         at_least=1,
-        importance=LOW,
         note="Windows over which the rates of client quotas are averaged.",
     )
-    quota_window_size_seconds = Int(1, at_least=1, importance=LOW, note="Length of one such window.")
+    quota_window_size_seconds = Int(1, at_least=1, note="Length of one such window.")
     telemetry_max_bytes = Int(
         1_048_576,
         at_least=1,
-        importance=LOW,
         note="Most bytes of metrics that a client may push at a time.",
     )

@@ -5,8 +5,6 @@ from __future__ import annotations
 from ottla.base.setting_types import DOUBLE_MAX, LONG_MAX, gzip_level, one_of
 from ottla.base.settings import (
     CLUSTER_WIDE,
-    HIGH,
-    LOW,
     PER_BROKER,
     Boolean,
     Double,
@@ -47,7 +45,6 @@ class LogKeys(Settings):
     compression_type = Text(
         "producer",
         check=one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
-        importance=HIGH,
         mode=CLUSTER_WIDE,
         note="Codec of stored batches: a codec's name, uncompressed, or producer to keep what the producer chose.",
     )
@@ -70,42 +67,36 @@ class LogKeys(Settings):
     log_dir = Items(
         ("/tmp/kafka-logs",),  # noqa: S108 - Kafka's default
         may_be_empty=False,
-        importance=HIGH,
         note="The folder for data; used when log.dirs is not set.",
     )
     log_dirs = Items(
         None,
         may_be_empty=False,
         fallback=(("log.dir", 1),),
-        importance=HIGH,
         note="Folders for data, separated by commas; a new partition goes to the one with the fewest partitions.",
     )
     log_flush_interval_messages = Long(
         LONG_MAX,
         at_least=1,
-        importance=HIGH,
         mode=CLUSTER_WIDE,
         note="Messages of a partition after which it is forced to disk; the default of flush.messages.",
     )
     log_flush_interval_ms = Long(
         fallback=(("log.flush.scheduler.interval.ms", 1),),
-        importance=HIGH,
         mode=CLUSTER_WIDE,
         note="Time a message may stay in memory before it is forced to disk; the default of flush.ms.",
     )
     log_flush_offset_checkpoint_interval_ms = Int(
         60_000,
         at_least=0,
-        importance=HIGH,
         note="Time between two writings of the offsets up to which logs are safely on disk.",
     )
     log_flush_scheduler_interval_ms = Long(
-        LONG_MAX, importance=HIGH, note="Time between two searches for logs that are due to be forced to disk."
+        LONG_MAX, note="Time between two searches for logs that are due to be forced to disk."
     )
     log_flush_start_offset_checkpoint_interval_ms = Int(
         60_000,
         at_least=0,
-        importance=HIGH,
         note="Time between two writings of the offsets at which logs start.",
     )
     log_index_interval_bytes = Int(
@@ -123,7 +114,6 @@ class LogKeys(Settings):
     log_initial_task_delay_ms = Long(
         30_000,
         at_least=0,
-        importance=LOW,
         is_internal=True,
         note="Time after the start before retention and flushing begin.",
     )
@@ -152,79 +142,64 @@ class LogKeys(Settings):
     )
     log_retention_bytes = Long(
         -1,
-        importance=HIGH,
         mode=CLUSTER_WIDE,
         note="Bytes that a partition keeps at least; older segments go; -1 is without limit.",
     )
     log_retention_check_interval_ms = Long(
         300_000, at_least=1, note="Time between two searches for segments that may be deleted."
     )
-    log_retention_hours = Int(
-        168, importance=HIGH, note="Hours for which records are kept; used when neither minutes nor ms are set."
-    )
-    log_retention_minutes = OptionalInt(
-        importance=HIGH, note="Minutes for which records are kept; used when ms is not set."
-    )
+    log_retention_hours = Int(168, note="Hours for which records are kept; used when neither minutes nor ms are set.")
+    log_retention_minutes = OptionalInt(note="Minutes for which records are kept; used when ms is not set.")
     log_retention_ms = RetentionTime(
         fallback=(("log.retention.minutes", 60_000), ("log.retention.hours", 360_0000)),
-        importance=HIGH,
         mode=CLUSTER_WIDE,
         note="Time for which records are kept; -1 is for ever; the default of retention.ms.",
     )
     log_roll_hours = Int(
         168,
         at_least=1,
-        importance=HIGH,
         note="Hours after which a new segment is begun; used when log.roll.ms is not set.",
     )
     log_roll_jitter_hours = Int(
         0,
         at_least=0,
-        importance=HIGH,
         note="Most hours by which segments roll earlier, at random; used when log.roll.jitter.ms is not set.",
     )
     log_roll_jitter_ms = Long(
         fallback=(("log.roll.jitter.hours", 360_0000),),
-        importance=HIGH,
         mode=CLUSTER_WIDE,
         note="Most time by which segments roll earlier, at random, so that not all roll at once.",
     )
     log_roll_ms = Long(
         fallback=(("log.roll.hours", 360_0000),),
-        importance=HIGH,
         mode=CLUSTER_WIDE,
         note="Time after which a new segment is begun, full or not; the default of segment.ms.",
     )
     log_segment_bytes = Int(
         1_073_741_824,
         at_least=1_048_576,
-        importance=HIGH,
         mode=CLUSTER_WIDE,
         note="Size at which a new segment is begun; the default of segment.bytes.",
     )
     log_segment_delete_delay_ms = Long(
         60_000,
         at_least=0,
-        importance=HIGH,
         mode=CLUSTER_WIDE,
         note="Time between taking a file out of use and removing it from disk.",
     )
     message_max_bytes = Int(
         1_048_588,
         at_least=0,
-        importance=HIGH,
         mode=CLUSTER_WIDE,
         note="Largest batch that producers may send, compressed; the default of max.message.bytes.",
     )
     num_recovery_threads_per_data_dir = Int(
         2,
         at_least=1,
-        importance=HIGH,
         mode=CLUSTER_WIDE,
         note="Logs of one folder that are checked at the same time after a crash; num.io.threads is the limit for all.",
     )
     num_replica_alter_log_dirs_threads = OptionalInt(
-        importance=HIGH,
         note="Replicas that are moved between folders at the same time; the number of folders unless set.",
     )
 
@@ -295,11 +270,10 @@ class TopicDefaultKeys(Settings):
 
     auto_create_topics_enable = Boolean(
         True,
-        importance=HIGH,
         note="Whether a topic comes into being when a client asks for its metadata or writes to it.",
     )
     default_replication_factor = Int(1, note="Replicas of a topic that is created without a number.")
-    delete_topic_enable = Boolean(True, importance=HIGH, note="Whether topics can be deleted.")
+    delete_topic_enable = Boolean(True, note="Whether topics can be deleted.")
     max_request_partition_size_limit = Int(
         2000, at_least=1, note="Most partitions in one answer to DescribeTopicPartitions."
     )

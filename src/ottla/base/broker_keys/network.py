@@ -7,7 +7,7 @@ from typing import Any, Final
 from ottla.base.broker_keys.unused import ACLS_LOADED_FIRST, NO_REQUEST_QUEUE
 from ottla.base.listeners import Listener, advertised_problem, own_host_name, parse_listeners, parse_protocol_map
 from ottla.base.setting_types import INT_MAX, BadValueError, ConfigType, list_problem, one_of
-from ottla.base.settings import CLUSTER_WIDE, HIGH, LOW, Int, Items, Long, OptionalText, Setting, Settings, Text
+from ottla.base.settings import CLUSTER_WIDE, Int, Items, Long, OptionalText, Setting, Settings, Text
 
 EVERY_INTERFACE: Final = ("", "::")  # addresses to bind that cannot be advertised to clients
 
@@ -72,12 +72,11 @@ class NetworkKeys(Settings):
 
     advertised_listeners = AdvertisedListeners(
         None,
-        importance=HIGH,
         note="Addresses that are advertised to clients, as NAME://host:port; without it, those of listeners.",
     )
     connections_max_idle_ms = Long(600_000, note="A connection that is silent for this long is closed.")
     early_start_listeners = Items(
-        None, importance=HIGH, unused=ACLS_LOADED_FIRST, note="Listeners that open before the authorizer is ready."
+        None, unused=ACLS_LOADED_FIRST, note="Listeners that open before the authorizer is ready."
     )
     fetch_max_bytes = Int(
         57_671_680, at_least=1024, note="Most bytes in one answer to a fetch, whatever the client asks for."
@@ -85,12 +84,10 @@ class NetworkKeys(Settings):
     inter_broker_listener_name = OptionalText(note="Listener that brokers use among themselves.")
     listener_security_protocol_map = ProtocolMap(
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        importance=LOW,
         note="Security protocol of each listener name, as NAME:PROTOCOL; names may be chosen freely.",
     )
     listeners = BoundListeners(
         ("PLAINTEXT://:9092",),
-        importance=HIGH,
         note="Addresses to open, as NAME://host:port; an empty host is every interface, port 0 any free port.",
     )
     max_connection_creation_rate = Int(
@@ -117,14 +114,13 @@ class NetworkKeys(Settings):
     num_io_threads = Int(
         8,
         at_least=1,
-        importance=HIGH,
         mode=CLUSTER_WIDE,
         note="Threads that do the disk work of requests and chores: syncs, cold reads, checks; one loop does the rest.",
     )
     queued_max_request_bytes = Long(
         -1, unused=NO_REQUEST_QUEUE, note="Most bytes of requests that wait to be handled; -1 is without limit."
     )
-    request_timeout_ms = Int(30_000, importance=HIGH, note="Time a broker waits for another broker's answer.")
+    request_timeout_ms = Int(30_000, note="Time a broker waits for another broker's answer.")
     security_inter_broker_protocol = Text(
         "PLAINTEXT",
         check=one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
@@ -142,14 +138,10 @@ class NetworkKeys(Settings):
     )
     socket_receive_buffer_bytes = Int(
         102_400,
-        importance=HIGH,
         note="Receive buffer of client connections; left to the system (as with -1) unless the file sets it.",
     )
-    socket_request_max_bytes = Int(
-        104_857_600, at_least=1, importance=HIGH, note="Largest request; a longer one closes the connection."
-    )
+    socket_request_max_bytes = Int(104_857_600, at_least=1, note="Largest request; a longer one closes the connection.")
     socket_send_buffer_bytes = Int(
         102_400,
-        importance=HIGH,
         note="Send buffer of client connections, -1 leaves it to the system, as it is unless the file sets it.",
     )

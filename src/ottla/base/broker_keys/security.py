@@ -9,8 +9,6 @@ from ottla.base.broker_keys.unused import DETECTED_FORMAT, NO_JAVA, NO_PROVIDERS
 from ottla.base.setting_types import invalid_value, one_of, one_of_any_case
 from ottla.base.settings import (
     CLUSTER_WIDE,
-    HIGH,
-    LOW,
     PER_BROKER,
     PER_LISTENER,
     Boolean,
@@ -59,31 +57,28 @@ class SecurityKeys(Settings):
     authorizer_class_name = Text(
         "",
         check=known_authorizer,
-        importance=LOW,
         note="Switches access rights on: one of the names that Kafka's own authorizers have or had. Empty allows "
         "everything to every client.",
     )
     super_users = Text(
         "",
         check=principals_problem,
-        importance=LOW,
         is_internal=True,
         note="Who may do everything, whatever the rules say: principals such as User:admin, separated by semicolons.",
     )
     allow_everyone_if_no_acl_found = Boolean(
         False,
-        importance=LOW,
         is_internal=True,
         note="Whether all operations on a resource without access rules are allowed.",
     )
     connection_failed_authentication_delay_ms = Int(
-        100, at_least=0, importance=LOW, note="Wait before a connection whose login failed is closed."
+        100, at_least=0, note="Wait before a connection whose login failed is closed."
     )
     connections_max_reauth_ms = Long(
         0, note="Longest time a SASL login is good for before the client must repeat it; 0 is for ever."
     )
     delegation_token_expiry_check_interval_ms = Long(
-        3_600_000, at_least=1, importance=LOW, note="Time between two searches for expired tokens."
+        3_600_000, at_least=1, note="Time between two searches for expired tokens."
     )
     delegation_token_expiry_time_ms = Long(
         86_400_000, at_least=1, note="How long a token is good for unless it is renewed."
@@ -110,8 +105,8 @@ class SecurityKeys(Settings):
     sasl_kerberos_ticket_renew_window_factor = Double(
         0.8, mode=PER_BROKER, note="Share of a ticket's life after which it is renewed."
     )
-    sasl_login_connect_timeout_ms = OptionalInt(importance=LOW, note="Time to connect to an external login server.")
-    sasl_login_read_timeout_ms = OptionalInt(importance=LOW, note="Time to wait for an external login server's answer.")
+    sasl_login_connect_timeout_ms = OptionalInt(note="Time to connect to an external login server.")
+    sasl_login_read_timeout_ms = OptionalInt(note="Time to wait for an external login server's answer.")
     sasl_login_refresh_window_factor = Double(
         0.8, mode=PER_BROKER, note="Share of a login's life after which it is renewed."
     )
@@ -135,36 +130,29 @@ class OAuthKeys(Settings):
     sasl_oauthbearer_client_credentials_client_secret = Password(note="Secret that goes with that client id.")
     sasl_oauthbearer_clock_skew_seconds = Int(
         30,
-        importance=LOW,
         note="Difference of clocks that is forgiven when a token's times are checked.",
     )
-    sasl_oauthbearer_expected_audience = Items(importance=HIGH, note="Audiences of which a token must name one.")
-    sasl_oauthbearer_expected_issuer = OptionalText(importance=HIGH, note="Issuer that a token must come from.")
-    sasl_oauthbearer_jwks_endpoint_refresh_ms = Long(
-        3_600_000, importance=LOW, note="Time between two fetches of the issuer's keys."
-    )
+    sasl_oauthbearer_expected_audience = Items(note="Audiences of which a token must name one.")
+    sasl_oauthbearer_expected_issuer = OptionalText(note="Issuer that a token must come from.")
+    sasl_oauthbearer_jwks_endpoint_refresh_ms = Long(3_600_000, note="Time between two fetches of the issuer's keys.")
     sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms = Long(
-        10_000, importance=LOW, note="Longest wait before a failed fetch of keys is tried again."
+        10_000, note="Longest wait before a failed fetch of keys is tried again."
     )
     sasl_oauthbearer_jwks_endpoint_retry_backoff_ms = Long(
-        100, importance=LOW, note="First wait before a failed fetch of keys is tried again."
+        100, note="First wait before a failed fetch of keys is tried again."
     )
     sasl_oauthbearer_jwks_endpoint_url = OptionalText(note="Where the issuer's keys are found.")
     sasl_oauthbearer_scope = OptionalText(note="Scope to ask for.")
-    sasl_oauthbearer_scope_claim_name = Text("scope", importance=LOW, note="Claim that holds the scope.")
-    sasl_oauthbearer_sub_claim_name = Text("sub", importance=LOW, note="Claim that holds the subject.")
+    sasl_oauthbearer_scope_claim_name = Text("scope", note="Claim that holds the scope.")
+    sasl_oauthbearer_sub_claim_name = Text("sub", note="Claim that holds the subject.")
     sasl_oauthbearer_token_endpoint_url = OptionalText(note="Where tokens are asked for.")
 
 
 class TlsKeys(Settings):
     """Certificates and protocols of TLS listeners."""
 
-    ssl_allow_dn_changes = Boolean(
-        False, importance=LOW, note="Whether a renewed certificate may bear another distinguished name."
-    )
-    ssl_allow_san_changes = Boolean(
-        False, importance=LOW, note="Whether a renewed certificate may leave out alternative names."
-    )
+    ssl_allow_dn_changes = Boolean(False, note="Whether a renewed certificate may bear another distinguished name.")
+    ssl_allow_san_changes = Boolean(False, note="Whether a renewed certificate may leave out alternative names.")
     ssl_cipher_suites = Items(
         mode=PER_BROKER, note="Cipher suites that may be used, in Java's names; empty is all that are safe."
     )
@@ -177,13 +165,10 @@ class TlsKeys(Settings):
     ssl_enabled_protocols = Items(("TLSv1.2", "TLSv1.3"), mode=PER_BROKER, note="Versions of TLS that may be used.")
     ssl_endpoint_identification_algorithm = Text(
         "https",
-        importance=LOW,
         mode=PER_BROKER,
         note="How the name in a server's certificate is checked; empty is not at all.",
     )
-    ssl_engine_factory_class = ClassName(
-        importance=LOW, unused=NO_JAVA, mode=PER_LISTENER, note="Class that makes TLS engines."
-    )
+    ssl_engine_factory_class = ClassName(unused=NO_JAVA, mode=PER_LISTENER, note="Class that makes TLS engines.")
     ssl_key_password = Password(mode=PER_LISTENER, note="Secret of the private key; without it, that of the store.")
     ssl_keymanager_algorithm = Text(
         "SunX509", unused=NO_PROVIDERS, mode=PER_BROKER, note="Algorithm of the key manager."
@@ -197,15 +182,13 @@ class TlsKeys(Settings):
     ssl_keystore_type = Text(
         "JKS", unused=DETECTED_FORMAT, mode=PER_LISTENER, note="Form of that file: JKS, PKCS12 or PEM."
     )
-    ssl_principal_mapping_rules = Text(
-        "DEFAULT", importance=LOW, note="Rules that make short names of certificate names."
-    )
+    ssl_principal_mapping_rules = Text("DEFAULT", note="Rules that make short names of certificate names.")
     ssl_protocol = Text(
         "TLSv1.3", mode=PER_BROKER, note="Highest version of TLS, where ssl.enabled.protocols is empty."
     )
     ssl_provider = OptionalText(unused=NO_PROVIDERS, mode=PER_BROKER, note="Java provider of TLS.")
     ssl_secure_random_implementation = OptionalText(
-        importance=LOW, unused=NO_PROVIDERS, mode=PER_BROKER, note="Source of random numbers for TLS."
+        unused=NO_PROVIDERS, mode=PER_BROKER, note="Source of random numbers for TLS."
     )
     ssl_trustmanager_algorithm = Text(
         "PKIX", unused=NO_PROVIDERS, mode=PER_BROKER, note="Algorithm of the trust manager."

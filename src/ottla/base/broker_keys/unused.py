@@ -1,7 +1,7 @@
 """Keys that are accepted without effect: they are read, checked and shown, and nothing acts on them.
 
-The table has two lines for each key. The first has its name, type, default ("-" for none) and bounds, and its mode,
-importance and visibility where they are not the usual ones. The second says what the key is for. A line that begins
+The table has two lines for each key. The first has its name, type, default ("-" for none) and bounds, and its mode
+and visibility where they are not the usual ones. The second says what the key is for. A line that begins
 with "=" completes "accepted, no effect, because ...", for the keys that follow.
 """
 
@@ -15,7 +15,6 @@ from ottla.base.settings import (
     Boolean,
     ClassName,
     Double,
-    Importance,
     Int,
     Items,
     Long,
@@ -29,18 +28,9 @@ from ottla.base.settings import (
 )
 
 ALL_METRICS: Final = "everything is counted, and costs nothing that could be saved"
-SINGLE_EVENT_LOOP: Final = "one event loop does this work: there is no thread pool to size"
 ACLS_LOADED_FIRST: Final = "no listener opens before the access rules are known"
-ZOOKEEPER_SESSIONS: Final = "the ZooKeeper sessions of brokers show which are alive"
-BROKERS_POLL: Final = "brokers poll the controller, which opens no connections"
-IMMEDIATE_ELECTION: Final = "such a leader is elected as soon as that is allowed"
-KERNEL_TUNED: Final = "the system tunes these buffers by itself"
-NO_LINGER: Final = "a coordinator writes each decision at once"
-NO_WRITE_BUFFER: Final = "no write buffer outlives its batch"
 PROVIDERS: Final = "env, file and directory fill in ${...} without being named, and there is no JVM to load others"
 NO_JAVA: Final = "it names Java classes, and there is no JVM to load them"
-NO_PURGATORY: Final = "waiting requests are woken by appends and deadlines: there is no purgatory to purge"
-NO_QUORUM: Final = "metadata is kept in ZooKeeper, or in a store of the broker's own: there is no quorum"
 NO_REQUEST_QUEUE: Final = "requests are handled as they are read: there is no queue to limit"
 NO_SASL: Final = "this part of SASL is not built"
 NO_SHARE_GROUPS: Final = "share groups are not served yet"
@@ -48,12 +38,7 @@ NO_STREAMS_GROUPS: Final = "streams groups are not served yet"
 NO_TIERS: Final = "there is no remote storage"
 NO_PROVIDERS: Final = "OpenSSL does this, and there is no JVM to choose from"
 DETECTED_FORMAT: Final = "the form of a file is seen in its first bytes"
-NO_TWO_PHASES: Final = "producers with two-phase commits are not served"
-FIXED_LOAD_SIZE: Final = "a log is loaded in pieces of 1 MiB, while others are served"
-NOTHING_UNFINISHED: Final = "everything that is served is finished"
-IMMEDIATE_DIR_FAILURE: Final = "the controller learns of a broken folder at once"
 SINGLE_CLIENT_SOCKET: Final = "zookeeper.ssl.client.enable alone switches TLS to ZooKeeper on"
-SHARED_THREAD_POOL: Final = "chores run in the threads of num.io.threads"
 BOUNDED_PIPELINE: Final = "reads are bundled, and their number is bounded by what the connection can take"
 
 KINDS: Final[dict[str, type[Setting[Any]]]] = {
@@ -76,7 +61,7 @@ group.share.delivery.count.limit int 5 2..10
     Times a record is handed out before it counts as undeliverable.
 group.share.heartbeat.interval.ms int 5000 1..
     Heartbeat interval for members of share groups.
-group.share.initialize.retry.interval.ms int 30000 1.. low internal
+group.share.initialize.retry.interval.ms int 30000 1.. internal
     Wait before the state of a share group's new partition is initialized again.
 group.share.max.assignment.interval.ms int 15000 0..
     Largest assignment interval a share group may set.
@@ -118,25 +103,25 @@ share.coordinator.append.linger.ms int -1 -1..
     Time the share coordinator gathers records before it writes them; -1 adapts to the load.
 share.coordinator.cached.buffer.max.bytes int 1048588 524288.. cluster-wide
     Largest write buffer a share coordinator keeps for its next batch.
-share.coordinator.cold.partition.snapshot.interval.ms int 300000 1.. low internal
+share.coordinator.cold.partition.snapshot.interval.ms int 300000 1.. internal
     Time after which a quiet partition's state is written as a snapshot.
-share.coordinator.load.buffer.size int 5242880 1.. high
+share.coordinator.load.buffer.size int 5242880 1..
     Bytes read at a time when a share coordinator loads its state.
 share.coordinator.snapshot.update.records.per.snapshot int 500 0..500
     Updates between two snapshots of a share group's state.
-share.coordinator.state.topic.compression.codec int 0 high
+share.coordinator.state.topic.compression.codec int 0
     Codec number of the share state topic; 0 is none.
-share.coordinator.state.topic.min.isr short 2 1.. high
+share.coordinator.state.topic.min.isr short 2 1..
     Replicas of the share state topic that must have a record before it counts.
-share.coordinator.state.topic.num.partitions int 50 1.. high
+share.coordinator.state.topic.num.partitions int 50 1..
     Partitions of the share state topic; to be set before it is created.
-share.coordinator.state.topic.prune.interval.ms int 300000 1.. low internal
+share.coordinator.state.topic.prune.interval.ms int 300000 1.. internal
     Time between two removals of outdated share state.
-share.coordinator.state.topic.replication.factor short 3 1.. high
+share.coordinator.state.topic.replication.factor short 3 1..
     Replicas of the share state topic.
-share.coordinator.state.topic.segment.bytes int 104857600 1.. high
+share.coordinator.state.topic.segment.bytes int 104857600 1..
     Segment size of the share state topic.
-share.coordinator.write.timeout.ms int 5000 1.. high
+share.coordinator.write.timeout.ms int 5000 1..
     Time within which share state must reach all in-sync replicas.
 = there is no remote storage
 follower.fetch.last.tiered.offset.enable boolean false cluster-wide
@@ -145,9 +130,9 @@ remote.fetch.max.wait.ms int 500 1.. cluster-wide
     Longest time a fetch waits for remote storage.
 remote.list.offsets.request.timeout.ms long 30000 1.. cluster-wide
     Longest time a search for offsets waits for remote storage.
-remote.log.index.file.cache.total.size.bytes long 1073741824 1.. cluster-wide low
+remote.log.index.file.cache.total.size.bytes long 1073741824 1.. cluster-wide
     Disk space for indexes of remote segments.
-remote.log.index.file.cache.ttl.ms long 900000 -1.. low internal
+remote.log.index.file.cache.ttl.ms long 900000 -1.. internal
     Time after which an unused index of a remote segment is dropped.
 remote.log.manager.copier.thread.pool.size int 10 1.. cluster-wide
     Threads that copy segments to remote storage.
@@ -167,17 +152,17 @@ remote.log.manager.fetch.quota.window.size.seconds int 1 1..
     Length of one such window.
 remote.log.manager.follower.thread.pool.size int 2 1.. cluster-wide
     Threads that follow remote logs on followers.
-remote.log.manager.task.interval.ms long 30000 1.. low
+remote.log.manager.task.interval.ms long 30000 1..
     Time between two runs that copy and expire remote segments.
-remote.log.manager.task.retry.backoff.max.ms long 30000 1.. low internal
+remote.log.manager.task.retry.backoff.max.ms long 30000 1.. internal
     Longest wait before a failed remote task is tried again.
-remote.log.manager.task.retry.backoff.ms long 500 1.. low internal
+remote.log.manager.task.retry.backoff.ms long 500 1.. internal
     First wait before a failed remote task is tried again.
-remote.log.manager.task.retry.jitter double 0.2 0..0.5 low internal
+remote.log.manager.task.retry.jitter double 0.2 0..0.5 internal
     Random share added to that wait.
 remote.log.manager.thread.pool.size int 2 1..
     Threads for remote tasks that have no pool of their own.
-remote.log.metadata.custom.metadata.max.bytes int 128 0.. low
+remote.log.metadata.custom.metadata.max.bytes int 128 0..
     Most bytes of its own that a storage plug-in may keep per segment.
 remote.log.metadata.manager.class.path string -
     Where that class is found.
@@ -194,54 +179,54 @@ controller.performance.sample.period.ms long 60000 100.. internal
     How often controller event times are summed up in the log.
 controller.quorum.append.linger.ms int 25 0..
     Time a quorum leader gathers records before it writes them.
-controller.quorum.auto.join.enable boolean false low
+controller.quorum.auto.join.enable boolean false
     Whether a new controller joins the quorum by itself.
-controller.quorum.election.backoff.max.ms int 1000 0.. high
+controller.quorum.election.backoff.max.ms int 1000 0..
     Longest random wait before another election of a quorum leader.
-controller.quorum.election.timeout.ms int 1000 0.. high
+controller.quorum.election.timeout.ms int 1000 0..
     Time without a leader after which a new election starts.
-controller.quorum.fetch.max.bytes int 1048576 1.. low
+controller.quorum.fetch.max.bytes int 1048576 1..
     Most bytes of metadata records in one quorum fetch.
-controller.quorum.fetch.snapshot.max.bytes int 1048576 1.. low
+controller.quorum.fetch.snapshot.max.bytes int 1048576 1..
     Most bytes of a metadata snapshot in one fetch.
-controller.quorum.fetch.timeout.ms int 2000 0.. high
+controller.quorum.fetch.timeout.ms int 2000 0..
     Time without a successful fetch after which a voter stands for election.
 controller.quorum.request.timeout.ms int 2000 0..
     Time a quorum request may take.
-controller.quorum.retry.backoff.ms int 20 0.. low
+controller.quorum.retry.backoff.ms int 20 0..
     Wait before a failed quorum request is tried again.
-internal.metadata.delete.delay.millis long 60000 low internal
+internal.metadata.delete.delay.millis long 60000 internal
     Wait before old metadata files are removed from disk.
-internal.metadata.log.segment.bytes int - low internal
+internal.metadata.log.segment.bytes int - internal
     Segment size of the metadata log in tests.
-internal.metadata.max.batch.size.in.bytes int 8388608 low internal
+internal.metadata.max.batch.size.in.bytes int 8388608 internal
     Largest batch of metadata records.
-metadata.log.dir string - high
+metadata.log.dir string -
     Folder of the metadata log.
-metadata.log.max.record.bytes.between.snapshots long 20971520 1.. high
+metadata.log.max.record.bytes.between.snapshots long 20971520 1..
     Bytes of new metadata records after which a snapshot is made.
-metadata.log.max.snapshot.interval.ms long 3600000 0.. high
+metadata.log.max.snapshot.interval.ms long 3600000 0..
     Time after which a metadata snapshot is made if anything changed.
-metadata.log.segment.bytes int 1073741824 8388608.. high
+metadata.log.segment.bytes int 1073741824 8388608..
     Segment size of the metadata log.
-metadata.log.segment.ms long 604800000 high
+metadata.log.segment.ms long 604800000
     Time after which a new segment of the metadata log is begun.
-metadata.max.idle.interval.ms int 500 0.. low
+metadata.max.idle.interval.ms int 500 0..
     Time after which a quiet controller writes an empty record.
-metadata.max.retention.bytes long 104857600 high
+metadata.max.retention.bytes long 104857600
     Bytes of metadata log and snapshots that are kept.
-metadata.max.retention.ms long 604800000 high
+metadata.max.retention.ms long 604800000
     Time for which metadata log and snapshots are kept.
 = this part of SASL is not built
 sasl.oauthbearer.assertion.claim.aud string -
     Audience claim of the assertion.
-sasl.oauthbearer.assertion.claim.exp.seconds int 300 0..86400 low
+sasl.oauthbearer.assertion.claim.exp.seconds int 300 0..86400
     Time for which an assertion is good.
 sasl.oauthbearer.assertion.claim.iss string -
     Issuer claim of the assertion.
 sasl.oauthbearer.assertion.claim.jti.include boolean false
     Whether each assertion bears an id of its own.
-sasl.oauthbearer.assertion.claim.nbf.seconds int 60 0..3600 low
+sasl.oauthbearer.assertion.claim.nbf.seconds int 60 0..3600
     How far before now an assertion's life begins.
 sasl.oauthbearer.assertion.claim.sub string -
     Subject claim of the assertion.
@@ -263,11 +248,11 @@ sasl.login.refresh.min.period.seconds short 60 per-broker
     Shortest time between two renewals.
 sasl.login.refresh.window.jitter double 0.05 per-broker
     Random share by which that is moved.
-sasl.login.retry.backoff.max.ms long 10000 low
+sasl.login.retry.backoff.max.ms long 10000
     Longest wait before a failed external login is tried again.
-sasl.login.retry.backoff.ms long 100 low
+sasl.login.retry.backoff.ms long 100
     First wait before a failed external login is tried again.
-sasl.mechanism.controller.protocol string GSSAPI high
+sasl.mechanism.controller.protocol string GSSAPI
     SASL mechanism between brokers and controllers.
 = streams groups are not served yet
 group.streams.assignment.interval.ms int 1000 0.. cluster-wide
@@ -297,13 +282,13 @@ group.streams.num.standby.replicas int 0 0..
 group.streams.session.timeout.ms int 45000 1..
     Time without a heartbeat after which a member of a streams group is out.
 = it names Java classes, and there is no JVM to load them
-client.quota.callback.class class - low
+client.quota.callback.class class -
     Class that decides which quota a client falls under.
-kafka.metrics.polling.interval.secs int 10 1.. low
+kafka.metrics.polling.interval.secs int 10 1..
     Time between two polls of the older metrics reporters.
-kafka.metrics.reporters list - low
+kafka.metrics.reporters list -
     Classes that get the older kind of metrics.
-metric.reporters list org.apache.kafka.common.metrics.JmxReporter low
+metric.reporters list org.apache.kafka.common.metrics.JmxReporter
     Classes that get the metrics.
 principal.builder.class class org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder per-broker
     Class that determines the principal of a connection.
@@ -313,11 +298,11 @@ sasl.login.callback.handler.class class -
     Class that supplies login data.
 sasl.login.class class -
     Class that does logins.
-security.providers string - low
+security.providers string -
     Classes that supply security algorithms.
-alter.config.policy.class.name class - low
+alter.config.policy.class.name class -
     Class that may refuse changes of settings.
-create.topic.policy.class.name class - low
+create.topic.policy.class.name class -
     Class that may refuse new topics.
 = waiting requests are woken by appends and deadlines: there is no purgatory to purge
 delete.records.purgatory.purge.interval.requests int 1
@@ -331,11 +316,11 @@ fetch.purgatory.purge.interval.requests int 1000
 = one event loop does this work: there is no thread pool to size
 share.coordinator.threads int 1 1..
     Threads that run share coordinators.
-group.coordinator.background.threads int 2 1.. high
+group.coordinator.background.threads int 2 1..
     Threads for slow work of group coordinators.
-group.coordinator.threads int 4 1.. high
+group.coordinator.threads int 4 1..
     Threads that run group coordinators.
-num.network.threads int 3 1.. cluster-wide high
+num.network.threads int 3 1.. cluster-wide
     Threads that read requests and write answers, per listener.
 = the ZooKeeper sessions of brokers show which are alive
 broker.heartbeat.interval.ms int 2000
@@ -345,20 +330,20 @@ broker.session.timeout.ms int 9000
 initial.broker.registration.timeout.ms int 60000
     Time a starting broker tries to register with the controller before it gives up.
 = a log is loaded in pieces of 1 MiB, while others are served
-transaction.state.log.load.buffer.size int 5242880 1.. high
+transaction.state.log.load.buffer.size int 5242880 1..
     Bytes read at a time when a coordinator loads transactions.
-offsets.load.buffer.size int 5242880 1.. high
+offsets.load.buffer.size int 5242880 1..
     Bytes read at a time when a coordinator loads committed offsets.
 = everything that is served is finished
-unstable.api.versions.enable boolean false high internal
+unstable.api.versions.enable boolean false internal
     Whether API versions that are not finished are served.
-unstable.feature.versions.enable boolean false high internal
+unstable.feature.versions.enable boolean false internal
     Whether feature levels that are not finished may be used.
 = everything is counted, and costs nothing that could be saved
-metrics.recording.level string INFO low
+metrics.recording.level string INFO
     Finest metrics that are recorded: INFO, DEBUG or TRACE.
 = producers with two-phase commits are not served
-transaction.two.phase.commit.enable boolean false low
+transaction.two.phase.commit.enable boolean false
     Whether producers may take part in two-phase commits, whose transactions never time out.
 = a coordinator writes each decision at once
 group.coordinator.append.linger.ms int -1 -1..
@@ -367,22 +352,22 @@ group.coordinator.append.linger.ms int -1 -1..
 group.coordinator.cached.buffer.max.bytes int 1048588 524288.. cluster-wide
     Largest write buffer a group coordinator keeps for its next batch.
 = the system tunes these buffers by itself
-replica.socket.receive.buffer.bytes int 65536 high
+replica.socket.receive.buffer.bytes int 65536
     Receive buffer of the connections from followers to leaders.
 = such a leader is elected as soon as that is allowed
 unclean.leader.election.interval.ms long 300000 1.. internal
     Time between two searches for partitions that need such an election.
 = chores run in the threads of num.io.threads
-background.threads int 10 1.. cluster-wide high
+background.threads int 10 1.. cluster-wide
     Threads for chores such as deleting files.
 = the controller learns of a broken folder at once
-log.dir.failure.timeout.ms long 30000 1.. low
+log.dir.failure.timeout.ms long 30000 1..
     Time after which a broker that cannot report a broken folder stops.
 = brokers poll the controller, which opens no connections
 controller.socket.timeout.ms int 30000
     Time-out of connections from the controller to brokers.
 = requests are handled as they are read: there is no queue to limit
-queued.max.requests int 500 1.. high
+queued.max.requests int 500 1..
     Most requests that wait to be handled before reading stops.
 """
 
@@ -413,14 +398,9 @@ def unused_key(make: type[Setting[Any]], default: str, words: list[str], reason:
             details["at_most"] = parse(largest) if largest else None
         elif word == "internal":
             details["is_internal"] = True
-        elif word in IMPORTANCES:
-            details["importance"] = Importance(word)
         else:
             details["mode"] = Mode(word)
     return make(**details)
-
-
-IMPORTANCES: Final = frozenset(importance.value for importance in Importance)
 
 
 class UnusedKeys(Settings):

@@ -10,8 +10,6 @@ from ottla.base.broker_keys.unused import BOUNDED_PIPELINE, DETECTED_FORMAT, SIN
 from ottla.base.password_encoder import CBC, CIPHERS, HASHES, ITERATIONS_MAX, ITERATIONS_MIN, KEY_BITS, Encoding
 from ottla.base.setting_types import invalid_value, one_of
 from ottla.base.settings import (
-    HIGH,
-    LOW,
     Boolean,
     Int,
     Items,
@@ -54,20 +52,17 @@ class ZooKeeperKeys(Settings):
 
     zookeeper_connect = ConnectString(
         check=connect_problem,
-        importance=HIGH,
         is_internal=True,
         note="ZooKeeper of the cluster: host:port[,host:port ...][/chroot]; without it this broker is alone.",
     )
     zookeeper_connection_timeout_ms = OptionalInt(
         at_least=1,
-        importance=HIGH,
         is_internal=True,
         note="Time a start waits for ZooKeeper; without it zookeeper.session.timeout.ms.",
     )
     zookeeper_session_timeout_ms = Int(
         SESSION_MS_DEFAULT,
         at_least=1,
-        importance=HIGH,
         is_internal=True,
         note="Time without a sign of life after which ZooKeeper takes a broker for dead. Kafka's default is 18000.",
     )
@@ -80,7 +75,6 @@ class ZooKeeperKeys(Settings):
     )
     zookeeper_set_acl = Boolean(
         False,
-        importance=HIGH,
         is_internal=True,
         note="Whether nodes that are made in ZooKeeper belong to their creator; others read those without secrets.",
     )
@@ -99,25 +93,23 @@ class ZooKeeperKeys(Settings):
     zookeeper_ssl_truststore_password = Password(is_internal=True, note="Secret of that file.")
     zookeeper_ssl_truststore_type = OptionalText(is_internal=True, unused=DETECTED_FORMAT, note="Form of that file.")
     zookeeper_ssl_protocol = OptionalText(
-        importance=LOW,
         is_internal=True,
         note="The one version of TLS, where zookeeper.ssl.enabled.protocols is empty; without both, TLSv1.2 and 1.3.",
     )
-    zookeeper_ssl_enabled_protocols = Items(importance=LOW, is_internal=True, note="Versions of TLS that may be used.")
+    zookeeper_ssl_enabled_protocols = Items(is_internal=True, note="Versions of TLS that may be used.")
     zookeeper_ssl_cipher_suites = Items(
-        importance=LOW, is_internal=True, note="Cipher suites that may be used, in Java's names; empty is all safe."
+        is_internal=True, note="Cipher suites that may be used, in Java's names; empty is all safe."
     )
     zookeeper_ssl_endpoint_identification_algorithm = Text(
         "HTTPS",
-        importance=LOW,
         is_internal=True,
         note="How the name in ZooKeeper's certificate is checked; empty is not at all.",
     )
     zookeeper_ssl_crl_enable = Boolean(
-        False, importance=LOW, is_internal=True, note="Asks for lists of revoked certificates: true stops the start."
+        False, is_internal=True, note="Asks for lists of revoked certificates: true stops the start."
     )
     zookeeper_ssl_ocsp_enable = Boolean(
-        False, importance=LOW, is_internal=True, note="Asks for OCSP about certificates: true stops the start."
+        False, is_internal=True, note="Asks for OCSP about certificates: true stops the start."
     )
     broker_id_generation_enable = Boolean(
         True,
@@ -125,7 +117,7 @@ class ZooKeeperKeys(Settings):
         note="Whether a broker of a cluster that has no id gets one from ZooKeeper, above reserved.broker.max.id.",
     )
     reserved_broker_max_id = Int(
-        1000, at_least=0, importance=LOW, is_internal=True, note="Largest id that may be given to a broker by hand."
+        1000, at_least=0, is_internal=True, note="Largest id that may be given to a broker by hand."
     )
     controlled_shutdown_max_retries = Int(
         3, at_least=0, is_internal=True, note="How often a stopping broker asks again that its leaders be moved."
@@ -144,17 +136,15 @@ class ZooKeeperKeys(Settings):
     )
     password_encoder_keyfactory_algorithm = OptionalText(
         check=lambda name, value: one_of(*HASHES)(name, value) if value is not None else None,
-        importance=LOW,
         is_internal=True,
         note="How a key is derived from that secret; without it PBKDF2WithHmacSHA512.",
     )
     password_encoder_cipher_algorithm = Text(
-        CBC, check=one_of(*CIPHERS), importance=LOW, is_internal=True, note="What encrypts the passwords."
+        CBC, check=one_of(*CIPHERS), is_internal=True, note="What encrypts the passwords."
     )
     password_encoder_key_length = Int(
         128,
         check=key_bits_problem,
-        importance=LOW,
         is_internal=True,
         note="Bits of the key that encrypts the passwords.",
     )
@@ -162,7 +152,6 @@ class ZooKeeperKeys(Settings):
         4096,
         at_least=ITERATIONS_MIN,
         at_most=ITERATIONS_MAX,
-        importance=LOW,
         is_internal=True,
         note="Rounds of a hash that derive the key from the secret.",
     )

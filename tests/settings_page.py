@@ -1,4 +1,4 @@
-"""Generates docs/settings.md from the keys: `python -m ottla.base.settings_page > docs/settings.md`."""
+"""Generates docs/settings.md from the keys: `python -m tests.settings_page > docs/settings.md`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INTRODUCTION: Final = """\
 # Settings
 
 `ottla broker --config server.properties` reads Kafka's own file and keys; names, types, defaults and allowed values
-are those of Apache Kafka 4.3. This page is made from the code (`python -m ottla.base.settings_page`).
+are those of Apache Kafka 4.3. This page is made from the code (`python -m tests.settings_page`).
 
 * The file is a Java properties file. `--override key=value` on the command line wins over it.
 * In a container (`ottla broker --from-environment`) variables are settings too: `KAFKA_LOG_RETENTION_HOURS=24` is
