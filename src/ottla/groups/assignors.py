@@ -17,7 +17,6 @@ from uuid import UUID
 
 from ottla.groups.consumer_group import Assignment, topic_id_sort_key
 
-TopicIdPartition = tuple[UUID, int]
 Subscription = frozenset[UUID]
 MemberLoad = tuple[int, str]  # number of partitions, member id
 
@@ -102,7 +101,8 @@ def _assign_homogeneous(kept: dict[str, Assignment], free: dict[UUID, set[int]])
     sizes = {member_id: sum(map(len, assignment.values())) for member_id, assignment in kept.items()}
     share, extra = divmod(sum(sizes.values()) + sum(map(len, free.values())), len(kept))
     targets = dict(kept)
-    unassigned = [(topic_id, partition) for topic_id, partitions in free.items() for partition in sorted(partitions)]
+    # Descending, so that the first partitions are taken from the end.
+    unassigned = [(topic_id, sorted(partitions, reverse=True)) for topic_id, partitions in free.items()]
     unfilled: list[tuple[str, int]] = []  # member ids, and how many partitions they lack
     for index, member_id in enumerate(sorted(kept, key=lambda member_id: (-sizes[member_id], member_id))):
         quota = share + (1 if index < extra else 0)
@@ -111,27 +111,41 @@ def _assign_homogeneous(kept: dict[str, Assignment], free: dict[UUID, set[int]])
             unassigned += revoked
         elif sizes[member_id] < quota:
             unfilled.append((member_id, quota - sizes[member_id]))
-    first = 0
+    unassigned.reverse()
     for member_id, lacking in unfilled:
-        targets[member_id] = _union(targets[member_id], to_assignment(unassigned[first : first + lacking]))
-        first += lacking
+        targets[member_id] = _fill(targets[member_id], unassigned, lacking)
     return targets
 
 
-def _split(assignment: Assignment, quota: int) -> tuple[Assignment, list[TopicIdPartition]]:
-    """The first `quota` partitions, and the others."""
+def _split(assignment: Assignment, quota: int) -> tuple[Assignment, list[tuple[UUID, list[int]]]]:
+    """The first `quota` partitions, and the others by topic in descending order."""
     first: Assignment = {}
-    others: list[TopicIdPartition] = []
+    others: list[tuple[UUID, list[int]]] = []
     for topic_id, partitions in sorted(assignment.items(), key=topic_id_sort_key):
         if len(partitions) <= quota:
             first[topic_id] = partitions
         else:
             in_order = sorted(partitions)
-            others += [(topic_id, partition) for partition in in_order[quota:]]
+            others.append((topic_id, in_order[quota:][::-1]))
             if quota:
                 first[topic_id] = frozenset(in_order[:quota])
         quota = max(quota - len(partitions), 0)
     return first, others
+
+
+def _fill(assignment: Assignment, unassigned: list[tuple[UUID, list[int]]], lacking: int) -> Assignment:
+    """Move partitions from the end of `unassigned` to the assignment; returns the new one."""
+    filled = dict(assignment)
+    while lacking:
+        topic_id, partitions = unassigned[-1]
+        taken = partitions[-lacking:]
+        if taken:
+            del partitions[-lacking:]
+            filled[topic_id] = filled.get(topic_id, frozenset()).union(taken)
+            lacking -= len(taken)
+        if not partitions:
+            unassigned.pop()
+    return filled
 
 
 class _HeterogeneousAssignment:
@@ -242,20 +256,6 @@ class _HeterogeneousAssignment:
             if count == count_max:
                 break
         return count
-
-
-def _union(first: Assignment, second: Assignment) -> Assignment:
-    union = dict(first)
-    for topic_id, partitions in second.items():
-        union[topic_id] = partitions | union.get(topic_id, frozenset())
-    return union
-
-
-def to_assignment(partitions: list[TopicIdPartition]) -> Assignment:
-    topics: dict[UUID, list[int]] = {}
-    for topic_id, partition in partitions:
-        topics.setdefault(topic_id, []).append(partition)
-    return {topic_id: frozenset(partitions) for topic_id, partitions in topics.items()}
 
 
 ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}
