@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable
 from concurrent.futures import Executor
 from functools import partial
 
@@ -41,7 +41,7 @@ RETRY_SECONDS_MAX = 30.0
 JOBS_PER_BATCH = 64  # directories that are created or renamed before the loop checks the results
 
 DiskWork = Callable[[], None]
-Steps = Iterator[DiskWork | None]
+Steps = Generator[DiskWork | None, None, None]
 """Yields disk work, which must be done by a worker thread before the next step, or None to yield to the loop."""
 
 

@@ -193,7 +193,6 @@ def test_a_failing_change_does_not_block_the_next_one(stand: Stand, monkeypatch:
 @pytest.mark.parametrize("failing", ["create", "disk", "role", "delete"])
 def test_a_change_that_failed_is_applied_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
     stand = Stand(tmp_path / "a")
-    rounds = 2
 
     async def work() -> None:
         if failing == "delete":
@@ -205,15 +204,13 @@ def test_a_change_that_failed_is_applied_again(tmp_path: Path, monkeypatch: pyte
             elif failing == "disk":
                 broken.setattr(LogCreation, "run", lambda _: 1 / 0)
             elif failing == "role":
-                broken.setattr(Partition, "_make_leader", lambda *_: 1 / 0)
+                broken.setattr(Partition, "_change_leader", lambda *_: 1 / 0)
             else:
                 broken.setattr(stand.replicas, "remove_partition", lambda *_: 1 / 0)
             stand.show(image_of() if failing == "delete" else image_of(t=1))
             await asyncio.sleep(0.9)  # the first retry fails, too
             assert (("t", 0) in stand.replicas.partitions) == (failing in ("role", "delete"))
-            stand.show(image_of(u=1) if failing == "delete" else image_of(t=1, u=1))
-        await asyncio.sleep(rounds)
-        assert ("u", 0) in stand.replicas.partitions
+        await asyncio.sleep(2)
         if failing == "delete":
             assert ("t", 0) not in stand.replicas.partitions
         else:
