@@ -93,10 +93,7 @@ class BrokerError(ClientError):
 
 def error_of(code: int) -> Error:
     """The error of a code; unknown codes of newer brokers become UNKNOWN_SERVER_ERROR."""
-    try:
-        return Error(code)
-    except ValueError:
-        return Error.UNKNOWN_SERVER_ERROR
+    return Error(code)
 
 
 def error_from_code(code: int, message: str | None = None) -> BrokerError:
