@@ -23,7 +23,7 @@ BESIDE = $(if $(findstring jobserver,$(MAKEFLAGS)),,--jobs 2)
 # exits. --durations shows the slowest tests.
 REAL := --reruns 1 -rfER --durations 30 --timeout 300 -o faulthandler_timeout=330 -o faulthandler_exit_on_timeout=true
 
-.PHONY: install run test check docs unit pure conformance cluster pipelines browser processes pages clients faults bench wheels clean
+.PHONY: install run test test-fast check docs unit pure conformance cluster pipelines browser processes pages clients faults bench wheels installed clean
 
 # One core compiles while the other one downloads Spark.
 install: $(VENV)/installed
@@ -68,6 +68,10 @@ test: install
 	@$(MAKE) --no-print-directory pure
 	@$(MAKE) --no-print-directory $(BESIDE) processes pipelines
 
+# The unit tests, fuzzing and dialogues that the changes of this branch touch, as plain Python: nothing is built.
+test-fast: $(VENV)/everything
+	OTTLA_PURE=1 $(BIN)/python tools/affected_tests.py $(TWO)
+
 check: install
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -86,9 +90,10 @@ docs: install
 unit: install
 	$(BIN)/pytest tests/unit tests/fuzz $(TWO) $(foreach each,offload delayed_produce,--ignore=tests/unit/broker/test_$(each).py)
 
-# The same files as plain Python. The logs of dialogues and simulations need the plain modules.
+# As plain Python, only what compilation can change: the unit tests that import a compiled file. The logs of dialogues
+# and simulations need the plain modules.
 pure: install
-	OTTLA_PURE=1 $(BIN)/pytest $(addprefix tests/unit/,protocol storage network replication broker) tests/dialogues tests/simulation $(TWO)
+	OTTLA_PURE=1 $(BIN)/pytest $$($(BIN)/python tools/affected_tests.py --compiled) tests/dialogues tests/simulation $(TWO)
 
 # From here on with real processes. `make faults`, unit tests and simulations get no second try. `processes` runs three
 # targets in one pytest run: while one test waits, another one works.
@@ -123,6 +128,11 @@ bench: install
 # An sdist, and a compiled manylinux wheel for each installed Python from 3.11 to 3.13, in dist/.
 wheels:
 	$(PYTHON) tools/wheels.py
+
+# The wheel in dist/ for this Python, in empty environments: `ottla up` and a pipeline.
+installed: install
+	OTTLA_TEST_WHEEL=$$(ls dist/ottla-*-$$($(BIN)/python -c 'import sys; print(f"cp{sys.version_info.major}{sys.version_info.minor}")')-*.whl) \
+		$(BIN)/pytest tests/faults/test_wheels.py -m faults -k "from_a_wheel"
 
 clean:
 	rm -rf $(VENV) build dist .cache
