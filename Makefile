@@ -16,8 +16,12 @@ SHARED := --dist loadfile --no-loadscope-reorder
 TWO := -n 2 $(SHARED)
 # Tests with brokers wait half of the time, for a session timeout for example: other tests use the processors then.
 FOUR := -n 4 $(SHARED)
-# Two targets in parallel, unless the caller passes --jobs.
+# Two or three targets in parallel, unless the caller passes --jobs.
 BESIDE = $(if $(findstring jobserver,$(MAKEFLAGS)),,--jobs 2)
+THREE = $(if $(findstring jobserver,$(MAKEFLAGS)),,--jobs 3)
+# Tests in virtual time come second where tests with real processes need the processors. Not 19: some of them start a
+# process, which then would not come up in time.
+LAST := nice -n 5
 # A test with real processes fails if the machine stalls for seconds: it gets a second try, and the report names it. A
 # test that hangs is stopped after five minutes; if it hangs in the C code of a library, pytest prints all stacks and
 # exits. --durations shows the slowest tests.
@@ -62,11 +66,11 @@ $(VENV)/everything: $(VENV)/installed
 run: $(VENV)/compiled pages
 	$(BIN)/ottla demo --install --data $(DATA)
 
-# Each pair below uses the two cores well: type checks beside unit tests, and Spark beside tests that wait for timeouts.
+# These use the two cores well: type checks beside unit tests, and Spark beside tests that wait for timeouts. `pure`
+# runs whenever both wait.
 test: install
 	@$(MAKE) --no-print-directory $(BESIDE) check unit
-	@$(MAKE) --no-print-directory pure
-	@$(MAKE) --no-print-directory $(BESIDE) processes pipelines
+	@$(MAKE) --no-print-directory $(THREE) processes pipelines pure
 
 # The unit tests, fuzzing and dialogues that the changes of this branch touch, as plain Python: nothing is built.
 test-fast: $(VENV)/everything
@@ -93,7 +97,7 @@ unit: install
 # As plain Python, only what compilation can change: the unit tests that import a compiled file. The logs of dialogues
 # and simulations need the plain modules.
 pure: install
-	OTTLA_PURE=1 $(BIN)/pytest $$($(BIN)/python tools/affected_tests.py --compiled) tests/dialogues tests/simulation $(TWO)
+	OTTLA_PURE=1 $(LAST) $(BIN)/pytest $$($(BIN)/python tools/affected_tests.py --compiled) tests/dialogues tests/simulation $(TWO)
 
 # From here on with real processes. `make faults`, unit tests and simulations get no second try. `processes` runs three
 # targets in one pytest run: while one test waits, another one works.

@@ -139,7 +139,8 @@ def install(wheel: Path, extras: str, venv: Path) -> dict[str, str]:
     """An environment with nothing but the wheel and what it needs; there is no compiler on its PATH."""
     run(sys.executable, "-m", "venv", venv, environment=plain_environment())
     environment = plain_environment(PATH=str(venv / "bin"), CC="/bin/false")
-    words = ("--quiet", "--only-binary", ":all:", f"{wheel}{extras}")
+    # PySpark has no wheels on PyPI.
+    words = ("--quiet", "--only-binary", ":all:", "--no-binary", "pyspark", f"{wheel}{extras}")
     run(venv / "bin/python", "-m", "pip", "install", *words, environment=environment, seconds_max=BUILD_SECONDS_MAX)
     return {**environment, "VENV": str(venv)}
 
