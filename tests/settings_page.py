@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any, Final
 
+from ottla.base.broker_keys import unused
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.legacy_keys import RENAMED, RETIRED, RETIRED_PREFIXES
 from ottla.base.resource_keys import ClientMetricsKeys, GroupResourceKeys
@@ -16,57 +17,58 @@ INTRODUCTION: Final = """\
 # Settings
 
 `ottla broker --config server.properties` reads Kafka's own file and keys; names, types, defaults and allowed values
-are those of Apache Kafka 4.3. This page is made from the code (`python -m tests.settings_page`).
+are those of Apache Kafka 4.3. This page is generated from the code (`python -m tests.settings_page`).
 
-* The file is a Java properties file. `--override key=value` on the command line wins over it.
-* In a container (`ottla broker --from-environment`) variables are settings too: `KAFKA_LOG_RETENTION_HOURS=24` is
-  `log.retention.hours=24`. They win over the file, and the command line over them: see [deployment](deployment.md).
-* A topic's own setting wins over the broker's. A broker's value comes from the first of: a change for this broker
+* The file is a Java properties file. `--override key=value` on the command line overrides it.
+* In a container (`ottla broker --from-environment`) variables are also settings: `KAFKA_LOG_RETENTION_HOURS=24` is
+  `log.retention.hours=24`. They override the file, and the command line overrides them: see
+  [deployment](deployment.md).
+* A topic's own setting overrides the broker's. A broker's value is the first that is set of: a change for this broker
   (`kafka-configs.sh --entity-type brokers --entity-name 1`), a change for all brokers (`--entity-default`), the file,
   the default.
-* "Change" says whether a running broker takes a new value: for all brokers or for one (`all`), for one only
-  (`one`), for one listener of a broker (`listener`: `listener.name.NAME.ssl.keystore.location`), or not (empty:
-  change the file and start again).
-* An unknown key is ignored with a warning that names the nearest known one.
-* A bad value stops the start with one line: file, line, cause.
+* "Change" shows whether a running broker accepts a new value: for all brokers or for one (`all`), for one only
+  (`one`), for one listener of a broker (`listener`: `listener.name.NAME.ssl.keystore.location`), or not at all (empty:
+  change the file and restart the broker).
+* An unknown key is ignored with a warning that suggests the nearest known one.
+* With an invalid value the broker does not start; one line gives file, line and cause.
 """
 
 DIFFERENCES: Final = """\
-## What differs from Apache Kafka
+## Differences from Apache Kafka
 
-* Of the keys of the tables below only those with an entry under "Change" can be changed over the wire. Kafka also
-  takes `listeners`, `listener.security.protocol.map`, `metric.reporters` and `config.providers`. A name that is not
-  known is stored for a broker or for all, as by Kafka, and has no effect: the log warns, and `ottla doctor` lists it.
+* Of the keys below only those with an entry under "Change" can be changed over the wire. Kafka also accepts
+  `listeners`, `listener.security.protocol.map`, `metric.reporters` and `config.providers`. An unknown name is stored
+  for a broker or for all, as in Kafka, and has no effect: the log warns, and `ottla doctor` lists it.
 * A password that is changed over the wire is [encrypted](security.md#passwords-in-the-metadata) with
-  `password.encoder.secret`, as by Kafka 3.9; Kafka 4 stores it as it is.
-* A change that names a file or a command (`ssl.keystore.location`, `ssl.truststore.location`,
-  `sasl.kerberos.kinit.cmd`, a `keyTab` in `sasl.jaas.config`) is refused unless the file lies in a folder of
-  `ottla.dynamic.config.allowed.paths`; one that names another class is always refused.
-* Of the keys of single listeners (`listener.name.NAME.*`, the name written small) those of TLS and SASL,
-  `max.connections` and `max.connection.creation.rate` act and can be changed at run time, and `num.network.threads` is
-  taken. Kafka takes such a change of SASL only for a listener that is new, and one of `sasl.*` for the whole broker
-  acts there at the next start: here both count for the next login.
-* `process.roles`, `node.id` and `controller.*` may be left out. Given, they must describe one node that is its own
-  controller; the controller's listener is known but not opened. Several controllers are refused: a cluster needs
+  `password.encoder.secret`, as in Kafka 3.9; Kafka 4 stores it unencrypted.
+* A change to a file or a command (`ssl.keystore.location`, `ssl.truststore.location`, `sasl.kerberos.kinit.cmd`, a
+  `keyTab` in `sasl.jaas.config`) is rejected unless the file is in a folder of `ottla.dynamic.config.allowed.paths`; a
+  change to a class is always rejected.
+* Of the keys of single listeners (`listener.name.NAME.*`, with the name in lower case) those of TLS and SASL,
+  `max.connections` and `max.connection.creation.rate` take effect and can be changed at run time;
+  `num.network.threads` is accepted. Kafka accepts such a change of SASL only for a new listener, and applies a change
+  of `sasl.*` for the whole broker at the next start; here both apply to the next login.
+* `process.roles`, `node.id` and `controller.*` may be omitted. If set, they must describe one node that is its own
+  controller; the controller's listener is known but not opened. Several controllers are rejected: a cluster needs
   ZooKeeper (`zookeeper.connect`), as Kafka did until 3.9.
-* A node without `node.id` and `broker.id` is node 1; with `zookeeper.connect` ZooKeeper gives it a number above
-  `reserved.broker.max.id`, which is kept in `meta.properties`.
-* The keys of ZooKeeper are those of Kafka 3.9, and are shown only where they are set. `zookeeper.session.timeout.ms` is
-  6000, not 18000: a broker that stands still is replaced after that time, a dead one at once.
-* Key stores are JKS, PKCS12 or PEM, whatever `ssl.keystore.type` says: the first bytes of a file decide. Files that
-  change are read anew within seconds; TLS 1.1 and older is not served.
-* A host name that does not resolve does not stop the start: 127.0.0.1 is advertised then, with a warning.
-* `min.insync.replicas` in the file counts when a cluster is new: from then on all brokers have one value, which is
+* A node without `node.id` and `broker.id` is node 1; with `zookeeper.connect` ZooKeeper assigns an id above
+  `reserved.broker.max.id`, which is stored in `meta.properties`.
+* The keys of ZooKeeper are those of Kafka 3.9, and are shown only if they are set. `zookeeper.session.timeout.ms` is
+  6000, not 18000: a hanging broker is replaced after that time, a terminated one at once.
+* Key stores are JKS, PKCS12 or PEM, regardless of `ssl.keystore.type`: the format is detected from the first bytes of
+  a file. Changed files are reloaded within seconds. TLS 1.1 and older is not supported.
+* If the host name does not resolve, the broker starts nevertheless: it advertises 127.0.0.1 and logs a warning.
+* `min.insync.replicas` in the file is used when a cluster is new: from then on all brokers have one value, which is
   changed at run time (`ottla configs`), as in Kafka 4.3 with eligible leader replicas.
-* `socket.send.buffer.bytes` and `socket.receive.buffer.bytes` are applied when they are set; Kafka's default of 100 KiB
-  would switch the system's own tuning off.
-* Properties files are read as UTF-8 where they are valid UTF-8, else as Latin-1 as Java does.
+* `socket.send.buffer.bytes` and `socket.receive.buffer.bytes` are applied only if they are set, because Kafka's default
+  of 100 KiB would disable the system's own tuning.
+* Properties files are read as UTF-8 if they are valid UTF-8, otherwise as Latin-1, as in Java.
 """
 
 _HEADINGS: Final = {
     "NetworkKeys": "Network",
     "ClusterKeys": "Node and cluster",
-    "TopicDefaultKeys": "Making topics",
+    "TopicDefaultKeys": "Creation of topics",
     "LogKeys": "Logs",
     "CleanerKeys": "Compaction",
     "ReplicationKeys": "Replication",
@@ -78,10 +80,39 @@ _HEADINGS: Final = {
     "SecurityKeys": "SASL and access rights",
     "OAuthKeys": "OAuth",
     "MeasurementKeys": "Quotas and metrics",
-    "ExtensionKeys": "Keys of ottla alone",
+    "ExtensionKeys": "Keys that only ottla has",
     "AuditKeys": "The audit trail",
     "MaintenanceKeys": "Maintenance and slow brokers",
     "ZooKeeperKeys": "ZooKeeper",
+}
+_UNUSED_HEADINGS: Final = {
+    unused.ALL_METRICS: "Recording level of metrics",
+    "one event loop does this work: there is no thread pool to size": "Thread pools",
+    unused.ACLS_LOADED_FIRST: "Listeners without access rules",
+    "brokers are monitored by their ZooKeeper sessions": "Heartbeats of brokers",
+    "brokers poll the controller, which opens no connections": "Connections of the controller",
+    "an unclean leader is elected as soon as that is allowed": "Interval of unclean elections",
+    "the system tunes these buffers automatically": "Socket buffers of followers",
+    "a coordinator writes its records at once": "Delay of group coordinators",
+    "write buffers are not reused": "Write buffers of group coordinators",
+    unused.PROVIDERS: "Providers of values",
+    unused.NO_JAVA: "Java classes",
+    "delayed requests are completed by appends and deadlines: there is no purgatory to purge": "Purgatories",
+    "metadata is stored in ZooKeeper or in the broker's own store: there is no quorum": "KRaft",
+    unused.NO_REQUEST_QUEUE: "Request queues",
+    unused.NO_SASL: "Parts of SASL",
+    unused.NO_SHARE_GROUPS: "Share groups",
+    unused.NO_STREAMS_GROUPS: "Streams groups",
+    unused.NO_TIERS: "Remote storage",
+    unused.NO_PROVIDERS: "Java's TLS providers",
+    unused.DETECTED_FORMAT: "Formats of key stores",
+    "two-phase commits are not supported": "Two-phase commits",
+    "logs are always loaded in pieces of 1 MiB": "Load buffers of coordinators",
+    "all supported versions are stable": "Unstable versions",
+    "a failed log directory is reported to the controller at once": "Timeout of failed log directories",
+    unused.SINGLE_CLIENT_SOCKET: "Client sockets of ZooKeeper",
+    "background tasks run in the threads of num.io.threads": "Background threads",
+    unused.BOUNDED_PIPELINE: "Requests to ZooKeeper in flight",
 }
 _RESOURCES: Final[tuple[tuple[str, type[Settings]], ...]] = (
     ("Group settings", GroupResourceKeys),
@@ -96,7 +127,7 @@ _CHANGE: Final = {
 
 
 def settings_page() -> str:
-    """The whole page."""
+    """Return the text of the page."""
     return "\n".join(
         (
             INTRODUCTION,
@@ -106,8 +137,8 @@ def settings_page() -> str:
             "\n## Broker settings that take effect\n",
             *_effective_tables(),
             *_resource_tables(),
-            "\n## Accepted, no effect, because ...\n",
-            "These keys are read, checked and shown, so that files and tools for Kafka work; nothing acts on them.\n",
+            "\n## Keys without effect\n",
+            "These keys are read, checked and shown, so that files and tools for Kafka work.\n",
             *_unused_lists(),
             "\n## Old keys\n",
             *_old_keys(),
@@ -117,7 +148,7 @@ def settings_page() -> str:
 
 
 def _topic_table() -> Iterator[str]:
-    yield "| Key | Type | Default | Broker key | What it does |"
+    yield "| Key | Type | Default | Broker key | Meaning |"
     yield "|---|---|---|---|---|"
     for key in TopicKeys.keys.values():
         if key.unused_reason is None:
@@ -131,19 +162,19 @@ def _effective_tables() -> Iterator[str]:
         if not keys:
             continue
         yield f"\n### {_HEADINGS[family.__name__]}\n"
-        yield "| Key | Type | Default | Change | What it does |"
+        yield "| Key | Type | Default | Change | Meaning |"
         yield "|---|---|---|---|---|"
         for key in keys:
             yield f"| `{key.name}` | {_kind(key)} | {_default(key)} | {_CHANGE[key.mode]} | {key.note} |"
 
 
 def _resource_tables() -> Iterator[str]:
-    """The settings of groups and client metrics subscriptions that take effect."""
+    """Yield the tables of group and client metrics settings that take effect."""
     for heading, table in _RESOURCES:
         keys = [key for key in table.keys.values() if key.unused_reason is None]
         if keys:
             yield f"\n## {heading}\n"
-            yield "| Key | Type | Default | What it does |"
+            yield "| Key | Type | Default | Meaning |"
             yield "|---|---|---|---|"
             for key in keys:
                 yield f"| `{key.name}` | {_kind(key)} | {_default(key)} | {key.note} |"
@@ -158,8 +189,9 @@ def _unused_lists() -> Iterator[str]:
     )
     rows = [(key.unused_reason, f"{what}`{key.name}`", key) for what, table in tables for key in _unused(table)]
     for reason, group in groupby(sorted(rows, key=lambda row: (row[0], row[1])), key=lambda row: row[0]):
-        yield f"\n### ... {reason}\n"
-        yield "| Key | Type | Default | What it is for |"
+        yield f"\n### {_UNUSED_HEADINGS[reason]}\n"
+        yield f"No effect, because {reason}.\n"
+        yield "| Key | Type | Default | Meaning |"
         yield "|---|---|---|---|"
         for _, name, key in group:
             yield f"| {name} | {_kind(key)} | {_default(key)} | {key.note} |"
@@ -167,14 +199,17 @@ def _unused_lists() -> Iterator[str]:
 
 def _old_keys() -> Iterator[str]:
     yield "Each of these is accepted with a warning.\n"
-    yield "| Key | What becomes of it |"
+    yield "| Key | Effect |"
     yield "|---|---|"
-    yield "| `port`, `host.name` | taken as `listeners=PLAINTEXT://host:port` |"
-    yield "| `advertised.port`, `advertised.host.name` | taken as `advertised.listeners=PLAINTEXT://host:port` |"
-    yield "| `log.dir` | used when `log.dirs` is not set |"
-    yield "| `ssl.mode.enable` | `true` stops the start: TLS is asked for in `listeners`; `false` has no effect |"
+    yield "| `port`, `host.name` | same as `listeners=PLAINTEXT://host:port` |"
+    yield "| `advertised.port`, `advertised.host.name` | same as `advertised.listeners=PLAINTEXT://host:port` |"
+    yield "| `log.dir` | used if `log.dirs` is not set |"
+    yield (
+        "| `ssl.mode.enable` | with `true` the broker does not start, because TLS is enabled in `listeners`; "
+        "`false` has no effect |"
+    )
     for old, new in RENAMED.items():
-        yield f"| `{old}` | taken as `{new}` |"
+        yield f"| `{old}` | same as `{new}` |"
     for old, reason in (*RETIRED.items(), *((f"{prefix}*", why) for prefix, why in RETIRED_PREFIXES.items())):
         yield f"| `{old}` | no effect, because {reason} |"
 
