@@ -122,7 +122,7 @@ class Registry:
         return f"<Registry {self.log} {self.state}>"
 
     async def open(self) -> None:
-        """Read the whole topic. Raises LogError or ClientError."""
+        """Read the whole topic. Raises KafkaStoreError or ClientError."""
         end = await self.log.open()
         await self._wait_or_fail(self.log.wait_for_offset(end - 1))
 

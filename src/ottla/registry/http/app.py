@@ -26,10 +26,9 @@ from ottla.base.tasks import spawn_awaited
 from ottla.registry import errors
 from ottla.registry.access import Authenticator, User, denied, reads_everything
 from ottla.registry.errors import RegistryError
-from ottla.registry.forwarder import FORWARDED, NotSentError, UnknownOutcomeError
+from ottla.registry.forwarder import FORWARDED, Forward, NotSentError, RawRequest, RawResponse, UnknownOutcomeError
 from ottla.registry.http.requests import Call, encode, not_found, read_parameters
 from ottla.registry.http.routes import ROUTE_TABLE, Route
-from ottla.registry.leadership import Forward, RawRequest, RawResponse
 from ottla.registry.registry import Registry
 from ottla.registry.subjects.schema import DEFAULT_CONTEXT, context_from, context_prefix
 from ottla.web.application import HttpApp, Scope, raw_path, read_body
