@@ -1,8 +1,9 @@
 """The registry: its state, and the single path for changes.
 
 Rules:
-1. Every change goes through `execute` or `register`: it is decided on the current state, written, and answered once this
-   node has read it back. Changes are decided and written one at a time; schemas are parsed and compared before that.
+1. Every change goes through `execute` or `register`: it is decided on the current state, written, and answered once
+   this node has read it back. Changes are decided and written one at a time; schemas are parsed and compared before
+   that.
 2. If versions or settings have changed since a schema was checked, it is checked again.
 3. Before the first change, and after one with an unknown outcome, this node takes over the topic: late writes of
    earlier leaders are rejected by the broker from then on, and what they wrote is read first. A fenced node has changed
