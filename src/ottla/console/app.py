@@ -25,9 +25,9 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ottla.console.api.dispatch import Dispatcher
+from ottla.console.api.call import GET
+from ottla.console.api.dispatch import Dispatcher, find_route
 from ottla.console.api.errors import ApiError, not_found
-from ottla.console.api.routing import GET, find_route
 from ottla.web.application import JSON, HttpApp, raw_path
 from ottla.web.errors import HttpError
 from ottla.web.hosts import AllowedHosts, is_foreign_origin, is_loopback

@@ -9,11 +9,11 @@ from ottla.base.clock import Clock
 from ottla.client.errors import ClientError
 from ottla.console.alerts import FILE as ALERTS_FILE
 from ottla.console.alerts import Alerts
+from ottla.console.api.call import Route
 from ottla.console.api.dead_letters import TallyCache
 from ottla.console.api.errors import ApiError, conflict, not_found
 from ottla.console.api.examinations import Examinations
 from ottla.console.api.pipelines import CourseCache
-from ottla.console.api.routing import Route
 from ottla.console.auth.authentication import Authenticator
 from ottla.console.clusters.cluster import Cluster, ClusterAddress
 from ottla.console.clusters.metrics import MetricAddresses

@@ -17,11 +17,10 @@ from ottla.base.names import TopicPartition
 from ottla.base.passwords import hash_password
 from ottla.client.admin import Partition, Topic
 from ottla.client.errors import ClientError
-from ottla.console.api.dispatch import BODY_BYTES_MAX, Dispatcher
+from ottla.console.api.dispatch import BODY_BYTES_MAX, Dispatcher, find_route
 from ottla.console.api.groups import group_row
 from ottla.console.api.openapi import description
 from ottla.console.api.routes import ROUTES
-from ottla.console.api.routing import find_route
 from ottla.console.app import App, Assets, allowed_hosts
 from ottla.console.auth.authentication import Authenticator
 from ottla.console.auth.rights import FULL_GRANTS, Grant

@@ -1,8 +1,12 @@
-"""A request of the API: its caller, parameters and body, and the notes for the audit trail."""
+"""A route of the API, and a request: its caller, parameters and body, and the notes for the audit trail.
+
+A route declares role, body and answer; the check of rights, the decoding of bodies, the audit trail and
+/api/openapi.json are derived from it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from starlette.requests import Request
@@ -12,7 +16,6 @@ from ottla.client.admin import Topic
 from ottla.client.client import Client
 from ottla.client.errors import ClientError
 from ottla.console.api.errors import Unavailable, bad_request, forbidden, invalid_topic, not_found, to_unavailable
-from ottla.console.api.routing import Route
 from ottla.console.auth import rights
 from ottla.console.auth.rights import Grant, Role
 from ottla.console.auth.sessions import Session
@@ -23,8 +26,28 @@ if TYPE_CHECKING:
     from ottla.console.console import Console
 
 T = TypeVar("T")
+GET, POST, PUT, PATCH, DELETE = "GET", "POST", "PUT", "PATCH", "DELETE"
 NAMES_MAX = 1_000  # that one request may change
 INT_DIGITS_MAX = 19
+
+
+class Route(NamedTuple):
+    """One route. Without a `required_role`, callers need not be signed in.
+
+    The role is checked for the {cluster} of the path and, if there are any, for names such as {topic} or {group}.
+    """
+
+    method: str
+    path: str
+    handler: Callable[[Call], Awaitable[object] | object]  # a coroutine, or a function that runs in a thread
+    required_role: Role | None
+    summary: str
+    answer: Any = None  # the type of the answer; None: nothing (204)
+    body: Any = None  # the type of the body, a msgspec.Struct
+    reads_messages: bool = False  # also requires that right for the topic
+    is_change: bool = True  # of a route other than GET: audited
+    needs_all_names: bool = False  # requires the role for all names of the cluster
+    is_shared: bool = True  # of a GET on a cluster: the answer is cached for each version of the cluster
 
 
 class Caller(NamedTuple):

@@ -12,7 +12,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Mapping
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -21,19 +21,19 @@ from starlette.responses import Response
 from ottla.base import tasks
 from ottla.client.errors import ClientError
 from ottla.console.api import errors
-from ottla.console.api.call import AuditNote, Call, Caller
+from ottla.console.api.call import DELETE, GET, AuditNote, Call, Caller, Route
 from ottla.console.api.errors import ApiError, Sentence
-from ottla.console.api.routing import DELETE, GET, Route, find_route
 from ottla.console.auth import rights
 from ottla.console.store import BEGUN, DONE, AuditEntry, Tables
 from ottla.operations.errors import OperationError, WrongInputError
 from ottla.web.application import JSON, raw_path, read_body
-from ottla.web.routing import RouteTable
+from ottla.web.routing import Match, RouteTable, path_segments
 
 if TYPE_CHECKING:
     from ottla.console.console import Console
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 BODY_BYTES_MAX = 1024 * 1024
 NAME_PARAMETERS = ("topic", "group", "pipeline", "transaction")
 AUDIT_TEXT_MAX = 20_000
@@ -196,6 +196,15 @@ class Dispatcher:
             )
             for note in call.audit_notes or [AuditNote(call.request.url.path)]
         ]
+
+
+def find_route(table: RouteTable[T], method: str, path: bytes) -> Match[T]:
+    """The route of a request. No name in a path is empty."""
+    try:
+        segments = path_segments(path)
+    except UnicodeDecodeError:
+        return Match(None, {})
+    return Match(None, {}) if "" in segments else table.find(method, segments)
 
 
 async def _run_and_encode(call: Call) -> bytes:

@@ -179,8 +179,6 @@ def find_group(call: Call) -> Group:
 
 def group_row(snapshot: Snapshot, group: Group, verdict: Verdict | None = None) -> GroupRow:
     commits = snapshot.commits.get(group.group_id, {})
-    behind = [lag(snapshot.ends.get(place), offset) for place, offset in commits.items()]
-    known = [each for each in behind if each is not None]
     topics = {place.topic for place in commits} | {place.topic for one in group.members for place in one.assigned}
     return GroupRow(
         group.group_id,
@@ -189,7 +187,7 @@ def group_row(snapshot: Snapshot, group: Group, verdict: Verdict | None = None) 
         group.protocol_type,
         len(group.members) if group.is_described else None,
         len(topics),
-        sum(known) if known else None,
+        snapshot.total_lag(commits),
         snapshot.consume_rates.get(group.group_id, 0.0),
         *(verdict[:3] if verdict is not None else ()),
     )

@@ -20,7 +20,7 @@ from ottla.console.api.call import Call
 from ottla.console.api.errors import bad_request, check_unchanged, from_client_error
 from ottla.console.auth.rights import Role
 from ottla.console.clusters.cluster import is_secret
-from ottla.console.clusters.snapshot import Part, Snapshot, lag
+from ottla.console.clusters.snapshot import Part, Snapshot
 from ottla.operations.topic_summary import summarize
 
 ALL_RECORDS = -1
@@ -314,13 +314,11 @@ def topic_group(snapshot: Snapshot, topic: Topic, name: str) -> TopicGroup:
     group = snapshot.groups.get(name)
     commits = snapshot.commits.get(name, {})
     places = [TopicPartition(topic.name, partition.number) for partition in topic.partitions]
-    behind = [lag(snapshot.ends.get(place), commits.get(place)) for place in places]
-    known = [each for each in behind if each is not None]
     return TopicGroup(
         name,
         group.state if group is not None else "",
         sum(any(place.topic == topic.name for place in member.assigned) for member in group.members) if group else 0,
-        sum(known) if known else None,
+        snapshot.total_lag({place: commits[place] for place in places if place in commits}),
     )
 
 

@@ -26,10 +26,9 @@ from ottla.base.tasks import spawn_awaited
 from ottla.registry import errors
 from ottla.registry.access import Authenticator, User, denied, reads_everything
 from ottla.registry.errors import RegistryError
-from ottla.registry.forwarder import FORWARDED, NotSentError, UnknownOutcomeError
+from ottla.registry.forwarder import FORWARDED, Forward, NotSentError, RawRequest, RawResponse, UnknownOutcomeError
 from ottla.registry.http.requests import Call, encode, not_found, read_parameters
 from ottla.registry.http.routes import ROUTE_TABLE, Route
-from ottla.registry.leadership import Forward, RawRequest, RawResponse
 from ottla.registry.registry import Registry
 from ottla.registry.subjects.schema import DEFAULT_CONTEXT, context_from, context_prefix
 from ottla.web.application import HttpApp, Scope, raw_path, read_body
@@ -208,24 +207,16 @@ def _response(body: object, status: int, kind: str) -> Response:
 
 
 def _head(headers: Sequence[tuple[bytes, bytes]]) -> RequestHeaders:
-    accept = content_type = host = origin = authorization = ""
-    is_more = is_forwarded = False
-    for name, value in headers:
-        if name == b"accept":
-            accept = f"{accept},{value.decode('latin-1')}" if accept else value.decode("latin-1")
-        elif name == b"content-type":
-            content_type = value.decode("latin-1")
-        elif name == b"host":
-            host = value.decode("latin-1")
-        elif name == b"origin":
-            origin = value.decode("latin-1")
-        elif name == UNKNOWN_PROPERTIES_HEADER:
-            is_more = value.lower() == b"true"
-        elif name == FORWARDED:
-            is_forwarded = value.lower() == b"true"
-        elif name == b"authorization":
-            authorization = value.decode("latin-1")
-    return RequestHeaders(accept, content_type, host, origin, is_more, is_forwarded, authorization)
+    last = {name: value.decode("latin-1") for name, value in headers}
+    return RequestHeaders(
+        ",".join(value.decode("latin-1") for name, value in headers if name == b"accept"),
+        last.get(b"content-type", ""),
+        last.get(b"host", ""),
+        last.get(b"origin", ""),
+        last.get(UNKNOWN_PROPERTIES_HEADER, "").lower() == "true",
+        last.get(FORWARDED, "").lower() == "true",
+        last.get(b"authorization", ""),
+    )
 
 
 def _check_rights(user: User, route: Route, call: Call) -> None:

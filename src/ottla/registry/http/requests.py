@@ -100,6 +100,8 @@ Handler = Callable[[Call], Awaitable[object]]
 
 def read_parameters(query: bytes) -> dict[str, str]:
     """The first value of each name counts."""
+    if not query:
+        return {}
     try:
         pairs = parse_qsl(query.decode("ascii", "replace"), keep_blank_values=True, max_num_fields=PARAMETERS_MAX)
     except ValueError:
