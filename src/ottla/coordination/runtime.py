@@ -297,6 +297,7 @@ class CoordinatorRuntime(Generic[M]):
             self.on_machine_changed,
             self._codec,
             self._wait_ms_max,
+            asyncio.get_running_loop().call_soon,
         )
         for decision in machine.on_loaded(self._clock.now_ms()):
             shard.execute(decision)
