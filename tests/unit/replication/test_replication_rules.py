@@ -52,10 +52,11 @@ class Leader:
 # ---- the high watermark
 
 
-def test_high_watermark_waits_for_every_replica_in_sync() -> None:
+@pytest.mark.parametrize(("of_2", "of_3"), [(20, 12), (12, 20)])
+def test_high_watermark_waits_for_every_replica_in_sync(of_2: int, of_3: int) -> None:
     leader = Leader((1, 2, 3))
-    leader.fetch(2, 20)
-    leader.fetch(3, 12)
+    leader.fetch(2, of_2)
+    leader.fetch(3, of_3)
     assert leader.replicated() == 12
 
 
@@ -206,8 +207,10 @@ def test_there_is_one_proposal_at_a_time() -> None:
     first = leader.propose()
     assert first is not None
     leader.now_ms += 2 * LAG_MS
+    leader.offsets = LogOffsets(30, 10)  # broker 2 lags now
+    assert not leader.state.has_isr_change(leader.offsets, leader.now_ms)
     assert leader.propose() is None
-    assert not leader.state.has_isr_change(LogOffsets(30, 10), leader.now_ms)
+    assert leader.state.pending_proposal is first
 
 
 @pytest.mark.parametrize("error", [Error.REQUEST_TIMED_OUT, Error.UNKNOWN_SERVER_ERROR, Error.FENCED_LEADER_EPOCH])
@@ -232,13 +235,14 @@ def test_only_a_newer_state_resolves_a_proposal(partition_epoch: int, is_resolve
     assert (leader.state.maximal_isr == frozenset(ISR)) is is_resolved
 
 
-def test_an_answer_for_another_leader_epoch_changes_nothing() -> None:
+@pytest.mark.parametrize(("leader_epoch", "partition_epoch"), [(5, 8), (4, 6)])
+def test_an_answer_for_another_state_changes_nothing(leader_epoch: int, partition_epoch: int) -> None:
     leader = Leader()
     leader.fetch(2, 20)
     leader.fetch(3, 10)
     proposal = leader.propose()
     assert proposal is not None
-    assert not leader.state.apply_response(proposal, Error.NONE, 5, (1, 3), 8)
+    assert not leader.state.apply_response(proposal, Error.NONE, leader_epoch, (1, 3), partition_epoch)
     assert leader.state.committed_isr == ISR
 
 
