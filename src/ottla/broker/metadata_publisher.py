@@ -36,6 +36,7 @@ logger = logging.getLogger(__name__)
 
 SLICE_SECONDS = 0.004
 SORTED_TOPICS_MAX = 5_000  # topics: sorting more would block the loop too long
+WAIT_MS_MIN = 1_000  # also for clients that do not wait
 RETRY_SECONDS_MIN = 0.5
 RETRY_SECONDS_MAX = 30.0
 JOBS_PER_BATCH = 64  # directories that are created or renamed before the loop checks the results
@@ -95,10 +96,14 @@ class BrokerMetadataPublisher:
             self._steps.append(self._apply(old, new, changed))
         self._continue()
 
-    async def wait_until_applied(self) -> None:
-        """Wait until every image so far has taken effect."""
+    async def wait_until_applied(self, timeout_ms: int | None = None) -> None:
+        """Wait until every image so far has taken effect.
+
+        Requests pass their time-out: they must be answered although a disk hangs. The change itself is committed.
+        """
         if self._worker is not None:
-            await asyncio.shield(self._worker)
+            seconds = None if timeout_ms is None else max(timeout_ms, WAIT_MS_MIN) / 1000
+            await asyncio.wait((self._worker,), timeout=seconds)
 
     async def wait_until_recorded(self) -> None:
         """Wait until the log directories have recorded the followed transactions."""

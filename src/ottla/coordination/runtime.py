@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, Protocol, TypeVar
 
 from ottla.base import tasks
-from ottla.base.clock import Clock
+from ottla.base.clock import Clock, SteppedClock
 from ottla.base.errors import Error, KafkaError
 from ottla.base.file_range import FileRange
 from ottla.base.partitioning import partition_for
@@ -40,7 +40,6 @@ LOAD_CHUNK_BYTES = 1 << 20
 CONCURRENT_LOADS_MAX = 2
 RECORDS_PER_GIL_RELEASE = 256  # under a millisecond
 RETRY_INTERVAL_MS = 200  # between two checks whether enough replicas are in sync again
-CLOCK_STEP_MS_MIN = 100  # the clocks are not read at the same moment; slower drift only adds up to this
 LINGER_SECONDS_MAX = 0.004  # the limit of gathering while more requests keep arriving
 
 
@@ -50,27 +49,6 @@ class PendingRequests(Protocol):
     @property
     def pending_sockets(self) -> int:
         """A lower bound of the requests that wait to be handled."""
-
-
-class SteppedClock:
-    """Wall time, because the times in records are compared on other brokers and after restarts.
-
-    When the system clock is set (by NTP, or an operator), `on_step` gets the difference before the next time is used:
-    deadlines must move with the clock, or sessions and transactions would expire at once or much too late.
-    """
-
-    def __init__(self, clock: Clock, on_step: Callable[[int], None]) -> None:
-        self._clock = clock
-        self._on_step = on_step
-        self._offset_ms = clock.now_ms() - clock.monotonic_ms()
-
-    def now_ms(self) -> int:
-        now_ms = self._clock.now_ms()
-        step_ms = now_ms - self._clock.monotonic_ms() - self._offset_ms
-        if abs(step_ms) >= CLOCK_STEP_MS_MIN:
-            self._offset_ms += step_ms
-            self._on_step(step_ms)
-        return now_ms
 
 
 class CoordinatorRuntime(Generic[M]):
@@ -297,6 +275,7 @@ class CoordinatorRuntime(Generic[M]):
             self.on_machine_changed,
             self._codec,
             self._wait_ms_max,
+            asyncio.get_running_loop().call_soon,
         )
         for decision in machine.on_loaded(self._clock.now_ms()):
             shard.execute(decision)

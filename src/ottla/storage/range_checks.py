@@ -13,6 +13,7 @@ only if both agree, the field is repaired.
 from __future__ import annotations
 
 import logging
+import threading
 from typing import Final, NamedTuple
 
 from ottla.base.file_range import FileRange
@@ -36,6 +37,33 @@ def invalidate_checks(file_range: FileRange) -> None:
     segment = segment_of(file_range)
     segment.verified_from = segment.size
     segment.verified_ranges = None
+
+
+class Truncations:
+    """How often a log was truncated, for other threads: their work is void if the log was truncated meanwhile.
+
+    The owner of the log holds the lock while it truncates, another thread while it writes into a segment.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.lock = threading.Lock()
+
+
+def check_and_repair(file_range: FileRange, epochs: LeaderEpochCache, truncations: Truncations) -> int:
+    """As check_range(), and repair wrong leader epochs.
+
+    After a truncation other batches may already be written at the positions of those that were read.
+    """
+    with truncations.lock:
+        count = truncations.count
+    sound_end = check_range(file_range)
+    wrong_epochs = wrong_leader_epochs(segment_of(file_range), file_range, epochs)
+    if wrong_epochs:
+        with truncations.lock:
+            if truncations.count == count:
+                repair_leader_epochs(segment_of(file_range), file_range, wrong_epochs)
+    return sound_end
 
 
 def check_range(file_range: FileRange) -> int:
@@ -188,7 +216,6 @@ def wrong_leader_epochs(segment: Segment, file_range: FileRange, epochs: LeaderE
 
 
 def repair_leader_epochs(segment: Segment, file_range: FileRange, wrong: list[EpochEntry]) -> None:
-    """The log must not be truncated meanwhile: the next batches may already be written at these positions."""
     for batch in wrong:
         files.write_all(file_range.descriptor, batch.epoch.to_bytes(EPOCH_BYTES, "big"), batch.position + EPOCH_AT)
         logger.warning(

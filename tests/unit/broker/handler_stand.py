@@ -88,7 +88,7 @@ class Client:
         return answer
 
 
-async def nothing() -> None:
+async def nothing(_timeout_ms: int | None = None) -> None:
     """A publisher without work."""
 
 

@@ -313,7 +313,7 @@ class WriterStand:
         self.created += wanted
         return [TopicResult(each.name, Error.INVALID_REQUEST, "not now") for each in wanted]
 
-    async def _settled(self) -> None: ...
+    async def _settled(self, _timeout_ms: int | None = None) -> None: ...
 
     async def _call(self, broker: int, _purpose: str, request: Any, _response: type[Any]) -> Any:
         self.asked.append((broker, request))

@@ -17,6 +17,7 @@ from tests.virtual_time import LoopClock
 
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.names import TopicPartition
+from ottla.broker import metadata_publisher
 from ottla.broker.configs.dynamic_config import DynamicConfig
 from ottla.broker.log_manager import checkpoints
 from ottla.broker.log_manager.checkpoints import MetadataTransactionRecorder
@@ -188,6 +189,28 @@ def test_a_failing_change_does_not_block_the_next_one(stand: Stand, monkeypatch:
 
     run(work)
     assert stand.replicas.get(*TopicPartition("u", 0)) is not None
+
+
+def test_requests_do_not_wait_for_a_disk_that_hangs(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    may_go_on = threading.Event()
+    real = files.make_directory
+
+    def hang(path: str, *rest: int) -> None:
+        may_go_on.wait()
+        real(path, *rest)
+
+    monkeypatch.setattr(files, "make_directory", hang)
+    monkeypatch.setattr(metadata_publisher, "WAIT_MS_MIN", 1)
+
+    async def work() -> None:
+        stand.show(image_of(t=1))
+        await stand.publisher.wait_until_applied(5)
+        assert not stand.replicas.partitions
+        may_go_on.set()
+        await stand.publisher.wait_until_applied()
+        assert ("t", 0) in stand.replicas.partitions
+
+    run(work)
 
 
 @pytest.mark.parametrize("failing", ["create", "disk", "role", "delete"])

@@ -381,3 +381,26 @@ def test_records_have_the_time_of_the_system_clock_after_it_was_set(replicas: Re
         chunk.release()
 
     play(replicas, scene)
+
+
+def test_thousands_of_replies_are_sent_in_slices(replicas: Replicas) -> None:
+    """The members of a large group are answered together, and other requests must not wait for all of them."""
+
+    async def scene(stand: Stand) -> None:
+        heard: list[int] = []
+        others: list[int] = []
+        loop = asyncio.get_running_loop()
+
+        def look() -> None:
+            others.append(len(heard))
+            if len(heard) < 1_000:
+                loop.call_soon(look)
+
+        replies = [Reply(heard.append, number) for number in range(1_000)]
+        stand.runtime.execute(stand.runtime.shard(GROUP), Decision(replies=replies))
+        look()
+        await a_moment()
+        assert heard == list(range(1_000))
+        assert others == list(range(100, 1_001, 100))
+
+    play(replicas, scene)

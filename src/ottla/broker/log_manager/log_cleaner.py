@@ -346,7 +346,7 @@ class LogCleaner:
 
         def look_at(partition: Partition) -> None:
             nonlocal dirtiest
-            if not self._may_clean(partition, now_ms):
+            if not self._may_clean(partition):
                 return
             try:
                 cleanable = plan_cleaning(log_facts(partition), now_ms)
@@ -368,7 +368,7 @@ class LogCleaner:
         current = [chosen for chosen in due if chosen.is_current() and chosen.name not in self._in_progress]
         return max(current, key=lambda chosen: chosen.cleanable.ratio, default=None)
 
-    def _may_clean(self, partition: Partition, now_ms: int) -> bool:
+    def _may_clean(self, partition: Partition) -> bool:
         log = partition.log
         if (
             log.settings.cleanup_policy <= {DELETE}
@@ -378,7 +378,7 @@ class LogCleaner:
             return False
         if log.is_moving_log_dir:
             return False  # replaced segments would have to be copied again
-        if not self._backoff.is_allowed(os.path.dirname(log.directory), now_ms):
+        if not self._backoff.is_allowed(os.path.dirname(log.directory), self._node.clock.monotonic_ms()):
             return False
         aside = self.uncleanable.get(partition.name)
         if aside is None:
@@ -478,7 +478,7 @@ class LogCleaner:
             self._on_disk_failure(chosen, f"cannot clean {chosen.name}: {failure.message}")
 
     def _on_disk_failure(self, chosen: SelectedLog, problem: str) -> None:
-        if self._backoff.record_failure(chosen.folder, self._node.clock.now_ms()):
+        if self._backoff.record_failure(chosen.folder, self._node.clock.monotonic_ms()):
             logger.warning("%s; cleaning in %s will be retried", problem, chosen.folder)
 
     def _on_process_failure(self, chosen: SelectedLog, died: CleanerDiedError) -> None:

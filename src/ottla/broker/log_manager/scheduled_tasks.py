@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from ottla.base import tasks
 from ottla.base.broker_settings import BrokerSettings
-from ottla.base.clock import Clock
+from ottla.base.clock import Clock, SteppedClock
 from ottla.base.errors import KafkaError
 from ottla.base.topic_settings import NEVER_MS
 from ottla.broker.log_manager.checkpoints import CheckpointWriter
@@ -41,6 +41,7 @@ class TaskScheduler:
         self._flusher = flusher
         self._checkpoints = checkpoints
         self._clock: Clock = node.clock
+        self._stepped_clock = SteppedClock(node.clock, self._on_clock_step)
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -128,9 +129,12 @@ class TaskScheduler:
 
     async def remove_deleted(self) -> None:
         """Remove the files of deleted segments and partitions once their delay is over."""
-        paths = self._replicas.log_dirs.take_deleted(self._clock.now_ms())
+        paths = self._replicas.log_dirs.take_deleted(self._stepped_clock.now_ms())
         if paths:
             await self._in_worker(lambda: remove_paths(paths))
+
+    def _on_clock_step(self, step_ms: int) -> None:
+        self._replicas.log_dirs.on_clock_step(step_ms)
 
     async def _in_worker(self, work: Callable[[], None]) -> None:
         await asyncio.get_running_loop().run_in_executor(self._node.workers, work)
