@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from ottla.base import tasks
 from ottla.base.clock import Clock
@@ -38,6 +38,7 @@ from ottla.controller.decisions import external_changes
 from ottla.controller.decisions.decision import split_into_transactions
 from ottla.controller.decisions.standalone import controller_epoch_operation
 from ottla.controller.image import NO_CONTROLLER, BrokerImage, MetadataCache, MetadataImage
+from ottla.controller.service import ControllerOptions
 from ottla.controller.stores.store import (
     CheckNode,
     CreateNode,
@@ -65,16 +66,6 @@ CANDIDACY_DELAY_MS: Final = 2_000  # the delay before an isolated controller bec
 CLUSTER_ROOTS: Final = (*tree.TOPS, *acl_nodes.ROOTS, token_nodes.TOKENS)
 
 
-class MemberOptions(Protocol):
-    """The broker settings of the membership."""
-
-    @property
-    def node_id(self) -> int: ...
-
-    @property
-    def delete_topic_enable(self) -> bool: ...
-
-
 class ClusterMembership:
     """The membership of one broker. All calls are made on the loop."""
 
@@ -82,7 +73,7 @@ class ClusterMembership:
         self,
         store: SessionStore,
         clock: Clock,
-        options: MemberOptions,
+        options: ControllerOptions,
         controller: ClusterController,
         images: MetadataCache,
         probe: Probe,
