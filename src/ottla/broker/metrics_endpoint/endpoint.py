@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from http import HTTPStatus
-from typing import Final, Protocol
+from typing import Final
 
 from ottla.base import tasks
 from ottla.base.broker_checks import is_loopback
@@ -50,21 +50,6 @@ logger = logging.getLogger(__name__)
 SLICE_SECONDS: Final = 0.002
 
 
-class MetricsSource(Protocol):
-    """Source of the metrics."""
-
-    @property
-    def sources(self) -> Sequence[Source]: ...
-
-    def families(self) -> Iterable[Family | None]:
-        """Metrics without an MBean name."""
-        ...
-
-    def readiness(self) -> tuple[bool, str]:
-        """Whether clients are served, and one line about the state."""
-        ...
-
-
 class Routes:
     """The paths of the endpoint.
 
@@ -75,7 +60,7 @@ class Routes:
     The last two need no password.
     """
 
-    def __init__(self, numbers: MetricsSource) -> None:
+    def __init__(self, numbers: MetricsEndpoint) -> None:
         self._numbers = numbers
         self._table: dict[str, Callable[[HttpRequest], HttpResponse]] = {
             "/": lambda _: HttpResponse(iter((INDEX,))),
@@ -195,6 +180,7 @@ class MetricsEndpoint:
         return self._sources
 
     def families(self) -> Iterable[Family | None]:
+        """Metrics without an MBean name."""
         yield from own_families(
             self._node,
             self._observed.counters,
@@ -210,6 +196,7 @@ class MetricsEndpoint:
         yield from tcp_families(self._observed.connections)
 
     def readiness(self) -> tuple[bool, str]:
+        """Whether clients are served, and one line about the state."""
         state = self._state
         if state.is_stopping:
             return False, "stopping"

@@ -22,13 +22,16 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from hmac import compare_digest
 from http import HTTPStatus
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from urllib.parse import parse_qsl, unquote
 
 from ottla.base import tasks
 from ottla.base.broker_checks import is_loopback
 from ottla.base.broker_settings import BrokerSettings
 from ottla.broker.metrics_endpoint.start import MetricsAccessError
+
+if TYPE_CHECKING:
+    from ottla.network.tls_streams import TlsStream
 
 logger = logging.getLogger(__name__)
 
@@ -128,34 +131,8 @@ class HttpResponse(NamedTuple):
     status: HTTPStatus = HTTPStatus.OK
 
 
-class Reader(Protocol):
-    """As in asyncio."""
-
-    async def read(self, count: int, /) -> bytes: ...
-
-    async def readexactly(self, count: int, /) -> bytes: ...
-
-    async def readuntil(self, separator: bytes, /) -> bytes: ...
-
-
-class Writer(Protocol):
-    """As in asyncio."""
-
-    def write(self, data: bytes, /) -> None: ...
-
-    async def drain(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class Login(Protocol):
-    """Authentication of requests."""
-
-    def accepts(self, header: str) -> bool:
-        """Whether the `Authorization` header of a request is right."""
-        ...
-
-
+Reader: TypeAlias = "asyncio.StreamReader | TlsStream"
+Writer: TypeAlias = "asyncio.StreamWriter | TlsStream"
 Handler = Callable[[HttpRequest], HttpResponse | Awaitable[HttpResponse]]
 UNREADABLE_REQUEST: Final = HttpRequest("GET", "/", {}, {}, b"")  # an unreadable request
 
@@ -167,7 +144,7 @@ class HttpServer:
         self,
         host: str,
         handler: Handler,
-        login: Login | None = None,
+        login: BasicAuthentication | None = None,
         open_paths: frozenset[str] = frozenset(),
         tls: Callable[[], ssl.SSLContext] | None = None,
         workers: Executor | None = None,
