@@ -38,7 +38,7 @@ from ottla.controller.decisions import external_changes
 from ottla.controller.decisions.decision import split_into_transactions
 from ottla.controller.decisions.standalone import controller_epoch_operation
 from ottla.controller.image import NO_CONTROLLER, BrokerImage, MetadataCache, MetadataImage
-from ottla.controller.service import ControllerOptions
+from ottla.controller.service import LiveSettings
 from ottla.controller.stores.store import (
     CheckNode,
     CreateNode,
@@ -73,7 +73,7 @@ class ClusterMembership:
         self,
         store: SessionStore,
         clock: Clock,
-        options: ControllerOptions,
+        live: LiveSettings,
         controller: ClusterController,
         images: MetadataCache,
         probe: Probe,
@@ -91,7 +91,7 @@ class ClusterMembership:
         self.ready = asyncio.Event()  # set when the first image is available
         self.controller_changed = asyncio.Event()
         self._clock = clock
-        self._options = options
+        self._live = live
         self._images = images
         self._probe = probe
         self._registration = BrokerRegistration(store, clock, probe, controller.new_uuid)
@@ -106,7 +106,7 @@ class ClusterMembership:
         self._work_queue.add_handler("registration", self._check_registration)
         self._work_queue.add_handler("controller", self._check_controller)
         self.watches = StoreWatches(
-            store, controller, clock, iter(controller.new_uuid, None), lambda: options.delete_topic_enable
+            store, controller, clock, iter(controller.new_uuid, None), lambda: live.broker.delete_topic_enable
         )
         self.watches.add(tree.config_path(tree.BROKER_CONFIG, ""), controller.set_cluster_min_isr)
         controller.has_session = self.has_session
@@ -116,7 +116,7 @@ class ClusterMembership:
 
     @property
     def node_id(self) -> int:
-        return self._options.node_id
+        return self._live.broker.node_id
 
     @property
     def is_controller(self) -> bool:
