@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import Final
 
@@ -35,7 +35,6 @@ from ottla.broker.metrics_endpoint.start import BrokerMetricsSources
 from ottla.broker.metrics_endpoint.state_beans import CleanerBeans, ProcessBeans, ReplicationBeans, StateBeans
 from ottla.broker.metrics_endpoint.traffic_beans import QuotaBeans, TrafficBeans
 from ottla.metrics import jolokia
-from ottla.metrics.beans import Source
 from ottla.metrics.meters import TICK_SECONDS
 from ottla.metrics.process import CollectorTimes
 from ottla.metrics.prometheus import CONTENT_TYPE, Family, render, render_families
@@ -127,7 +126,7 @@ class MetricsEndpoint:
         process = ProcessBeans(self._collector)
         beans = (self._traffic, self._state, self._cleaner, self._replication, self._quotas, process)
         all_sources = [source for some in beans for source in some.sources]
-        self._sources = sorted(all_sources, key=lambda source: (source.domain, source.type))
+        self.sources = sorted(all_sources, key=lambda source: (source.domain, source.type))
         self._login = metrics_login(node.settings)
         self._tls = metrics_tls(node.settings)
         context = self._tls.context if self._tls is not None else None
@@ -174,10 +173,6 @@ class MetricsEndpoint:
         await self._server.close()
 
     # ---- for the routes
-
-    @property
-    def sources(self) -> Sequence[Source]:
-        return self._sources
 
     def families(self) -> Iterable[Family | None]:
         """Metrics without an MBean name."""
