@@ -22,13 +22,11 @@ import os
 import socket
 import ssl
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from ottla.base.file_range import FileRange
 from ottla.network.close_reason import CloseReason
-
-if TYPE_CHECKING:
-    from ottla.network.poller import Watched
+from ottla.network.poller import Watched
 
 logger = logging.getLogger(__name__)
 
