@@ -35,7 +35,7 @@ class Broker:
         self.controller = ControllerService(
             EmbeddedStore(directory),
             me.clock,
-            self.settings,
+            me.dynamic_config,
             lambda configs: validate_topic_overrides(self.settings, configs),
             images=me.images,
         )

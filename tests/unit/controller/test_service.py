@@ -39,6 +39,10 @@ class Options:
     delete_topic_enable = True
     min_insync_replicas = 1
 
+    @property
+    def broker(self) -> "Options":
+        return self
+
 
 class FlakyStore(EmbeddedStore):
     """A store that fails or waits on demand."""

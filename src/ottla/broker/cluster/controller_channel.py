@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ottla.base import tasks
 from ottla.base.errors import Error, KafkaError
@@ -19,6 +19,7 @@ from ottla.network.peer import BrokerConnection, PeerError
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.peers import Peers
+    from ottla.controller.cluster.membership import ClusterMembership
 
 logger = logging.getLogger(__name__)
 
@@ -31,22 +32,10 @@ EXTRA_WAIT_SECONDS: Final = 2.0  # longer than the controller itself may take, s
 R = TypeVar("R")
 
 
-class ControllerProvider(Protocol):
-    """The controller as far as this broker knows it."""
-
-    @property
-    def is_controller(self) -> bool: ...
-
-    @property
-    def controller_id(self) -> int: ...
-
-    def no_controller_message(self) -> str: ...
-
-
 class ControllerChannel:
     """Connections to the controller, one per request in flight: requests of one connection are answered in order."""
 
-    def __init__(self, node_id: int, peers: Peers, location: ControllerProvider) -> None:
+    def __init__(self, node_id: int, peers: Peers, location: ClusterMembership) -> None:
         self._node_id = node_id
         self._peers = peers
         self._provider = location

@@ -29,7 +29,7 @@ from ottla.protocol.schema import layout_of
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
-    from ottla.broker.served_api import ServedApi
+    from ottla.broker.served_api import Handler, ServedApi
 
 UNREPEATABLE_APIS: Final = frozenset({38})  # CreateDelegationToken: each repetition would create another token
 MUTATING_APIS: Final = frozenset({19, 20, 37})  # CreateTopics, DeleteTopics, CreatePartitions
@@ -75,7 +75,7 @@ class ForwardingManager:
                 return inner
         except KafkaError as refusal:
             return error_response(row, request, refusal, context.api_version)
-        return await handle_here(row, request, context)
+        return await call_handler(row.handle, request, context)
 
     def _timeout_ms(self, request: Any) -> int:
         """The client's timeout, limited by the inter-broker request timeout."""
@@ -92,7 +92,7 @@ def forwarded(row: ServedApi) -> Callable[[Any, Context], Coroutine[Any, Any, An
     async def handle(request: Any, context: Context) -> Any:
         forwarding = context.broker.forwarding
         if forwarding is None or is_handled_here(context):
-            return await handle_here(row, request, context)
+            return await call_handler(row.handle, request, context)
         return await forwarding.forward(request, context, row)
 
     return handle
@@ -119,8 +119,9 @@ def is_handled_here(context: Context) -> bool:
     return cluster is None or cluster.is_controller or context.is_forwarded
 
 
-async def handle_here(row: ServedApi, request: Any, context: Context) -> Any:
-    answer = row.handle(request, context)
+async def call_handler(handle: Handler, request: Any, context: Context) -> Any:
+    """The response of a handler, which may be a coroutine."""
+    answer = handle(request, context)
     return await answer if iscoroutine(answer) else answer
 
 

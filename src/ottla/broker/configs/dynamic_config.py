@@ -94,34 +94,8 @@ class DynamicConfig:
     def topic_settings(self, image: MetadataImage, topic: str) -> TopicSettings:
         return topic_settings(self.broker, image.topic_configs.get(topic, {}))
 
-    # ---- ControllerOptions
-
     def check_topic_configs(self, configs: Mapping[str, str]) -> None:
         validate_topic_overrides(self.broker, configs)
-
-    @property
-    def node_id(self) -> int:
-        return self.broker.node_id
-
-    @property
-    def num_partitions(self) -> int:
-        return self.broker.num_partitions
-
-    @property
-    def default_replication_factor(self) -> int:
-        return self.broker.default_replication_factor
-
-    @property
-    def delete_topic_enable(self) -> bool:
-        return self.broker.delete_topic_enable
-
-    @property
-    def min_insync_replicas(self) -> int:
-        return self.broker.min_insync_replicas
-
-    @property
-    def unclean_leader_election_enable(self) -> bool:
-        return self.broker.unclean_leader_election_enable
 
 
 async def encode_passwords(change: ConfigResourceChange, context: Context) -> ConfigResourceChange:

@@ -15,12 +15,12 @@ import base64
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.security.sasl.exchange import Identity, LoginError
 
 if TYPE_CHECKING:
-    from jwt import PyJWK
+    from ottla.security.oauth.signing_keys import JwksCache
 
 
 UNSECURED: Final = "OAuthBearerUnsecuredValidatorCallbackHandler"
@@ -39,12 +39,6 @@ class Claims(NamedTuple):
     expires_ms: int
 
 
-class KeyLookup(Protocol):
-    """A lookup of the provider's keys."""
-
-    def find(self, key_id: str | None) -> PyJWK | None: ...
-
-
 class TokenRequirements(NamedTuple):
     """A broker's requirements of tokens."""
 
@@ -60,7 +54,7 @@ Validate = Callable[[str], Claims]
 """Takes a token. Raises TokenError."""
 
 
-def validate_signed(token: str, keys: KeyLookup, wanted: TokenRequirements) -> Claims:
+def validate_signed(token: str, keys: JwksCache, wanted: TokenRequirements) -> Claims:
     import jwt  # noqa: PLC0415 (slow to import, and only for this mechanism)
 
     if len(token) > TOKEN_BYTES_MAX:
