@@ -42,12 +42,13 @@ LONGEST = (
     "conformance/test_access_rights", "conformance/test_recipes", "conformance/test_sasl", "faults/test_exactly_once",
     "conformance/test_java", "conformance/test_internal_records", "conformance/test_monitoring",
     "browser/test_console_people", "browser/test_accessibility", "browser/test_console",
-    "pipelines/test_pipeline_command", "pipelines/test_keyed_steps", "pipelines/test_session",
-    "pipelines/test_wrong_checkpoint", "pipelines/test_examples", "pipelines/test_sql_command", "pipelines/test_enrich",
-    "pipelines/test_connect", "pipelines/test_trials", "pipelines/test_change_streams",
-    "pipelines/test_sql_cures", "pipelines/test_batch_is_stream", "pipelines/test_windows", "pipelines/test_lost_data",
-    "pipelines/test_stateless_steps", "pipelines/test_bad_input", "pipelines/test_random_pipelines",
-    "pipelines/test_sinks", "pipelines/test_sink_tables",
+    "pipelines/test_pipeline_command", "pipelines/test_keyed_steps", "pipelines/test_enrich", "pipelines/test_session",
+    "pipelines/test_failing_values", "pipelines/test_sql_cures", "pipelines/test_examples",
+    "pipelines/test_special_times", "pipelines/test_sql_command", "pipelines/test_wrong_checkpoint",
+    "pipelines/test_change_streams", "pipelines/test_sql_answers", "pipelines/test_bad_input", "pipelines/test_joins",
+    "pipelines/test_batch_is_stream", "pipelines/test_trials", "pipelines/test_lost_data",
+    "pipelines/test_random_pipelines", "pipelines/test_connect", "pipelines/test_savepoints", "pipelines/test_windows",
+    "pipelines/test_sinks", "pipelines/test_upserts", "pipelines/test_sink_tables", "pipelines/test_stateless_steps",
 )  # fmt: skip
 
 # No deadline for an example: the machine may be busy.
