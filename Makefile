@@ -97,7 +97,8 @@ unit: install
 # As plain Python, only what compilation can change: the unit tests that import a compiled file. The logs of dialogues
 # and simulations need the plain modules.
 pure: install
-	OTTLA_PURE=1 $(LAST) $(BIN)/pytest $$($(BIN)/python tools/affected_tests.py --compiled) tests/dialogues tests/simulation $(TWO)
+	files=$$($(BIN)/python tools/affected_tests.py --compiled) && \
+		OTTLA_PURE=1 $(LAST) $(BIN)/pytest $$files tests/dialogues tests/simulation $(TWO)
 
 # From here on with real processes. `make faults`, unit tests and simulations get no second try. `processes` runs three
 # targets in one pytest run: while one test waits, another one works.
@@ -133,10 +134,10 @@ bench: install
 wheels:
 	$(PYTHON) tools/wheels.py
 
-# The wheel in dist/ for this Python, in empty environments: `ottla up` and a pipeline.
+# The wheel in dist/ for the Python of .venv, in empty environments: `ottla up` and a pipeline.
+TAG = $$($(BIN)/python -c 'import sys; print("cp{}{}".format(*sys.version_info))')
 installed: install
-	OTTLA_TEST_WHEEL=$$(ls dist/ottla-*-$$($(BIN)/python -c 'import sys; print(f"cp{sys.version_info.major}{sys.version_info.minor}")')-*.whl) \
-		$(BIN)/pytest tests/faults/test_wheels.py -m faults -k "from_a_wheel"
+	wheel=$$(ls dist/ottla-*-$(TAG)-*.whl) && OTTLA_TEST_WHEEL=$$wheel $(BIN)/pytest tests/faults/test_wheels.py -m faults -k from_a_wheel
 
 clean:
 	rm -rf $(VENV) build dist .cache

@@ -1,8 +1,8 @@
 """Which tests a change touches, found by the imports of tests and source (`make test-fast`, `make pure`).
 
 A test file reaches a module over any number of imports, also over other tests and the `conftest.py` of its folders.
-Imports inside of functions count, imports for type checks only do not. The files are sorted by the number of imports
-in between: the tests of a changed module come first.
+Imports inside of functions count, and in the source also texts that name a module (tables of commands); imports for
+type checks do not. The files are sorted by the number of imports in between: the tests of a changed module come first.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def all_modules() -> dict[str, Path]:
 
 
 def imports(path: Path) -> Iterator[str]:
-    """The modules that a file imports; `from package import name` may import a module or a name of the package."""
+    """The modules that a file may import. Some of the results are no modules, but names in one, or other texts."""
     todo: list[ast.AST] = [ast.parse(path.read_bytes())]
     while todo:
         node = todo.pop()
@@ -47,6 +47,8 @@ def imports(path: Path) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             yield node.module
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and path.is_relative_to(SOURCE):
+            yield node.value.partition(":")[0]
         elif isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
             todo += node.orelse
         else:

@@ -74,7 +74,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Any:
         return (yield)
     finally:
         sys.settrace(None)
-        threading.settrace(None)  # type: ignore[arg-type]  # typeshed lacks None
+        threading.settrace(None)
 
 
 def pytest_sessionfinish() -> None:
