@@ -34,18 +34,21 @@ LONGEST = (
     "cluster/test_faults", "cluster/test_versions", "cluster/test_rolling", "cluster/test_balance",
     "cluster/test_healing", "cluster/test_deploy", "cluster/test_cuts", "cluster/test_coordinators",
     "cluster/test_replication",
+    "browser/test_watching", "browser/test_alerts", "cluster/test_zookeeper_tools", "cluster/test_stored_passwords",
     "cluster/test_walkthrough", "cluster/test_topics", "cluster/test_damaged_nodes", "cluster/test_cluster_migration",
-    "conformance/test_falling_behind", "conformance/test_monitor",
+    "conformance/test_falling_behind", "conformance/test_monitor", "cluster/test_zookeeper_command",
+    "cluster/test_kerberos", "cluster/test_java_tools", "cluster/test_zookeeper_security", "conformance/test_acl_tools",
     "conformance/test_long_requests", "faults/test_transaction_steps", "conformance/test_tls",
     "conformance/test_access_rights", "conformance/test_recipes", "conformance/test_sasl", "faults/test_exactly_once",
     "conformance/test_java", "conformance/test_internal_records", "conformance/test_monitoring",
     "browser/test_console_people", "browser/test_accessibility", "browser/test_console",
-    "pipelines/test_pipeline_command", "pipelines/test_keyed_steps", "pipelines/test_session",
-    "pipelines/test_wrong_checkpoint", "pipelines/test_examples", "pipelines/test_sql_command", "pipelines/test_enrich",
-    "pipelines/test_standalone", "pipelines/test_connect", "pipelines/test_trials", "pipelines/test_change_streams",
-    "pipelines/test_sql_cures", "pipelines/test_batch_is_stream", "pipelines/test_windows", "pipelines/test_lost_data",
-    "pipelines/test_stateless_steps", "pipelines/test_bad_input", "pipelines/test_random_pipelines",
-    "pipelines/test_sinks", "pipelines/test_sink_tables",
+    "pipelines/test_pipeline_command", "pipelines/test_keyed_steps", "pipelines/test_enrich", "pipelines/test_session",
+    "pipelines/test_failing_values", "pipelines/test_sql_cures", "pipelines/test_examples",
+    "pipelines/test_special_times", "pipelines/test_sql_command", "pipelines/test_wrong_checkpoint",
+    "pipelines/test_change_streams", "pipelines/test_sql_answers", "pipelines/test_bad_input", "pipelines/test_joins",
+    "pipelines/test_batch_is_stream", "pipelines/test_trials", "pipelines/test_lost_data",
+    "pipelines/test_random_pipelines", "pipelines/test_connect", "pipelines/test_savepoints", "pipelines/test_windows",
+    "pipelines/test_sinks", "pipelines/test_upserts", "pipelines/test_sink_tables", "pipelines/test_stateless_steps",
 )  # fmt: skip
 
 # No deadline for an example: the machine may be busy.
@@ -163,8 +166,6 @@ def pytest_configure(config: pytest.Config) -> None:
     # Logs that a test leaves as after a crash stay open: the usual limit of 1,024 descriptors would be too low.
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS if hard < 0 else min(hard, DESCRIPTORS), hard))
-    config.addinivalue_line("markers", "needs_ottla: needs a broker process of its own, not a foreign broker")
-    config.addinivalue_line("markers", "other_languages: needs node or go; run with `-m other_languages`")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

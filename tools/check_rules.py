@@ -1,6 +1,7 @@
 """Rules of this project that linters do not check; `make check` runs this. Prints one line for each violation.
 
-1. Only base/tasks.py starts tasks: the failure of a task that is started directly may go unnoticed.
+1. Only base/tasks.py starts tasks, and the threads of a broker: the failure of one that is started directly may go
+   unnoticed. The thread that writes the log guards itself.
 2. Nothing follows `if __name__ == "__main__"`: code after it is not defined yet when the program starts.
 3. Only base/regular_expressions.py compiles patterns from outside: it bounds their cost. Other modules use `re` with
    patterns that are written in the source, and escape the texts in them.
@@ -18,6 +19,8 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "ottla"
 TASKS = SOURCE / "base" / "tasks.py"
 STARTERS = ("create_task", "ensure_future")
+LOGS = SOURCE / "base" / "logs.py"
+OTHER_PROCESSES = frozenset(SOURCE / name for name in ("cli", "pipelines", "registry", "testing"))
 PATTERNS = SOURCE / "base" / "regular_expressions.py"
 PATTERN_CALLS = frozenset({"compile", "match", "search", "fullmatch", "sub", "subn", "split", "findall", "finditer"})
 PATTERN_ENGINES = frozenset({"re2", "_re2", "regex", "sre_compile"})
@@ -30,6 +33,13 @@ def tasks_started_directly(path: Path, tree: ast.AST) -> Iterator[str]:
         name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
         if name in STARTERS:
             yield f"{path}:{node.lineno}: {name}: start tasks with ottla.base.tasks, which reports failures"
+        if name == "Thread" and _is_started(node, tree) and path != LOGS and OTHER_PROCESSES.isdisjoint(path.parents):
+            yield f"{path}:{node.lineno}: start threads with ottla.base.tasks, which reports failures"
+
+
+def _is_started(name: ast.AST, tree: ast.AST) -> bool:
+    """Whether this is a call of threading.Thread, and not a type."""
+    return any(isinstance(call, ast.Call) and call.func is name for call in ast.walk(tree))
 
 
 def code_after_the_main_block(path: Path, tree: ast.Module) -> Iterator[str]:

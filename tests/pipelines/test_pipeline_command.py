@@ -96,7 +96,13 @@ def shell(tmp_path_factory: pytest.TempPathFactory, bootstrap: str) -> Iterator[
     made = Shell(tmp_path_factory.mktemp("command"), bootstrap)
     made.produce(0, 100)
     yield made
-    status = made.status()
+
+
+@pytest.fixture(autouse=True)
+def no_run_is_left(shell: Shell) -> Iterator[None]:
+    """A test that fails must not leave its run to the next test, or to its second try."""
+    yield
+    status = shell.status()
     if status is not None and status.is_live:
         os.kill(status.pid, signal.SIGKILL)
 

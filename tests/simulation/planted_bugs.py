@@ -81,7 +81,7 @@ BUGS = [
         "transactions never time out",
         "exactly_once",
         "transactions/transaction_coordinator.py",
-        "    return is_open and transaction.start_timestamp_ms + transaction.txn_timeout_ms < now_ms\n",
+        "    return is_open and started_ms + transaction.txn_timeout_ms < now_ms\n",
         "    return is_open and False\n",
     ),
     in_one_place(

@@ -1,4 +1,4 @@
-"""Environment variables as settings, by the rules of Kafka's container images.
+"""Environment variables as settings, by the rules of Kafka's container images, and as Java options.
 
 KAFKA_LOG_RETENTION_HOURS is log.retention.hours: one underscore is a dot, two are an underscore, three are a hyphen
 (apache/kafka). KAFKA_CFG_LOG_RETENTION_HOURS is the same key (Bitnami) and takes precedence.
@@ -9,6 +9,7 @@ Rule 2: an empty variable counts as not set, as `${VARIABLE:-}` in a compose fil
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -101,3 +102,13 @@ def _is_setting(variable: str, value: str) -> bool:
     if not variable.startswith(PREFIX) or variable in NOT_SETTINGS or variable.startswith(KUBERNETES_PREFIXES):
         return False
     return not value.startswith(KUBERNETES_ADDRESS)
+
+
+def java_options(text: str) -> dict[str, str]:
+    """The Java system properties (`-Dname=value`) in a variable such as KAFKA_OPTS; the last value of a name counts."""
+    try:
+        words = shlex.split(text)
+    except ValueError:  # an unclosed quote: Java gets the words as the shell splits them
+        words = text.split()
+    pairs = (word[2:].partition("=") for word in words if word.startswith("-D"))
+    return {name: value for name, _, value in pairs}

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from ottla.base.environment import java_options
 from ottla.base.logs import LEVELS
 from ottla.base.properties import PropertiesError, read_properties
 
@@ -61,16 +61,6 @@ def read_log4j(environment: Mapping[str, str]) -> Log4jConfig:
     except (OSError, PropertiesError, ValueError) as problem:
         return Log4jConfig(folder=folder, warnings=(f"{VARIABLE}: {path} is not followed: {problem}",))
     return wishes._replace(folder=folder)
-
-
-def java_options(text: str) -> dict[str, str]:
-    """`-Dname=value` words as a dictionary."""
-    try:
-        words = shlex.split(text)
-    except ValueError:
-        words = text.split()
-    pairs = (word[2:].partition("=") for word in words if word.startswith("-D"))
-    return {name: value for name, _, value in pairs}
 
 
 def parse_log4j(text: str, suffix: str) -> Log4jConfig:

@@ -249,6 +249,7 @@ class LineWriter:
         self._write = write
         self._lines: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
         self.dropped = 0
+        self._has_failed = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -265,7 +266,18 @@ class LineWriter:
 
     def _run(self) -> None:
         while (item := self._lines.get()) is not None:
-            self._write(*item)
+            try:
+                self._write(*item)
+            except Exception as error:  # noqa: BLE001 (a line about it would fail in the same way)
+                self.dropped += 1
+                self._report_failure(error)
+
+    def _report_failure(self, error: Exception) -> None:
+        """Once, on standard error; also that may be closed."""
+        if not self._has_failed:
+            self._has_failed = True
+            with contextlib.suppress(Exception):
+                _write_to_stderr("", f"log lines cannot be written: {error!r}")
 
     def __repr__(self) -> str:
         return f"<LineWriter {self._thread.name}: {self._lines.qsize()} waiting, {self.dropped} dropped>"

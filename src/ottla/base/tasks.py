@@ -1,4 +1,4 @@
-"""The only functions that start tasks, so that no failure of a background task is lost.
+"""The only functions that start tasks and a broker's threads, so that no failure of background work is lost.
 
 Rules:
 1. `spawn_restarting` is for loops that run as long as their owner. A loop that fails is logged, counted and restarted
@@ -9,7 +9,9 @@ Rules:
    owner was cancelled meanwhile, asyncio reports nothing.
 4. asyncio keeps only weak references to tasks; here they are held until they are done.
 5. No other module calls create_task or ensure_future (tools/check_rules.py).
-6. `notify_safely` calls a listener and logs its exception, so that a failing listener affects neither the caller nor
+6. `start_thread` runs a function in a daemon thread; its failure is logged and counted. A thread that serves others
+   guards each job, so that a failing one does not end the thread.
+7. `notify_safely` calls a listener and logs its exception, so that a failing listener affects neither the caller nor
    the listeners after it.
 """
 
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeVar
 
@@ -63,6 +66,13 @@ def spawn_awaited(work: Awaitable[T], name: str) -> asyncio.Task[T]:
     return task
 
 
+def start_thread(work: Callable[[], object], name: str) -> threading.Thread:
+    """Run a function in a thread that does not keep the process alive."""
+    thread = threading.Thread(target=_guard_thread, args=(work, name), name=name, daemon=True)
+    thread.start()
+    return thread
+
+
 def notify_safely(listener: Callable[..., object], *news: object) -> None:
     """Call a listener; its exceptions are logged and counted."""
     try:
@@ -97,6 +107,14 @@ async def _guard(work: Coroutine[Any, Any, object], name: str, on_failure: Calla
         logger.exception("%s failed", name)
         if on_failure is not None:
             on_failure()
+
+
+def _guard_thread(work: Callable[[], object], name: str) -> None:
+    try:
+        work()
+    except Exception:
+        counts.failed += 1
+        logger.exception("the thread %s failed", name)
 
 
 async def _restart(begin: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:

@@ -9,7 +9,6 @@ import asyncio
 import logging
 import resource
 import socket
-import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -234,8 +233,8 @@ def announce_ready(node: Node, listeners: list[Acceptor], replicas: ReplicaSet) 
     notify_systemd("READY=1")
     if settings.zookeeper_connect and has_notify_socket():
         tasks.spawn_restarting(lambda: report_when_in_sync(node, replicas), "reporting that replicas are in sync")
-    # A name server that does not respond must delay neither start nor stop: no other thread waits for this one.
-    threading.Thread(target=warn_about_addresses, args=(settings,), name="addresses", daemon=True).start()
+    # A name server that does not answer must delay neither start nor stop: nothing waits for this thread.
+    tasks.start_thread(lambda: warn_about_addresses(settings), "addresses")
 
 
 def shown_address(listener: Acceptor) -> str:

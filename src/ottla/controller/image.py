@@ -237,21 +237,15 @@ class MetadataImage:
 
     def with_broker_config(self, broker: str, config: Mapping[str, str]) -> MetadataImage:
         """Replace the dynamic settings of one broker, or of all brokers ("")."""
-        new = self._copy()
-        new.broker_configs = {**self.broker_configs, broker: config}
-        return new
+        return self._copy(broker_configs={**self.broker_configs, broker: config})
 
     def with_group_configs(self, changed: Mapping[str, Mapping[str, str]]) -> MetadataImage:
         """Replace the settings of groups; an empty mapping removes those of a group."""
-        new = self._copy()
-        new.group_configs = without_empty({**self.group_configs, **changed})
-        return new
+        return self._copy(group_configs=without_empty({**self.group_configs, **changed}))
 
     def with_client_metrics_configs(self, changed: Mapping[str, Mapping[str, str]]) -> MetadataImage:
         """Replace subscriptions to client metrics by name; an empty mapping removes a subscription."""
-        new = self._copy()
-        new.client_metrics_configs = without_empty({**self.client_metrics_configs, **changed})
-        return new
+        return self._copy(client_metrics_configs=without_empty({**self.client_metrics_configs, **changed}))
 
     def with_acls(
         self, changed: Mapping[ResourcePattern, Entries], versions: Mapping[ResourcePattern, int] | None = None
@@ -276,50 +270,34 @@ class MetadataImage:
 
     def with_user_configs(self, changed: Mapping[str, Mapping[str, str] | None]) -> MetadataImage:
         """Replace the settings of users; None removes a user. An empty mapping is kept, because its node exists."""
-        new = self._copy()
-        new.user_configs = with_changes(self.user_configs, changed)
-        new.changed_users = frozenset(changed)
-        return new
+        return self._copy(user_configs=with_changes(self.user_configs, changed), changed_users=frozenset(changed))
 
     def with_quota_configs(self, changed: Mapping[str, Mapping[str, str] | None]) -> MetadataImage:
-        """Replace the quotas of clients, clients of users, and addresses, by path."""
-        new = self._copy()
-        new.quota_configs = with_changes(self.quota_configs, changed)
-        new.changed_quotas = frozenset(changed)
-        return new
+        """The same for clients, clients of users, and addresses, by path."""
+        return self._copy(quota_configs=with_changes(self.quota_configs, changed), changed_quotas=frozenset(changed))
 
     def with_delegation_tokens(self, changed: Mapping[str, DelegationToken | None]) -> MetadataImage:
         """Add and change tokens by id; None removes a token."""
-        new = self._copy()
         merged = {**self.delegation_tokens, **changed}
-        new.delegation_tokens = {token_id: token for token_id, token in merged.items() if token is not None}
-        return new
+        return self._copy(
+            delegation_tokens={token_id: token for token_id, token in merged.items() if token is not None}
+        )
 
     def with_damaged(self, damaged: Iterable[str]) -> MetadataImage:
-        new = self._copy()
-        new.damaged = frozenset(damaged)
-        return new
+        return self._copy(damaged=frozenset(damaged))
 
     def with_features(self, features: Mapping[str, int], features_epoch: int) -> MetadataImage:
-        new = self._copy()
-        new.features, new.features_epoch = features, features_epoch
-        return new
+        return self._copy(features=features, features_epoch=features_epoch)
 
     def with_brokers(self, brokers: Mapping[int, BrokerImage]) -> MetadataImage:
-        new = self._copy()
-        new.brokers = brokers
-        new.newest_broker_epoch = max((broker.epoch for broker in brokers.values()), default=-1)
-        return new
+        newest = max((broker.epoch for broker in brokers.values()), default=-1)
+        return self._copy(brokers=brokers, newest_broker_epoch=newest)
 
     def with_cluster_id(self, cluster_id: str) -> MetadataImage:
-        new = self._copy()
-        new.cluster_id = cluster_id
-        return new
+        return self._copy(cluster_id=cluster_id)
 
     def with_controller(self, controller_id: int, controller_epoch: int) -> MetadataImage:
-        new = self._copy()
-        new.controller_id, new.controller_epoch = controller_id, controller_epoch
-        return new
+        return self._copy(controller_id=controller_id, controller_epoch=controller_epoch)
 
     @property
     def changed_topics(self) -> frozenset[str]:
@@ -387,7 +365,8 @@ class MetadataImage:
             name
         )
 
-    def _copy(self) -> MetadataImage:
+    def _copy(self, **changes: object) -> MetadataImage:
+        """The image of the next generation, with other values of some slots."""
         new = MetadataImage.__new__(MetadataImage)
         for slot in MetadataImage.__slots__:
             setattr(new, slot, getattr(self, slot))
@@ -397,6 +376,8 @@ class MetadataImage:
         new.recent_topics = (NO_TOPICS, *self.recent_topics[: TRACKED_GENERATIONS_MAX - 1])
         new.changed_acls = frozenset()
         new.changed_users = new.changed_quotas = frozenset()
+        for slot, value in changes.items():
+            setattr(new, slot, value)
         return new
 
 

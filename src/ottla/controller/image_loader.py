@@ -13,7 +13,7 @@ with one, because only a failing disk can have written it. The controller of a c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final, TypeVar
 from uuid import UUID
 
@@ -59,6 +59,11 @@ class NodeReader:
                 raise
             self.damaged[path] = str(damage)
             return None
+
+    def record_damage(self, image: MetadataImage, read: Collection[str]) -> MetadataImage:
+        """The image after all nodes at the paths `read` were read again: some may be damaged, or no longer."""
+        damaged = image.damaged.difference(read) | self.damaged.keys()
+        return image if damaged == image.damaged else image.with_damaged(damaged)
 
 
 def load_image(nodes: Mapping[str, Node]) -> MetadataImage:

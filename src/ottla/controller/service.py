@@ -11,24 +11,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 from uuid import UUID
 
 from ottla.base import tasks
+from ottla.base.broker_settings import BrokerSettings
 from ottla.base.clock import Clock
 from ottla.base.errors import Error, KafkaError
 from ottla.base.logs import LogLimiter
 from ottla.controller import tree
-from ottla.controller.auto_topic_creation import AutoTopicCreationManager
 from ottla.controller.decisions import ottla_version, topic_changes
 from ottla.controller.decisions.decision import Decision, with_fence
 from ottla.controller.decisions.standalone import check_store, decide_registration
 from ottla.controller.decisions.topic_changes import NewPartitions, NewTopic, NewTopicSeed, TopicDefaults, TopicResult
-from ottla.controller.image import BrokerImage, Endpoint, ImageListener, MetadataCache, MetadataImage
+from ottla.controller.image import BrokerImage, Endpoint, MetadataCache, MetadataImage
 from ottla.controller.image_loader import load_image
-from ottla.controller.producer_ids import ProducerIdManager, decide_producer_id_block
+from ottla.controller.producer_ids import decide_producer_id_block
 from ottla.controller.stores.store import (
     CheckNode,
     MetadataStore,
@@ -52,23 +52,14 @@ SEEDS_PER_SLICE: Final = 250
 THREAD_SIZE_MIN: Final = 300  # topics and partitions of a decision that would block the event loop for too long
 
 
-class ControllerOptions(Protocol):
-    """The broker settings of the controller."""
+class LiveSettings(Protocol):
+    """The settings of this broker, which change at run time."""
 
     @property
-    def node_id(self) -> int: ...
+    def broker(self) -> BrokerSettings: ...
 
-    @property
-    def num_partitions(self) -> int: ...
-
-    @property
-    def default_replication_factor(self) -> int: ...
-
-    @property
-    def delete_topic_enable(self) -> bool: ...
-
-    @property
-    def min_insync_replicas(self) -> int: ...
+    def with_image(self, image: MetadataImage, /) -> BrokerSettings:
+        """The settings with the dynamic settings of this image."""
 
 
 class ControllerService:
@@ -80,14 +71,14 @@ class ControllerService:
         self,
         store: MetadataStore,
         clock: Clock,
-        options: ControllerOptions,
+        live: LiveSettings,
         check_configs: topic_changes.ConfigCheck,
         random: Random | None = None,
         images: MetadataCache | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
-        self._options = options
+        self._live = live
         self._check_configs = check_configs
         self._random = random or Random()  # noqa: S311 (placement and names, not secrets)
         self._image = MetadataImage()
@@ -98,8 +89,6 @@ class ControllerService:
         self._must_reload = False
         self._is_active = False
         self._log_limiter = LogLimiter(LOG_INTERVAL_MS)
-        self._auto_creation = AutoTopicCreationManager(self.create_topics, clock)
-        self.producer_ids = ProducerIdManager(self.allocate_producer_ids)
 
     def __repr__(self) -> str:
         state = "deposed or not elected" if not self._is_active else "must reload" if self._must_reload else "ready"
@@ -113,10 +102,6 @@ class ControllerService:
     def is_active(self) -> bool:
         """Whether this is the active controller, as far as that is known without a request to the store."""
         return self._is_active
-
-    def on_image(self, listener: ImageListener) -> None:
-        """Call `listener(old, new)` on the loop with every new image, before the response to the change."""
-        self._images.add_listener(listener)
 
     async def start(
         self,
@@ -135,7 +120,7 @@ class ControllerService:
         image = self._load(nodes)
         check_store(image, cluster_id)
         broker = BrokerImage(
-            self._options.node_id, dict(endpoints), rack, 0, jmx_port, features=ottla_version.SUPPORTED
+            self._live.broker.node_id, dict(endpoints), rack, 0, jmx_port, features=ottla_version.SUPPORTED
         )
         decision = decide_registration(
             image,
@@ -143,7 +128,7 @@ class ControllerService:
             broker,
             new_cluster_id=cluster_id or tree.encode_uuid(self.new_uuid()),
             now_ms=self._clock.now_ms(),
-            minimum=self._options.min_insync_replicas,
+            minimum=self._live.broker.min_insync_replicas,
         )
         try:
             await self._store.multi(decision.operations)
@@ -186,7 +171,7 @@ class ControllerService:
     async def create_topics(
         self, wanted: Sequence[NewTopic], *, validate_only: bool = False, timeout_ms: int | None = None
     ) -> list[TopicResult]:
-        defaults = TopicDefaults(self._options.num_partitions, self._options.default_replication_factor)
+        defaults = TopicDefaults(self._live.broker.num_partitions, self._live.broker.default_replication_factor)
         seeds = await self._make_topic_seeds(len(wanted))
 
         def decide(image: MetadataImage) -> Decision[list[TopicResult]]:
@@ -195,14 +180,10 @@ class ControllerService:
         size = len(wanted) + topic_changes.count_requested_partitions(wanted[:THREAD_SIZE_MIN], defaults)
         return await self._change(decide, validate_only=validate_only, timeout_ms=timeout_ms, size=size)
 
-    async def auto_create(self, names: Iterable[str]) -> None:
-        """Create the topics that do not exist, with the broker's defaults; errors show in the image only."""
-        await self._auto_creation.create_missing(names)
-
     async def delete_topics(
         self, wanted: Sequence[tuple[str | None, UUID | None]], *, timeout_ms: int | None = None
     ) -> list[TopicResult]:
-        is_enabled = self._options.delete_topic_enable
+        is_enabled = self._live.broker.delete_topic_enable
 
         def decide(image: MetadataImage) -> Decision[list[TopicResult]]:
             return topic_changes.decide_delete_topics(image, wanted, is_enabled=is_enabled)
@@ -237,7 +218,9 @@ class ControllerService:
 
     async def allocate_producer_ids(self, broker: int | None = None) -> range:
         """Allocate a block of producer ids for this broker or another one."""
-        return await self._shielded(self._allocate_producer_ids(self._options.node_id if broker is None else broker))
+        return await self._shielded(
+            self._allocate_producer_ids(self._live.broker.node_id if broker is None else broker)
+        )
 
     # ---- one change
 

@@ -90,6 +90,9 @@ class Machine(Protocol):
     def on_loaded(self, now_ms: int) -> list[Decision]:
         """Start the timers of the loaded state, after the whole log was replayed."""
 
+    def on_clock_step(self, step_ms: int) -> None:
+        """The system clock was set: move every deadline in memory by this difference."""
+
     def renew_sessions(self, now_ms: int) -> None:
         """Restart the sessions of members that must send heartbeats, because requests were rejected for a while."""
 

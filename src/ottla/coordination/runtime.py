@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, Protocol, TypeVar
 
 from ottla.base import tasks
-from ottla.base.clock import Clock
+from ottla.base.clock import Clock, SteppedClock
 from ottla.base.errors import Error, KafkaError
 from ottla.base.file_range import FileRange
 from ottla.base.partitioning import partition_for
@@ -51,17 +51,6 @@ class PendingRequests(Protocol):
         """Return a lower bound of the requests that wait to be handled."""
 
 
-class MonotonicWallClock:
-    """Wall time that never jumps: a change of the system clock must not expire sessions or transactions."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._offset_ms = clock.now_ms() - clock.monotonic_ms()
-
-    def now_ms(self) -> int:
-        return self._clock.monotonic_ms() + self._offset_ms
-
-
 class CoordinatorRuntime(Generic[M]):
     """The coordinators of one internal topic."""
 
@@ -80,7 +69,7 @@ class CoordinatorRuntime(Generic[M]):
         self._wait_ms_max = wait_ms_max
         self._replicas = replicas
         self._workers = workers
-        self._clock = MonotonicWallClock(clock)
+        self._clock = SteppedClock(clock, self._on_clock_step)
         self._make_machine = make_machine
         self._make_error_response = refuse
         self._codec = codec
@@ -248,7 +237,8 @@ class CoordinatorRuntime(Generic[M]):
             self.maybe_load(index)
 
     async def _load(self, index: int, partition: Partition, since: int, machine: M) -> None:
-        started_ms = self._clock.now_ms()
+        loop = asyncio.get_running_loop()
+        started = loop.time()
         offset = partition.log.log_start_offset
         try:
             while is_leading(partition, since) and not is_fully_committed(partition, offset):
@@ -260,7 +250,7 @@ class CoordinatorRuntime(Generic[M]):
             return
         if is_leading(partition, since):
             self._activate(index, partition, machine)
-            logger.info("loaded %s in %d ms: %r", partition.name, self._clock.now_ms() - started_ms, machine)
+            logger.info("loaded %s in %d ms: %r", partition.name, (loop.time() - started) * 1000, machine)
 
     async def _replay_log(self, partition: Partition, machine: M, offset: int, since: int) -> int:
         """Read to the end of the log and return it. Only markers may be appended meanwhile: there is no shard yet."""
@@ -287,6 +277,7 @@ class CoordinatorRuntime(Generic[M]):
             self.on_machine_changed,
             self._codec,
             self._wait_ms_max,
+            asyncio.get_running_loop().call_soon,
         )
         for decision in machine.on_loaded(self._clock.now_ms()):
             shard.execute(decision)
@@ -304,11 +295,16 @@ class CoordinatorRuntime(Generic[M]):
 
     # ---- time
 
-    def _schedule_wakeup(self, shard: CoordinatorContext[M]) -> None:
-        """Set the timer of a shard.
+    def _on_clock_step(self, step_ms: int) -> None:
+        logger.warning("%s: the system clock was set by %+.1f s; deadlines move with it", self.topic, step_ms / 1000)
+        for index, (wakeup_ms, handle) in self._timers.items():  # the event loop's clock is monotonic
+            self._timers[index] = (wakeup_ms + step_ms, handle)
+        for shard in self._shards.values():
+            shard.on_clock_step(step_ms)
 
-        Most deadlines only move later: then the timer fires without effect and is set again.
-        """
+    def _schedule_wakeup(self, shard: CoordinatorContext[M]) -> None:
+        """One timer a shard. Most deadlines only move later: the timer then fires without effect and is set again."""
+        now_ms = self._clock.now_ms()
         wakeup_ms = shard.next_wakeup_ms()
         if wakeup_ms is None:
             return
@@ -318,7 +314,7 @@ class CoordinatorRuntime(Generic[M]):
             if armed[0] <= wakeup_ms:
                 return
             armed[1].cancel()
-        delay_seconds = max(wakeup_ms - self._clock.now_ms(), RETRY_INTERVAL_MS if shard.is_under_min_isr else 0) / 1000
+        delay_seconds = max(wakeup_ms - now_ms, RETRY_INTERVAL_MS if shard.is_under_min_isr else 0) / 1000
         handle = asyncio.get_running_loop().call_later(delay_seconds, self._wake, index)
         self._timers[index] = (wakeup_ms, handle)
 

@@ -27,7 +27,14 @@ from typing import Final, Generic, TypeVar
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.tasks import notify_safely
-from ottla.coordination.machine import RECORD_OVERHEAD_BYTES_MAX, Decision, Machine, Record, TransactionalProducer
+from ottla.coordination.machine import (
+    RECORD_OVERHEAD_BYTES_MAX,
+    Decision,
+    Machine,
+    Record,
+    Reply,
+    TransactionalProducer,
+)
 from ottla.protocol.batches import HEADER_BYTES, build_plain_batch
 from ottla.replication.partition import Partition
 from ottla.replication.waiting_requests import WaitingProduce
@@ -36,6 +43,7 @@ logger = logging.getLogger(__name__)
 
 NO_TIMEOUT_MS: Final = 10**15
 BATCH_BYTES_MAX: Final = 256 << 10
+REPLIES_PER_CALLBACK: Final = 100  # a rebalance answers thousands of members at once
 
 M = TypeVar("M", bound=Machine)
 MakeErrorResponse = Callable[[object, Error], object]
@@ -54,8 +62,11 @@ class CoordinatorContext(Generic[M]):
         on_machine_changed: Callable[[CoordinatorContext[M]], None],
         codec: int = 0,
         wait_ms_max: int = NO_TIMEOUT_MS,
+        call_soon: Callable[..., object] | None = None,
     ) -> None:
+        """`call_soon` of the event loop sends many replies in slices; without it, they are sent at once."""
         self._wait_ms_max = wait_ms_max
+        self._call_soon = call_soon
         self.partition = partition
         self.machine = machine
         self._make_error_response = refuse
@@ -178,10 +189,16 @@ class CoordinatorContext(Generic[M]):
             self._is_completing = False
 
     def _complete(self, decision: Decision) -> None:
-        for to, response in decision.replies:
-            notify_safely(to, response)
+        self._send_replies(decision.replies)
         if decision.event is not None:
             self._notify_machine(decision, Error.NONE)
+
+    def _send_replies(self, replies: list[Reply]) -> None:
+        count = len(replies) if self._call_soon is None else REPLIES_PER_CALLBACK
+        for to, response in replies[:count]:
+            notify_safely(to, response)
+        if len(replies) > count and self._call_soon is not None:
+            self._call_soon(self._send_replies, replies[count:])
 
     def _fail_write(self, decision: Decision, error: Error) -> None:
         """Fail the decision's requests, and those inside the machine, with the same error, because the write failed."""
@@ -195,6 +212,11 @@ class CoordinatorContext(Generic[M]):
             for following in self.machine.on_write_completed(decision.event, error, self._now_ms()):
                 self.execute(following)
             self._on_machine_changed(self)
+
+    def on_clock_step(self, step_ms: int) -> None:
+        """The system clock was set: all deadlines move with it."""
+        self._waiting = deque((offset, since_ms + step_ms, decision) for offset, since_ms, decision in self._waiting)
+        self.machine.on_clock_step(step_ms)
 
     def next_wakeup_ms(self) -> int | None:
         """Return the time of the next tick() if no other event comes first, or None."""

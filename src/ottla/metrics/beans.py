@@ -76,6 +76,11 @@ def gauge(domain: str, type_: str, name: str, value: float | str, **keys: str) -
     return Bean(named(domain, type_, name, **keys), {"Value": value})
 
 
+def gauges(domain: str, type_: str, values: Mapping[str, float | str], **keys: str) -> Iterator[Bean]:
+    for name, value in values.items():
+        yield gauge(domain, type_, name, value, **keys)
+
+
 def meter_attributes(meter: Meter, count: int, now_s: float, unit: str) -> dict[str, Value]:
     return {
         "Count": count,

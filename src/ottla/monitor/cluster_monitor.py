@@ -35,20 +35,14 @@ from ottla.client.addresses import Address
 from ottla.client.client import Client, open_client
 from ottla.client.configs import Resource, describe_configs
 from ottla.client.errors import ClientError, error_from_code
-from ottla.client.offsets import CONSUMER, LATEST, READ_COMMITTED, READ_UNCOMMITTED, by_topic
+from ottla.client.log_dirs import describe_log_dirs
+from ottla.client.offsets import LATEST, READ_COMMITTED, READ_UNCOMMITTED, OffsetAndTimestamp, list_offsets_of_leader
 from ottla.monitor.group_changes import TOPIC, Change, CommittedOffset, apply_change
 from ottla.monitor.lag_evaluation import GroupVerdict
 from ottla.monitor.offset_store import ClusterFacts, HistoryLimits, LogDirFacts, OffsetStore, PartitionFacts, TopicFacts
 from ottla.monitor.offsets_reader import OffsetsReader, open_consumer
 from ottla.operations.record_times import record_times
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
-from ottla.protocol.messages.offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
-from ottla.protocol.messages.topics import DescribeLogDirsRequest, DescribeLogDirsResponse
 
 logger = logging.getLogger(__name__)
 
@@ -414,22 +408,8 @@ class BrokerRequests:
 
         Raises ClientError.
         """
-        topics = [
-            ListOffsetsTopic(
-                name=topic,
-                partitions=[ListOffsetsPartition(partition_index=number, timestamp=LATEST) for number in numbers],
-            )
-            for topic, numbers in by_topic(partitions).items()
-        ]
-        request = ListOffsetsRequest(
-            replica_id=CONSUMER, isolation_level=isolation_level, topics=topics, timeout_ms=TIMEOUT_MS
-        )
-        return {
-            TopicPartition(topic.name, item.partition_index): item.offset
-            for topic in self._open().call_broker(leader, request, ListOffsetsResponse).topics
-            for item in topic.partitions
-            if not item.error_code
-        }
+        answers = list_offsets_of_leader(self._open(), leader, partitions, LATEST, isolation_level)
+        return {partition: answer.offset for partition, answer in answers if isinstance(answer, OffsetAndTimestamp)}
 
     def first_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """The timestamp of the first record at or after each offset; None: only transaction markers follow.
@@ -443,14 +423,12 @@ class BrokerRequests:
         found: list[LogDirFacts] = []
         for broker in brokers:
             try:
-                request = DescribeLogDirsRequest(topics=[])  # no topics: only the directories
-                answer = self._open().call_broker(broker, request, DescribeLogDirsResponse)
+                dirs = describe_log_dirs(self._open(), [broker], [])[broker]  # without the sizes of replicas
             except ClientError as trouble:
                 logger.debug("no log directories from broker %d: %s", broker, trouble)
                 continue
             found += [
-                LogDirFacts(broker, item.log_dir, bool(item.error_code), item.total_bytes, item.usable_bytes)
-                for item in answer.results
+                LogDirFacts(broker, each.path, bool(each.error), each.total_bytes, each.usable_bytes) for each in dirs
             ]
         return found
 

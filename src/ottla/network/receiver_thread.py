@@ -18,6 +18,7 @@ import threading
 from collections import deque
 from typing import Final, Protocol
 
+from ottla.base import tasks
 from ottla.network.close_reason import CloseReason
 from ottla.network.transport import Transport
 
@@ -70,6 +71,10 @@ class _ReceiveJob:
             pass
         except OSError as error:
             self.error = error
+        except Exception as error:  # a bug in one connection must not end the thread, which serves all
+            tasks.counts.failed += 1
+            logger.exception("a connection could not be received from")
+            self.error = OSError(str(error))
 
 
 class ReceiverThread:
@@ -98,8 +103,7 @@ class ReceiverThread:
     def receive(self, recipient: Recipient, view: memoryview) -> None:
         """Fill the view in the thread. The recipient must not use it or its transport before on_received()."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="receiver", daemon=True)
-            self._thread.start()
+            self._thread = tasks.start_thread(self._run, "receiver")
         self._in_flight += 1
         self._jobs.put(_ReceiveJob(recipient, view))
 

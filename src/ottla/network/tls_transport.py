@@ -22,10 +22,11 @@ import os
 import socket
 import ssl
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from ottla.base.file_range import FileRange
 from ottla.network.close_reason import CloseReason
+from ottla.network.poller import Watched
 
 logger = logging.getLogger(__name__)
 
@@ -220,18 +221,6 @@ class TlsTransport:
 
     def __repr__(self) -> str:
         return f"<TlsTransport {'open' if self.is_open else 'not open'}, {len(self._unsent)} bytes unsent>"
-
-
-class Watched(Protocol):
-    """The part of a connection that the poller uses."""
-
-    def on_readable(self) -> None: ...
-
-    def on_writable(self) -> None: ...
-
-    def flush(self) -> None: ...
-
-    def abandon(self, reason: CloseReason, detail: str = "") -> None: ...
 
 
 class TlsPoller:

@@ -15,12 +15,12 @@ import contextlib
 import http.client
 import socket
 import ssl
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from ottla.registry.leadership import RawRequest, RawResponse
+from ottla.web.application import Headers
 
 FORWARDED: Final = b"x-forward"
 THREADS: Final = 16
@@ -31,6 +31,24 @@ ANSWER_BYTES_MAX: Final = 20 << 20
 HOP_BY_HOP_HEADERS: Final = frozenset(
     {b"connection", b"keep-alive", b"transfer-encoding", b"content-length", b"host", b"expect", b"upgrade", FORWARDED}
 )
+
+
+class RawRequest(NamedTuple):
+    """A request to forward; `target` is the original path with its parameters."""
+
+    method: str
+    target: str
+    headers: Headers
+    body: bytes
+
+
+class RawResponse(NamedTuple):
+    status: int
+    headers: Headers
+    body: bytes
+
+
+Forward = Callable[[RawRequest, str], Awaitable[RawResponse]]
 
 
 class NotSentError(Exception):
@@ -52,7 +70,7 @@ class Forwarder:
         return "<Forwarder>"
 
     async def __call__(self, request: RawRequest, leader: str) -> RawResponse:
-        """Raises NotSentError, LostAnswerError. Cancellation also releases the thread."""
+        """Raises NotSentError, UnknownOutcomeError. Cancellation also releases the thread."""
         opened: list[socket.socket] = []
         loop = asyncio.get_running_loop()
         try:

@@ -11,8 +11,8 @@ Rules of writing:
 2. A new leader first takes over (`take_over`): it gets a new epoch of the shared producer ID, and its first record
    fences all older epochs. A paused node that still believes to be the leader is rejected by the broker.
 3. Batches have sequence numbers, so a retried or delayed one is written once.
-4. If the response is lost the batch is retried until a timeout. Then the outcome is unknown: UnsureError, and the next
-   write takes over again before it decides anything.
+4. If the response is lost the batch is retried until a timeout. Then the outcome is unknown (UnknownOutcomeError), and
+   the next write takes over again before it decides anything.
 
 The topic needs exactly one partition, which gives a total order, and must not delete records by retention.
 """
@@ -56,7 +56,7 @@ class KafkaStoreError(Exception):
 
 
 def prepare_topic(client: Client, topic: str, replication_factor: int) -> UUID:
-    """Create the topic if it does not exist; returns its ID. Blocking. Raises LogError or ClientError."""
+    """Create the topic if it does not exist; returns its ID. Blocking. Raises KafkaStoreError or ClientError."""
     admin = Admin(client)
     found = admin.topics([topic])
     if not found:
@@ -280,7 +280,10 @@ class KafkaStore:
         return f"<KafkaStore {self.topic} at {self.position}>"
 
     async def open(self) -> int:
-        """Create the topic if needed and start reading; returns its end offset. Raises LogError or ClientError."""
+        """Create the topic if needed and start reading; returns its end offset.
+
+        Raises KafkaStoreError or ClientError.
+        """
         self._loop = asyncio.get_running_loop()
         self.failure = self._loop.create_future()
         start, end = await self._in_thread(self._prepare)
@@ -290,7 +293,7 @@ class KafkaStore:
         return end
 
     async def write(self, records: Sequence[Record]) -> int:
-        """Returns the offset of the last record once all in-sync replicas have it; raises like LogWriter.write()."""
+        """Returns the offset of the last record once all in-sync replicas have it."""
         return await self._in_thread(lambda: self.writer.write(records))
 
     async def take_over(self) -> None:

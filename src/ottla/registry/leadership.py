@@ -1,6 +1,6 @@
 """Leadership among registry nodes: its interface, and Confluent's group protocol `sr`. Pure.
 
-A node that is not the leader forwards changes with `Forward`, unchanged, and returns the response.
+A node that is not the leader forwards changes (forwarder.py).
 Rules of the protocol:
 1. The metadata of a member has its address and whether it may lead; the assignment names the leader. Both are JSON, and
    unknown fields are ignored: nodes of Confluent and Karapace may be in the same group.
@@ -13,7 +13,7 @@ Rules of the protocol:
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 VERSION: Final = 1
@@ -123,9 +123,6 @@ def _decode(data: bytes) -> dict[str, Any]:
     return words if isinstance(words, dict) else {}
 
 
-Headers = Sequence[tuple[bytes, bytes]]
-
-
 # ---- interface
 
 
@@ -154,21 +151,3 @@ class SingleNode:
 
     def __repr__(self) -> str:
         return "<SingleNode>"
-
-
-class RawRequest(NamedTuple):
-    """A request to forward; `target` is the original path with its parameters."""
-
-    method: str
-    target: str
-    headers: Headers
-    body: bytes
-
-
-class RawResponse(NamedTuple):
-    status: int
-    headers: Headers
-    body: bytes
-
-
-Forward = Callable[[RawRequest, str], Awaitable[RawResponse]]

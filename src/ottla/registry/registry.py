@@ -1,8 +1,9 @@
 """The registry: its state, and the single path for changes.
 
 Rules:
-1. Every change goes through `change`: it is decided on the current state, written, and answered once this node has read
-   it back. Changes are decided and written one at a time; schemas are parsed and compared before that.
+1. Every change goes through `execute` or `register`: it is decided on the current state, written, and answered once
+   this node has read it back. Changes are decided and written one at a time; schemas are parsed and compared before
+   that.
 2. If versions or settings have changed since a schema was checked, it is checked again.
 3. Before the first change, and after one with an unknown outcome, this node takes over the topic: late writes of
    earlier leaders are rejected by the broker from then on, and what they wrote is read first. A fenced node has changed
@@ -12,8 +13,9 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, TypeVar
 
 from ottla.base.tasks import spawn_awaited
 from ottla.client.errors import ClientError
@@ -37,48 +39,8 @@ from ottla.registry.subjects.schema import Schema
 from ottla.registry.subjects.settings import DEFAULT_LEVEL, IMPORT, LEVEL, Config
 from ottla.registry.subjects.state import RegistryState
 
-
-# ---- change requests
-class Register(NamedTuple):
-    """The answer is a Registered."""
-
-    subject: str
-    draft: NewSchema
-    is_normalized: bool = False
-
-
-class DeleteVersion(NamedTuple):
-    subject: str
-    version: int
-    is_permanent: bool
-
-
-class DeleteSubject(NamedTuple):
-    subject: str
-    is_permanent: bool
-
-
-class SetConfig(NamedTuple):
-    subject: str | None
-    changes: Mapping[str, Any]
-
-
-class DeleteConfig(NamedTuple):
-    subject: str | None
-
-
-class SetMode(NamedTuple):
-    subject: str | None
-    mode: str
-    is_forced: bool
-
-
-class DeleteMode(NamedTuple):
-    subject: str | None
-
-
-Change = Register | DeleteVersion | DeleteSubject | SetConfig | DeleteConfig | SetMode | DeleteMode
-
+T = TypeVar("T")
+P = ParamSpec("P")
 
 TRIES_MAX: Final = 10
 FENCING_RETRIES_MAX: Final = 5
@@ -122,7 +84,7 @@ class Registry:
         return f"<Registry {self.log} {self.state}>"
 
     async def open(self) -> None:
-        """Read the whole topic. Raises LogError or ClientError."""
+        """Read the whole topic. Raises KafkaStoreError or ClientError."""
         end = await self.log.open()
         await self._wait_or_fail(self.log.wait_for_offset(end - 1))
 
@@ -161,72 +123,61 @@ class Registry:
         async with self._writing:
             await self._take_over()
 
-    async def execute(self, change: Change) -> Any:
-        """Execute a change. Raises RegistryError."""
+    async def execute(
+        self, decide: Callable[Concatenate[RegistryState, P], Decision], *arguments: P.args, **named: P.kwargs
+    ) -> Any:
+        """Make the change that a function of `subjects/decisions.py` decides. Raises RegistryError."""
+
+        async def attempt() -> Any:
+            async with self._writing:
+                await self._take_over_if_needed()
+                return await self._commit(decide(self.state, *arguments, **named))
+
+        return await self._retry_when_fenced(attempt)
+
+    async def register(self, subject: str, draft: NewSchema, *, is_normalized: bool) -> Registered:
+        """Raises RegistryError."""
+        return await self._retry_when_fenced(lambda: self._register(subject, draft, is_normalized))
+
+    async def _retry_when_fenced(self, attempt: Callable[[], Awaitable[T]]) -> T:
         for _ in range(FENCING_RETRIES_MAX):
-            try:
-                if isinstance(change, Register):
-                    return await self._register(change)
-                async with self._writing:
-                    await self._take_over_if_needed()
-                    return await self._commit(self._decide(change))
-            except FencedError:
-                continue  # nothing was written; retry on the other node's changes
+            with suppress(FencedError):  # nothing was written; retry on the other node's changes
+                return await attempt()
         raise errors.store_failed("Other registries take over repeatedly: is there an election?")
 
-    def _decide(self, change: Change) -> Decision:
-        state = self.state
-        match change:
-            case DeleteVersion(subject, version, is_permanent):
-                return decisions.delete_version(state, subject, version, is_permanent=is_permanent)
-            case DeleteSubject(subject, is_permanent):
-                return decisions.delete_subject(state, subject, is_permanent=is_permanent)
-            case SetConfig(name, changes):
-                return decisions.set_config(state, name, changes)
-            case DeleteConfig(name):
-                return decisions.delete_config(state, name, self.default_level)
-        if not self.has_mode_changes:
-            raise errors.not_permitted("Mode changes are not allowed")
-        match change:
-            case SetMode(name, mode, is_forced):
-                return decisions.set_mode(state, name, mode, is_forced=is_forced)
-            case DeleteMode(name):
-                return decisions.delete_mode(state, name)
-        raise AssertionError(change)
-
-    async def _register(self, change: Register) -> Registered:
+    async def _register(self, subject: str, asked: NewSchema, is_normalized: bool) -> Registered:
         for _ in range(TRIES_MAX):
-            basis = checked_state(self.state, change.subject, self.default_level)
-            if change.draft.version == 0 and not has_defaults(basis.config):
-                found = await self._find_registered(change)
-                if found is not None and change.draft.schema_id in (-1, found.id):
+            basis = checked_state(self.state, subject, self.default_level)
+            if asked.version == 0 and not has_defaults(basis.config):
+                found = await self._find_registered(subject, asked, is_normalized)
+                if found is not None and asked.schema_id in (-1, found.id):
                     return Registered(found, False)
-            decisions.check_register_mode(change.subject, basis.mode, change.draft)
-            draft = change.draft
+            decisions.check_register_mode(subject, basis.mode, asked)
+            draft = asked
             if basis.mode != IMPORT:
                 previous = next(reversed(basis.live_versions), None)
                 draft = with_defaults(draft, previous, basis.config, basis.next_version)
             is_new = draft.schema_id < 0  # a schema imported with its ID was accepted elsewhere
-            draft, parsed = await self.read(change.subject, draft, is_normalized=change.is_normalized, is_new=is_new)
+            draft, parsed = await self.read(subject, draft, is_normalized=is_normalized, is_new=is_new)
             problems = await self._problems(draft, parsed, basis)
             async with self._writing:
                 await self._take_over_if_needed()
-                if basis != checked_state(self.state, change.subject, self.default_level):
+                if basis != checked_state(self.state, subject, self.default_level):
                     continue
-                decision = decisions.register(self.state, change.subject, draft, basis, problems)
+                decision = decisions.register(self.state, subject, draft, basis, problems)
                 schema = await self._commit(decision)
-            return Registered(schema, _has_defaults(change.draft, draft))
+            return Registered(schema, _has_defaults(asked, draft))
         raise errors.timed_out("Register operation timed out")
 
-    async def _find_registered(self, wish: Register) -> Schema | None:
+    async def _find_registered(self, subject: str, draft: NewSchema, is_normalized: bool) -> Schema | None:
         """The version with this schema; one that is no longer valid as new may have been registered before."""
-        if wish.draft.is_empty:
+        if draft.is_empty:
             return None
         try:
-            stored, _ = await self.read(wish.subject, wish.draft, is_normalized=wish.is_normalized, is_new=True)
+            stored, _ = await self.read(subject, draft, is_normalized=is_normalized, is_new=True)
         except errors.RegistryError:
-            return await self.find(wish.subject, wish.draft, is_normalized=wish.is_normalized)
-        return decisions.find_schema(self.state, wish.subject, stored)
+            return await self.find(subject, draft, is_normalized=is_normalized)
+        return decisions.find_schema(self.state, subject, stored)
 
     async def _problems(self, draft: NewSchema, parsed: ParsedSchema, basis: CheckedState) -> list[str]:
         if basis.mode == IMPORT or any(item.digest == draft.digest for item in basis.live_versions):

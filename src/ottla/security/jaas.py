@@ -17,30 +17,19 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Mapping
 from typing import Final, NamedTuple
+
+from ottla.base.environment import java_options
 
 VARIABLES: Final = ("JAVA_TOOL_OPTIONS", "KAFKA_OPTS")  # the later one takes precedence
 
 
 def java_properties(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the Java system properties (`-Dname=value`) in KAFKA_OPTS.
-
-    The last value of a property is used, as in Java.
-    """
-    found: dict[str, str] = {}
-    for variable in VARIABLES:
-        text = environment.get(variable, "")
-        try:
-            words = shlex.split(text)
-        except ValueError:  # an unclosed quote: Java gets the arguments as split by the shell
-            words = text.split()
-        for word in words:
-            if word.startswith("-D"):
-                name, _, value = word[2:].partition("=")
-                found[name] = value
-    return found
+    """The Java system properties of a process with this environment."""
+    return {
+        name: value for variable in VARIABLES for name, value in java_options(environment.get(variable, "")).items()
+    }
 
 
 FILE_BYTES_MAX: Final = 1024 * 1024

@@ -27,7 +27,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from ottla.base.log4j import java_options
+from ottla.base.environment import java_options
 from ottla.security.jaas import AppConfigurationEntry
 
 ERROR_TABLE: Final = -1765328384  # base of the Kerberos error numbers in MIT's library

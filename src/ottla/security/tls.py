@@ -287,10 +287,11 @@ class ReloadingTlsContext:
         """The certificate that is presented, if any."""
         return self._made.certificate
 
-    def refresh(self, keys: TlsKeys, is_forced: bool = False) -> None:
-        """Create a new context if files or settings have changed, or if it is requested."""
+    def refresh(self, keys: TlsKeys | None = None) -> None:
+        """Create a new context if files or settings have changed; without `keys` the settings are the same."""
+        keys = keys or self._keys
         stamp = _stamp(keys)
-        if stamp == self._stamp and dict(keys.texts) == dict(self._keys.texts) and not is_forced:
+        if stamp == self._stamp and dict(keys.texts) == dict(self._keys.texts):
             return
         self._stamp, self._keys = stamp, keys
         try:

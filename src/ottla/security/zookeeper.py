@@ -91,10 +91,10 @@ class ZooKeeperClientSecurity:
         return self.make_login is not None or has_key
 
     def context(self) -> ssl.SSLContext | None:
-        """Return the context for a new connection, with the current files; None without TLS. Reads files."""
-        if self._tls is None or self._tls_keys is None:
+        """For a new connection, with the current files; None without TLS. Reads files."""
+        if self._tls is None:
             return None
-        self._tls.refresh(self._tls_keys)
+        self._tls.refresh()
         return self._tls.context()
 
     def __repr__(self) -> str:

@@ -39,7 +39,7 @@ from ottla.storage.index import RELATIVE_OFFSET_MAX
 from ottla.storage.leader_epochs import LeaderEpochCache
 from ottla.storage.log_validator import LogAppendInfo, LogValidator
 from ottla.storage.producer_state import BatchMetadata, ProducerStateManager, ProducerStates
-from ottla.storage.range_checks import add_verified_range, check_range, repair_leader_epochs, segment_of
+from ottla.storage.range_checks import Truncations, add_verified_range, check_and_repair, segment_of
 from ottla.storage.replay import aborted_transaction, read_marker
 from ottla.storage.retention import (
     DeletedSegments,
@@ -105,7 +105,7 @@ class Log:
         self._active = segments[-1]
         self._latest_epoch = epochs.latest_epoch
         self._is_disk_full = False
-        self._truncation_count = 0
+        self._truncations = Truncations()
         self._cached_end_offset = -1  # end offset of the last read that was limited …
         self._cached_end_position = 0  # … and its file position
         self._name = str(partition)
@@ -169,8 +169,8 @@ class Log:
 
     @property
     def truncation_count(self) -> int:
-        """Counter that changes when stored bytes may have been replaced."""
-        return self._truncation_count
+        """Changes when stored bytes may have been replaced."""
+        return self._truncations.count
 
     def take_offline(self, reason: str) -> None:
         """Reject all further writes, because the content of the disk is unknown."""
@@ -550,8 +550,7 @@ class Log:
         Raises KafkaError(CORRUPT_MESSAGE) if the first batch is corrupt, and TransactionIndexWrongError if a worker
         must rebuild the transaction indexes first; then read again.
         """
-        sound_end = check_range(file_range)
-        repair_leader_epochs(segment_of(file_range), file_range, self.epochs)
+        sound_end = check_and_repair(file_range, self.epochs, self._truncations)
         if not self.has_verified_txn_index and contradicts_transaction_index(
             list(self.segments), file_range, self.producer_state.ongoing_txns(), self.known_txn_outcomes
         ):
@@ -690,12 +689,13 @@ class Log:
 
     def _truncate(self, truncate: Callable[[Log, int], None], offset: int) -> None:
         self.finish_renames()  # a new segment may need the name of one of them
-        self._truncation_count += 1
         self._cached_end_offset = -1
         self.known_txn_outcomes.clear()
         self.producer_state.cancel_snapshot()
         try:
-            truncate(self, offset)
+            with self._truncations.lock:
+                self._truncations.count += 1
+                truncate(self, offset)
         except OSError as error:
             self.take_offline(f"cannot truncate {self.directory}: {error}")
             raise self.offline_error() from error
@@ -731,13 +731,13 @@ class Log:
             raise self.write_failed(error) from error
 
     def end_flush(self, job: FlushJob) -> None:
-        """Process the result of a job on the owner's thread. A failed sync takes the log offline."""
-        if job.snapshot is not None and job.truncations == self._truncation_count:
+        """Take the result of a job on the owner's thread. A failed sync takes the log out of service."""
+        if job.snapshot is not None and job.truncations == self._truncations.count:
             self.producer_state.finish_snapshot(job.snapshot)
         if job.error is not None:
             self.take_offline(f"cannot sync {self.directory}: {job.error}")
             raise self.offline_error()
-        if job.is_done and job.truncations == self._truncation_count and job.end_offset > self.recovery_point:
+        if job.is_done and job.truncations == self._truncations.count and job.end_offset > self.recovery_point:
             self.recovery_point = job.end_offset
 
     def begin_close(self) -> FlushJob | None:
@@ -782,7 +782,7 @@ class Log:
             segment.has_unsynced_indexes = segment is self._active
         self.set_directory(directory)
         self.epochs.write()  # a SegmentRenameJob may be writing newer epochs to the old directory
-        self._truncation_count += 1  # a flush that is under way syncs the old files: its result is void
+        self._truncations.count += 1  # a flush that is under way syncs the old files: its result is void
         self.recovery_point = min(self.recovery_point, synced_offset)
         self.producer_state.snapshot_offset = -1
         self.mark_directory_new()

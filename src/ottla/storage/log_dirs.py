@@ -309,6 +309,13 @@ class LogDirs:
         """Begin a deletion in steps: run() in any thread frees the name, then call finish()."""
         return self._dir_of(log.directory).delete_log(log, self.clock.now_ms())
 
+    def on_clock_step(self, step_ms: int) -> None:
+        """The system clock was set: files are still removed after the same delay."""
+        for log_dir in self.online:
+            log_dir.pending_deletes = [(due_ms + step_ms, folder) for due_ms, folder in log_dir.pending_deletes]
+            for log in log_dir.logs.values():
+                log.deleted_segments.on_clock_step(step_ms)
+
     def take_deleted(self, now_ms: int) -> list[str]:
         """Return the files of deleted segments and partitions whose delay is over, for remove_paths()."""
         paths = [path for log_dir in self.online for path in log_dir.take_due_deletes(now_ms)]

@@ -13,6 +13,7 @@ batches; only if both agree, the field is repaired.
 from __future__ import annotations
 
 import logging
+import threading
 from typing import Final, NamedTuple
 
 from ottla.base.file_range import FileRange
@@ -36,6 +37,33 @@ def invalidate_checks(file_range: FileRange) -> None:
     segment = segment_of(file_range)
     segment.verified_from = segment.size
     segment.verified_ranges = None
+
+
+class Truncations:
+    """How often a log was truncated, for other threads: their work is void if the log was truncated meanwhile.
+
+    The owner of the log holds the lock while it truncates, another thread while it writes into a segment.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.lock = threading.Lock()
+
+
+def check_and_repair(file_range: FileRange, epochs: LeaderEpochCache, truncations: Truncations) -> int:
+    """As check_range(), and repair wrong leader epochs.
+
+    After a truncation other batches may already be written at the positions of those that were read.
+    """
+    with truncations.lock:
+        count = truncations.count
+    sound_end = check_range(file_range)
+    wrong_epochs = wrong_leader_epochs(segment_of(file_range), file_range, epochs)
+    if wrong_epochs:
+        with truncations.lock:
+            if truncations.count == count:
+                repair_leader_epochs(segment_of(file_range), file_range, wrong_epochs)
+    return sound_end
 
 
 def check_range(file_range: FileRange) -> int:
@@ -171,29 +199,31 @@ class EpochEntry(NamedTuple):
     epoch: int
 
 
-def repair_leader_epochs(segment: Segment, file_range: FileRange, epochs: LeaderEpochCache) -> int:
-    """Repair wrong leader epochs of a verified range, in any thread; returns the number of repaired batches."""
+def wrong_leader_epochs(segment: Segment, file_range: FileRange, epochs: LeaderEpochCache) -> list[EpochEntry]:
+    """Batches of a verified range that need another epoch, with that epoch; in any thread."""
     if has_one_epoch(segment, file_range, epochs):
-        return 0
+        return []
     found = batch_epochs(segment, file_range)
-    mended = 0
+    wrong: list[EpochEntry] = []
     for place, batch in enumerate(found):
         epoch = epochs.epoch_of(batch.base_offset)
         if batch.epoch == epoch or min(batch.epoch, epoch) < 0:
             continue
         around = [other.epoch for other in (*found[max(place - 1, 0) : place], *found[place + 1 : place + 2])]
         if around and all(other == epoch for other in around):
-            right = epoch.to_bytes(EPOCH_BYTES, "big")
-            files.write_all(file_range.descriptor, right, batch.position + EPOCH_AT)
-            mended += 1
-            logger.warning(
-                "Repaired the leader epoch of offset %d in %s: it was %d instead of %d",
-                batch.base_offset,
-                segment.path(files.LOG_SUFFIX),
-                batch.epoch,
-                epoch,
-            )
-    return mended
+            wrong.append(batch._replace(epoch=epoch))
+    return wrong
+
+
+def repair_leader_epochs(segment: Segment, file_range: FileRange, wrong: list[EpochEntry]) -> None:
+    for batch in wrong:
+        files.write_all(file_range.descriptor, batch.epoch.to_bytes(EPOCH_BYTES, "big"), batch.position + EPOCH_AT)
+        logger.warning(
+            "Repaired the leader epoch of offset %d in %s: it is %d",
+            batch.base_offset,
+            segment.path(files.LOG_SUFFIX),
+            batch.epoch,
+        )
 
 
 def has_one_epoch(segment: Segment, file_range: FileRange, epochs: LeaderEpochCache) -> bool:

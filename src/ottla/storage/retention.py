@@ -127,6 +127,10 @@ class DeletedSegments:
         self._pending = [*job.pending, *self._pending]
         return job.error
 
+    def on_clock_step(self, step_ms: int) -> None:
+        self.renamed = [(due_ms + step_ms, segment) for due_ms, segment in self.renamed]
+        self._pending = [(due_ms + step_ms, segment) for due_ms, segment in self._pending]
+
     def take_due_paths(self, now_ms: int) -> list[str]:
         due = [segment for due_ms, segment in self.renamed if due_ms <= now_ms]
         self.renamed = [item for item in self.renamed if item[0] > now_ms]

@@ -23,6 +23,7 @@ from tests.simulation.brokers.zookeeper import ZooKeeperServer
 from tests.simulation.brokers.zookeeper_client import FakeClient
 
 import ottla.broker.cluster.broker_lifecycle  # noqa: F401 (so that all modules are there to be patched)
+from ottla.base import tasks
 from ottla.broker import delayed_fetch, dispatch, main, startup
 from ottla.broker.cluster import metadata_poller, peers
 from ottla.broker.delayed_fetch import DelayedFetch
@@ -61,17 +62,6 @@ class InlineExecutor:
     def __exit__(self, *args: object) -> None: ...
 
     def shutdown(self, *args: Any, **kwargs: Any) -> None: ...
-
-
-class InlineThread:
-    """A thread that runs its work at once."""
-
-    def __init__(self, target: Callable[..., None], args: tuple[Any, ...] = (), **kwargs: Any) -> None:
-        self._target = target
-        self._args = args
-
-    def start(self) -> None:
-        self._target(*self._args)
 
 
 class Collected:
@@ -118,7 +108,7 @@ def patched(world: World, sockets: Sockets, disk: Disk, server: ZooKeeperServer)
         put(main, "configure_collector", lambda: None)
         put(peer_transport, "connect_socket", sockets.connect)
         put(peers, "connect_socket", sockets.connect)
-        put(session, "threading", SimpleNamespace(Thread=InlineThread))
+        put(tasks, "start_thread", lambda work, _name: work())
 
         def make_client(address: Any, timeout_ms: int, loop: Any, identity: Any, security: Any) -> Any:
             client = FakeClient(sockets.network, server, loop, timeout_ms, identity)

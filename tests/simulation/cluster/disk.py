@@ -159,7 +159,7 @@ class MemoryLog(Log):
         self._truncate(empty_log, offset)
 
     def begin_flush(self, only_rolled: bool = False) -> FlushJob | None:
-        return FlushJob(self.end_offset, self._truncation_count)
+        return FlushJob(self.end_offset, self.truncation_count)
 
     def flush(self) -> None:
         self.recovery_point = self.end_offset

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.base.log4j import java_options, parse_log4j, read_log4j
+from ottla.base.environment import java_options
+from ottla.base.log4j import parse_log4j, read_log4j
 
 PROPERTIES = """
 log4j.rootLogger=INFO, stdout, kafkaAppender

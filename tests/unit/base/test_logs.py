@@ -158,6 +158,21 @@ def test_a_target_that_takes_nothing_costs_no_time(monkeypatch: pytest.MonkeyPat
     gate.set()
 
 
+def test_a_line_that_cannot_be_written_does_not_end_the_writer() -> None:
+    written: list[str] = []
+
+    def write(_: str, line: str) -> None:
+        if line == "bad":
+            raise ValueError("no")
+        written.append(line)
+
+    writer = logs.LineWriter("failing", write)
+    for line in ("first", "bad", "last"):
+        writer.put("ottla", line)
+    writer.stop()
+    assert (written, writer.dropped) == (["first", "last"], 1)
+
+
 def test_a_mistake_in_a_log_call_does_not_stop_the_caller(tmp_path: Path, started) -> None:
     started()
     logging.getLogger("ottla.broker.main").info("%d", "not a number")

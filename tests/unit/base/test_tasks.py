@@ -110,3 +110,12 @@ def test_the_failure_of_a_spawned_task_reaches_the_awaiting_code(caplog: pytest.
     run(scene())
     gc.collect()
     assert caplog.text == ""
+
+
+def test_a_thread_that_fails_is_noticed(caplog: pytest.LogCaptureFixture) -> None:
+    before = tasks.counts.failed
+    thread = tasks.start_thread(lambda: 1 / 0, "divider")
+    thread.join()
+    assert thread.daemon
+    assert tasks.counts.failed == before + 1
+    assert "the thread divider failed" in caplog.text

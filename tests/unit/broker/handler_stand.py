@@ -35,7 +35,7 @@ class Broker:
         self.controller = ControllerService(
             EmbeddedStore(directory),
             me.clock,
-            self.settings,
+            me.dynamic_config,
             lambda configs: validate_topic_overrides(self.settings, configs),
             images=me.images,
         )
@@ -88,7 +88,7 @@ class Client:
         return answer
 
 
-async def nothing() -> None:
+async def nothing(_timeout_ms: int | None = None) -> None:
     """A publisher without work."""
 
 

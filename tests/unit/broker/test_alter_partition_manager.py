@@ -120,6 +120,29 @@ def test_a_proposal_with_an_unknown_result_is_sent_again(play):
     play(scene)
 
 
+def test_a_proposal_that_failed_for_an_unknown_reason_is_sent_again(play):
+    async def scene(stand, controller, changes):
+        controller.answers = [Error.UNKNOWN_SERVER_ERROR]
+        await until(lambda: stand.at[1].isr == (1, 2, 3))
+        assert changes.failures == 2  # the result, and that it is not known yet
+
+    play(scene)
+
+
+def test_a_lagging_replica_is_found_within_half_of_the_allowed_lag(play, monkeypatch):
+    async def scene(stand, controller, changes):
+        await until(lambda: stand.at[1].isr == (1, 2, 3))
+        stand.append(1, b"a")
+        stand.fetch(2, 1)
+        stand.fetch(2, 1)
+        monkeypatch.setattr(Clock, "monotonic_ms", lambda _: 1_000 + 10_001)
+        await asyncio.sleep(5.1)
+        assert stand.at[1].isr == (1, 2)
+        assert changes.shrinks == 1
+
+    play(scene)
+
+
 def test_a_proposal_with_a_stale_state_waits_for_the_new_role(play):
     async def scene(stand, controller, changes):
         controller.answers = [Error.INVALID_UPDATE_VERSION] * 3

@@ -38,7 +38,7 @@ from ottla.broker.handlers.table import APIS
 from ottla.broker.responder import RequestType, Responder
 from ottla.controller.decisions.topic_changes import NewTopic, TopicResult
 from ottla.controller.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
-from ottla.metrics.audit import AuditCounters
+from ottla.metrics.counters import AuditCounters
 from ottla.network.buffers import BufferPool
 from ottla.network.connection import ClientInfo, Connection
 from ottla.network.peer import PeerError
@@ -313,7 +313,7 @@ class WriterStand:
         self.created += wanted
         return [TopicResult(each.name, Error.INVALID_REQUEST, "not now") for each in wanted]
 
-    async def _settled(self) -> None: ...
+    async def _settled(self, _timeout_ms: int | None = None) -> None: ...
 
     async def _call(self, broker: int, _purpose: str, request: Any, _response: type[Any]) -> Any:
         self.asked.append((broker, request))

@@ -35,7 +35,7 @@ class Stand:
             self.node.images.publish(self.node.image.with_topics(made))
         return [TopicResult(topic.name, self._answer, "because") for topic in wanted]
 
-    async def _settled(self) -> None:
+    async def _settled(self, _timeout_ms: int | None = None) -> None:
         self.settled += 1
 
 

@@ -99,6 +99,12 @@ def test_tiny_logs_are_opened_together() -> None:
     assert taken[0][0].unread_bytes == NOT_TINY
 
 
+def test_a_large_log_is_not_opened_together_with_tiny_ones() -> None:
+    queue = deque([unclean(0, 10), unclean(1, 10), unclean(2, NOT_TINY), unclean(3, NOT_TINY)])
+    taken = [[log.unread_bytes for log in next_to_recover(queue, takes_smallest=True)] for _ in range(3)]
+    assert taken == [[10, 10], [NOT_TINY], [NOT_TINY]]
+
+
 def test_a_log_that_cannot_be_opened_does_not_block_the_others() -> None:
     served: list[int] = []
     given_up: list[tuple[int, str]] = []

@@ -4,7 +4,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests import virtual_time
 from tests.unit.broker.nodes import node
+from tests.virtual_time import LoopClock
 
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.topic_settings import NEVER_MS, TopicSettings
@@ -27,6 +29,22 @@ class Noting(TaskScheduler):
 
     def schedule(self, name: str, first_ms: int, interval_ms: Any, chore: Any) -> None:
         self.times_ms[name] = (first_ms, interval_ms())
+
+
+def test_files_are_removed_after_the_same_delay_when_the_system_clock_is_set() -> None:
+    calls: list[tuple[str, int]] = []
+    log_dirs = SimpleNamespace(
+        on_clock_step=lambda step_ms: calls.append(("step", step_ms)),
+        take_deleted=lambda now_ms: calls.append(("take", now_ms)),
+    )
+    clock = LoopClock()
+    me = node(clock=clock)
+    unused: Any = None
+    scheduler = TaskScheduler(me, SimpleNamespace(log_dirs=log_dirs), unused, unused)  # type: ignore[arg-type]
+    clock.epoch_ms -= 3_600_000
+    virtual_time.run(scheduler.remove_deleted())
+    assert [name for name, _ in calls] == ["step", "take"]
+    assert calls[0][1] == -3_600_000
 
 
 def times_ms(**texts: str) -> dict[str, tuple[int, int]]:

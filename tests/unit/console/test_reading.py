@@ -13,7 +13,7 @@ from ottla.base import tasks
 from ottla.base.names import TopicPartition
 from ottla.client.admin import Partition, Topic
 from ottla.client.errors import ClientError
-from ottla.client.groups import GroupListing
+from ottla.client.groups import GroupListing, list_groups
 from ottla.console.clusters import reader
 from ottla.console.clusters.reader import (
     BURST,
@@ -215,7 +215,7 @@ def play_reader(
     played: list[tuple[Callable[..., Any], Callable[..., Any]]] = [
         (reader.fetch_metadata, PlayedClient.metadata),
         (reader.fetch_offsets, PlayedClient.ends),
-        (reader.fetch_group_listings, PlayedClient.listed),
+        (list_groups, PlayedClient.listed),
         (reader.fetch_committed_offsets, PlayedClient.commits),
         (reader.fetch_log_dirs, PlayedClient.sizes),
     ]

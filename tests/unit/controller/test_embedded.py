@@ -115,6 +115,34 @@ def test_a_reader_in_the_way_of_a_checkpoint_is_not_waited_for(tmp_path: Path) -
     virtual_time.run(check())
 
 
+def test_a_watch_that_fails_does_not_fail_the_change(tmp_path: Path) -> None:
+    async def check() -> None:
+        store = await open_store(tmp_path)
+        seen: list[WatchEvent] = []
+        store.watch_node("/a", lambda _: 1 / 0)
+        store.watch_node("/a", seen.append)
+        await store.multi([CreateNode("/a")])
+        assert seen == [WatchEvent(WatchKind.CREATED, "/a")]
+        await store.close()
+
+    virtual_time.run(check())
+
+
+def test_a_checkpoint_that_fails_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def check() -> None:
+        store = await open_store(tmp_path)
+        with monkeypatch.context() as broken:
+            broken.setattr(store._tree, "checkpoint", lambda: 1 / 0)
+            await store.multi([CreateNode("/a")])
+            await asyncio.sleep(CHECKPOINT_SECONDS + 1)
+        assert (tmp_path / "ottla.metadata.db-wal").stat().st_size > 0
+        await asyncio.sleep(CHECKPOINT_SECONDS + 1)
+        assert (tmp_path / "ottla.metadata.db-wal").stat().st_size == 0
+        await store.close()
+
+    virtual_time.run(check())
+
+
 def test_the_last_transaction_is_one_that_was_committed(tmp_path: Path) -> None:
     async def check() -> None:
         store = await open_store(tmp_path)

@@ -51,6 +51,10 @@ class Options:
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
 
+    @property
+    def broker(self) -> Options:
+        return self
+
     def with_image(self, image: MetadataImage) -> Options:
         changed = Options(self.node_id)
         changed.min_insync_replicas = int(image.broker_configs.get("", {}).get("min.insync.replicas", "2"))

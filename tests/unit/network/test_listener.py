@@ -75,6 +75,14 @@ def test_buffers_have_the_size_that_is_set(size: int) -> None:
     run(ConnectionLimits(send_buffer_bytes=size, receive_buffer_bytes=size), check)
 
 
+@pytest.mark.parametrize(
+    ("more", "paced", "fixed"), [({}, 307_200, -1), ({"socket.send.buffer.bytes": "5000"}, -1, 5000)]
+)
+def test_a_chosen_send_buffer_is_also_that_of_sockets_with_pacing(more: dict[str, str], paced: int, fixed: int) -> None:
+    limits = connection_limits(load_broker_settings(None, {"listeners": "PLAINTEXT://:9092", **more}))
+    assert (limits.link.paced_send_buffer_bytes, limits.send_buffer_bytes) == (paced, fixed)
+
+
 def test_options_for_bad_networks_reach_accepted_sockets() -> None:
     settings = {"listeners": "PLAINTEXT://:9092", "ottla.socket.congestion.control": "reno"}
     settings |= {"ottla.socket.user.timeout.ms": "20000", "ottla.socket.unsent.max.bytes": "70000"}

@@ -363,3 +363,49 @@ def test_a_bug_in_one_connection_closes_that_one_alone() -> None:
     loop.run_forever()
     loop.close()
     assert broken.reasons == [CloseReason.UNEXPECTED_ERROR]
+
+
+class BrokenTransport:
+    def receive_into(self, view: memoryview) -> int:
+        raise ValueError("a bug")
+
+
+class Recipient:
+    descriptor = -1
+
+    def __init__(self, transport: Any) -> None:
+        self.transport = transport
+        self.heard: list[tuple[int, OSError | None]] = []
+
+    def on_received(self, received: int, error: OSError | None) -> None:
+        self.heard.append((received, error))
+
+    def abandon(self, reason: CloseReason, detail: str = "") -> None:
+        raise AssertionError((reason, detail))
+
+
+def test_an_unexpected_error_ends_its_connection_and_not_the_thread() -> None:
+    class Round:
+        round_start_ns = 1
+
+    class Transport:
+        def receive_into(self, view: memoryview) -> int:
+            return len(view)
+
+    broken, sound = Recipient(BrokenTransport()), Recipient(Transport())
+
+    async def main() -> None:
+        receiver = ReceiverThread(asyncio.get_running_loop(), Round())
+        for recipient in (broken, sound):
+            receiver.receive(recipient, memoryview(bytearray(5)))
+        async with asyncio.timeout(20):
+            while not sound.heard:
+                await asyncio.sleep(0.001)
+        receiver.close()
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(main())
+    loop.close()
+    [(_, error)] = broken.heard
+    assert isinstance(error, OSError)
+    assert sound.heard == [(5, None)]

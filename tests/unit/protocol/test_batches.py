@@ -474,4 +474,5 @@ def test_a_topic_with_log_append_time_takes_any_timestamp_but_not_the_bit() -> N
     with pytest.raises(InvalidRecords) as caught:
         check(raw_batch(attributes=LOG_APPEND_TIME), **rules)
     assert caught.value.error is Error.INVALID_TIMESTAMP
+    assert str(caught.value) == "One or more records have been rejected due to invalid timestamp"
     assert caught.value.record_errors

@@ -7,7 +7,7 @@ import pytest
 from tests.unit.registry.nodes import Node, record
 from tests.virtual_time import run
 
-from ottla.registry.leadership import RawRequest, RawResponse
+from ottla.registry.forwarder import RawRequest, RawResponse
 
 A, AB, B = record("a"), record("a", "b="), record("b")
 EMPTY: dict[str, Any] = {}

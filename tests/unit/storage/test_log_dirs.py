@@ -213,6 +213,21 @@ def test_a_deleted_partition_frees_its_name_and_goes_later(tmp_path: Path) -> No
     file_range.release()
 
 
+@pytest.mark.parametrize("step_ms", [3_600_000, -3_600_000])
+def test_deleted_files_go_after_the_same_delay_when_the_system_clock_is_set(tmp_path: Path, step_ms: int) -> None:
+    dirs = open_dirs(tmp_path / "d")
+    dirs.delete(dirs.create(A0, None, SETTINGS))
+    log = dirs.create(TopicPartition("b", 0), None, SETTINGS)
+    for number in range(3):
+        log.append(memoryview(bytearray(build_batch([Record(0, NOW_MS, None, b"v" * number, ())]))), 0, NOW_MS)
+        log.roll(NOW_MS)
+    log.raise_log_start_offset(2)
+    assert log.delete_old_segments(NOW_MS, 3) == 2
+    dirs.on_clock_step(step_ms)
+    assert dirs.remove_deleted(NOW_MS + step_ms + 59_999) == 0
+    assert dirs.remove_deleted(NOW_MS + step_ms + 60_000) > 1
+
+
 def test_pending_deletes_are_not_opened_and_end_after_a_restart(tmp_path: Path) -> None:
     dirs = open_dirs(tmp_path / "d")
     dirs.delete(dirs.create(A0, None, SETTINGS))

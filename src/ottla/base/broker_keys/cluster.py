@@ -9,8 +9,6 @@ from ottla.base.broker_keys.unused import (
 )
 from ottla.base.setting_types import LONG_MAX, one_of
 from ottla.base.settings import (
-    HIGH,
-    LOW,
     Boolean,
     Int,
     Items,
@@ -36,7 +34,7 @@ class NodeId(Int):
 class ClusterKeys(Settings):
     """Identity of a node, and how nodes find each other."""
 
-    broker_id = Int(-1, importance=HIGH, note="Id of the node in its cluster; the older name of node.id.")
+    broker_id = Int(-1, note="Id of the node in its cluster; the older name of node.id.")
     broker_rack = OptionalText(note="Rack or zone of the broker; replicas are spread over racks.")
     controlled_shutdown_enable = Boolean(
         True,
@@ -45,34 +43,29 @@ class ClusterKeys(Settings):
     controller_listener_names = Items(
         None,
         may_be_empty=False,
-        importance=HIGH,
         note="Listeners that belong to the controller; never advertised to clients.",
     )
     controller_quorum_bootstrap_servers = Items(
-        importance=HIGH, note="Addresses of the controllers; only the address of this node is accepted."
+        note="Addresses of the controllers; only the address of this node is accepted."
     )
     controller_quorum_voters = Items(
-        importance=HIGH,
         note="The controllers as id@host:port; only this node is accepted, because several need ZooKeeper.",
     )
     controller_quota_window_num = Int(
         11,
         at_least=1,
-        importance=LOW,
         note="Number of windows over which the rate of topic changes is averaged.",
     )
-    controller_quota_window_size_seconds = Int(1, at_least=1, importance=LOW, note="Length of one such window.")
+    controller_quota_window_size_seconds = Int(1, at_least=1, note="Length of one such window.")
     node_id = NodeId(
         at_least=0,
         fallback=(("broker.id", 1),),
-        importance=HIGH,
         note="Id of the node in its cluster, which is also stored in its log directories.",
     )
     process_roles = Items(
         None,
         check=one_of("broker", "controller"),
         may_be_empty=False,
-        importance=HIGH,
         note="Roles of the node: broker, controller or both; a single broker is always its own controller.",
     )
     server_max_startup_time_ms = Long(
@@ -86,24 +79,21 @@ class ClusterKeys(Settings):
 class MeasurementKeys(Settings):
     """Quotas, metrics and client telemetry."""
 
-    config_providers = Items(importance=LOW, unused=PROVIDERS, note="Names of classes that replace ${...} in values.")
+    config_providers = Items(unused=PROVIDERS, note="Names of classes that replace ${...} in values.")
     metrics_num_samples = Int(
         2,
         at_least=1,
-        importance=LOW,
         note="Number of windows over which the rates of connections and bytes are computed.",
     )
-    metrics_sample_window_ms = Long(30_000, at_least=1, importance=LOW, note="Length of one such window.")
+    metrics_sample_window_ms = Long(30_000, at_least=1, note="Length of one such window.")
     quota_window_num = Int(
         11,
         at_least=1,
-        importance=LOW,
         note="Number of windows over which the rates of client quotas are averaged.",
     )
-    quota_window_size_seconds = Int(1, at_least=1, importance=LOW, note="Length of one such window.")
+    quota_window_size_seconds = Int(1, at_least=1, note="Length of one such window.")
     telemetry_max_bytes = Int(
         1_048_576,
         at_least=1,
-        importance=LOW,
         note="Maximum size of a push of client metrics.",
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ottla.base.setting_types import INT_MAX, one_of, one_of_any_case
-from ottla.base.settings import CLUSTER_WIDE, HIGH, LOW, Boolean, Int, Items, Long, Settings, Short, Text
+from ottla.base.settings import CLUSTER_WIDE, Boolean, Int, Items, Long, Settings, Short, Text
 
 
 class GroupKeys(Settings):
@@ -73,23 +73,19 @@ class GroupKeys(Settings):
     group_max_size = Int(INT_MAX, at_least=1, note="Maximum number of members of one classic group.")
     group_min_session_timeout_ms = Int(6000, note="Minimum session timeout that a consumer may request.")
     offset_metadata_max_bytes = Int(
-        4096, importance=HIGH, note="Maximum size of the metadata that a consumer may commit with an offset."
+        4096, note="Maximum size of the metadata that a consumer may commit with an offset."
     )
     offsets_commit_timeout_ms = Int(
         5000,
         at_least=1,
-        importance=HIGH,
         note="Time within which an offset commit must reach all in-sync replicas.",
     )
     offsets_retention_check_interval_ms = Long(
         600_000,
         at_least=1,
-        importance=HIGH,
         note="Interval for removing expired offsets.",
     )
-    offsets_retention_minutes = Int(
-        10_080, at_least=1, importance=HIGH, note="Time for which offsets of an empty group are kept."
-    )
+    offsets_retention_minutes = Int(10_080, at_least=1, note="Time for which offsets of an empty group are kept.")
     ottla_group_metadata_max_bytes = Long(
         134_217_728,
         at_least=1,
@@ -97,18 +93,16 @@ class GroupKeys(Settings):
         "each broker. Above the limit, new members are rejected (GROUP_MAX_SIZE_REACHED); existing members "
         "continue, and may join again.",
     )
-    offsets_topic_compression_codec = Int(0, importance=HIGH, note="Codec id of the offsets topic; 0 is none.")
+    offsets_topic_compression_codec = Int(0, note="Codec id of the offsets topic; 0 is none.")
     offsets_topic_num_partitions = Int(
         50,
         at_least=1,
-        importance=HIGH,
         note="Number of partitions of the offsets topic; must be set before it is created.",
     )
-    offsets_topic_replication_factor = Short(3, at_least=1, importance=HIGH, note="Replicas of the offsets topic.")
+    offsets_topic_replication_factor = Short(3, at_least=1, note="Replicas of the offsets topic.")
     offsets_topic_segment_bytes = Int(
         104_857_600,
         at_least=1,
-        importance=HIGH,
         note="Segment size of the offsets topic; small segments are loaded and compacted faster.",
     )
 
@@ -119,74 +113,59 @@ class TransactionKeys(Settings):
     add_partitions_to_txn_retry_backoff_max_ms = Int(
         100,
         at_least=0,
-        importance=HIGH,
         note="Maximum wait of a producer request while the previous transaction of its producer is being completed.",
     )
     add_partitions_to_txn_retry_backoff_ms = Int(
         20,
         at_least=1,
-        importance=HIGH,
         note="Wait before the broker retries such a request.",
     )
     producer_id_expiration_check_interval_ms = Int(
         600_000,
         at_least=1,
-        importance=LOW,
         is_internal=True,
         note="Interval for removing expired producer ids.",
     )
     producer_id_expiration_ms = Int(
         86_400_000,
         at_least=1,
-        importance=LOW,
         mode=CLUSTER_WIDE,
         note="Time without a write after which a partition removes the state of an idempotent producer.",
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms = Int(
         10_000,
         at_least=1,
-        importance=LOW,
         note="Interval for aborting transactions that have timed out.",
     )
     transaction_max_timeout_ms = Int(
         900_000,
         at_least=1,
-        importance=HIGH,
         note="Maximum transaction timeout that a producer may request.",
     )
     transaction_partition_verification_enable = Boolean(
         True,
-        importance=LOW,
         mode=CLUSTER_WIDE,
         note="Whether the broker verifies that a write belongs to an open transaction.",
     )
     transaction_remove_expired_transaction_cleanup_interval_ms = Int(
         3_600_000,
         at_least=1,
-        importance=LOW,
         note="Interval for removing expired transactional ids.",
     )
     transaction_state_log_min_isr = Int(
         2,
         at_least=1,
-        importance=HIGH,
         note="Replicas of the transaction topic that must have a record before it is committed.",
     )
     transaction_state_log_num_partitions = Int(
         50,
         at_least=1,
-        importance=HIGH,
         note="Number of partitions of the transaction topic; must be set before it is created.",
     )
-    transaction_state_log_replication_factor = Short(
-        3, at_least=1, importance=HIGH, note="Replicas of the transaction topic."
-    )
-    transaction_state_log_segment_bytes = Int(
-        104_857_600, at_least=1, importance=HIGH, note="Segment size of the transaction topic."
-    )
+    transaction_state_log_replication_factor = Short(3, at_least=1, note="Replicas of the transaction topic.")
+    transaction_state_log_segment_bytes = Int(104_857_600, at_least=1, note="Segment size of the transaction topic.")
     transactional_id_expiration_ms = Int(
         604_800_000,
         at_least=1,
-        importance=HIGH,
         note="Time without use after which a transactional id expires.",
     )

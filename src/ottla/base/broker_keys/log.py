@@ -5,8 +5,6 @@ from __future__ import annotations
 from ottla.base.setting_types import DOUBLE_MAX, LONG_MAX, gzip_level, one_of
 from ottla.base.settings import (
     CLUSTER_WIDE,
-    HIGH,
-    LOW,
     PER_BROKER,
     Boolean,
     Double,
@@ -47,7 +45,6 @@ class LogKeys(Settings):
     compression_type = Text(
         "producer",
         check=one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
-        importance=HIGH,
         mode=CLUSTER_WIDE,
         note="Codec of stored batches: the name of a codec, uncompressed, or producer to keep the producer's codec.",
     )
@@ -70,42 +67,34 @@ class LogKeys(Settings):
     log_dir = Items(
         ("/tmp/kafka-logs",),  # noqa: S108 - Kafka's default
         may_be_empty=False,
-        importance=HIGH,
         note="The log directory; used if log.dirs is not set.",
     )
     log_dirs = Items(
         None,
         may_be_empty=False,
         fallback=(("log.dir", 1),),
-        importance=HIGH,
         note="Log directories, separated by commas; a new partition is created in the one with the fewest partitions.",
     )
     log_flush_interval_messages = Long(
         LONG_MAX,
         at_least=1,
-        importance=HIGH,
         mode=CLUSTER_WIDE,
         note="Number of messages after which a partition is flushed to disk; the default of flush.messages.",
     )
     log_flush_interval_ms = Long(
         fallback=(("log.flush.scheduler.interval.ms", 1),),
-        importance=HIGH,
         mode=CLUSTER_WIDE,
         note="Time after which a message is flushed to disk; the default of flush.ms.",
     )
     log_flush_offset_checkpoint_interval_ms = Int(
         60_000,
         at_least=0,
-        importance=HIGH,
         note="Interval for writing the offsets up to which logs have been flushed to disk.",
     )
-    log_flush_scheduler_interval_ms = Long(
-        LONG_MAX, importance=HIGH, note="Interval for checking whether logs must be flushed to disk."
-    )
+    log_flush_scheduler_interval_ms = Long(LONG_MAX, note="Interval for checking whether logs must be flushed to disk.")
     log_flush_start_offset_checkpoint_interval_ms = Int(
         60_000,
         at_least=0,
-        importance=HIGH,
         note="Interval for writing the start offsets of logs.",
     )
     log_index_interval_bytes = Int(
@@ -123,7 +112,6 @@ class LogKeys(Settings):
     log_initial_task_delay_ms = Long(
         30_000,
         at_least=0,
-        importance=LOW,
         is_internal=True,
         note="Delay of retention and flushing after the start.",
     )
@@ -154,44 +142,34 @@ class LogKeys(Settings):
     )
     log_retention_bytes = Long(
         -1,
-        importance=HIGH,
         mode=CLUSTER_WIDE,
         note="Size of a partition above which its oldest segments are deleted; -1 is unlimited.",
     )
     log_retention_check_interval_ms = Long(300_000, at_least=1, note="Interval for deleting expired segments.")
-    log_retention_hours = Int(
-        168, importance=HIGH, note="Hours for which records are kept; used if neither minutes nor ms are set."
-    )
-    log_retention_minutes = OptionalInt(
-        importance=HIGH, note="Minutes for which records are kept; used when ms is not set."
-    )
+    log_retention_hours = Int(168, note="Hours for which records are kept; used if neither minutes nor ms are set.")
+    log_retention_minutes = OptionalInt(note="Minutes for which records are kept; used when ms is not set.")
     log_retention_ms = RetentionTime(
         fallback=(("log.retention.minutes", 60_000), ("log.retention.hours", 360_0000)),
-        importance=HIGH,
         mode=CLUSTER_WIDE,
         note="Time for which records are kept; -1 is forever; the default of retention.ms.",
     )
     log_roll_hours = Int(
         168,
         at_least=1,
-        importance=HIGH,
         note="Hours after which a new segment is created; used when log.roll.ms is not set.",
     )
     log_roll_jitter_hours = Int(
         0,
         at_least=0,
-        importance=HIGH,
         note="Maximum random time in hours by which segments roll earlier; used if log.roll.jitter.ms is not set.",
     )
     log_roll_jitter_ms = Long(
         fallback=(("log.roll.jitter.hours", 360_0000),),
-        importance=HIGH,
         mode=CLUSTER_WIDE,
         note="Maximum random time by which segments roll earlier, so that they do not all roll at once.",
     )
     log_roll_ms = Long(
         fallback=(("log.roll.hours", 360_0000),),
-        importance=HIGH,
         mode=CLUSTER_WIDE,
         note="Time after which a new segment is created, even if the current one is not full; the default of "
         "segment.ms.",
@@ -199,34 +177,29 @@ class LogKeys(Settings):
     log_segment_bytes = Int(
         1_073_741_824,
         at_least=1_048_576,
-        importance=HIGH,
         mode=CLUSTER_WIDE,
         note="Size at which a new segment is created; the default of segment.bytes.",
     )
     log_segment_delete_delay_ms = Long(
         60_000,
         at_least=0,
-        importance=HIGH,
         mode=CLUSTER_WIDE,
         note="Time between marking a file as deleted and removing it from disk.",
     )
     message_max_bytes = Int(
         1_048_588,
         at_least=0,
-        importance=HIGH,
         mode=CLUSTER_WIDE,
         note="Maximum size of a batch that producers may send, after compression; the default of max.message.bytes.",
     )
     num_recovery_threads_per_data_dir = Int(
         2,
         at_least=1,
-        importance=HIGH,
         mode=CLUSTER_WIDE,
         note="Number of logs per log directory that are recovered concurrently after a crash; num.io.threads limits "
         "the total.",
     )
     num_replica_alter_log_dirs_threads = OptionalInt(
-        importance=HIGH,
         note="Number of replicas that are moved between log directories concurrently; by default the number of log "
         "directories.",
     )
@@ -299,11 +272,10 @@ class TopicDefaultKeys(Settings):
 
     auto_create_topics_enable = Boolean(
         True,
-        importance=HIGH,
         note="Whether a topic is created if a client requests its metadata or writes to it.",
     )
     default_replication_factor = Int(1, note="Replication factor of a topic that is created without one.")
-    delete_topic_enable = Boolean(True, importance=HIGH, note="Whether topics can be deleted.")
+    delete_topic_enable = Boolean(True, note="Whether topics can be deleted.")
     max_request_partition_size_limit = Int(
         2000, at_least=1, note="Maximum number of partitions in a response to DescribeTopicPartitions."
     )

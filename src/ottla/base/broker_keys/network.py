@@ -7,7 +7,7 @@ from typing import Any, Final
 from ottla.base.broker_keys.unused import ACLS_LOADED_FIRST, NO_REQUEST_QUEUE
 from ottla.base.listeners import Listener, advertised_problem, own_host_name, parse_listeners, parse_protocol_map
 from ottla.base.setting_types import INT_MAX, BadValueError, ConfigType, list_problem, one_of
-from ottla.base.settings import CLUSTER_WIDE, HIGH, LOW, Int, Items, Long, OptionalText, Setting, Settings, Text
+from ottla.base.settings import CLUSTER_WIDE, Int, Items, Long, OptionalText, Setting, Settings, Text
 
 EVERY_INTERFACE: Final = ("", "::")  # addresses to bind that cannot be advertised to clients
 
@@ -72,13 +72,11 @@ class NetworkKeys(Settings):
 
     advertised_listeners = AdvertisedListeners(
         None,
-        importance=HIGH,
         note="Addresses that are advertised to clients, as NAME://host:port; by default those of listeners.",
     )
     connections_max_idle_ms = Long(600_000, note="Time after which an idle connection is closed.")
     early_start_listeners = Items(
         None,
-        importance=HIGH,
         unused=ACLS_LOADED_FIRST,
         note="Listeners that are opened before the authorizer is ready.",
     )
@@ -88,12 +86,10 @@ class NetworkKeys(Settings):
     inter_broker_listener_name = OptionalText(note="Listener for connections between brokers.")
     listener_security_protocol_map = ProtocolMap(
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        importance=LOW,
         note="Security protocol of each listener name, as NAME:PROTOCOL; names may be chosen freely.",
     )
     listeners = BoundListeners(
         ("PLAINTEXT://:9092",),
-        importance=HIGH,
         note="Addresses to open, as NAME://host:port; an empty host is every interface, port 0 any free port.",
     )
     max_connection_creation_rate = Int(
@@ -125,7 +121,6 @@ class NetworkKeys(Settings):
     num_io_threads = Int(
         8,
         at_least=1,
-        importance=HIGH,
         mode=CLUSTER_WIDE,
         note="Threads for the disk work of requests and background tasks: syncs, reads of cold data, checks; all other "
         "work is done by one event loop.",
@@ -133,9 +128,7 @@ class NetworkKeys(Settings):
     queued_max_request_bytes = Long(
         -1, unused=NO_REQUEST_QUEUE, note="Maximum number of bytes of queued requests; -1 is unlimited."
     )
-    request_timeout_ms = Int(
-        30_000, importance=HIGH, note="Time for which a broker waits for a response of another broker."
-    )
+    request_timeout_ms = Int(30_000, note="Time for which a broker waits for a response of another broker.")
     security_inter_broker_protocol = Text(
         "PLAINTEXT",
         check=one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
@@ -155,14 +148,12 @@ class NetworkKeys(Settings):
     )
     socket_receive_buffer_bytes = Int(
         102_400,
-        importance=HIGH,
         note="Receive buffer of client connections; the system's default (as with -1) unless the file sets it.",
     )
     socket_request_max_bytes = Int(
-        104_857_600, at_least=1, importance=HIGH, note="Maximum size of a request; a larger one closes the connection."
+        104_857_600, at_least=1, note="Maximum size of a request; a larger one closes the connection."
     )
     socket_send_buffer_bytes = Int(
         102_400,
-        importance=HIGH,
         note="Send buffer of client connections; the system's default (as with -1) unless the file sets it.",
     )

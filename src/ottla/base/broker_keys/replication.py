@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ottla.base.setting_types import LONG_MAX
-from ottla.base.settings import CLUSTER_WIDE, HIGH, LOW, PER_BROKER, Boolean, Int, Long, OptionalText, Settings
+from ottla.base.settings import CLUSTER_WIDE, PER_BROKER, Boolean, Int, Long, OptionalText, Settings
 
 
 class ReplicationKeys(Settings):
@@ -14,30 +14,25 @@ class ReplicationKeys(Settings):
     alter_log_dirs_replication_quota_window_num = Int(
         11,
         at_least=1,
-        importance=LOW,
         note="Number of windows over which the rate of moves between log directories is averaged.",
     )
     alter_log_dirs_replication_quota_window_size_seconds = Int(
         1,
         at_least=1,
-        importance=LOW,
         note="Length of one such window; after a pause, one window's worth may be copied at once.",
     )
     auto_leader_rebalance_enable = Boolean(
         True,
-        importance=HIGH,
         note="Whether leadership automatically returns to the preferred replicas.",
     )
     leader_imbalance_check_interval_seconds = Long(
         300,
         at_least=1,
-        importance=HIGH,
         note="Interval for returning leadership to the preferred replicas.",
     )
     leader_imbalance_per_broker_percentage = Int(
         10,
         at_least=1,
-        importance=HIGH,
         is_internal=True,  # a key of clusters on ZooKeeper: shown only if it is set
         note="Percentage of the partitions with this preferred leader that other brokers may lead before leadership is "
         "returned.",
@@ -45,7 +40,6 @@ class ReplicationKeys(Settings):
     min_insync_replicas = Int(
         1,
         at_least=1,
-        importance=HIGH,
         mode=CLUSTER_WIDE,
         note="Replicas that must have a record before a produce request with acks=all is acknowledged; the default of "
         "the topic key.",
@@ -53,7 +47,6 @@ class ReplicationKeys(Settings):
     num_replica_fetchers = Int(
         1,
         at_least=1,
-        importance=HIGH,
         mode=CLUSTER_WIDE,
         note="Number of connections over which a follower fetches from each leader.",
     )
@@ -61,41 +54,33 @@ class ReplicationKeys(Settings):
     replica_fetch_max_bytes = Int(
         1_048_576, at_least=0, note="Maximum number of bytes that a follower requests per partition."
     )
-    replica_fetch_min_bytes = Int(1, importance=HIGH, note="Minimum number of bytes that a follower waits for.")
+    replica_fetch_min_bytes = Int(1, note="Minimum number of bytes that a follower waits for.")
     replica_fetch_response_max_bytes = Int(
         10_485_760, at_least=0, note="Maximum number of bytes that a follower requests in one fetch."
     )
-    replica_fetch_wait_max_ms = Int(
-        500, importance=HIGH, note="Maximum time for which a leader delays a follower's fetch."
-    )
-    replica_high_watermark_checkpoint_interval_ms = Long(
-        5000, importance=HIGH, note="Interval for writing the high watermarks to disk."
-    )
+    replica_fetch_wait_max_ms = Int(500, note="Maximum time for which a leader delays a follower's fetch.")
+    replica_high_watermark_checkpoint_interval_ms = Long(5000, note="Interval for writing the high watermarks to disk.")
     replica_lag_time_max_ms = Long(
         30_000,
-        importance=HIGH,
         note="Time after which a follower that has not caught up is no longer in sync.",
     )
     replica_selector_class = OptionalText(
         note="Selection of the replica from which a consumer reads: with the full class name of Kafka's "
         "RackAwareReplicaSelector, consumers read from a replica in their own rack; otherwise from the leader."
     )
-    replica_socket_timeout_ms = Int(30_000, importance=HIGH, note="Timeout of those connections.")
+    replica_socket_timeout_ms = Int(30_000, note="Timeout of those connections.")
     replication_quota_window_num = Int(
         11,
         at_least=1,
-        importance=LOW,
         note="Number of windows over which the rate of throttled replicas is averaged.",
     )
     replication_quota_window_size_seconds = Int(
         1,
         at_least=1,
-        importance=LOW,
         note="Length of one such window; after a pause, one window's worth may be copied at once.",
     )
     unclean_leader_election_enable = Boolean(
         False,
-        importance=HIGH,
         mode=CLUSTER_WIDE,
         note="Whether a replica that is not in sync may become leader if no other is available; this may lose records.",
     )

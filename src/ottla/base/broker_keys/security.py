@@ -9,8 +9,6 @@ from ottla.base.broker_keys.unused import DETECTED_FORMAT, NO_JAVA, NO_PROVIDERS
 from ottla.base.setting_types import invalid_value, one_of, one_of_any_case
 from ottla.base.settings import (
     CLUSTER_WIDE,
-    HIGH,
-    LOW,
     PER_BROKER,
     PER_LISTENER,
     Boolean,
@@ -59,31 +57,28 @@ class SecurityKeys(Settings):
     authorizer_class_name = Text(
         "",
         check=known_authorizer,
-        importance=LOW,
         note="Enables access rights: the class name of one of Kafka's own authorizers, current or old. Empty: every "
         "client may do everything.",
     )
     super_users = Text(
         "",
         check=principals_problem,
-        importance=LOW,
         is_internal=True,
         note="Principals with all rights, regardless of the rules, such as User:admin, separated by semicolons.",
     )
     allow_everyone_if_no_acl_found = Boolean(
         False,
-        importance=LOW,
         is_internal=True,
         note="Whether all operations on a resource without access rules are allowed.",
     )
     connection_failed_authentication_delay_ms = Int(
-        100, at_least=0, importance=LOW, note="Wait before a connection is closed after a failed login."
+        100, at_least=0, note="Wait before a connection is closed after a failed login."
     )
     connections_max_reauth_ms = Long(
         0, note="Maximum time for which a SASL login is valid before the client must repeat it; 0 is forever."
     )
     delegation_token_expiry_check_interval_ms = Long(
-        3_600_000, at_least=1, importance=LOW, note="Interval for removing expired tokens."
+        3_600_000, at_least=1, note="Interval for removing expired tokens."
     )
     delegation_token_expiry_time_ms = Long(
         86_400_000, at_least=1, note="Time for which a token is valid unless it is renewed."
@@ -113,10 +108,8 @@ class SecurityKeys(Settings):
     sasl_kerberos_ticket_renew_window_factor = Double(
         0.8, mode=PER_BROKER, note="Fraction of a ticket's lifetime after which it is renewed."
     )
-    sasl_login_connect_timeout_ms = OptionalInt(
-        importance=LOW, note="Timeout for connecting to an external login server."
-    )
-    sasl_login_read_timeout_ms = OptionalInt(importance=LOW, note="Timeout for a response of an external login server.")
+    sasl_login_connect_timeout_ms = OptionalInt(note="Timeout for connecting to an external login server.")
+    sasl_login_read_timeout_ms = OptionalInt(note="Timeout for a response of an external login server.")
     sasl_login_refresh_window_factor = Double(
         0.8, mode=PER_BROKER, note="Fraction of a login's lifetime after which it is renewed."
     )
@@ -140,36 +133,29 @@ class OAuthKeys(Settings):
     sasl_oauthbearer_client_credentials_client_secret = Password(note="Secret of that client id.")
     sasl_oauthbearer_clock_skew_seconds = Int(
         30,
-        importance=LOW,
         note="Tolerated clock difference when the times of a token are checked.",
     )
-    sasl_oauthbearer_expected_audience = Items(importance=HIGH, note="Audiences of which a token must contain one.")
-    sasl_oauthbearer_expected_issuer = OptionalText(importance=HIGH, note="Required issuer of a token.")
-    sasl_oauthbearer_jwks_endpoint_refresh_ms = Long(
-        3_600_000, importance=LOW, note="Interval for fetching the issuer's keys."
-    )
+    sasl_oauthbearer_expected_audience = Items(note="Audiences of which a token must contain one.")
+    sasl_oauthbearer_expected_issuer = OptionalText(note="Required issuer of a token.")
+    sasl_oauthbearer_jwks_endpoint_refresh_ms = Long(3_600_000, note="Interval for fetching the issuer's keys.")
     sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms = Long(
-        10_000, importance=LOW, note="Maximum wait before a failed fetch of keys is retried."
+        10_000, note="Maximum wait before a failed fetch of keys is retried."
     )
     sasl_oauthbearer_jwks_endpoint_retry_backoff_ms = Long(
-        100, importance=LOW, note="Initial wait before a failed fetch of keys is retried."
+        100, note="Initial wait before a failed fetch of keys is retried."
     )
     sasl_oauthbearer_jwks_endpoint_url = OptionalText(note="URL of the issuer's keys.")
     sasl_oauthbearer_scope = OptionalText(note="Requested scope.")
-    sasl_oauthbearer_scope_claim_name = Text("scope", importance=LOW, note="Claim that contains the scope.")
-    sasl_oauthbearer_sub_claim_name = Text("sub", importance=LOW, note="Claim that contains the subject.")
+    sasl_oauthbearer_scope_claim_name = Text("scope", note="Claim that contains the scope.")
+    sasl_oauthbearer_sub_claim_name = Text("sub", note="Claim that contains the subject.")
     sasl_oauthbearer_token_endpoint_url = OptionalText(note="URL of the token endpoint.")
 
 
 class TlsKeys(Settings):
     """Certificates and protocols of TLS listeners."""
 
-    ssl_allow_dn_changes = Boolean(
-        False, importance=LOW, note="Whether a renewed certificate may have another distinguished name."
-    )
-    ssl_allow_san_changes = Boolean(
-        False, importance=LOW, note="Whether a renewed certificate may omit alternative names."
-    )
+    ssl_allow_dn_changes = Boolean(False, note="Whether a renewed certificate may have another distinguished name.")
+    ssl_allow_san_changes = Boolean(False, note="Whether a renewed certificate may omit alternative names.")
     ssl_cipher_suites = Items(
         mode=PER_BROKER, note="Allowed cipher suites, under Java's names; empty: all secure ones."
     )
@@ -182,13 +168,10 @@ class TlsKeys(Settings):
     ssl_enabled_protocols = Items(("TLSv1.2", "TLSv1.3"), mode=PER_BROKER, note="Allowed versions of TLS.")
     ssl_endpoint_identification_algorithm = Text(
         "https",
-        importance=LOW,
         mode=PER_BROKER,
         note="How the host name in a server's certificate is verified; empty: not verified.",
     )
-    ssl_engine_factory_class = ClassName(
-        importance=LOW, unused=NO_JAVA, mode=PER_LISTENER, note="Class that creates TLS engines."
-    )
+    ssl_engine_factory_class = ClassName(unused=NO_JAVA, mode=PER_LISTENER, note="Class that creates TLS engines.")
     ssl_key_password = Password(
         mode=PER_LISTENER, note="Password of the private key; by default the password of the key store."
     )
@@ -204,13 +187,11 @@ class TlsKeys(Settings):
     ssl_keystore_type = Text(
         "JKS", unused=DETECTED_FORMAT, mode=PER_LISTENER, note="Format of that file: JKS, PKCS12 or PEM."
     )
-    ssl_principal_mapping_rules = Text(
-        "DEFAULT", importance=LOW, note="Rules that map the names of certificates to short names."
-    )
+    ssl_principal_mapping_rules = Text("DEFAULT", note="Rules that map the names of certificates to short names.")
     ssl_protocol = Text("TLSv1.3", mode=PER_BROKER, note="Highest version of TLS, if ssl.enabled.protocols is empty.")
     ssl_provider = OptionalText(unused=NO_PROVIDERS, mode=PER_BROKER, note="Java provider of TLS.")
     ssl_secure_random_implementation = OptionalText(
-        importance=LOW, unused=NO_PROVIDERS, mode=PER_BROKER, note="Source of random numbers for TLS."
+        unused=NO_PROVIDERS, mode=PER_BROKER, note="Source of random numbers for TLS."
     )
     ssl_trustmanager_algorithm = Text(
         "PKIX", unused=NO_PROVIDERS, mode=PER_BROKER, note="Algorithm of the trust manager."

@@ -1,7 +1,7 @@
 """Keys that are accepted without effect: they are only read, checked and shown.
 
-The table has two lines for each key. The first has its name, type, default ("-" for none) and bounds, and its mode,
-importance and visibility where they are not the usual ones. The second says what the key is for. A line that begins
+The table has two lines for each key. The first has its name, type, default ("-" for none) and bounds, and its mode
+and visibility where they are not the usual ones. The second says what the key is for. A line that begins
 with "=" completes "accepted, no effect, because ...", for the keys that follow.
 """
 
@@ -15,7 +15,6 @@ from ottla.base.settings import (
     Boolean,
     ClassName,
     Double,
-    Importance,
     Int,
     Items,
     Long,
@@ -29,18 +28,9 @@ from ottla.base.settings import (
 )
 
 ALL_METRICS: Final = "all metrics are always recorded, at no extra cost"
-SINGLE_EVENT_LOOP: Final = "one event loop does this work: there is no thread pool to size"
 ACLS_LOADED_FIRST: Final = "no listener opens before the access rules are loaded"
-ZOOKEEPER_SESSIONS: Final = "brokers are monitored by their ZooKeeper sessions"
-BROKERS_POLL: Final = "brokers poll the controller, which opens no connections"
-IMMEDIATE_ELECTION: Final = "an unclean leader is elected as soon as that is allowed"
-KERNEL_TUNED: Final = "the system tunes these buffers automatically"
-NO_LINGER: Final = "a coordinator writes its records at once"
-NO_WRITE_BUFFER: Final = "write buffers are not reused"
 PROVIDERS: Final = "the providers env, file and directory are always available, and there is no JVM to load others"
 NO_JAVA: Final = "there is no JVM to load Java classes"
-NO_PURGATORY: Final = "delayed requests are completed by appends and deadlines: there is no purgatory to purge"
-NO_QUORUM: Final = "metadata is stored in ZooKeeper or in the broker's own store: there is no quorum"
 NO_REQUEST_QUEUE: Final = "requests are handled when they are read: there is no queue to limit"
 NO_SASL: Final = "this part of SASL is not supported"
 NO_SHARE_GROUPS: Final = "share groups are not supported yet"
@@ -48,12 +38,7 @@ NO_STREAMS_GROUPS: Final = "streams groups are not supported yet"
 NO_TIERS: Final = "there is no remote storage"
 NO_PROVIDERS: Final = "TLS is implemented by OpenSSL: there are no Java providers"
 DETECTED_FORMAT: Final = "the format of a file is detected from its first bytes"
-NO_TWO_PHASES: Final = "two-phase commits are not supported"
-FIXED_LOAD_SIZE: Final = "logs are always loaded in pieces of 1 MiB"
-NOTHING_UNFINISHED: Final = "all supported versions are stable"
-IMMEDIATE_DIR_FAILURE: Final = "a failed log directory is reported to the controller at once"
 SINGLE_CLIENT_SOCKET: Final = "zookeeper.ssl.client.enable alone enables TLS to ZooKeeper"
-SHARED_THREAD_POOL: Final = "background tasks run in the threads of num.io.threads"
 BOUNDED_PIPELINE: Final = "reads are combined, and the connection limits their number"
 
 KINDS: Final[dict[str, type[Setting[Any]]]] = {
@@ -76,7 +61,7 @@ group.share.delivery.count.limit int 5 2..10
     Number of deliveries after which a record is considered undeliverable.
 group.share.heartbeat.interval.ms int 5000 1..
     Heartbeat interval for members of share groups.
-group.share.initialize.retry.interval.ms int 30000 1.. low internal
+group.share.initialize.retry.interval.ms int 30000 1.. internal
     Wait before the state of a share group's new partition is initialized again.
 group.share.max.assignment.interval.ms int 15000 0..
     Maximum assignment interval that a share group may set.
@@ -118,25 +103,25 @@ share.coordinator.append.linger.ms int -1 -1..
     Time for which the share coordinator gathers records before it writes them; -1 adapts to the load.
 share.coordinator.cached.buffer.max.bytes int 1048588 524288.. cluster-wide
     Maximum size of the write buffer that a share coordinator keeps for its next batch.
-share.coordinator.cold.partition.snapshot.interval.ms int 300000 1.. low internal
+share.coordinator.cold.partition.snapshot.interval.ms int 300000 1.. internal
     Time after which the state of an idle partition is written as a snapshot.
-share.coordinator.load.buffer.size int 5242880 1.. high
+share.coordinator.load.buffer.size int 5242880 1..
     Bytes read at a time when a share coordinator loads its state.
 share.coordinator.snapshot.update.records.per.snapshot int 500 0..500
     Updates between two snapshots of a share group's state.
-share.coordinator.state.topic.compression.codec int 0 high
+share.coordinator.state.topic.compression.codec int 0
     Codec id of the share state topic; 0 is none.
-share.coordinator.state.topic.min.isr short 2 1.. high
+share.coordinator.state.topic.min.isr short 2 1..
     Replicas of the share state topic that must have a record before it is committed.
-share.coordinator.state.topic.num.partitions int 50 1.. high
+share.coordinator.state.topic.num.partitions int 50 1..
     Number of partitions of the share state topic; must be set before it is created.
-share.coordinator.state.topic.prune.interval.ms int 300000 1.. low internal
+share.coordinator.state.topic.prune.interval.ms int 300000 1.. internal
     Interval for removing outdated share state.
-share.coordinator.state.topic.replication.factor short 3 1.. high
+share.coordinator.state.topic.replication.factor short 3 1..
     Replicas of the share state topic.
-share.coordinator.state.topic.segment.bytes int 104857600 1.. high
+share.coordinator.state.topic.segment.bytes int 104857600 1..
     Segment size of the share state topic.
-share.coordinator.write.timeout.ms int 5000 1.. high
+share.coordinator.write.timeout.ms int 5000 1..
     Time within which share state must reach all in-sync replicas.
 = there is no remote storage
 follower.fetch.last.tiered.offset.enable boolean false cluster-wide
@@ -145,9 +130,9 @@ remote.fetch.max.wait.ms int 500 1.. cluster-wide
     Maximum time for which a fetch waits for remote storage.
 remote.list.offsets.request.timeout.ms long 30000 1.. cluster-wide
     Maximum time for which a search for offsets waits for remote storage.
-remote.log.index.file.cache.total.size.bytes long 1073741824 1.. cluster-wide low
+remote.log.index.file.cache.total.size.bytes long 1073741824 1.. cluster-wide
     Disk space for indexes of remote segments.
-remote.log.index.file.cache.ttl.ms long 900000 -1.. low internal
+remote.log.index.file.cache.ttl.ms long 900000 -1.. internal
     Time after which an unused index of a remote segment is removed from the cache.
 remote.log.manager.copier.thread.pool.size int 10 1.. cluster-wide
     Threads that copy segments to remote storage.
@@ -167,17 +152,17 @@ remote.log.manager.fetch.quota.window.size.seconds int 1 1..
     Length of one such window.
 remote.log.manager.follower.thread.pool.size int 2 1.. cluster-wide
     Threads that follow remote logs on followers.
-remote.log.manager.task.interval.ms long 30000 1.. low
+remote.log.manager.task.interval.ms long 30000 1..
     Time between two runs that copy and expire remote segments.
-remote.log.manager.task.retry.backoff.max.ms long 30000 1.. low internal
+remote.log.manager.task.retry.backoff.max.ms long 30000 1.. internal
     Maximum wait before a failed remote task is retried.
-remote.log.manager.task.retry.backoff.ms long 500 1.. low internal
+remote.log.manager.task.retry.backoff.ms long 500 1.. internal
     Initial wait before a failed remote task is retried.
-remote.log.manager.task.retry.jitter double 0.2 0..0.5 low internal
+remote.log.manager.task.retry.jitter double 0.2 0..0.5 internal
     Random fraction that is added to that wait.
 remote.log.manager.thread.pool.size int 2 1..
     Threads for remote tasks without a separate pool.
-remote.log.metadata.custom.metadata.max.bytes int 128 0.. low
+remote.log.metadata.custom.metadata.max.bytes int 128 0..
     Maximum number of bytes of custom metadata that a storage plugin may keep per segment.
 remote.log.metadata.manager.class.path string -
     Class path of that class.
@@ -194,54 +179,54 @@ controller.performance.sample.period.ms long 60000 100.. internal
     Interval for logging a summary of controller event times.
 controller.quorum.append.linger.ms int 25 0..
     Time for which a quorum leader gathers records before it writes them.
-controller.quorum.auto.join.enable boolean false low
+controller.quorum.auto.join.enable boolean false
     Whether a new controller joins the quorum automatically.
-controller.quorum.election.backoff.max.ms int 1000 0.. high
+controller.quorum.election.backoff.max.ms int 1000 0..
     Maximum random wait before another election of a quorum leader.
-controller.quorum.election.timeout.ms int 1000 0.. high
+controller.quorum.election.timeout.ms int 1000 0..
     Time without a leader after which a new election starts.
-controller.quorum.fetch.max.bytes int 1048576 1.. low
+controller.quorum.fetch.max.bytes int 1048576 1..
     Maximum number of bytes of metadata records in one quorum fetch.
-controller.quorum.fetch.snapshot.max.bytes int 1048576 1.. low
+controller.quorum.fetch.snapshot.max.bytes int 1048576 1..
     Maximum number of bytes of a metadata snapshot in one fetch.
-controller.quorum.fetch.timeout.ms int 2000 0.. high
+controller.quorum.fetch.timeout.ms int 2000 0..
     Time without a successful fetch after which a voter becomes a candidate.
 controller.quorum.request.timeout.ms int 2000 0..
     Timeout of a quorum request.
-controller.quorum.retry.backoff.ms int 20 0.. low
+controller.quorum.retry.backoff.ms int 20 0..
     Wait before a failed quorum request is retried.
-internal.metadata.delete.delay.millis long 60000 low internal
+internal.metadata.delete.delay.millis long 60000 internal
     Wait before old metadata files are removed from disk.
-internal.metadata.log.segment.bytes int - low internal
+internal.metadata.log.segment.bytes int - internal
     Segment size of the metadata log in tests.
-internal.metadata.max.batch.size.in.bytes int 8388608 low internal
+internal.metadata.max.batch.size.in.bytes int 8388608 internal
     Maximum size of a batch of metadata records.
-metadata.log.dir string - high
+metadata.log.dir string -
     Directory of the metadata log.
-metadata.log.max.record.bytes.between.snapshots long 20971520 1.. high
+metadata.log.max.record.bytes.between.snapshots long 20971520 1..
     Bytes of new metadata records after which a snapshot is created.
-metadata.log.max.snapshot.interval.ms long 3600000 0.. high
+metadata.log.max.snapshot.interval.ms long 3600000 0..
     Time after which a metadata snapshot is created if there are changes.
-metadata.log.segment.bytes int 1073741824 8388608.. high
+metadata.log.segment.bytes int 1073741824 8388608..
     Segment size of the metadata log.
-metadata.log.segment.ms long 604800000 high
+metadata.log.segment.ms long 604800000
     Time after which a new segment of the metadata log is created.
-metadata.max.idle.interval.ms int 500 0.. low
+metadata.max.idle.interval.ms int 500 0..
     Time after which an idle controller writes an empty record.
-metadata.max.retention.bytes long 104857600 high
+metadata.max.retention.bytes long 104857600
     Bytes of metadata log and snapshots that are kept.
-metadata.max.retention.ms long 604800000 high
+metadata.max.retention.ms long 604800000
     Time for which metadata log and snapshots are kept.
 = this part of SASL is not supported
 sasl.oauthbearer.assertion.claim.aud string -
     Audience claim of the assertion.
-sasl.oauthbearer.assertion.claim.exp.seconds int 300 0..86400 low
+sasl.oauthbearer.assertion.claim.exp.seconds int 300 0..86400
     Time for which an assertion is valid.
 sasl.oauthbearer.assertion.claim.iss string -
     Issuer claim of the assertion.
 sasl.oauthbearer.assertion.claim.jti.include boolean false
     Whether each assertion has its own id.
-sasl.oauthbearer.assertion.claim.nbf.seconds int 60 0..3600 low
+sasl.oauthbearer.assertion.claim.nbf.seconds int 60 0..3600
     Time before now at which an assertion becomes valid.
 sasl.oauthbearer.assertion.claim.sub string -
     Subject claim of the assertion.
@@ -263,11 +248,11 @@ sasl.login.refresh.min.period.seconds short 60 per-broker
     Minimum time between two renewals.
 sasl.login.refresh.window.jitter double 0.05 per-broker
     Random fraction by which that time is shifted.
-sasl.login.retry.backoff.max.ms long 10000 low
+sasl.login.retry.backoff.max.ms long 10000
     Maximum wait before a failed external login is retried.
-sasl.login.retry.backoff.ms long 100 low
+sasl.login.retry.backoff.ms long 100
     Initial wait before a failed external login is retried.
-sasl.mechanism.controller.protocol string GSSAPI high
+sasl.mechanism.controller.protocol string GSSAPI
     SASL mechanism between brokers and controllers.
 = streams groups are not supported yet
 group.streams.assignment.interval.ms int 1000 0.. cluster-wide
@@ -297,13 +282,13 @@ group.streams.num.standby.replicas int 0 0..
 group.streams.session.timeout.ms int 45000 1..
     Time without a heartbeat after which a member of a streams group is removed.
 = there is no JVM to load Java classes
-client.quota.callback.class class - low
+client.quota.callback.class class -
     Class that determines the quota of a client.
-kafka.metrics.polling.interval.secs int 10 1.. low
+kafka.metrics.polling.interval.secs int 10 1..
     Interval for polling the older metrics reporters.
-kafka.metrics.reporters list - low
+kafka.metrics.reporters list -
     Classes that receive the older kind of metrics.
-metric.reporters list org.apache.kafka.common.metrics.JmxReporter low
+metric.reporters list org.apache.kafka.common.metrics.JmxReporter
     Classes that receive the metrics.
 principal.builder.class class org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder per-broker
     Class that determines the principal of a connection.
@@ -313,11 +298,11 @@ sasl.login.callback.handler.class class -
     Class that supplies login data.
 sasl.login.class class -
     Class that performs logins.
-security.providers string - low
+security.providers string -
     Classes that supply security algorithms.
-alter.config.policy.class.name class - low
+alter.config.policy.class.name class -
     Class that may reject changes of settings.
-create.topic.policy.class.name class - low
+create.topic.policy.class.name class -
     Class that may reject new topics.
 = delayed requests are completed by appends and deadlines: there is no purgatory to purge
 delete.records.purgatory.purge.interval.requests int 1
@@ -331,11 +316,11 @@ fetch.purgatory.purge.interval.requests int 1000
 = one event loop does this work: there is no thread pool to size
 share.coordinator.threads int 1 1..
     Threads that run share coordinators.
-group.coordinator.background.threads int 2 1.. high
+group.coordinator.background.threads int 2 1..
     Threads for slow work of group coordinators.
-group.coordinator.threads int 4 1.. high
+group.coordinator.threads int 4 1..
     Threads that run group coordinators.
-num.network.threads int 3 1.. cluster-wide high
+num.network.threads int 3 1.. cluster-wide
     Threads that read requests and write responses, per listener.
 = brokers are monitored by their ZooKeeper sessions
 broker.heartbeat.interval.ms int 2000
@@ -345,20 +330,20 @@ broker.session.timeout.ms int 9000
 initial.broker.registration.timeout.ms int 60000
     Time after which a starting broker gives up its registration with the controller.
 = logs are always loaded in pieces of 1 MiB
-transaction.state.log.load.buffer.size int 5242880 1.. high
+transaction.state.log.load.buffer.size int 5242880 1..
     Bytes read at a time when a coordinator loads transactions.
-offsets.load.buffer.size int 5242880 1.. high
+offsets.load.buffer.size int 5242880 1..
     Bytes read at a time when a coordinator loads committed offsets.
 = all supported versions are stable
-unstable.api.versions.enable boolean false high internal
+unstable.api.versions.enable boolean false internal
     Whether API versions that are not finished are served.
-unstable.feature.versions.enable boolean false high internal
+unstable.feature.versions.enable boolean false internal
     Whether feature levels that are not finished may be used.
 = all metrics are always recorded, at no extra cost
-metrics.recording.level string INFO low
+metrics.recording.level string INFO
     Recording level of metrics: INFO, DEBUG or TRACE.
 = two-phase commits are not supported
-transaction.two.phase.commit.enable boolean false low
+transaction.two.phase.commit.enable boolean false
     Whether producers may take part in two-phase commits, whose transactions never time out.
 = a coordinator writes its records at once
 group.coordinator.append.linger.ms int -1 -1..
@@ -367,22 +352,22 @@ group.coordinator.append.linger.ms int -1 -1..
 group.coordinator.cached.buffer.max.bytes int 1048588 524288.. cluster-wide
     Maximum size of the write buffer that a group coordinator keeps for its next batch.
 = the system tunes these buffers automatically
-replica.socket.receive.buffer.bytes int 65536 high
+replica.socket.receive.buffer.bytes int 65536
     Receive buffer of the connections from followers to leaders.
 = an unclean leader is elected as soon as that is allowed
 unclean.leader.election.interval.ms long 300000 1.. internal
     Interval for checking for partitions that need such an election.
 = background tasks run in the threads of num.io.threads
-background.threads int 10 1.. cluster-wide high
+background.threads int 10 1.. cluster-wide
     Threads for background tasks such as deleting files.
 = a failed log directory is reported to the controller at once
-log.dir.failure.timeout.ms long 30000 1.. low
+log.dir.failure.timeout.ms long 30000 1..
     Time after which a broker that cannot report a failed log directory stops.
 = brokers poll the controller, which opens no connections
 controller.socket.timeout.ms int 30000
     Timeout of connections from the controller to brokers.
 = requests are handled when they are read: there is no queue to limit
-queued.max.requests int 500 1.. high
+queued.max.requests int 500 1..
     Maximum number of queued requests before reading stops.
 """
 
@@ -413,14 +398,9 @@ def unused_key(make: type[Setting[Any]], default: str, words: list[str], reason:
             details["at_most"] = parse(largest) if largest else None
         elif word == "internal":
             details["is_internal"] = True
-        elif word in IMPORTANCES:
-            details["importance"] = Importance(word)
         else:
             details["mode"] = Mode(word)
     return make(**details)
-
-
-IMPORTANCES: Final = frozenset(importance.value for importance in Importance)
 
 
 class UnusedKeys(Settings):

@@ -10,8 +10,6 @@ from ottla.base.broker_keys.unused import BOUNDED_PIPELINE, DETECTED_FORMAT, SIN
 from ottla.base.password_encoder import CBC, CIPHERS, HASHES, ITERATIONS_MAX, ITERATIONS_MIN, KEY_BITS, Encoding
 from ottla.base.setting_types import invalid_value, one_of
 from ottla.base.settings import (
-    HIGH,
-    LOW,
     Boolean,
     Int,
     Items,
@@ -54,20 +52,17 @@ class ZooKeeperKeys(Settings):
 
     zookeeper_connect = ConnectString(
         check=connect_problem,
-        importance=HIGH,
         is_internal=True,
         note="ZooKeeper of the cluster: host:port[,host:port ...][/chroot]; without it, this is a single broker.",
     )
     zookeeper_connection_timeout_ms = OptionalInt(
         at_least=1,
-        importance=HIGH,
         is_internal=True,
         note="Time for which a start waits for ZooKeeper; by default zookeeper.session.timeout.ms.",
     )
     zookeeper_session_timeout_ms = Int(
         SESSION_MS_DEFAULT,
         at_least=1,
-        importance=HIGH,
         is_internal=True,
         note="Time without a heartbeat after which ZooKeeper expires the session of a broker. Kafka's default is "
         "18000.",
@@ -81,7 +76,6 @@ class ZooKeeperKeys(Settings):
     )
     zookeeper_set_acl = Boolean(
         False,
-        importance=HIGH,
         is_internal=True,
         note="Whether new nodes in ZooKeeper belong to their creator; others may only read nodes without secrets.",
     )
@@ -100,29 +94,25 @@ class ZooKeeperKeys(Settings):
     zookeeper_ssl_truststore_password = Password(is_internal=True, note="Password of that file.")
     zookeeper_ssl_truststore_type = OptionalText(is_internal=True, unused=DETECTED_FORMAT, note="Format of that file.")
     zookeeper_ssl_protocol = OptionalText(
-        importance=LOW,
         is_internal=True,
         note="Version of TLS, if zookeeper.ssl.enabled.protocols is empty; by default TLSv1.2 and 1.3.",
     )
-    zookeeper_ssl_enabled_protocols = Items(importance=LOW, is_internal=True, note="Allowed versions of TLS.")
+    zookeeper_ssl_enabled_protocols = Items(is_internal=True, note="Allowed versions of TLS.")
     zookeeper_ssl_cipher_suites = Items(
-        importance=LOW, is_internal=True, note="Allowed cipher suites, under Java's names; empty: all secure ones."
+        is_internal=True, note="Allowed cipher suites, under Java's names; empty: all secure ones."
     )
     zookeeper_ssl_endpoint_identification_algorithm = Text(
         "HTTPS",
-        importance=LOW,
         is_internal=True,
         note="How the host name in ZooKeeper's certificate is verified; empty: not verified.",
     )
     zookeeper_ssl_crl_enable = Boolean(
         False,
-        importance=LOW,
         is_internal=True,
         note="Whether certificate revocation lists are checked; not supported: with true the broker does not start.",
     )
     zookeeper_ssl_ocsp_enable = Boolean(
         False,
-        importance=LOW,
         is_internal=True,
         note="Whether certificates are checked with OCSP; not supported: with true the broker does not start.",
     )
@@ -132,7 +122,7 @@ class ZooKeeperKeys(Settings):
         note="Whether ZooKeeper assigns an id above reserved.broker.max.id to a broker without one.",
     )
     reserved_broker_max_id = Int(
-        1000, at_least=0, importance=LOW, is_internal=True, note="Maximum id that can be set in a broker's settings."
+        1000, at_least=0, is_internal=True, note="Maximum id that can be set in a broker's settings."
     )
     controlled_shutdown_max_retries = Int(
         3, at_least=0, is_internal=True, note="Number of retries of a stopping broker to transfer its leadership."
@@ -151,17 +141,15 @@ class ZooKeeperKeys(Settings):
     )
     password_encoder_keyfactory_algorithm = OptionalText(
         check=lambda name, value: one_of(*HASHES)(name, value) if value is not None else None,
-        importance=LOW,
         is_internal=True,
         note="Function that derives the key from that secret; by default PBKDF2WithHmacSHA512.",
     )
     password_encoder_cipher_algorithm = Text(
-        CBC, check=one_of(*CIPHERS), importance=LOW, is_internal=True, note="Cipher that encrypts the passwords."
+        CBC, check=one_of(*CIPHERS), is_internal=True, note="Cipher that encrypts the passwords."
     )
     password_encoder_key_length = Int(
         128,
         check=key_bits_problem,
-        importance=LOW,
         is_internal=True,
         note="Length in bits of the key that encrypts the passwords.",
     )
@@ -169,7 +157,6 @@ class ZooKeeperKeys(Settings):
         4096,
         at_least=ITERATIONS_MIN,
         at_most=ITERATIONS_MAX,
-        importance=LOW,
         is_internal=True,
         note="Number of hash iterations that derive the key from the secret.",
     )

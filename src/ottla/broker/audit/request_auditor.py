@@ -9,7 +9,6 @@ Rules:
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -18,7 +17,7 @@ from ottla.base.errors import Error, KafkaError
 from ottla.broker.audit import resource_changes
 from ottla.broker.audit.event import Change
 from ottla.broker.audit.resource_changes import AuditedRequest, Describe
-from ottla.broker.cluster.forwarding import decode_if_encoded
+from ottla.broker.cluster.forwarding import call_handler, decode_if_encoded
 from ottla.broker.configs.config_admin import logger_levels
 from ottla.broker.offload import TimeSlice, in_slices, is_long, run_in_worker
 from ottla.controller.decisions.config_changes import ConfigResourceType
@@ -148,7 +147,7 @@ async def handle_and_audit(api: AuditedApi, handle: Handler, request: Any, conte
         await read_state_before(api.read_state, request, context) if was_wanted and api.read_state is not None else {}
     )
     before = context.broker.image
-    answer = await await_response(handle, request, context)
+    answer = await call_handler(handle, request, context)
     # Turning the audit trail on or off is itself audited.
     if (was_wanted or is_audited(api.event, context)) and answer is not context.responder:
         await tasks.spawn(
@@ -175,11 +174,6 @@ def is_audited(event: str, context: Context) -> bool:
     return not is_coordinator
 
 
-async def await_response(handle: Handler, request: Any, context: Context) -> Any:
-    answer = handle(request, context)
-    return await answer if asyncio.iscoroutine(answer) else answer
-
-
 async def record_changes(
     api: AuditedApi, request: Any, response: Any, before: MetadataImage, state: Any, context: Context
 ) -> None:
@@ -195,6 +189,8 @@ async def record_changes(
 
 
 def changes_of(describe: Describe, asked: AuditedRequest) -> list[Change]:
+    if getattr(asked.request, "validate_only", False):
+        return []
     return [change for change in describe(asked) if change.error not in AUTHORIZATION_ERRORS]
 
 

@@ -2,8 +2,8 @@
 
 Rules:
 1. Pure: takes a request, its response, and the metadata before and after; yields one change per resource.
-2. A rejected change has an error and the requested state. Validation only (validate_only) and changes without effect
-   are omitted.
+2. A refused change has an error and the requested state. Changes without effect are omitted; requests that only
+   validate (validate_only) do not get here.
 3. Partitions are combined into one change per topic and error.
 4. No secrets: passwords, salts, keys and tokens are omitted.
 """
@@ -70,8 +70,6 @@ Describe = Callable[[AuditedRequest], Iterable[Change]]
 
 
 def topics_created(asked: AuditedRequest) -> Iterator[Change]:
-    if asked.request.validate_only:
-        return
     wanted = {topic.name: topic for topic in asked.request.topics}
     for row in asked.response.topics:
         topic = wanted.get(row.name)
@@ -120,8 +118,6 @@ def describe_topic(image: MetadataImage, topic: TopicImage) -> ResourceState:
 
 
 def partitions_created(asked: AuditedRequest) -> Iterator[Change]:
-    if asked.request.validate_only:
-        return
     counts = {topic.name: topic.count for topic in asked.request.topics}
     for row in asked.response.results:
         topic = asked.before.topics.get(row.name)
@@ -231,9 +227,7 @@ def group_by_error(rows: Iterable[Any]) -> Iterable[tuple[tuple[int, str | None]
 
 
 def configs_altered(asked: AuditedRequest) -> Iterator[Change]:
-    """Yield only the settings that the request names; for the older AlterConfigs also the settings that it removes."""
-    if asked.request.validate_only:
-        return
+    """Only the settings that the request names; for the older AlterConfigs also the settings that it removes."""
     for resource, row in zip(asked.request.resources, asked.response.responses, strict=True):
         kind, name = resource.resource_type, resource.resource_name
         operations = [(getattr(each, "config_operation", None), each.name, each.value) for each in resource.configs]
@@ -294,8 +288,6 @@ def redact_topic_value(name: str, value: str | None) -> str | None:
 
 
 def features_updated(asked: AuditedRequest) -> Iterator[Change]:
-    if asked.request.validate_only:
-        return
     for update in asked.request.feature_updates:
         before = {"level": asked.before.features.get(update.feature, 0)}
         after = {"level": update.max_version_level}
@@ -411,9 +403,7 @@ def scram_mechanisms(config: Mapping[str, str]) -> dict[str, int | None]:
 
 
 def quotas_altered(asked: AuditedRequest) -> Iterator[Change]:
-    """Yield the quotas that a request names; null means absent or removed."""
-    if asked.request.validate_only:
-        return
+    """The quotas that a request names; null means absent or removed."""
     answers = {frozenset(entity_parts(row.entity)): row for row in asked.response.entries}
     for alteration in asked.request.entries:
         parts = entity_parts(alteration.entity)

@@ -1,8 +1,9 @@
 """Channel to the controller: finds it, sends requests, and retries when it has moved (Kafka's
 NodeToControllerChannelManager).
 
-A request is repeated until its deadline while there is no controller, while the known one does not respond, and when it
-is no longer the controller. A request may therefore reach controllers twice, as in Kafka.
+A request is repeated until its deadline while there is no controller, while the known one does not answer, and when it
+is no longer the controller. A request may therefore reach controllers twice, as in Kafka. One that must not is
+repeated only while no controller can have received it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ottla.base import tasks
 from ottla.base.errors import Error, KafkaError
@@ -18,6 +19,7 @@ from ottla.network.peer import BrokerConnection, PeerError
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.peers import Peers
+    from ottla.controller.cluster.membership import ClusterMembership
 
 logger = logging.getLogger(__name__)
 
@@ -30,22 +32,10 @@ EXTRA_WAIT_SECONDS: Final = 2.0  # longer than the controller itself may take, s
 R = TypeVar("R")
 
 
-class ControllerProvider(Protocol):
-    """The controller as far as this broker knows it."""
-
-    @property
-    def is_controller(self) -> bool: ...
-
-    @property
-    def controller_id(self) -> int: ...
-
-    def no_controller_message(self) -> str: ...
-
-
 class ControllerChannel:
     """Connections to the controller, one per request in flight: a connection handles its requests in order."""
 
-    def __init__(self, node_id: int, peers: Peers, location: ControllerProvider) -> None:
+    def __init__(self, node_id: int, peers: Peers, location: ClusterMembership) -> None:
         self._node_id = node_id
         self._peers = peers
         self._provider = location
@@ -60,6 +50,7 @@ class ControllerChannel:
         *,
         timeout_ms: int,
         is_not_controller: Callable[[R], bool],
+        is_repeatable: bool = True,
     ) -> R | None:
         """Send a request; None if this broker has become the controller and must handle it itself.
 
@@ -83,6 +74,8 @@ class ControllerChannel:
                     logger.debug("the controller, broker %d, did not answer: %s", controller, problem)
                     if problem.is_sent:
                         failure = KafkaError(Error.REQUEST_TIMED_OUT)
+                        if not is_repeatable:
+                            raise failure from None
             if self._loop.time() + wait >= deadline:
                 if failure.error is Error.NOT_CONTROLLER and self._provider.controller_id < 0:
                     raise KafkaError(Error.NOT_CONTROLLER, self._provider.no_controller_message())

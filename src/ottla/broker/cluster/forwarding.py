@@ -7,7 +7,8 @@ Rules:
 1. Only APIs whose row in the table of APIs is marked as forwarded are accepted inside an Envelope.
 2. Without a controller, or without its response in time, the client gets a response with REQUEST_TIMED_OUT or
    NOT_CONTROLLER in every row.
-3. Loggers belong to the broker that received the request: see configs/config_admin.py.
+3. A request that must not take effect twice is not sent again once a controller may have received it.
+4. Loggers belong to the broker that received the request: see configs/config_admin.py.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ from ottla.protocol.schema import layout_of
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
-    from ottla.broker.served_api import ServedApi
+    from ottla.broker.served_api import Handler, ServedApi
 
+UNREPEATABLE_APIS: Final = frozenset({38})  # CreateDelegationToken: each repetition would create another token
 MUTATING_APIS: Final = frozenset({19, 20, 37})  # CreateTopics, DeleteTopics, CreatePartitions
 TIMEOUT_MS_MIN: Final = 1_000  # minimum for forwarding, even for clients that do not wait
 PRINCIPAL_VERSION: Final = 0
@@ -65,6 +67,7 @@ class ForwardingManager:
                 EnvelopeResponse,
                 timeout_ms=self._timeout_ms(request),
                 is_not_controller=lambda sealed: sealed.error_code == Error.NOT_CONTROLLER,
+                is_repeatable=context.api_key not in UNREPEATABLE_APIS,
             )
             if answer is not None:
                 inner = open_envelope_response(answer, context)
@@ -72,7 +75,7 @@ class ForwardingManager:
                 return inner
         except KafkaError as refusal:
             return error_response(row, request, refusal, context.api_version)
-        return await handle_here(row, request, context)
+        return await call_handler(row.handle, request, context)
 
     def _timeout_ms(self, request: Any) -> int:
         """Return the client's timeout, limited by the inter-broker request timeout."""
@@ -89,7 +92,7 @@ def forwarded(row: ServedApi) -> Callable[[Any, Context], Coroutine[Any, Any, An
     async def handle(request: Any, context: Context) -> Any:
         forwarding = context.broker.forwarding
         if forwarding is None or is_handled_here(context):
-            return await handle_here(row, request, context)
+            return await call_handler(row.handle, request, context)
         return await forwarding.forward(request, context, row)
 
     return handle
@@ -116,8 +119,9 @@ def is_handled_here(context: Context) -> bool:
     return cluster is None or cluster.is_controller or context.is_forwarded
 
 
-async def handle_here(row: ServedApi, request: Any, context: Context) -> Any:
-    answer = row.handle(request, context)
+async def call_handler(handle: Handler, request: Any, context: Context) -> Any:
+    """The response of a handler, which may be a coroutine."""
+    answer = handle(request, context)
     return await answer if iscoroutine(answer) else answer
 
 

@@ -19,6 +19,7 @@ from ottla.base.broker_keys.zookeeper import encoding_of
 from ottla.base.broker_settings import BrokerSettings, is_password
 from ottla.base.errors import Error, KafkaError
 from ottla.base.password_encoder import decode_password, encode_password, is_encoded
+from ottla.base.tasks import notify_safely
 from ottla.base.topic_keys import topic_settings, validate_topic_overrides
 from ottla.base.topic_settings import TopicSettings
 from ottla.controller import tree
@@ -68,7 +69,7 @@ class DynamicConfig:
             return False
         self.broker = after
         for listener in self._listeners:
-            listener(self.broker)
+            notify_safely(listener, self.broker)  # a failing one must not keep the others from the new settings
         return True
 
     def with_image(self, image: MetadataImage) -> BrokerSettings:
@@ -93,34 +94,8 @@ class DynamicConfig:
     def topic_settings(self, image: MetadataImage, topic: str) -> TopicSettings:
         return topic_settings(self.broker, image.topic_configs.get(topic, {}))
 
-    # ---- ControllerOptions
-
     def check_topic_configs(self, configs: Mapping[str, str]) -> None:
         validate_topic_overrides(self.broker, configs)
-
-    @property
-    def node_id(self) -> int:
-        return self.broker.node_id
-
-    @property
-    def num_partitions(self) -> int:
-        return self.broker.num_partitions
-
-    @property
-    def default_replication_factor(self) -> int:
-        return self.broker.default_replication_factor
-
-    @property
-    def delete_topic_enable(self) -> bool:
-        return self.broker.delete_topic_enable
-
-    @property
-    def min_insync_replicas(self) -> int:
-        return self.broker.min_insync_replicas
-
-    @property
-    def unclean_leader_election_enable(self) -> bool:
-        return self.broker.unclean_leader_election_enable
 
 
 async def encode_passwords(change: ConfigResourceChange, context: Context) -> ConfigResourceChange:

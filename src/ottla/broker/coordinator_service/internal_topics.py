@@ -19,6 +19,7 @@ logger = logging.getLogger(__name__)
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
+APPLY_TIMEOUT_MS: Final = 5_000  # a request must be answered although a disk hangs
 WARNING_INTERVAL_SECONDS: Final = 10.0  # between two warnings about the same topic
 
 
@@ -29,7 +30,7 @@ class InternalTopicCreator:
         self,
         node: Node,
         create: Callable[[Sequence[NewTopic]], Awaitable[list[TopicResult]]],
-        settled: Callable[[], Awaitable[None]],
+        settled: Callable[..., Awaitable[None]],
         is_standalone: bool,
     ) -> None:
         self.wait_until_applied = settled
@@ -44,7 +45,7 @@ class InternalTopicCreator:
         async with self._creating:
             if wanted.name not in self._node.image.topics:
                 await self._create_topic(wanted)
-        await self.wait_until_applied()
+        await self.wait_until_applied(APPLY_TIMEOUT_MS)
 
     async def _create_topic(self, wanted: NewTopic) -> None:
         require_brokers(wanted, len(self._node.image.brokers), self._log_limiter)

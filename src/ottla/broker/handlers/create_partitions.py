@@ -77,7 +77,7 @@ async def create(request: CreatePartitionsRequest, context: Context, wanted: lis
         )
     except KafkaError as refusal:
         return [TopicResult(more.name, refusal.error, refusal.message) for more in wanted]
-    await context.broker.publisher.wait_until_applied()
+    await context.broker.publisher.wait_until_applied(request.timeout_ms)
     return results
 
 

@@ -91,7 +91,7 @@ async def create(request: CreateTopicsRequest, context: Context, wanted: list[Ne
         )
     except KafkaError as refusal:
         return [TopicResult(topic.name, refusal.error, refusal.message) for topic in wanted]
-    await context.broker.publisher.wait_until_applied()
+    await context.broker.publisher.wait_until_applied(request.timeout_ms)
     return results
 
 

@@ -106,7 +106,7 @@ async def delete(request: DeleteTopicsRequest, context: Context, accepted: list[
         results = await context.broker.controller.delete_topics(accepted, timeout_ms=request.timeout_ms)
     except KafkaError as refusal:
         return [TopicResult(name, refusal.error, refusal.message, topic_id=topic_id) for name, topic_id in accepted]
-    await context.broker.publisher.wait_until_applied()
+    await context.broker.publisher.wait_until_applied(request.timeout_ms)
     return results
 
 

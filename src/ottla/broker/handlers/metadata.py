@@ -228,7 +228,7 @@ async def create_missing(context: Context, names: list[str]) -> set[str]:
             await context.broker.controller_requests.auto_create(creatable)
         else:  # in a task: an eagerly started coroutine has none (base/eager_tasks.py)
             await tasks.spawn_awaited(create_with_client_quota(context, creatable), "topics that a client asked for")
-        await context.broker.publisher.wait_until_applied()
+        await context.broker.publisher.wait_until_applied(CREATE_TIMEOUT_MS)
         await record_auto_created_topics(creatable, before, context)
     return refused
 

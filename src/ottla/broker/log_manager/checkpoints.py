@@ -48,25 +48,24 @@ class CheckpointWriter:
     # ---- periodic
 
     async def write_recovery_points(self) -> None:
-        for log_dir in self._replicas.log_dirs.online:
-            async with self._write_lock:
-                await self._write(log_dir, RECOVERY_POINT_FILE, log_dir.recovery_points())
+        await self._write_in_all_dirs(RECOVERY_POINT_FILE, LogDir.recovery_points)
 
     async def write_start_offsets(self) -> None:
-        for log_dir in self._replicas.log_dirs.online:
-            async with self._write_lock:
-                await self._write(log_dir, LOG_START_OFFSET_FILE, log_dir.start_offsets())
+        await self._write_in_all_dirs(LOG_START_OFFSET_FILE, LogDir.start_offsets)
 
     async def write_high_watermarks(self) -> None:
-        for log_dir in self._replicas.log_dirs.online:
-            async with self._write_lock:
-                offsets = log_dir.high_watermark_checkpoint(self._replicas.high_watermarks())
-                await self._write(log_dir, HIGH_WATERMARK_FILE, offsets)
+        await self._write_in_all_dirs(
+            HIGH_WATERMARK_FILE,
+            lambda log_dir: log_dir.high_watermark_checkpoint(self._replicas.high_watermarks()),
+        )
 
     async def write_cleaned_offsets(self) -> None:
+        await self._write_in_all_dirs(CLEANED_OFFSET_FILE, LogDir.cleaned_offsets)
+
+    async def _write_in_all_dirs(self, name: str, collect: Callable[[LogDir], Offsets]) -> None:
         for log_dir in self._replicas.log_dirs.online:
             async with self._write_lock:
-                await self._write(log_dir, CLEANED_OFFSET_FILE, log_dir.cleaned_offsets())
+                await self._write(log_dir, name, collect(log_dir))
 
     # ---- on request
 

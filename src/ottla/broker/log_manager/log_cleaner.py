@@ -13,11 +13,11 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import Final, ParamSpec, TypeVar
+from typing import Final
 
 from ottla.base import tasks
 from ottla.base.broker_settings import BrokerSettings
@@ -27,8 +27,8 @@ from ottla.base.topic_settings import DELETE, TopicSettings, is_custom
 from ottla.broker.log_manager.checkpoints import CheckpointWriter
 from ottla.broker.log_manager.log_loader import IndexRebuilds
 from ottla.broker.node import Node
-from ottla.broker.offload import for_each_partition
-from ottla.metrics.cleaner import CleanerCounters
+from ottla.broker.offload import for_each_partition, run_in_worker
+from ottla.metrics.counters import CleanerCounters
 from ottla.replication.partition import Partition
 from ottla.replication.replica_set import ReplicaSet
 from ottla.storage import files
@@ -64,9 +64,6 @@ MAP_BYTES_MAX: Final = 64 << 20  # of one process, which stays below 100 MB in t
 BUFFER_BYTES_MIN: Final = 4096
 IDLE_PRIORITY_BYTES_MIN: Final = 64 << 20  # smaller jobs are short enough for normal priority
 FAILED_PROCESSES_MAX: Final = 10  # failed processes over one log
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 class CleanerDiedError(Exception):
@@ -346,7 +343,7 @@ class LogCleaner:
 
         def look_at(partition: Partition) -> None:
             nonlocal dirtiest
-            if not self._may_clean(partition, now_ms):
+            if not self._may_clean(partition):
                 return
             try:
                 cleanable = plan_cleaning(log_facts(partition), now_ms)
@@ -368,7 +365,7 @@ class LogCleaner:
         current = [chosen for chosen in due if chosen.is_current() and chosen.name not in self._in_progress]
         return max(current, key=lambda chosen: chosen.cleanable.ratio, default=None)
 
-    def _may_clean(self, partition: Partition, now_ms: int) -> bool:
+    def _may_clean(self, partition: Partition) -> bool:
         log = partition.log
         if (
             log.settings.cleanup_policy <= {DELETE}
@@ -378,7 +375,7 @@ class LogCleaner:
             return False
         if log.is_moving_log_dir:
             return False  # replaced segments would have to be copied again
-        if not self._backoff.is_allowed(os.path.dirname(log.directory), now_ms):
+        if not self._backoff.is_allowed(os.path.dirname(log.directory), self._node.clock.monotonic_ms()):
             return False
         aside = self.uncleanable.get(partition.name)
         if aside is None:
@@ -395,7 +392,7 @@ class LogCleaner:
         if not chosen.log.has_verified_txn_index:
             await self._index_rebuilds.check_transactions(chosen.log)
         try:
-            sizes = await self._in_worker(index_sizes, chosen.directory, list(chosen.segments))
+            sizes = await run_in_worker(self._node.workers, index_sizes, chosen.directory, list(chosen.segments))
         except FileNotFoundError:
             return False  # it was truncated or moved meanwhile
         job = make_job(chosen, self._node.settings, self._node.clock.now_ms(), sizes)
@@ -414,7 +411,7 @@ class LogCleaner:
         finally:
             if not is_done:
                 await process.end()
-                await self._in_worker(remove_leftovers, chosen.directory)
+                await run_in_worker(self._node.workers, remove_leftovers, chosen.directory)
         return is_done
 
     async def _swap(self, chosen: SelectedLog, group: CleanedGroup) -> bool:
@@ -424,13 +421,13 @@ class LogCleaner:
         counts = False  # from here on a failure must not remove the new files: opening the log completes the swap
         try:
             if swap.is_possible():
-                await self._in_worker(swap.prepare)
-                await self._in_worker(swap.sync)
+                await run_in_worker(self._node.workers, swap.prepare)
+                await run_in_worker(self._node.workers, swap.sync)
                 if swap.is_possible() and chosen.is_current():
                     counts = True
                     swap.complete(self._node.clock.now_ms())
-                    await self._in_worker(swap.sync)
-                    await self._in_worker(swap.remove_swap_names)
+                    await run_in_worker(self._node.workers, swap.sync)
+                    await run_in_worker(self._node.workers, swap.remove_swap_names)
                     return True
         except OSError as error:
             self._on_disk_failure(chosen, f"cannot swap in a cleaned segment of {chosen.name}: {error}")
@@ -478,7 +475,7 @@ class LogCleaner:
             self._on_disk_failure(chosen, f"cannot clean {chosen.name}: {failure.message}")
 
     def _on_disk_failure(self, chosen: SelectedLog, problem: str) -> None:
-        if self._backoff.record_failure(chosen.folder, self._node.clock.now_ms()):
+        if self._backoff.record_failure(chosen.folder, self._node.clock.monotonic_ms()):
             logger.warning("%s; cleaning in %s will be retried", problem, chosen.folder)
 
     def _on_process_failure(self, chosen: SelectedLog, died: CleanerDiedError) -> None:
@@ -495,10 +492,6 @@ class LogCleaner:
     def _mark_uncleanable(self, chosen: SelectedLog, why: str) -> None:
         self.uncleanable[chosen.name] = (chosen.log, chosen.log.settings)
         logger.error("%s is not cleaned until its settings change or the broker starts again: %s", chosen.name, why)
-
-    async def _in_worker(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        call = partial(work, *args, **kwargs)
-        return await asyncio.get_running_loop().run_in_executor(self._node.workers, call)
 
 
 def cleaner_settings(settings: BrokerSettings) -> tuple[float, ...]:

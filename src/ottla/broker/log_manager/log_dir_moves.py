@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Final
 
 from ottla.base import tasks
@@ -20,6 +18,7 @@ from ottla.base.names import TopicPartition
 from ottla.broker.configs.dynamic_config import DynamicConfig
 from ottla.broker.log_manager.checkpoints import CheckpointWriter
 from ottla.broker.log_manager.flusher import Flusher
+from ottla.broker.offload import run_in_worker
 from ottla.quotas.quota_meters import Windows
 from ottla.quotas.replication_rate import ReplicationQuotaRate
 from ottla.replication.partition import Partition
@@ -120,7 +119,7 @@ class LogDirMoves:
         has_moved = False
         try:
             async with self._slots:
-                await self._in_worker(move.begin)
+                await run_in_worker(self._workers, move.begin)
                 has_moved = await self._copy(partition, move)
                 if has_moved:
                     await self._retire_source(partition, move)
@@ -133,7 +132,7 @@ class LogDirMoves:
             move.target.incoming_start_offsets.pop(move.partition, None)
             self._remove(move.partition, move)
         if not has_moved:
-            await self._in_worker(move.delete_copy)
+            await run_in_worker(self._workers, move.delete_copy)
 
     def _on_error(self, move: FutureLog, error: OSError) -> None:
         logger.error("cannot move %s to %s: %s", move.partition, move.target.path, error)
@@ -161,7 +160,7 @@ class LogDirMoves:
     async def _copy_piece(self, move: FutureLog, job: SegmentCopyJob) -> None:
         try:
             await self._wait_for_turn(move, job.length)
-            await self._in_worker(job.run)
+            await run_in_worker(self._workers, job.run)
         finally:
             job.close()
         move.finish_job(job)
@@ -178,10 +177,10 @@ class LogDirMoves:
         if not is_safe or source.offline_reason is not None:
             return  # both copies stay; the next start keeps the longer one
         if source.metadata_transaction is not None:  # the number must survive the removal of the old directory
-            await self._in_worker(partial(move.target.record_transaction, source.metadata_transaction))
+            await run_in_worker(self._workers, move.target.record_transaction, source.metadata_transaction)
         due_ms = self._clock.now_ms() + move.log.settings.file_delete_delay_ms
         doomed = source.delete_directory(move.partition, move.source_directory, due_ms)
-        await self._in_worker(doomed.run)
+        await run_in_worker(self._workers, doomed.run)
         doomed.finish()
 
     # ---- speed
@@ -202,9 +201,6 @@ class LogDirMoves:
 
     def _wait_ms(self) -> int:
         return self._rate.wait_ms(self._bytes_per_second, self._clock.monotonic_ms())
-
-    async def _in_worker(self, work: Callable[[], None]) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._workers, work)
 
     def __repr__(self) -> str:
         return f"<LogDirMoves {list(self._moves.values())}>"

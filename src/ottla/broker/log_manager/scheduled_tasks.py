@@ -11,13 +11,13 @@ from collections.abc import Awaitable, Callable
 
 from ottla.base import tasks
 from ottla.base.broker_settings import BrokerSettings
-from ottla.base.clock import Clock
+from ottla.base.clock import Clock, SteppedClock
 from ottla.base.errors import KafkaError
 from ottla.base.topic_settings import NEVER_MS
 from ottla.broker.log_manager.checkpoints import CheckpointWriter
 from ottla.broker.log_manager.flusher import Flusher
 from ottla.broker.node import Node
-from ottla.broker.offload import for_each_partition
+from ottla.broker.offload import for_each_partition, run_in_worker
 from ottla.replication.partition import Partition
 from ottla.replication.replica_set import ReplicaSet
 from ottla.storage.log_dirs import remove_paths
@@ -41,6 +41,7 @@ class TaskScheduler:
         self._flusher = flusher
         self._checkpoints = checkpoints
         self._clock: Clock = node.clock
+        self._stepped_clock = SteppedClock(node.clock, self._on_clock_step)
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -93,7 +94,7 @@ class TaskScheduler:
         begun: list[tuple[Partition, SegmentRenameJob]] = []
         await self._for_each(lambda partition: self._apply_partition_retention(partition, begun))
         for partition, job in begun:
-            await self._in_worker(job.run)
+            await run_in_worker(self._node.workers, job.run)
             try:
                 partition.log.finish_rename(job)
             except KafkaError as refusal:
@@ -115,25 +116,29 @@ class TaskScheduler:
     async def remove_expired_producers(self) -> None:
         """Remove producers without a write for producer.id.expiration.ms."""
         now_ms, silent_ms = self._clock.now_ms(), self._node.settings.producer_id_expiration_ms
-        await self._for_each(lambda partition: partition.log.producer_state.remove_expired(now_ms, silent_ms))
+        await for_each_partition(
+            self._replicas, lambda partition: partition.log.producer_state.remove_expired(now_ms, silent_ms)
+        )
 
     async def flush_old(self) -> None:
         """Flush logs whose oldest unflushed record is older than flush.ms."""
         now_ms = self._clock.monotonic_ms()
         due: list[Partition] = []
-        await self._for_each(lambda partition: due.append(partition) if _is_flush_due(partition, now_ms) else None)
+        await for_each_partition(
+            self._replicas, lambda partition: due.append(partition) if _is_flush_due(partition, now_ms) else None
+        )
         for partition in due:
             partition.flushed_ms = now_ms
             await self._flusher.flush(partition)
 
     async def remove_deleted(self) -> None:
         """Remove the files of deleted segments and partitions once their delay is over."""
-        paths = self._replicas.log_dirs.take_deleted(self._clock.now_ms())
+        paths = self._replicas.log_dirs.take_deleted(self._stepped_clock.now_ms())
         if paths:
-            await self._in_worker(lambda: remove_paths(paths))
+            await run_in_worker(self._node.workers, remove_paths, paths)
 
-    async def _in_worker(self, work: Callable[[], None]) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._node.workers, work)
+    def _on_clock_step(self, step_ms: int) -> None:
+        self._replicas.log_dirs.on_clock_step(step_ms)
 
     async def _for_each(self, work: Callable[[Partition], None]) -> None:
         await for_each_partition(self._replicas, work)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
-from typing import Final, Protocol
+from typing import Final
 
 from ottla.base import tasks
 from ottla.base.broker_checks import is_loopback
@@ -35,7 +35,6 @@ from ottla.broker.metrics_endpoint.start import BrokerMetricsSources
 from ottla.broker.metrics_endpoint.state_beans import CleanerBeans, ProcessBeans, ReplicationBeans, StateBeans
 from ottla.broker.metrics_endpoint.traffic_beans import QuotaBeans, TrafficBeans
 from ottla.metrics import jolokia
-from ottla.metrics.beans import Source
 from ottla.metrics.meters import TICK_SECONDS
 from ottla.metrics.process import CollectorTimes
 from ottla.metrics.prometheus import CONTENT_TYPE, Family, render, render_families
@@ -50,21 +49,6 @@ logger = logging.getLogger(__name__)
 SLICE_SECONDS: Final = 0.002
 
 
-class MetricsSource(Protocol):
-    """Source of the metrics."""
-
-    @property
-    def sources(self) -> Sequence[Source]: ...
-
-    def families(self) -> Iterable[Family | None]:
-        """Return the metrics without an MBean name."""
-        ...
-
-    def readiness(self) -> tuple[bool, str]:
-        """Return whether clients are served, and one line about the state."""
-        ...
-
-
 class Routes:
     """The paths of the endpoint.
 
@@ -75,7 +59,7 @@ class Routes:
     The last two need no password.
     """
 
-    def __init__(self, numbers: MetricsSource) -> None:
+    def __init__(self, numbers: MetricsEndpoint) -> None:
         self._numbers = numbers
         self._table: dict[str, Callable[[HttpRequest], HttpResponse]] = {
             "/": lambda _: HttpResponse(iter((INDEX,))),
@@ -142,7 +126,7 @@ class MetricsEndpoint:
         process = ProcessBeans(self._collector)
         beans = (self._traffic, self._state, self._cleaner, self._replication, self._quotas, process)
         all_sources = [source for some in beans for source in some.sources]
-        self._sources = sorted(all_sources, key=lambda source: (source.domain, source.type))
+        self.sources = sorted(all_sources, key=lambda source: (source.domain, source.type))
         self._login = metrics_login(node.settings)
         self._tls = metrics_tls(node.settings)
         context = self._tls.context if self._tls is not None else None
@@ -190,11 +174,8 @@ class MetricsEndpoint:
 
     # ---- for the routes
 
-    @property
-    def sources(self) -> Sequence[Source]:
-        return self._sources
-
     def families(self) -> Iterable[Family | None]:
+        """Metrics without an MBean name."""
         yield from own_families(
             self._node,
             self._observed.counters,
@@ -210,6 +191,7 @@ class MetricsEndpoint:
         yield from tcp_families(self._observed.connections)
 
     def readiness(self) -> tuple[bool, str]:
+        """Whether clients are served, and one line about the state."""
         state = self._state
         if state.is_stopping:
             return False, "stopping"

@@ -22,13 +22,17 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from hmac import compare_digest
 from http import HTTPStatus
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from urllib.parse import parse_qsl, unquote
 
 from ottla.base import tasks
 from ottla.base.broker_checks import is_loopback
 from ottla.base.broker_settings import BrokerSettings
 from ottla.broker.metrics_endpoint.start import MetricsAccessError
+
+if TYPE_CHECKING:
+    from ottla.network.tls_streams import TlsStream
+    from ottla.security.tls import ReloadingTlsContext
 
 logger = logging.getLogger(__name__)
 
@@ -61,43 +65,28 @@ class BasicAuthentication:
         return "<BasicAuthentication>"
 
 
-class MetricsTls:
-    """The endpoint's certificate, read again when its file has changed. New connections use it."""
-
-    def __init__(self, settings: BrokerSettings) -> None:
-        """Read the certificate. Raises MetricsAccessError."""
-        from ottla.base.broker_keys.security import TlsKeys  # noqa: PLC0415 (most endpoints do without TLS)
-        from ottla.security.tls import ReloadingTlsContext, TlsError, server_context  # noqa: PLC0415
-
-        texts = {
-            "ssl.keystore.location": settings.ottla_metrics_ssl_keystore_location,
-            "ssl.keystore.password": settings.ottla_metrics_ssl_keystore_password,
-            "ssl.key.password": settings.ottla_metrics_ssl_key_password,
-        }
-        self._keys = TlsKeys({name: text for name, text in texts.items() if text is not None})
-        try:
-            self._live = ReloadingTlsContext("the metrics endpoint", self._keys, server_context)
-        except TlsError as problem:
-            raise MetricsAccessError(f"the metrics endpoint cannot use its certificate: {problem}") from None
-
-    def context(self) -> ssl.SSLContext:
-        return self._live.context()
-
-    def refresh(self) -> None:
-        """Read a changed file again; called by a worker thread."""
-        self._live.refresh(self._keys)
-
-    def __repr__(self) -> str:
-        return f"<MetricsTls {self._live!r}>"
-
-
 def metrics_login(settings: BrokerSettings) -> BasicAuthentication | None:
     name, password = settings.ottla_metrics_username, settings.ottla_metrics_password
     return BasicAuthentication(name, password) if name is not None and password is not None else None
 
 
-def metrics_tls(settings: BrokerSettings) -> MetricsTls | None:
-    return MetricsTls(settings) if settings.ottla_metrics_ssl_keystore_location else None
+def metrics_tls(settings: BrokerSettings) -> ReloadingTlsContext | None:
+    """The endpoint's certificate; None without one. Raises MetricsAccessError."""
+    if not settings.ottla_metrics_ssl_keystore_location:
+        return None
+    from ottla.base.broker_keys.security import TlsKeys  # noqa: PLC0415 (most endpoints do without TLS)
+    from ottla.security.tls import ReloadingTlsContext, TlsError, server_context  # noqa: PLC0415
+
+    texts = {
+        "ssl.keystore.location": settings.ottla_metrics_ssl_keystore_location,
+        "ssl.keystore.password": settings.ottla_metrics_ssl_keystore_password,
+        "ssl.key.password": settings.ottla_metrics_ssl_key_password,
+    }
+    keys = TlsKeys({name: text for name, text in texts.items() if text is not None})
+    try:
+        return ReloadingTlsContext("the metrics endpoint", keys, server_context)
+    except TlsError as problem:
+        raise MetricsAccessError(f"the metrics endpoint cannot use its certificate: {problem}") from None
 
 
 class BadRequestError(Exception):
@@ -128,34 +117,8 @@ class HttpResponse(NamedTuple):
     status: HTTPStatus = HTTPStatus.OK
 
 
-class Reader(Protocol):
-    """As in asyncio."""
-
-    async def read(self, count: int, /) -> bytes: ...
-
-    async def readexactly(self, count: int, /) -> bytes: ...
-
-    async def readuntil(self, separator: bytes, /) -> bytes: ...
-
-
-class Writer(Protocol):
-    """As in asyncio."""
-
-    def write(self, data: bytes, /) -> None: ...
-
-    async def drain(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class Login(Protocol):
-    """Authentication of requests."""
-
-    def accepts(self, header: str) -> bool:
-        """Return whether the `Authorization` header of a request is valid."""
-        ...
-
-
+Reader: TypeAlias = "asyncio.StreamReader | TlsStream"
+Writer: TypeAlias = "asyncio.StreamWriter | TlsStream"
 Handler = Callable[[HttpRequest], HttpResponse | Awaitable[HttpResponse]]
 UNREADABLE_REQUEST: Final = HttpRequest("GET", "/", {}, {}, b"")  # an unreadable request
 
@@ -167,7 +130,7 @@ class HttpServer:
         self,
         host: str,
         handler: Handler,
-        login: Login | None = None,
+        login: BasicAuthentication | None = None,
         open_paths: frozenset[str] = frozenset(),
         tls: Callable[[], ssl.SSLContext] | None = None,
         workers: Executor | None = None,

@@ -8,7 +8,7 @@ import os
 import platform
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from typing import Final, NamedTuple
 
@@ -22,8 +22,7 @@ from ottla.broker.telemetry.client_metrics import ClientMetricsManager
 from ottla.broker.telemetry.client_metrics import Sample as ClientSample
 from ottla.controller.self_balancing.healer import HealingStatus
 from ottla.metrics import process
-from ottla.metrics.audit import AuditCounters
-from ottla.metrics.counters import BrokerCounters
+from ottla.metrics.counters import AuditCounters, BrokerCounters
 from ottla.metrics.histogram import Histogram
 from ottla.metrics.prometheus import Family, Sample
 from ottla.metrics.tcp_info import TcpInfo, read_tcp_info
@@ -86,7 +85,9 @@ def own_families(
     yield _request_family(counters)
     yield _unsupported_family(counters.unsupported, node.clock.monotonic_ms())
     yield from _disk_families(disks)
-    yield _single_family("ottla_log_lines_lost_total", "counter", "Log lines that could not be written.", lost_lines())
+    yield from _single_families(
+        ("ottla_log_lines_lost_total", "counter", "Log lines that could not be written.", lost_lines())
+    )
     yield from _process_families()
     yield from _task_families()
     yield from _audit_families(counters.audit)
@@ -99,22 +100,18 @@ def own_families(
 
 
 def _loop_families(watch: EventLoopLoad) -> Iterator[Family]:
-    yield _single_family(
-        "ottla_loop_busy_seconds_total", "counter", "Time that the event loop was at work.", watch.busy_s
-    )
-    yield _single_family(
-        "ottla_loop_slow_total", "counter", "Rounds of the loop that took over 10 ms.", watch.slow_count
+    yield from _single_families(
+        ("ottla_loop_busy_seconds_total", "counter", "Time that the event loop was at work.", watch.busy_s),
+        ("ottla_loop_slow_total", "counter", "Rounds of the loop that took over 10 ms.", watch.slow_count),
     )
     spent = (("running", watch.slow.running_ns), ("waiting", watch.slow.waiting_ns), ("asleep", watch.slow.asleep_ns))
     samples = [Sample((("state", state),), nanoseconds / 1e9) for state, nanoseconds in spent]
     what = "Time of those rounds: running, waiting for a core, blocked in the kernel."
     yield Family("ottla_loop_slow_seconds_total", "counter", what, samples)
-    yield _single_family(
-        "ottla_loop_longest_seconds", "gauge", "Longest round of the loop since the start.", watch.longest_s
-    )
-    recent = watch.recent_longest_s
-    yield _single_family(
-        "ottla_loop_recent_longest_seconds", "gauge", "Longest round of the loop within a minute.", recent
+    recent_s = watch.recent_longest_s
+    yield from _single_families(
+        ("ottla_loop_longest_seconds", "gauge", "Longest round of the loop since the start.", watch.longest_s),
+        ("ottla_loop_recent_longest_seconds", "gauge", "Longest round of the loop within a minute.", recent_s),
     )
 
 
@@ -136,18 +133,18 @@ def _tls_families(connections: SocketServer) -> Iterator[Family]:
 
 def _task_families() -> Iterator[Family]:
     failed, restarted = tasks.counts.failed, tasks.counts.restarted
-    yield _single_family("ottla_tasks_failed_total", "counter", "Background tasks that ended with an error.", failed)
-    yield _single_family(
-        "ottla_tasks_restarted_total", "counter", "Background tasks that were restarted after an error.", restarted
+    return _single_families(
+        ("ottla_tasks_failed_total", "counter", "Background tasks that ended with an error.", failed),
+        ("ottla_tasks_restarted_total", "counter", "Background tasks that were restarted after an error.", restarted),
     )
 
 
 def _audit_families(audit: AuditCounters) -> Iterator[Family]:
-    yield _single_family("ottla_audit_events_written_total", "counter", "Events of the audit trail.", audit.written)
-    yield _single_family("ottla_audit_events_lost_total", "counter", "Events that were never written.", audit.lost)
-    yield _single_family("ottla_audit_events_waiting", "gauge", "Events that are not written yet.", audit.waiting)
-    yield _single_family(
-        "ottla_audit_writes_failed_total", "counter", "Attempts to write that failed.", audit.failed_writes
+    return _single_families(
+        ("ottla_audit_events_written_total", "counter", "Events of the audit trail.", audit.written),
+        ("ottla_audit_events_lost_total", "counter", "Events that were never written.", audit.lost),
+        ("ottla_audit_events_waiting", "gauge", "Events that are not written yet.", audit.waiting),
+        ("ottla_audit_writes_failed_total", "counter", "Attempts to write that failed.", audit.failed_writes),
     )
 
 
@@ -199,24 +196,26 @@ def _disk_families(disks: list[Disk]) -> Iterator[Family]:
 
 
 def _process_families() -> Iterator[Family]:
-    """Yield the names of Prometheus client libraries."""
-    yield _single_family("process_cpu_seconds_total", "counter", "CPU time of the process.", process.cpu_seconds())
-    yield _single_family("process_resident_memory_bytes", "gauge", "Memory of the process.", process.resident_bytes())
-    yield _single_family(
-        "process_virtual_memory_bytes", "gauge", "Address space of the process.", process.virtual_bytes()
+    """The names of Prometheus client libraries."""
+    yield from _single_families(
+        ("process_cpu_seconds_total", "counter", "CPU time of the process.", process.cpu_seconds()),
+        ("process_resident_memory_bytes", "gauge", "Memory of the process.", process.resident_bytes()),
+        ("process_virtual_memory_bytes", "gauge", "Address space of the process.", process.virtual_bytes()),
+        ("process_open_fds", "gauge", "Open files and connections.", process.open_files()),
+        ("process_max_fds", "gauge", "Files that the process may have open.", process.open_files_max()),
+        ("process_threads", "gauge", "Threads of the process.", process.thread_count()),
+        ("process_start_time_seconds", "gauge", "Start time of the process.", process.started_s()),
     )
-    yield _single_family("process_open_fds", "gauge", "Open files and connections.", process.open_files())
-    yield _single_family("process_max_fds", "gauge", "Files that the process may have open.", process.open_files_max())
-    yield _single_family("process_threads", "gauge", "Threads of the process.", process.thread_count())
-    yield _single_family("process_start_time_seconds", "gauge", "Start time of the process.", process.started_s())
     collections = [
         Sample((("generation", str(place)),), numbers["collections"]) for place, numbers in enumerate(gc.get_stats())
     ]
     yield Family("python_gc_collections_total", "counter", "Garbage collections.", collections)
 
 
-def _single_family(name: str, kind: str, note: str, value: float) -> Family:
-    return Family(name, kind, note, [Sample((), value)])
+def _single_families(*rows: tuple[str, str, str, float]) -> Iterator[Family]:
+    """Families of one value each: name, kind, note and value."""
+    for name, kind, note, value in rows:
+        yield Family(name, kind, note, [Sample((), value)])
 
 
 def client_families(samples: Iterable[ClientSample]) -> Iterator[Family]:
@@ -315,13 +314,13 @@ def tcp_families(connections: SocketServer) -> Iterator[Family | None]:
 
 
 def _total_families(totals: TcpTotals) -> Iterator[Family]:
-    def one(name: str, note: str, value: float) -> Family:
-        return Family(f"ottla_tcp_{name}", "gauge", f"{note} of all open connections.", [Sample((), value)])
-
-    yield one("connections", "Number", totals.connections)
-    yield one("sent_segments", "Data packets since their start", totals.sent)
-    yield one("retransmitted_segments", "Retransmitted packets since their start", totals.retransmitted)
-    yield one("unsent_bytes", "Bytes that the kernel has not sent yet", totals.unsent_bytes)
+    for name, note, value in (
+        ("connections", "Number", totals.connections),
+        ("sent_segments", "Data packets since their start", totals.sent),
+        ("retransmitted_segments", "Retransmitted packets since their start", totals.retransmitted),
+        ("unsent_bytes", "Bytes that the kernel has not sent yet", totals.unsent_bytes),
+    ):
+        yield Family(f"ottla_tcp_{name}", "gauge", f"{note} of all open connections.", [Sample((), value)])
     samples, seen = [], 0
     for bound_ms, count in zip(BOUNDS_MS, totals.by_round_trip, strict=False):
         seen += count
@@ -333,14 +332,12 @@ def _total_families(totals: TcpTotals) -> Iterator[Family]:
 
 
 def _worst_families(links: list[TcpConnection]) -> Iterator[Family]:
-    def each(name: str, note: str, values: list[float]) -> Family:
-        samples = [Sample(link.labels, value) for link, value in zip(links, values, strict=True)]
-        return Family(f"ottla_tcp_worst_{name}", "gauge", f"{note} of the connections with the most losses.", samples)
-
-    infos = [link.info for link in links]
-    yield each("retransmitted_ratio", "Share of retransmitted packets", [info.retransmitted_share for info in infos])
-    yield each("round_trip_seconds", "Round trip", [info.round_trip_us / 1e6 for info in infos])
-    yield each("unsent_bytes", "Bytes not sent yet", [info.unsent_bytes for info in infos])
-    yield each(
-        "waits_seconds", "Time without an acknowledgement", [info.retransmission_wait_ms / 1000 for info in infos]
+    values: tuple[tuple[str, str, Callable[[TcpInfo], float]], ...] = (
+        ("retransmitted_ratio", "Share of retransmitted packets", lambda info: info.retransmitted_share),
+        ("round_trip_seconds", "Round trip", lambda info: info.round_trip_us / 1e6),
+        ("unsent_bytes", "Bytes not sent yet", lambda info: info.unsent_bytes),
+        ("waits_seconds", "Time without an acknowledgement", lambda info: info.retransmission_wait_ms / 1000),
     )
+    for name, note, value in values:
+        samples = [Sample(link.labels, value(link.info)) for link in links]
+        yield Family(f"ottla_tcp_worst_{name}", "gauge", f"{note} of the connections with the most losses.", samples)

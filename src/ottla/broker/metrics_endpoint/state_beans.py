@@ -23,12 +23,13 @@ from ottla.metrics.beans import (
     Source,
     Value,
     gauge,
+    gauges,
     histogram_attributes,
     meter_attributes,
     named,
     quoted,
 )
-from ottla.metrics.cleaner import CleanerCounters
+from ottla.metrics.counters import CleanerCounters
 from ottla.metrics.meters import Meter, RecentHistogram
 from ottla.metrics.prometheus import Family, Sample
 from ottla.replication.partition import Partition
@@ -123,8 +124,7 @@ class StateBeans:
             "UnderMinIsrPartitionCount": count.under_min_isr,
             "UnderReplicatedPartitions": count.under_replicated,
         }
-        for name, value in numbers.items():
-            yield gauge(SERVER, "ReplicaManager", name, value)
+        yield from gauges(SERVER, "ReplicaManager", numbers)
 
     def _replica_count(self, partition: Partition) -> int:
         known = self._node.image.partition(partition.name.topic, partition.name.partition)
@@ -178,8 +178,7 @@ class StateBeans:
             "OfflinePartitionsCount": count.offline,
             "PreferredReplicaImbalanceCount": count.imbalanced,
         }
-        for name, value in numbers.items():
-            yield gauge(CONTROLLER, "KafkaController", name, value)
+        yield from gauges(CONTROLLER, "KafkaController", numbers)
 
     def _controller_stats(self) -> Iterator[Bean | None]:
         """Unclean elections are not counted: the value is always 0."""
@@ -219,10 +218,13 @@ class StateBeans:
 
     def _server(self) -> Iterator[Bean | None]:
         read, written = process.disk_bytes()
-        yield gauge(SERVER, "KafkaServer", "BrokerState", self.broker_state)
-        yield gauge(SERVER, "KafkaServer", "ClusterId", self._node.image.cluster_id)
-        yield gauge(SERVER, "KafkaServer", "linux-disk-read-bytes", read)
-        yield gauge(SERVER, "KafkaServer", "linux-disk-write-bytes", written)
+        values: dict[str, float | str] = {
+            "BrokerState": self.broker_state,
+            "ClusterId": self._node.image.cluster_id,
+            "linux-disk-read-bytes": read,
+            "linux-disk-write-bytes": written,
+        }
+        yield from gauges(SERVER, "KafkaServer", values)
 
     def _app_info(self) -> Iterator[Bean | None]:
         started_ms = int(process.started_s() * 1000)
@@ -354,8 +356,7 @@ class ReplicationBeans:
             return
         failed = sum(fetcher.plan.failed_count for fetcher in fetchers.fetchers.values())
         numbers = {"DeadThreadCount": 0, "FailedPartitionsCount": failed, "MaxLag": fetchers.lag_max}
-        for name, value in numbers.items():
-            yield gauge(SERVER, "ReplicaFetcherManager", name, value, clientId=CLIENT_ID)
+        yield from gauges(SERVER, "ReplicaFetcherManager", numbers, clientId=CLIENT_ID)
 
     def _lags(self) -> Iterator[Bean | None]:
         fetchers = self._replica_fetchers

@@ -199,7 +199,9 @@ def overview(call: Call) -> Overview:
     for place, rate in snapshot.rates.items():
         if place.topic in own:  # internal topics are not written by clients
             rates[place.topic] += rate  # type: ignore[assignment]  # counters count floats as well
-    lags = Counter({name: _total_lag(snapshot, name) for name in snapshot.commits if call.sees(name)})
+    lags = Counter(
+        {name: snapshot.total_lag(snapshot.commits[name]) or 0 for name in snapshot.commits if call.sees(name)}
+    )
     groups = [group for group in snapshot.groups.values() if call.sees(group.group_id)]
     return Overview(
         snapshot.cluster_id,
@@ -276,11 +278,6 @@ def find_broker_row(call: Call) -> BrokerRow:
     if row is None:
         raise not_found("there is no broker {0}", text)
     return row
-
-
-def _total_lag(snapshot: Snapshot, group: str) -> int:
-    ends = snapshot.ends
-    return sum(max(0, ends[place] - offset) for place, offset in snapshot.commits[group].items() if place in ends)
 
 
 class Link(msgspec.Struct, frozen=True):

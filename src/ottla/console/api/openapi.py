@@ -10,8 +10,7 @@ import msgspec
 from starlette.responses import Response
 
 from ottla import __version__
-from ottla.console.api.call import Call
-from ottla.console.api.routing import Route
+from ottla.console.api.call import Call, Route
 
 REFERENCE = "#/components/schemas/{name}"
 

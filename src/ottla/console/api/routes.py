@@ -24,7 +24,7 @@ from ottla.console.api import (
     transactions,
     users,
 )
-from ottla.console.api.routing import DELETE, GET, PATCH, POST, PUT, Route
+from ottla.console.api.call import DELETE, GET, PATCH, POST, PUT, Route
 from ottla.console.auth.rights import Role
 from ottla.console.reassignment import plans
 from ottla.monitor.alerts.rule_entries import ChannelEntry

@@ -176,7 +176,7 @@ class Reader:
         return {"starts": await self._read_offsets(EARLIEST)}
 
     async def _read_groups(self) -> dict[str, Any]:
-        listed = await self._run_in_thread(fetch_group_listings)
+        listed = await self._run_in_thread(list_groups)
         groups = {item.group_id: Group(item.group_id, item.protocol_type, item.state, item.type) for item in listed}
         busy = [item for item in listed if item.state not in WITHOUT_MEMBERS]
         for piece in chunked(busy, GROUPS_PER_REQUEST):
@@ -352,10 +352,6 @@ def fetch_offsets(client: Client, leader: int, led: Sequence[TopicPartition], ti
         for place, answer in list_offsets_of_leader(client, leader, led, time)
         if not isinstance(answer, BrokerError)
     }
-
-
-def fetch_group_listings(client: Client) -> list[GroupListing]:
-    return list_groups(client)
 
 
 def fetch_group_members(client: Client, listed: Sequence[GroupListing]) -> dict[str, Group]:

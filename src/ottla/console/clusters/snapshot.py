@@ -106,6 +106,12 @@ class Snapshot:
     def state(self, part: Part) -> PartState:
         return self.states.get(part, PartState())
 
+    def total_lag(self, commits: Offsets) -> int | None:
+        """The lag of all these partitions; None if it is known of none."""
+        ends = self.ends
+        lags = [max(0, ends[place] - offset) for place, offset in commits.items() if place in ends]
+        return sum(lags) if lags else None
+
     def __repr__(self) -> str:
         return f"<Snapshot {self.version}: {len(self.brokers)} brokers, {len(self.topics)} topics>"
 

@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from random import Random
-from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, ClassVar, Final, NamedTuple, TypeVar, cast
 from uuid import UUID
 
 from ottla.base.clock import Clock
@@ -43,7 +43,6 @@ from ottla.controller.decisions.leader_eligibility import (
     NO_EPOCH_BOUNDS,
     BrokerAvailability,
     ElectionRules,
-    ElectionSettings,
     decide_cluster_min_isr,
     rules_from_settings,
 )
@@ -52,7 +51,7 @@ from ottla.controller.decisions.reassignment import with_completed_reassignments
 from ottla.controller.decisions.topic_changes import ConfigCheck
 from ottla.controller.image import BrokerImage, MetadataCache, MetadataImage
 from ottla.controller.image_loader import load_image_leniently
-from ottla.controller.service import THREAD_SIZE_MIN, ControllerOptions, ControllerService, Decide
+from ottla.controller.service import THREAD_SIZE_MIN, ControllerService, Decide, LiveSettings
 from ottla.controller.stores.store import MetadataStore, Node, StoreError, StoreOperation
 from ottla.protocol.messages.inter_broker import ClusterPollRequest, ClusterPollResponse, MetadataDelta
 
@@ -76,13 +75,6 @@ class RegisteredBrokers(NamedTuple):
     damaged: frozenset[str] = frozenset()
 
 
-class ClusterOptions(ControllerOptions, ElectionSettings, Protocol):
-    """The broker settings of the controller."""
-
-    def with_image(self, image: MetadataImage, /) -> ElectionSettings:
-        """Return the settings with the dynamic settings of this image."""
-
-
 class ClusterController(ControllerService):
     """The controller of one broker; active while the broker is elected. All calls are made on the loop."""
 
@@ -92,12 +84,12 @@ class ClusterController(ControllerService):
         self,
         store: MetadataStore,
         clock: Clock,
-        options: ClusterOptions,
+        live: LiveSettings,
         check_configs: ConfigCheck,
         random: Random | None = None,
         images: MetadataCache | None = None,
     ) -> None:
-        super().__init__(store, clock, options, check_configs, random, images)
+        super().__init__(store, clock, live, check_configs, random, images)
         self.feed = Feed()
         self.heartbeats = BrokerHeartbeatManager()
         self.versions = BrokerVersionGate()
@@ -107,7 +99,6 @@ class ClusterController(ControllerService):
         self.index = BrokerIndex(self._image)
         self._loads = 0  # the number of complete reads of the store
         self._reconciled_load = -1  # the last load after which all partitions were reconciled with the live brokers
-        self._election_options = options
         # An image is published only after this reconciliation: otherwise a broker that has lost records could lead.
         self._is_reconciled = False
         self.has_session: Callable[[], bool] = lambda: True  # without a store session no decisions are allowed
@@ -116,7 +107,7 @@ class ClusterController(ControllerService):
 
     @property
     def rules(self) -> ElectionRules:
-        return rules_from_settings(self._election_options)
+        return rules_from_settings(self._live.broker)
 
     # ---- activation
 
@@ -212,7 +203,7 @@ class ClusterController(ControllerService):
 
     async def set_cluster_min_isr(self) -> None:
         """Ensure a cluster-wide min.insync.replicas; the initial value is that of this broker's file (KIP-966)."""
-        minimum = self._election_options.with_image(MetadataImage()).min_insync_replicas
+        minimum = self._live.with_image(MetadataImage()).min_insync_replicas
         await self.change(lambda image: decide_cluster_min_isr(image, minimum), is_urgent=True)
 
     # ---- changes in a cluster
@@ -283,8 +274,8 @@ class ClusterController(ControllerService):
         return self.liveness.demoted
 
     def _rules_with(self, image: MetadataImage) -> ElectionRules:
-        """Return the default election rules under an image."""
-        return rules_from_settings(self._election_options.with_image(image))
+        """The default election rules under an image."""
+        return rules_from_settings(self._live.with_image(image))
 
     def _is_change(self, decision: Decision[Any]) -> bool:
         """Return whether the image differs, including changes of live brokers and writes of other tools."""
@@ -323,7 +314,7 @@ class ClusterController(ControllerService):
         # The controller epoch is kept; if it is outdated the fence fails. The live brokers are also kept, until
         # take_brokers() handles all their changes: a restarted broker must not lead before that.
         image = (await load_in_thread(nodes, self._image)).image
-        image = image.with_controller(self._options.node_id, self._image.controller_epoch)
+        image = image.with_controller(self._live.broker.node_id, self._image.controller_epoch)
         self._publish(image.with_brokers(self._image.brokers))
 
     # ---- requests of brokers

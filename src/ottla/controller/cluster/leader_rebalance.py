@@ -12,9 +12,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from ottla.base import tasks
+from ottla.base.broker_settings import BrokerSettings
 from ottla.base.clock import Clock
 from ottla.base.errors import KafkaError
 from ottla.controller.cluster.admin_nodes import AdminRequests
@@ -32,16 +33,6 @@ SLOW_CHECK_MS: Final = 5_000  # between two checks for slow brokers
 FIRST_CHECK_SECONDS: Final = 5  # from the election to the first check
 
 
-class SlowBrokerSettings(Protocol):
-    """The settings that define slow brokers."""
-
-    @property
-    def ottla_heal_slow_after_ms(self) -> int: ...
-
-    @property
-    def ottla_heal_slow_sync_ms(self) -> int: ...
-
-
 class BrokerDemotion:
     """Moves leaders from demoted brokers while its broker is the controller."""
 
@@ -49,7 +40,7 @@ class BrokerDemotion:
         self,
         controller: ClusterController,
         clock: Clock,
-        settings: Callable[[], SlowBrokerSettings],
+        settings: Callable[[], BrokerSettings],
         own_sync_ms: Callable[[], int],
     ) -> None:
         """`own_sync_ms` returns the sync time of this broker, which does not poll itself."""
@@ -119,19 +110,6 @@ class BrokerDemotion:
         return f"<BrokerDemotion {sorted(self._reconciled)} {self._brokers!r}>"
 
 
-class LeaderRebalanceSettings(SlowBrokerSettings, Protocol):
-    """The settings of the leader rebalance."""
-
-    @property
-    def auto_leader_rebalance_enable(self) -> bool: ...
-
-    @property
-    def leader_imbalance_check_interval_seconds(self) -> int: ...
-
-    @property
-    def leader_imbalance_per_broker_percentage(self) -> int: ...
-
-
 class LeaderRebalancer:
     """Active while its broker is the controller. All calls are made on the loop."""
 
@@ -141,7 +119,7 @@ class LeaderRebalancer:
         controller: ClusterController,
         images: MetadataCache,
         watches: StoreWatches,
-        settings: Callable[[], LeaderRebalanceSettings],
+        settings: Callable[[], BrokerSettings],
         clock: Clock,
         own_sync_ms: Callable[[], int] = int,
     ) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from ottla.base import tasks
 from ottla.base.clock import Clock
@@ -38,6 +38,7 @@ from ottla.controller.decisions import external_changes
 from ottla.controller.decisions.decision import split_into_transactions
 from ottla.controller.decisions.standalone import controller_epoch_operation
 from ottla.controller.image import NO_CONTROLLER, BrokerImage, MetadataCache, MetadataImage
+from ottla.controller.service import LiveSettings
 from ottla.controller.stores.store import (
     CheckNode,
     CreateNode,
@@ -65,16 +66,6 @@ CANDIDACY_DELAY_MS: Final = 2_000  # the delay before an isolated controller bec
 CLUSTER_ROOTS: Final = (*tree.TOPS, *acl_nodes.ROOTS, token_nodes.TOKENS)
 
 
-class MemberOptions(Protocol):
-    """The broker settings of the membership."""
-
-    @property
-    def node_id(self) -> int: ...
-
-    @property
-    def delete_topic_enable(self) -> bool: ...
-
-
 class ClusterMembership:
     """The membership of one broker. All calls are made on the loop."""
 
@@ -82,7 +73,7 @@ class ClusterMembership:
         self,
         store: SessionStore,
         clock: Clock,
-        options: MemberOptions,
+        live: LiveSettings,
         controller: ClusterController,
         images: MetadataCache,
         probe: Probe,
@@ -100,7 +91,7 @@ class ClusterMembership:
         self.ready = asyncio.Event()  # set when the first image is available
         self.controller_changed = asyncio.Event()
         self._clock = clock
-        self._options = options
+        self._live = live
         self._images = images
         self._probe = probe
         self._registration = BrokerRegistration(store, clock, probe, controller.new_uuid)
@@ -115,7 +106,7 @@ class ClusterMembership:
         self._work_queue.add_handler("registration", self._check_registration)
         self._work_queue.add_handler("controller", self._check_controller)
         self.watches = StoreWatches(
-            store, controller, clock, iter(controller.new_uuid, None), lambda: options.delete_topic_enable
+            store, controller, clock, iter(controller.new_uuid, None), lambda: live.broker.delete_topic_enable
         )
         self.watches.add(tree.config_path(tree.BROKER_CONFIG, ""), controller.set_cluster_min_isr)
         controller.has_session = self.has_session
@@ -125,7 +116,7 @@ class ClusterMembership:
 
     @property
     def node_id(self) -> int:
-        return self._options.node_id
+        return self._live.broker.node_id
 
     @property
     def is_controller(self) -> bool:

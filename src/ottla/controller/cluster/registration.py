@@ -27,7 +27,6 @@ from ottla.controller.stores.store import (
     SessionStore,
     SetNode,
     StoreError,
-    StoreOperation,
     StoreUnusableError,
     TransactionRefusedError,
     parent_and_name,
@@ -76,9 +75,8 @@ class BrokerRegistration:
             fresh = tree.encode_uuid(self._new_uuid())
             features = ottla_version.NEW_CLUSTER_FEATURES if nodes[tree.CLUSTER_ID] is None else {}
             data = {tree.CLUSTER_ID: tree.encode_cluster_id(fresh), tree.FEATURE: tree.encode_feature(features)}
-            operations: list[StoreOperation] = [CreateNode(path, data.get(path, b"")) for path in missing]
             try:
-                await self._store.multi(operations)
+                await self._store.multi([CreateNode(path, data.get(path, b"")) for path in missing])
             except TransactionRefusedError:
                 continue  # another broker has created some of them
             return
@@ -96,9 +94,8 @@ class BrokerRegistration:
                     return known_epoch
                 await self._replace_stale(broker, node, is_start=is_start)
             data = tree.encode_broker(broker, self._clock.now_ms())
-            operations: list[StoreOperation] = [CreateNode(path, data, is_ephemeral=True)]
             try:
-                await self._store.multi(operations)
+                await self._store.multi([CreateNode(path, data, is_ephemeral=True)])
             except TransactionRefusedError:
                 continue
             node = await self._store.get(path)
@@ -118,11 +115,8 @@ class BrokerRegistration:
         if decode_or_none(broker.id, node) is not None:
             return
         path = tree.broker_path(broker.id)
-        operations: list[StoreOperation] = [
-            SetNode(path, tree.encode_broker(broker, self._clock.now_ms()), node.version)
-        ]
         try:
-            await self._store.multi(operations)
+            await self._store.multi([SetNode(path, tree.encode_broker(broker, self._clock.now_ms()), node.version)])
         except TransactionRefusedError:
             return  # it has changed again: the watch calls this again
         logger.warning("%s could not be read: broker %d has restored it", path, broker.id)
@@ -143,9 +137,8 @@ class BrokerRegistration:
             current = await self._store.get(path)
             if current is None or current.created_id != node.created_id:
                 return
-        operations: list[StoreOperation] = [DeleteNode(path, node.version)]
         try:
-            await self._store.multi(operations)
+            await self._store.multi([DeleteNode(path, node.version)])
         except TransactionRefusedError:
             return
         logger.info("removed a previous registration of broker %d (%s)", broker.id, address_of(other))
@@ -260,9 +253,8 @@ async def remove_registration(store: SessionStore, broker: BrokerImage) -> None:
     node = await store.get(path)
     if node is None or node.created_id != broker.epoch:
         return
-    operations: list[StoreOperation] = [DeleteNode(path, node.version)]
     try:
-        await store.multi(operations)
+        await store.multi([DeleteNode(path, node.version)])
     except TransactionRefusedError:
         return
     logger.info("broker %d (%s) refuses connections: its registration was removed", broker.id, address_of(broker))

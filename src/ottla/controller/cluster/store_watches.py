@@ -25,7 +25,6 @@ from ottla.controller.stores.store import (
     DeleteNode,
     Node,
     SessionStore,
-    StoreOperation,
     TransactionRefusedError,
 )
 from ottla.controller.work_queue import WorkQueue
@@ -33,7 +32,7 @@ from ottla.security.acls import ResourcePattern
 
 logger = logging.getLogger(__name__)
 
-NOTIFICATION_RETENTION_MS: Final = 15 * 60 * 1000
+NOTIFICATION_RETENTION_MS: Final = 15 * 60 * 1000  # as in Kafka: all brokers have read it by then
 ISR_NOTIFICATIONS: Final = "/isr_change_notification"
 LOG_DIR_NOTIFICATIONS: Final = "/log_dir_event_notification"
 TOPICS_PER_ROUND: Final = 200  # topics; more would block the event loop for too long
@@ -42,7 +41,6 @@ INLINE_NAMES_MAX: Final = 1_000  # topic names; more are compared in a worker th
 LISTING_TIME_SHARE: Final = 0.05  # the maximum share of time for these comparisons
 SWEEP_SECONDS: Final = 5.0
 SWEEP_PARTITIONS: Final = 500  # in one sweep; a larger topic is swept alone
-CONFIG_CHANGE_RETENTION_MS: Final = 15 * 60 * 1000  # as in Kafka: all brokers have read it by then
 
 T = TypeVar("T")
 
@@ -50,7 +48,7 @@ Delete = Callable[[Iterable[str]], Awaitable[None]]
 
 
 class ChangeNotifications(Generic[T]):
-    """Change notifications of one kind: nodes that Kafka 3.x creates for each change of ACLs or tokens.
+    """Change notifications of one kind: nodes that Kafka 3.x creates for each change of settings, ACLs or tokens.
 
     As in Kafka, they are deleted after a while and not at once, because other brokers may also read them.
     """
@@ -167,7 +165,14 @@ class StoreWatches:
         self._end_watches: list[Callable[[], None]] = []
         self._end_topic_watches: dict[str, Callable[[], None]] = {}
         self._changed_topics: set[str] = set()
-        self._seen_changes: dict[str, int] = {}  # notifications of changed settings, and the times of their discovery
+        self._configs: ChangeNotifications[tuple[str, str]] = ChangeNotifications(
+            store,
+            clock,
+            self._delete,
+            (tree.CONFIG_CHANGES,),
+            external_changes.decode_changed_entity,
+            self._update_configs,
+        )
         self._security = SecurityNotifications(store, controller, clock, self._delete)
         self._logged_marks: tuple[str, ...] = ()  # as last logged
         self._watched: MetadataImage | None = None  # the image whose topics all have watches
@@ -184,7 +189,7 @@ class StoreWatches:
             ("watches", self._watch_topics),
             ("topics", self._process_topics),
             ("changed topics", self._process_changed_topics),
-            ("settings", self._process_config_changes),
+            ("settings", self._configs.process),
             ("access rules", self._security.acls.process),
             ("tokens", self._security.tokens.process),
             ("notifications", self._process_notifications),
@@ -207,7 +212,7 @@ class StoreWatches:
             ISR_NOTIFICATIONS: "notifications",
             LOG_DIR_NOTIFICATIONS: "notifications",
         }
-        self._seen_changes.clear()
+        self._configs.reset()
         self._security.reset()
         for path, key in children.items():
             self._end_watches.append(self._store.watch_children(path, self._enqueue_callback(key)))
@@ -431,22 +436,9 @@ class StoreWatches:
 
     # ---- settings
 
-    async def _process_config_changes(self) -> None:
-        names = await self._store.children(tree.CONFIG_CHANGES)
-        new = [name for name in names if name not in self._seen_changes]
-        now_ms = self._clock.monotonic_ms()
-        nodes = [await self._store.get(f"{tree.CONFIG_CHANGES}/{name}") for name in new]
-        entities = [
-            entity
-            for node in nodes
-            if node is not None and (entity := external_changes.decode_changed_entity(node.data))
-        ]
-        if entities:
-            await self._read_configs(external_changes.with_parents(entities))
-        self._seen_changes.update(dict.fromkeys(new, now_ms))
-        await self._purge_changes(names, now_ms)
+    async def _update_configs(self, changed: set[tuple[str, str]]) -> None:
+        entities = external_changes.with_parents(sorted(changed))
 
-    async def _read_configs(self, entities: list[tuple[str, str]]) -> None:
         async def read() -> dict[str, Node]:
             paths = [external_changes.node_path(entity_type, entity) for entity_type, entity in entities]
             nodes = {path: await self._store.get(path) for path in paths}
@@ -456,13 +448,6 @@ class StoreWatches:
             read, lambda image, nodes: external_changes.decide_external_configs(image, entities, nodes)
         )
         await self._controller.reconcile_leaders()  # defaults of brokers may affect leaders
-
-    async def _purge_changes(self, names: Iterable[str], now_ms: int) -> None:
-        listed = set(names)
-        old = [name for name, seen_ms in self._seen_changes.items() if now_ms - seen_ms > CONFIG_CHANGE_RETENTION_MS]
-        await self._delete([f"{tree.CONFIG_CHANGES}/{name}" for name in old if name in listed])
-        for name in old:
-            del self._seen_changes[name]
 
     # ---- notifications of older brokers
 
@@ -478,9 +463,8 @@ class StoreWatches:
 
     async def _delete(self, paths: Iterable[str]) -> None:
         for path in paths:
-            operations: list[StoreOperation] = [DeleteNode(path)]
             try:
-                await self._store.multi(operations)
+                await self._store.multi([DeleteNode(path)])
             except TransactionRefusedError:
                 continue  # another broker was faster
 

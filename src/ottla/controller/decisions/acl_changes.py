@@ -105,10 +105,7 @@ def decide_external_acls(
             if version is not None:
                 versions[pattern] = version
     after = image.with_acls(changed, versions) if changed else image
-    damaged = (image.damaged - paths) | reader.damaged.keys()
-    if damaged != image.damaged:
-        after = after.with_damaged(damaged)
-    return Decision((), after, len(changed))
+    return Decision((), reader.record_damage(after, paths), len(changed))
 
 
 def matching_bindings(image: MetadataImage, acls: Acls, wanted: AclFilter) -> tuple[AclBinding, ...]:

@@ -199,10 +199,7 @@ def decide_external_configs(
             new = with_config(after, entity_type, entity, config)
         count += new is not after
         after = new
-    damaged = (image.damaged - paths) | reader.damaged.keys()
-    if damaged != image.damaged:
-        after = after.with_damaged(damaged)
-    return Decision((), after, count)
+    return Decision((), reader.record_damage(after, paths), count)
 
 
 def node_path(entity_type: str, entity: str) -> str:

@@ -11,9 +11,10 @@ cannot override it. A cluster without a value gets that of the controller's file
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 from uuid import UUID
 
+from ottla.base.broker_settings import BrokerSettings
 from ottla.base.errors import Error, KafkaError
 from ottla.base.names import TopicPartition
 from ottla.controller import tree
@@ -56,17 +57,7 @@ class ElectionRules(NamedTuple):
     is_elr_enabled: bool = True  # eligible.leader.replicas.version
 
 
-class ElectionSettings(Protocol):
-    """The broker settings that are the defaults of topics."""
-
-    @property
-    def min_insync_replicas(self) -> int: ...
-
-    @property
-    def unclean_leader_election_enable(self) -> bool: ...
-
-
-def rules_from_settings(settings: ElectionSettings) -> ElectionRules:
+def rules_from_settings(settings: BrokerSettings) -> ElectionRules:
     return ElectionRules(settings.min_insync_replicas, settings.unclean_leader_election_enable)
 
 

@@ -73,10 +73,7 @@ def decide_external_tokens(image: MetadataImage, token_ids: Iterable[str], nodes
         if token != image.delegation_tokens.get(token_id):
             different[token_id] = token
     after = image.with_delegation_tokens(different) if different else image
-    damaged = (image.damaged - paths) | reader.damaged.keys()
-    if damaged != image.damaged:
-        after = after.with_damaged(damaged)
-    return Decision((), after, len(different))
+    return Decision((), reader.record_damage(after, paths), len(different))
 
 
 # ---- checks, in Kafka's order

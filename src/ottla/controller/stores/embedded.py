@@ -8,11 +8,13 @@ log is checkpointed soon after the start and then periodically, because its chan
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, ParamSpec, TypeVar
 
+from ottla.base.tasks import notify_safely
 from ottla.controller.stores.sqlite_tree import SqliteTree, StoreCheck
 from ottla.controller.stores.store import (
     CheckNode,
@@ -26,6 +28,8 @@ from ottla.controller.stores.store import (
     WatchKind,
     parent_and_name,
 )
+
+logger = logging.getLogger(__name__)
 
 FILE_NAME: Final = "ottla.metadata.db"  # in the first log directory
 RESERVE_CHECK_SECONDS: Final = 60.0  # after the reserve was used
@@ -129,7 +133,10 @@ class EmbeddedStore:
 
     def _note_checkpoint(self, done: asyncio.Future[bool]) -> None:
         """Retry a checkpoint that a reader or a full disk has prevented."""
-        if not done.result() and not self._is_closed:
+        error = done.exception()
+        if error is not None:
+            logger.error("a checkpoint of the metadata store failed, retrying: %s", error, exc_info=error)
+        if (error is not None or not done.result()) and not self._is_closed:
             self._checkpoint_later()
 
     async def _run(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -149,7 +156,7 @@ class EmbeddedStore:
     def _tell(self, key: str, event: WatchEvent) -> None:
         for watched, callback in list(self._watches.values()):
             if watched == key:
-                callback(event)
+                notify_safely(callback, event)  # the change is committed, whatever a watch does
 
 
 def watch_kind(operation: StoreOperation) -> WatchKind | None:

@@ -55,7 +55,7 @@ class AlertStore:
     """One file; for one thread at a time."""
 
     def __init__(self, path: Path) -> None:
-        """Raises LedgerError."""
+        """Raises AlertStoreError."""
         try:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             os.chmod(path, 0o600)

@@ -6,7 +6,7 @@ from ottla.registry import errors
 from ottla.registry.http import bodies
 from ottla.registry.http.bodies import read_config, read_mode
 from ottla.registry.http.requests import Call
-from ottla.registry.registry import DeleteConfig, DeleteMode, SetConfig, SetMode
+from ottla.registry.subjects import decisions
 from ottla.registry.subjects.schema import has_controls
 from ottla.registry.subjects.settings import config_in_scope, mode_in_scope, own_config, own_mode
 
@@ -24,12 +24,14 @@ async def get_config(call: Call) -> object:
 
 async def set_config(call: Call) -> object:
     changes = read_config(call.body)
-    await call.registry.execute(SetConfig(_checked(call), changes))
+    await call.registry.execute(decisions.set_config, _checked(call), changes)
     return bodies.config_request_response(changes)
 
 
 async def delete_config(call: Call) -> object:
-    return bodies.config_response(await call.registry.execute(DeleteConfig(call.setting_subject)))
+    registry = call.registry
+    found = await registry.execute(decisions.delete_config, call.setting_subject, registry.default_level)
+    return bodies.config_response(found)
 
 
 async def get_mode(call: Call) -> object:
@@ -43,12 +45,20 @@ async def get_mode(call: Call) -> object:
 
 async def set_mode(call: Call) -> object:
     mode = read_mode(call.body)
-    await call.registry.execute(SetMode(_checked(call), mode, call.flag("force")))
+    subject = _checked(call)
+    _check_mode_changes(call)
+    await call.registry.execute(decisions.set_mode, subject, mode, is_forced=call.flag("force"))
     return {"mode": mode}
 
 
 async def delete_mode(call: Call) -> object:
-    return {"mode": await call.registry.execute(DeleteMode(call.setting_subject))}
+    _check_mode_changes(call)
+    return {"mode": await call.registry.execute(decisions.delete_mode, call.setting_subject)}
+
+
+def _check_mode_changes(call: Call) -> None:
+    if not call.registry.has_mode_changes:
+        raise errors.not_permitted("Mode changes are not allowed")
 
 
 def _checked(call: Call) -> str | None:

@@ -8,8 +8,7 @@ from typing import Final
 from ottla.registry import errors
 from ottla.registry.http import bodies
 from ottla.registry.http.requests import LATEST, Call
-from ottla.registry.registry import DeleteSubject, DeleteVersion, Register
-from ottla.registry.subjects import queries
+from ottla.registry.subjects import decisions, queries
 from ottla.registry.subjects.schema import Schema, is_valid
 from ottla.registry.subjects.settings import config_in_scope
 
@@ -50,7 +49,7 @@ async def register(call: Call) -> object:
     if not is_valid(call.named_subject):
         raise errors.invalid_subject(call.names["subject"])
     draft = call.draft()
-    result = await call.registry.execute(Register(call.subject, draft, _is_normalized(call)))
+    result = await call.registry.register(call.subject, draft, is_normalized=_is_normalized(call))
     return bodies.registered_response(result, accepts_unknown_properties=call.accepts_unknown_properties)
 
 
@@ -69,11 +68,12 @@ async def look_up(call: Call) -> object:
 
 
 async def delete_subject(call: Call) -> object:
-    return await call.registry.execute(DeleteSubject(call.subject, call.flag("permanent")))
+    return await call.registry.execute(decisions.delete_subject, call.subject, is_permanent=call.flag("permanent"))
 
 
 async def delete_version(call: Call) -> object:
-    return await call.registry.execute(DeleteVersion(call.subject, call.version(), call.flag("permanent")))
+    subject, version, is_permanent = call.subject, call.version(), call.flag("permanent")
+    return await call.registry.execute(decisions.delete_version, subject, version, is_permanent=is_permanent)
 
 
 async def latest_with_metadata(call: Call) -> object:

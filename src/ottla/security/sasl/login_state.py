@@ -53,7 +53,7 @@ class LoginState:
         self._mechanisms = mechanisms
         self._first_login: tuple[str, str] | None = None  # mechanism and principal of the first login
         self._reauthenticated_ms: int | None = None
-        self._expires = False
+        self.expires = False  # whether the login expires
 
     @property
     def is_reauthentication(self) -> bool:
@@ -89,7 +89,7 @@ class LoginState:
             self._reauthenticated_ms is not None
             and now_ms - self._reauthenticated_ms < REAUTHENTICATION_INTERVAL_MS_MIN
         )
-        return self._expires and not is_soon
+        return self.expires and not is_soon
 
     def begin_step(self) -> ServerExchange:
         """Return the exchange for the next token. Raises LoginError if the token is rejected without a check."""
@@ -122,13 +122,8 @@ class LoginState:
         limits = [lifetime_ms_max] if lifetime_ms_max > 0 else []
         if identity.expires_ms is not None:
             limits.append(max(0, identity.expires_ms - now_ms))
-        self._expires = bool(limits)
+        self.expires = bool(limits)
         return min(limits, default=0)
-
-    @property
-    def expires(self) -> bool:
-        """Whether this login expires."""
-        return self._expires
 
     def expire(self) -> None:
         """Expire the login; a re-authentication in progress may still finish."""

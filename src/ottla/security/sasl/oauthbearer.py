@@ -15,12 +15,12 @@ import base64
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.security.sasl.exchange import Identity, LoginError
 
 if TYPE_CHECKING:
-    from jwt import PyJWK
+    from ottla.security.oauth.signing_keys import JwksCache
 
 
 UNSECURED: Final = "OAuthBearerUnsecuredValidatorCallbackHandler"
@@ -37,13 +37,6 @@ class Claims(NamedTuple):
 
     subject: str
     expires_ms: int
-    scopes: frozenset[str]
-
-
-class KeyLookup(Protocol):
-    """A lookup of the provider's keys."""
-
-    def find(self, key_id: str | None) -> PyJWK | None: ...
 
 
 class TokenRequirements(NamedTuple):
@@ -61,7 +54,7 @@ Validate = Callable[[str], Claims]
 """Takes a token. Raises TokenError."""
 
 
-def validate_signed(token: str, keys: KeyLookup, wanted: TokenRequirements) -> Claims:
+def validate_signed(token: str, keys: JwksCache, wanted: TokenRequirements) -> Claims:
     import jwt  # noqa: PLC0415 (slow to import, and only for this mechanism)
 
     if len(token) > TOKEN_BYTES_MAX:
@@ -125,11 +118,10 @@ def validate_claims(claims: Mapping[str, Any], wanted: TokenRequirements) -> Cla
     expires = claims.get("exp")
     if isinstance(expires, bool) or not isinstance(expires, int | float):
         raise TokenError("the claim exp is not a time")
-    scopes = scopes_of(claims.get(wanted.scope_claim))
-    missing = wanted.scopes - scopes
+    missing = wanted.scopes - scopes_of(claims.get(wanted.scope_claim))
     if missing:
         raise TokenError(f"the scope lacks {', '.join(sorted(missing))}")
-    return Claims(subject.strip(), int(expires * 1000), scopes)
+    return Claims(subject.strip(), int(expires * 1000))
 
 
 def scopes_of(value: object) -> frozenset[str]:

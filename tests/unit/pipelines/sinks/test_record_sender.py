@@ -95,6 +95,13 @@ def test_a_record_that_is_too_large_is_an_error_that_names_size_and_cure() -> No
         send(rows(value=[b"x" * 2000]))
 
 
+def test_headers_count_for_the_size_of_a_record() -> None:
+    headers = pa.array([[{"key": "h", "value": b"v" * 600}]])
+    batch = pa.RecordBatch.from_pydict({"value": [b"x" * 500], "headers": headers})
+    with pytest.raises(SinkError, match=r"record of 1111 bytes is larger than topic t accepts \(1000\)"):
+        send(batch)
+
+
 def test_a_record_that_is_too_large_goes_to_the_dead_letters_and_the_others_on() -> None:
     producer = Noting()
     sending = RecordSender(producer, Target("t", 1000, "dead"))

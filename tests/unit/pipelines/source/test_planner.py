@@ -315,6 +315,15 @@ def test_a_leader_that_knows_too_little_for_a_moment_is_no_loss(cluster: FakeClu
     assert planner(cluster).next_end({A: 100, B: 60}, None, None) == {A: 100, B: 60}
 
 
+def test_a_new_partition_without_records_is_not_waited_for(cluster: FakeCluster) -> None:
+    pauses: list[float] = []
+    plan = planner(cluster)
+    plan.sleep = pauses.append
+    cluster.logs[C] = (0, 0)
+    assert plan.next_end({A: 100, B: 60}, None, None)[C] == 0
+    assert pauses == []
+
+
 def test_offsets_are_written_in_one_order_and_read_again() -> None:
     offsets = {TopicPartition("b", 0): 1, TopicPartition("a", 10): 2, TopicPartition("a", 9): 3}
     assert list(offsets_json(offsets)["a"]) == ["9", "10"]

@@ -178,6 +178,12 @@ def test_addresses_that_are_refused(url: str, problem: str) -> None:
 FIELDS = (("city", "address.city"), ("n", "n"))
 
 
+def test_an_answer_of_the_largest_size_is_taken() -> None:
+    largest = b'{"n": 1, "more": "' + b"x" * (1_000_000 - 20) + b'"}'
+    assert len(largest) == 1_000_000
+    assert parse_response(200, largest, {}, FIELDS) == {"city": None, "n": 1}
+
+
 def test_the_responses_of_a_server() -> None:
     body = json.dumps({"n": 1, "address": {"city": "Oslo"}, "more": 2}).encode()
     assert parse_response(200, body, {}, FIELDS) == {"city": "Oslo", "n": 1}

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import threading
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -170,7 +169,8 @@ class ZooKeeperSession:
         # A daemon thread, which does not keep the process from exiting when ZooKeeper does not respond.
         ended = asyncio.Event()
         loop = asyncio.get_running_loop()
-        threading.Thread(target=_stop, args=(self._client, loop, ended.set), name="zookeeper-stop", daemon=True).start()
+        client = self._client
+        tasks.start_thread(lambda: _stop(client, loop, ended.set), "zookeeper-stop")
         try:
             await asyncio.wait_for(ended.wait(), CLOSE_SECONDS_MAX)
         except TimeoutError:

@@ -1,4 +1,4 @@
-"""Generates docs/settings.md from the keys: `python -m ottla.base.settings_page > docs/settings.md`."""
+"""Generates docs/settings.md from the keys: `python -m tests.settings_page > docs/settings.md`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INTRODUCTION: Final = """\
 # Settings
 
 `ottla broker --config server.properties` reads Kafka's own file and keys; names, types, defaults and allowed values
-are those of Apache Kafka 4.3. This page is generated from the code (`python -m ottla.base.settings_page`).
+are those of Apache Kafka 4.3. This page is generated from the code (`python -m tests.settings_page`).
 
 * The file is a Java properties file. `--override key=value` on the command line overrides it.
 * In a container (`ottla broker --from-environment`) variables are also settings: `KAFKA_LOG_RETENTION_HOURS=24` is
@@ -87,18 +87,18 @@ _HEADINGS: Final = {
 }
 _UNUSED_HEADINGS: Final = {
     unused.ALL_METRICS: "Recording level of metrics",
-    unused.SINGLE_EVENT_LOOP: "Thread pools",
+    "one event loop does this work: there is no thread pool to size": "Thread pools",
     unused.ACLS_LOADED_FIRST: "Listeners without access rules",
-    unused.ZOOKEEPER_SESSIONS: "Heartbeats of brokers",
-    unused.BROKERS_POLL: "Connections of the controller",
-    unused.IMMEDIATE_ELECTION: "Interval of unclean elections",
-    unused.KERNEL_TUNED: "Socket buffers of followers",
-    unused.NO_LINGER: "Delay of group coordinators",
-    unused.NO_WRITE_BUFFER: "Write buffers of group coordinators",
+    "brokers are monitored by their ZooKeeper sessions": "Heartbeats of brokers",
+    "brokers poll the controller, which opens no connections": "Connections of the controller",
+    "an unclean leader is elected as soon as that is allowed": "Interval of unclean elections",
+    "the system tunes these buffers automatically": "Socket buffers of followers",
+    "a coordinator writes its records at once": "Delay of group coordinators",
+    "write buffers are not reused": "Write buffers of group coordinators",
     unused.PROVIDERS: "Providers of values",
     unused.NO_JAVA: "Java classes",
-    unused.NO_PURGATORY: "Purgatories",
-    unused.NO_QUORUM: "KRaft",
+    "delayed requests are completed by appends and deadlines: there is no purgatory to purge": "Purgatories",
+    "metadata is stored in ZooKeeper or in the broker's own store: there is no quorum": "KRaft",
     unused.NO_REQUEST_QUEUE: "Request queues",
     unused.NO_SASL: "Parts of SASL",
     unused.NO_SHARE_GROUPS: "Share groups",
@@ -106,12 +106,12 @@ _UNUSED_HEADINGS: Final = {
     unused.NO_TIERS: "Remote storage",
     unused.NO_PROVIDERS: "Java's TLS providers",
     unused.DETECTED_FORMAT: "Formats of key stores",
-    unused.NO_TWO_PHASES: "Two-phase commits",
-    unused.FIXED_LOAD_SIZE: "Load buffers of coordinators",
-    unused.NOTHING_UNFINISHED: "Unstable versions",
-    unused.IMMEDIATE_DIR_FAILURE: "Timeout of failed log directories",
+    "two-phase commits are not supported": "Two-phase commits",
+    "logs are always loaded in pieces of 1 MiB": "Load buffers of coordinators",
+    "all supported versions are stable": "Unstable versions",
+    "a failed log directory is reported to the controller at once": "Timeout of failed log directories",
     unused.SINGLE_CLIENT_SOCKET: "Client sockets of ZooKeeper",
-    unused.SHARED_THREAD_POOL: "Background threads",
+    "background tasks run in the threads of num.io.threads": "Background threads",
     unused.BOUNDED_PIPELINE: "Requests to ZooKeeper in flight",
 }
 _RESOURCES: Final[tuple[tuple[str, type[Settings]], ...]] = (
