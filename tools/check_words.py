@@ -50,7 +50,7 @@ UNUSUAL = re.compile(
     "|".join(rf"(?<![\w'./-])(?P<n{number}>{word})(?![\w/-])" for number, word in enumerate(BETTER)), re.IGNORECASE
 )
 PLAIN = (
-    "README.md", "CONTRIBUTING.md", "docs/", "src/ottla/base/broker_keys/", "src/ottla/base/settings_page.py",
+    "README.md", "CONTRIBUTING.md", "docs/", "src/ottla/base/broker_keys/", "tests/settings_page.py",
     "src/ottla/base/topic_keys.py", "src/ottla/base/resource_keys.py",
     *(f"src/ottla/{package}/" for package in (
         "broker", "controller", "coordination", "groups", "metrics", "network", "protocol", "quotas", "replication",

@@ -99,7 +99,7 @@ class BrokerMetadataPublisher:
     async def wait_until_applied(self, timeout_ms: int | None = None) -> None:
         """Wait until every image so far has taken effect.
 
-        Requests pass their time-out: they must be answered although a disk hangs. The change itself is committed.
+        Requests exceed their timeout: they must get a response although a disk hangs. The change itself is committed.
         """
         if self._worker is not None:
             seconds = None if timeout_ms is None else max(timeout_ms, WAIT_MS_MIN) / 1000
@@ -211,7 +211,7 @@ class BrokerMetadataPublisher:
         """Close the `outdated` partitions, which are those of a deleted topic, and apply the image to the others."""
         topic = image.topics.get(name)
         if topic is None and tree.topic_path(name) in image.damaged:
-            return  # its node cannot be read, but it was not deleted
+            return  # the topic's node cannot be read, but the topic was not deleted
         try:
             if outdated:
                 yield from self._close_deleted(name, outdated)

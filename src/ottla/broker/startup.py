@@ -233,7 +233,7 @@ def announce_ready(node: Node, listeners: list[Acceptor], replicas: ReplicaSet) 
     notify_systemd("READY=1")
     if settings.zookeeper_connect and has_notify_socket():
         tasks.spawn_restarting(lambda: report_when_in_sync(node, replicas), "reporting that replicas are in sync")
-    # A name server that does not answer must delay neither start nor stop: nothing waits for this thread.
+    # A name server that does not respond must delay neither start nor stop: no other thread waits for this one.
     tasks.start_thread(lambda: warn_about_addresses(settings), "addresses")
 
 

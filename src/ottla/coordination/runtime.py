@@ -303,7 +303,10 @@ class CoordinatorRuntime(Generic[M]):
             shard.on_clock_step(step_ms)
 
     def _schedule_wakeup(self, shard: CoordinatorContext[M]) -> None:
-        """One timer a shard. Most deadlines only move later: the timer then fires without effect and is set again."""
+        """Set the timer of a shard.
+
+        Most deadlines only move later: then the timer fires without effect and is set again.
+        """
         now_ms = self._clock.now_ms()
         wakeup_ms = shard.next_wakeup_ms()
         if wakeup_ms is None:

@@ -180,7 +180,7 @@ class _HeterogeneousAssignment:
         return loads
 
     def _assign_free(self, free: dict[UUID, set[int]]) -> None:
-        """Each partition goes to the subscriber of its topic that has the fewest partitions."""
+        """Assign each partition to the subscriber of its topic with the fewest partitions."""
         heaps = self._loads()  # a sorted list is a heap
         given: dict[str, set[UUID]] = {}
         for topic_id, partitions in free.items():

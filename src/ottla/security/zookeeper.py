@@ -91,7 +91,7 @@ class ZooKeeperClientSecurity:
         return self.make_login is not None or has_key
 
     def context(self) -> ssl.SSLContext | None:
-        """For a new connection, with the current files; None without TLS. Reads files."""
+        """Return the context for a new connection, with the current files; None without TLS. Reads files."""
         if self._tls is None:
             return None
         self._tls.refresh()

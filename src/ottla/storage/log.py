@@ -169,7 +169,7 @@ class Log:
 
     @property
     def truncation_count(self) -> int:
-        """Changes when stored bytes may have been replaced."""
+        """Counter that changes when stored bytes may have been replaced."""
         return self._truncations.count
 
     def take_offline(self, reason: str) -> None:
@@ -731,7 +731,7 @@ class Log:
             raise self.write_failed(error) from error
 
     def end_flush(self, job: FlushJob) -> None:
-        """Take the result of a job on the owner's thread. A failed sync takes the log out of service."""
+        """Process the result of a job on the owner's thread. A failed sync takes the log offline."""
         if job.snapshot is not None and job.truncations == self._truncations.count:
             self.producer_state.finish_snapshot(job.snapshot)
         if job.error is not None:

@@ -197,7 +197,7 @@ class ProducerStates:
         ended = self.unreplicated_txns
         while ended and ended[-1][0] > first_offset:
             ended.pop()
-        # Merge two entries into one that ends with the later marker: too late, never too early.
+        # Merge two entries into one that ends with the later marker: possibly too late, never too early.
         if len(ended) >= UNREPLICATED_MAX:
             oldest_first, _ = ended.popleft()
             ended[0] = oldest_first, ended[0][1]

@@ -101,7 +101,7 @@ class DeletedSegments:
         self.renamed: list[tuple[int, Segment]] = []  # (when to remove the files, segment)
         self._epochs = epochs
         self._pending: list[tuple[int, Segment]] = []  # not renamed yet
-        self._job: SegmentRenameJob | None = None  # that is under way
+        self._job: SegmentRenameJob | None = None  # the running job, if there is one
 
     def add(self, due_ms: int, segment: Segment) -> None:
         self._pending.append((due_ms, segment))

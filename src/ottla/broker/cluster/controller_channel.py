@@ -1,7 +1,7 @@
 """Channel to the controller: finds it, sends requests, and retries when it has moved (Kafka's
 NodeToControllerChannelManager).
 
-A request is repeated until its deadline while there is no controller, while the known one does not answer, and when it
+A request is repeated until its deadline while there is no controller, while the known one does not respond, and when it
 is no longer the controller. A request may therefore reach controllers twice, as in Kafka. One that must not is
 repeated only while no controller can have received it.
 """

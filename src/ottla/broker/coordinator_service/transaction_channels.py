@@ -105,7 +105,7 @@ class TxnMarkerChannels:
     def __init__(self, call: SendRequest) -> None:
         self._call = call
         self._calls: CallBatcher[MarkerCall] = CallBatcher(self._send_batch, answer_markers)
-        self._silent: set[int] = set()  # brokers that did not answer last: logged once
+        self._silent: set[int] = set()  # brokers that did not respond last: logged once
 
     def send(
         self,

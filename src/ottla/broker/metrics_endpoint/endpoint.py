@@ -175,7 +175,7 @@ class MetricsEndpoint:
     # ---- for the routes
 
     def families(self) -> Iterable[Family | None]:
-        """Metrics without an MBean name."""
+        """Return the metrics without an MBean name."""
         yield from own_families(
             self._node,
             self._observed.counters,

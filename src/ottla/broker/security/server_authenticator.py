@@ -120,7 +120,7 @@ class ConnectionAuthentication:
         self.rules = rules
         self.machine = LoginState(exchange_factories(rules))
         self.frame_bytes_max = connection.frame_bytes_max  # after the login
-        self.has_versions = False  # ApiVersions was answered
+        self.has_versions = False  # the response to ApiVersions was sent
         self.timer: asyncio.TimerHandle | None = None
         self.attempt: LoginAttempt | None = None  # the waiting attempt
         self.turn_future: asyncio.Future[None] | None = None
