@@ -13,8 +13,8 @@ from ottla.controller.self_balancing.heal_state import HealJournal
 from ottla.controller.self_balancing.heal_steps import CleanupResult
 from ottla.controller.self_balancing.healer import log_cleanup
 from ottla.controller.self_balancing.journals import ReplicaMove
-from ottla.operations.reassignment.executor import Outcome
 from ottla.operations.reassignment.journal import Journal as MoveJournal
+from ottla.operations.reassignment.move_command import Outcome
 
 
 @pytest.mark.parametrize(

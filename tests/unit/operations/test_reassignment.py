@@ -47,7 +47,6 @@ from ottla.operations.reassignment.plan import (
     parse_plan,
     parse_topics,
     plan_text,
-    split_into_waves,
 )
 from ottla.operations.reassignment.throttles import Throttles, throttle_settings
 
@@ -267,24 +266,6 @@ def test_a_topic_that_fits_is_left_where_it_is() -> None:
     plan = make_plan([topic("a", [1, 2], [1, 2], [1, 2])], [1, 2, 3], {}, Random(5), 3)
     assert is_balanced(topic("a", *plan.values()), [1, 2, 3], 3)
     assert {frozenset(row) for row in plan.values()} == {frozenset({1, 2, 3})}
-
-
-def test_a_plan_in_waves_has_few_copies_at_a_broker_at_a_time() -> None:
-    now = {TopicPartition("a", number): [1 + number % 3, 1 + (number + 1) % 3] for number in range(30)}
-    wanted = {name: [4, row[1]] for name, row in now.items()}
-    parts = split_into_waves(wanted, now, 2)
-    assert {name: row for part in parts for name, row in part.items()} == wanted
-    assert [len(part) for part in parts] == [2] * 15, "broker 4 takes two at a time"
-    wider = split_into_waves(wanted, now, 100)
-    assert len(wider) == 1
-
-
-def test_plans_without_copies_do_not_wait_and_the_largest_partition_is_included() -> None:
-    a, b, c = (TopicPartition("a", number) for number in range(3))
-    now = {a: [1, 2], b: [1, 2], c: [1]}
-    assert split_into_waves({a: [2, 1], b: [2, 1]}, now, 1) == [{a: [2, 1], b: [2, 1]}], "only another order"
-    assert split_into_waves({c: [1, 2, 3, 4]}, now, 1) == [{c: [1, 2, 3, 4]}], "its leader serves three copies at once"
-    assert split_into_waves({}, now, 1) == []
 
 
 def test_what_a_plan_copies() -> None:

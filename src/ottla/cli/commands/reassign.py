@@ -13,7 +13,7 @@ from ottla.base.placement.moves import plan_drain, plan_factor, plan_fill
 from ottla.base.text import format_count
 from ottla.cli.arguments import Parser, add_connection, bootstrap_of, positive
 from ottla.cli.client_settings import client_of
-from ottla.cli.reports.reassignment_progress import bar, wait_for_moves
+from ottla.cli.reports.reassignment_progress import ProgressLine, bar
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, is_terminal, print_line, warn
 from ottla.client.admin import Admin
@@ -21,8 +21,8 @@ from ottla.client.client import Client
 from ottla.client.cluster import describe_cluster
 from ottla.client.errors import BrokerError
 from ottla.client.reassignments import alter_reassignments, list_reassignments
+from ottla.operations.reassignment.executor import MoveTask, Round, execute
 from ottla.operations.reassignment.moves import (
-    InitialState,
     ReassignmentState,
     check_brokers,
     check_replica_brokers,
@@ -45,7 +45,6 @@ from ottla.operations.reassignment.plan import (
     parse_plan,
     parse_topics,
     plan_text,
-    split_into_waves,
 )
 from ottla.operations.reassignment.throttles import (
     clear_throttles,
@@ -240,33 +239,51 @@ def _execute(client: Client, options: argparse.Namespace) -> int:
     if options.replica_alter_log_dirs_throttle is not None:
         brokers = {replica.broker for replica in plan.folders}
         set_log_dir_throttle(client, brokers, options.replica_alter_log_dirs_throttle)
-    parts = [plan.replicas] if options.at_once is None else split_into_waves(plan.replicas, start.now, options.at_once)
     refused: dict[TopicPartition, BrokerError] = {}
-    for part in parts:
-        refused |= _begin(client, plan._replace(replicas=part), start, options)
-        if options.wait and part is not parts[-1]:
-            wait_for_moves(client, set(part) - set(refused))
+    may_change_factor = not options.disallow_replication_factor_change
+    if options.at_once is None:
+        refused = start_moves(client, plan, start, options.throttle, may_change_factor=may_change_factor)
+        _print_started(plan.replicas, refused)
+        _move_folders(client, plan, options)
+    if not options.wait:
+        if options.throttle is not None:
+            print("The throttle stays until you run: ottla reassign verify")
+        return EXIT_FAILED if refused else 0
+    line = ProgressLine(client)
+    has_folders_left = options.at_once is not None
+
+    def on_progress(done: Round) -> None:
+        nonlocal has_folders_left
+        if done.started:
+            line.clear()
+            _print_started(done.started, done.refused)
+        if has_folders_left and not done.waiting:  # a broker knows a new replica only after its move has started
+            _move_folders(client, plan, options)
+            has_folders_left = False
+        line.draw(done.under_way, len(plan.replicas) - done.waiting)
+
+    try:
+        if options.at_once is None:
+            execute(client, MoveTask(plan.replicas), on_progress, requested=plan.replicas)
+        else:
+            task = MoveTask(plan.replicas, options.throttle, options.at_once, may_change_factor=may_change_factor)
+            refused = execute(client, task, on_progress)
+    finally:
+        line.clear()
+    return max(EXIT_FAILED if refused else 0, _verify_plan(client, plan, is_throttle_kept=False))
+
+
+def _move_folders(client: Client, plan: Plan, options: argparse.Namespace) -> None:
     if plan.folders:
         move_log_dirs(
             client, plan.folders, options.timeout, lambda replica: print_line(f"{replica} changes its folder.")
         )
-    if options.wait:
-        wait_for_moves(client, set(plan.replicas) - set(refused))
-        return max(EXIT_FAILED if refused else 0, _verify_plan(client, plan, is_throttle_kept=False))
-    if options.throttle is not None:
-        print("The throttle stays until you run: ottla reassign verify")
-    return EXIT_FAILED if refused else 0
 
 
-def _begin(
-    client: Client, plan: Plan, start: InitialState, options: argparse.Namespace
-) -> dict[TopicPartition, BrokerError]:
-    may_change = not options.disallow_replication_factor_change
-    refused = start_moves(client, plan, start, options.throttle, may_change_factor=may_change)
+def _print_started(rows: Mapping[TopicPartition, Sequence[int]], refused: Mapping[TopicPartition, BrokerError]) -> None:
     for partition, problem in sorted(refused.items()):
         warn(f"{partition}: {problem}")
-    print(f"Moving {format_count(len(plan.replicas) - len(refused), 'partition')}.")
-    return refused
+    print(f"Moving {format_count(len(rows) - len(refused), 'partition')}.")
 
 
 def _verify(client: Client, options: argparse.Namespace) -> int:

@@ -18,11 +18,12 @@ from ottla.client.admin import Topic
 from ottla.client.log_dirs import TopicPartitionReplica
 from ottla.console.clusters.snapshot import Snapshot
 from ottla.console.reassignment.runs import PlanRow
+from ottla.operations.reassignment import executor
 from ottla.operations.reassignment.moves import bytes_to_copy, check_known, replicas_of
-from ottla.operations.reassignment.plan import Plan, PlanError, check_plan, is_balanced, make_plan, split_into_waves
+from ottla.operations.reassignment.plan import Plan, PlanError, check_plan, is_balanced, make_plan
 
 Assignments = Mapping[TopicPartition, Sequence[int]]
-COPIES_AT_ONCE = 5  # default of the concurrent copies that a broker makes or serves
+COPIES_AT_ONCE = executor.COPIES_AT_ONCE
 
 
 class Replicas(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -59,7 +60,7 @@ class PlanAnswer(msgspec.Struct, frozen=True):
     unknown: int  # partitions of unknown size
     leaders: int  # partitions that get another preferred leader: unavailable for a moment
     copies_most: int  # of one broker, if all started at once
-    waves: int
+    waves: int  # at least, one after another
     full: list[int]  # brokers without enough disk space
     ignores_racks: bool  # some brokers have a rack and others have none
 
@@ -140,14 +141,15 @@ def _answer(
         copies.update(dict.fromkeys(rows[place][:1], len(new)))
         for broker in new:
             coming[broker] += snapshot.sizes.get(place, 0)
+    most = max(copies.values(), default=0)
     return PlanAnswer(
         [PlannedRow(*place, list(rows[place]), row, to_copy[place]) for place, row in plan.items()],
         len(rows),
         sum(size for size in to_copy.values() if size is not None),
         sum(size is None for size in to_copy.values()),
         sum(row[:1] != list(rows[place][:1]) for place, row in plan.items()),
-        max(copies.values(), default=0),
-        len(split_into_waves(plan, rows, at_once)),
+        most,
+        max(-(-most // at_once), 1) if plan else 0,
         [broker for broker, size in sorted(coming.items()) if size > _free_bytes(snapshot, broker)],
         ignores_racks,
     )

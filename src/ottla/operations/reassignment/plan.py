@@ -185,32 +185,6 @@ def plan_text(rows: Rows, folders: Mapping[TopicPartitionReplica, str]) -> str:
 # ---- generating a plan
 
 
-def split_into_waves(wanted: Rows, now: Rows, copies_max: int) -> list[dict[TopicPartition, list[int]]]:
-    """The plan split into waves, each with at most `copies_max` copies that any broker reads or writes.
-
-    A copy is read from the leader, mostly the first replica. A partition with more copies than that becomes a wave of
-    its own.
-    """
-    parts: list[dict[TopicPartition, list[int]]] = []
-    busy: list[Counter[int]] = []
-    full: Counter[int] = Counter()  # by broker: number of leading waves without capacity
-    for partition, row in sorted(wanted.items()):
-        copies = Counter(set(row) - set(now[partition]))
-        copies.update(dict.fromkeys(now[partition][:1], len(copies)) if copies else {})
-        place = max((full[broker] for broker in copies), default=0)
-        while place < len(parts) and any(busy[place][broker] + count > copies_max for broker, count in copies.items()):
-            place += 1
-        if place == len(parts):
-            parts.append({})
-            busy.append(Counter())
-        parts[place][partition] = list(row)
-        busy[place].update(copies)
-        for broker in copies:
-            while full[broker] < len(parts) and busy[full[broker]][broker] >= copies_max:
-                full[broker] += 1
-    return parts
-
-
 def parse_brokers(text: str) -> list[int]:
     brokers = []
     for part in text.split(","):
