@@ -10,16 +10,23 @@ from typing import Final
 
 from ottla.cli.arguments import Parser, add_connection, bootstrap_of
 from ottla.cli.client_settings import client_of, command_properties, make_client
-from ottla.cli.cluster_file.policy import SECTIONS, Login, entry_text, policy_text, read_policy, user_entry
-from ottla.cli.cluster_file.policy_admin import check_authorizer, check_own_access, read_cluster, security_steps
-from ottla.cli.cluster_file.policy_document import FileError, display_path, load_policy_text, print_problems
-from ottla.cli.cluster_file.policy_plan import COLUMNS, Plan, make_plan, run_steps
+from ottla.cli.cluster_file.policy import entry_text, policy_text, read_policy, user_entry
+from ottla.cli.cluster_file.policy_document import (
+    FileError,
+    display_path,
+    load_policy_text,
+    print_problems,
+    warn_unmanaged,
+)
 from ottla.cli.commands.users import DEFAULT_MECHANISM, ITERATIONS, MECHANISMS, given_password, iterations_of
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import EXIT_FAILED, EXIT_USAGE, ToolError, drift_code, is_terminal, print_line, warn
 from ottla.client.client import Client
 from ottla.client.quotas import ScramUpsertion
 from ottla.operations.acls.evaluation import Caller
+from ottla.operations.cluster_policy.security_admin import make_checked_plan, read_cluster, security_steps
+from ottla.operations.cluster_policy.security_plan import COLUMNS, Plan, run_steps
+from ottla.operations.cluster_policy.security_policy import Login
 
 EXAMPLES: Final = """
 ottla security export > security.yaml
@@ -104,11 +111,9 @@ def _apply(options: argparse.Namespace) -> int:
         return EXIT_USAGE
     properties = command_properties(getattr(options, "command_config", None))
     with make_client(bootstrap_of(options), properties) as client:
-        sections = [name for name in SECTIONS if getattr(wanted, name) is not None]
-        found = read_cluster(client, sections)
-        check_authorizer(wanted, found)
-        plan = make_plan(wanted, found, prunes=options.prune, sets_passwords=options.set_passwords)
-        check_own_access(client, Caller(properties), plan, found)
+        plan = make_checked_plan(
+            client, wanted, Caller(properties), prunes=options.prune, sets_passwords=options.set_passwords
+        )
         if not options.dry_run:
             _carry_out(client, plan)
     _print_plan(plan, options)
@@ -147,8 +152,6 @@ def _print_plan(plan: Plan, options: argparse.Namespace) -> None:
         print("Nothing to change.")
     for change in plan.impossible():
         warn(f"ottla security: {change.impossible_reason()}")
-    if plan.unmanaged:
-        counts = ", ".join(f"{name}: {count}" for name, count in plan.unmanaged.items())
-        warn(f"note: not in the file and left alone, --prune removes it: {counts}")
+    warn_unmanaged(plan.unmanaged)
     if plan.uncompared_passwords:
         warn(f"note: passwords cannot be compared, --set-passwords sets them: {', '.join(plan.uncompared_passwords)}")
