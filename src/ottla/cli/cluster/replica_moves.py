@@ -8,12 +8,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
 from ottla.base.placement.broker_loads import DISK, IN, OUT, BalanceGoals, BrokerFigures, figures_of, skew
 from ottla.base.text import format_count
-from ottla.cli.arguments import positive
+from ottla.cli.arguments import Argument, OneOf, positive
 from ottla.cli.reports.reassignment_progress import ProgressLine
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, print_line, warn
@@ -35,47 +36,49 @@ from ottla.operations.sizes import size_text
 UNBOUNDED = 10**9
 
 
-def add_move_options(parser: argparse.ArgumentParser, *, is_measured: bool) -> None:
-    """Add the options that all these commands share."""
-    parser.add_argument("--dry-run", action="store_true", help="show the plan, and move nothing")
-    parser.add_argument("--output", "-o", metavar="FILE", help="with --dry-run: write the plan in Kafka's form")
-    speed = parser.add_mutually_exclusive_group()
-    speed.add_argument(
-        "--throttle",
-        type=positive,
-        metavar="BYTES",
-        default=THROTTLE,
-        help=f"most bytes a second that a broker copies (default: {THROTTLE})",
-    )
-    speed.add_argument("--no-throttle", action="store_true", help="do not limit the speed")
-    parser.add_argument(
+# The options that all these commands share.
+MOVE_ARGUMENTS: Final = (
+    Argument("--dry-run", action="store_true", help="show the plan, and move nothing"),
+    Argument("--output", "-o", metavar="FILE", help="with --dry-run: write the plan in Kafka's form"),
+    OneOf(
+        Argument(
+            "--throttle",
+            type=positive,
+            metavar="BYTES",
+            default=THROTTLE,
+            help=f"most bytes a second that a broker copies (default: {THROTTLE})",
+        ),
+        Argument("--no-throttle", action="store_true", help="do not limit the speed"),
+    ),
+    Argument(
         "--at-once",
         type=positive,
         metavar="N",
         default=COPIES_AT_ONCE,
         help=f"copies a broker at a time (default: {COPIES_AT_ONCE})",
-    )
-    parser.add_argument(
+    ),
+    Argument(
         "--wait",
         action=argparse.BooleanOptionalAction,
         default=True,
         help="wait until everything is moved (default); otherwise repeat the command to remove the throttle",
-    )
-    parser.add_argument(
+    ),
+    Argument(
         "--disk-mark", type=positive, metavar="PERCENT", default=85, help="how full a disk may become (default: 85)"
-    )
-    if is_measured:
-        parser.add_argument(
-            "--measure",
-            type=float,
-            metavar="SECONDS",
-            default=MEASURE_SECONDS,
-            help=f"how long traffic is measured; 0: it does not count (default: {MEASURE_SECONDS:.0f})",
-        )
-    ending = parser.add_mutually_exclusive_group()
-    ending.add_argument("--cancel", action="store_true", help="cancel the moves that this command started")
-    ending.add_argument("--rollback", action="store_true", help="move everything back to where it was before")
-    parser.add_argument("--state", metavar="DIR", help="folder of journals (default: ~/.local/state/ottla/moves)")
+    ),
+    OneOf(
+        Argument("--cancel", action="store_true", help="cancel the moves that this command started"),
+        Argument("--rollback", action="store_true", help="move everything back to where it was before"),
+    ),
+    Argument("--state", metavar="DIR", help="folder of journals (default: ~/.local/state/ottla/moves)"),
+)
+MEASURE: Final = Argument(
+    "--measure",
+    type=float,
+    metavar="SECONDS",
+    default=MEASURE_SECONDS,
+    help=f"how long traffic is measured; 0: it does not count (default: {MEASURE_SECONDS:.0f})",
+)
 
 
 def balance_goals(options: argparse.Namespace) -> BalanceGoals:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from ottla.cli.arguments import Parser, add_connection, bootstrap_of
+from ottla.cli.arguments import CONNECTION, Argument, Parser, bootstrap_of
 from ottla.cli.client_settings import command_properties, make_client
 from ottla.cli.cluster_file.document import cluster_text, hidden_notes, read_cluster_file
 from ottla.cli.cluster_file.policy_document import (
@@ -20,7 +20,7 @@ from ottla.cli.cluster_file.policy_document import (
     print_problems,
     warn_unmanaged,
 )
-from ottla.cli.registry_options import add_registry, registry_of
+from ottla.cli.registry_options import REGISTRY, registry_of
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import (
     EXIT_FAILED,
@@ -75,29 +75,30 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(
+    return Parser(
         prog=TOOL,
         description="Export a cluster of ottla or Apache Kafka to a file, compare it with a file, apply a file.",
         examples=EXAMPLES,
+        arguments=(
+            *CONNECTION,
+            REGISTRY,
+            Argument("file", nargs="?", metavar="FILE", help="the wanted state of the cluster; -: standard input"),
+            Argument("--export", action="store_true", help="print the current state of the cluster, without secrets"),
+            Argument(
+                "--dry-run",
+                action="store_true",
+                help="only print the changes: exit code 3 if there are any, 1 if they are impossible",
+            ),
+            Argument(
+                "--prune", action="store_true", help="remove what is not in the file, within the sections of the file"
+            ),
+            Argument("--yes", "-y", action="store_true", help="remove without confirmation"),
+            Argument(
+                "--set-passwords", action="store_true", help="also set existing secrets, which cannot be compared"
+            ),
+            Argument("--json", action="store_true", help="print JSON"),
+        ),
     )
-    add_connection(parser)
-    add_registry(parser)
-    parser.add_argument("file", nargs="?", metavar="FILE", help="the wanted state of the cluster; -: standard input")
-    parser.add_argument("--export", action="store_true", help="print the current state of the cluster, without secrets")
-    parser.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="only print the changes: exit code 3 if there are any, 1 if they are impossible",
-    )
-    parser.add_argument(
-        "--prune", action="store_true", help="remove what is not in the file, within the sections of the file"
-    )
-    parser.add_argument("--yes", "-y", action="store_true", help="remove without confirmation")
-    parser.add_argument(
-        "--set-passwords", action="store_true", help="also set existing secrets, which cannot be compared"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    return parser
 
 
 # ---- export

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from ottla.base.text import format_count
-from ottla.cli.arguments import Parser, add_connection, duration, not_negative, positive
+from ottla.cli.arguments import CONNECTION, Argument, Command, Parser, duration, not_negative, positive
 from ottla.cli.client_settings import client_of
 from ottla.cli.cluster import roll
-from ottla.cli.cluster.replica_moves import add_move_options, balance_goals, run_moves
+from ottla.cli.cluster.replica_moves import MEASURE, MOVE_ARGUMENTS, balance_goals, run_moves
 from ottla.cli.reports.broker_screen import duration_text as span
 from ottla.cli.reports.quorum_report import COLUMNS, replication_rows
 from ottla.cli.tables import print_table
@@ -61,29 +61,72 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(
+    return Parser(
         prog="ottla cluster",
         description="Show the cluster, move replicas, and manage brokers.",
         examples=EXAMPLES,
+        shared=CONNECTION,
+        commands=(
+            Command("info", "the cluster's id and its brokers", _info),
+            Command("apis", "which APIs each broker offers", _apis),
+            Command("quorum", "the nodes that keep the metadata", _quorum),
+            Command(
+                "unregister",
+                "remove the registration of a broker that will not come back",
+                _unregister,
+                Argument("id", type=not_negative, metavar="ID"),
+            ),
+            Command(
+                "maintenance",
+                "move leaders off a broker during work on it",
+                _maintenance,
+                Argument("id", type=not_negative, nargs="?", metavar="ID", help="the broker; without it: a list"),
+                Argument("--for", type=duration, dest="for_ms", metavar="TIME", help="how long at most: 30m, 2h"),
+                Argument("--end", action="store_true", help="the work is done: the broker leads again"),
+                examples=MAINTENANCE_EXAMPLES,
+            ),
+            roll.COMMAND,
+            *_move_commands(),
+        ),
     )
-    add_connection(parser)
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
-    info = commands.add_parser("info", help="the cluster's id and its brokers")
-    info.set_defaults(action=_info)
-    apis = commands.add_parser("apis", help="which APIs each broker offers")
-    apis.set_defaults(action=_apis)
-    quorum = commands.add_parser("quorum", help="the nodes that keep the metadata")
-    quorum.set_defaults(action=_quorum)
-    unregister = commands.add_parser("unregister", help="remove the registration of a broker that will not come back")
-    unregister.add_argument("id", type=not_negative, metavar="ID")
-    unregister.set_defaults(action=_unregister)
-    for command in (info, apis, quorum, unregister):
-        add_connection(command)
-    add_maintenance(commands)
-    roll.add_parser(commands)
-    add_balance(commands)
-    add_replication_factor(commands)
-    return parser
+
+
+def _move_commands() -> list[Command]:
+    brokers = Argument("brokers", nargs="+", type=not_negative, metavar="BROKER")
+    return [
+        Command(
+            "balance",
+            "even out replicas, leaders, bytes on disk, bytes in and out",
+            _balance,
+            Argument(
+                "--tolerance",
+                type=not_negative,
+                metavar="PERCENT",
+                default=TOLERANCE,
+                help=f"move nothing while every broker is this close to the mean (default: {TOLERANCE})",
+            ),
+            MEASURE,
+            *MOVE_ARGUMENTS,
+        ),
+        Command("add", "move replicas to new brokers", _add, brokers, MEASURE, *MOVE_ARGUMENTS),
+        Command(
+            "remove",
+            "move everything off brokers that go",
+            _remove,
+            brokers,
+            Argument("--unregister", action="store_true", help="also remove their registration, if they are stopped"),
+            *MOVE_ARGUMENTS,
+        ),
+        Command(
+            "replication-factor",
+            "more or fewer replicas of topics",
+            _change_replication_factor,
+            Argument("factor", type=positive, metavar="N"),
+            Argument("topics", nargs="*", metavar="TOPIC", help="default: all topics except internal ones"),
+            Argument("--internal", action="store_true", help="also internal topics such as __consumer_offsets"),
+            *MOVE_ARGUMENTS,
+        ),
+    ]
 
 
 def _info(client: Client, _options: argparse.Namespace) -> None:
@@ -131,28 +174,6 @@ def _unregister(client: Client, options: argparse.Namespace) -> None:
 
 # ---- balance, add, remove
 TOLERANCE = 10
-
-
-def add_balance(commands: Any) -> None:
-    balance = commands.add_parser("balance", help="even out replicas, leaders, bytes on disk, bytes in and out")
-    balance.add_argument(
-        "--tolerance",
-        type=not_negative,
-        metavar="PERCENT",
-        default=TOLERANCE,
-        help=f"move nothing while every broker is this close to the mean (default: {TOLERANCE})",
-    )
-    balance.set_defaults(action=_balance)
-    add = commands.add_parser("add", help="move replicas to new brokers")
-    add.set_defaults(action=_add)
-    remove = commands.add_parser("remove", help="move everything off brokers that go")
-    remove.add_argument("--unregister", action="store_true", help="also remove their registration, if they are stopped")
-    remove.set_defaults(action=_remove)
-    for command in (add, remove):
-        command.add_argument("brokers", nargs="+", type=not_negative, metavar="BROKER")
-    for command in (balance, add, remove):
-        add_move_options(command, is_measured=command is not remove)
-        add_connection(command)
 
 
 def _balance(client: Client, options: argparse.Namespace) -> int:
@@ -215,17 +236,7 @@ def _command(verb: str, brokers: list[int]) -> str:
 
 
 # ---- replication-factor
-def add_replication_factor(commands: Any) -> None:
-    parser = commands.add_parser("replication-factor", help="more or fewer replicas of topics")
-    parser.add_argument("factor", type=positive, metavar="N")
-    parser.add_argument("topics", nargs="*", metavar="TOPIC", help="default: all topics except internal ones")
-    parser.add_argument("--internal", action="store_true", help="also internal topics such as __consumer_offsets")
-    parser.set_defaults(action=_run)
-    add_move_options(parser, is_measured=False)
-    add_connection(parser)
-
-
-def _run(client: Client, options: argparse.Namespace) -> int:
+def _change_replication_factor(client: Client, options: argparse.Namespace) -> int:
     names = sorted(set(options.topics))
 
     def make(model: ClusterModel) -> MovePlan:
@@ -248,17 +259,6 @@ ottla cluster maintenance                        list the brokers in maintenance
 ottla cluster maintenance 2 --for 30m            move leaders off broker 2 and pause healing
 ottla cluster maintenance 2 --end                move the leaders back
 """
-
-
-def add_maintenance(commands: Any) -> None:
-    parser = commands.add_parser(
-        "maintenance", help="move leaders off a broker during work on it", examples=MAINTENANCE_EXAMPLES
-    )
-    parser.add_argument("id", type=not_negative, nargs="?", metavar="ID", help="the broker; without it: a list")
-    parser.add_argument("--for", type=duration, dest="for_ms", metavar="TIME", help="how long at most: 30m, 2h")
-    parser.add_argument("--end", action="store_true", help="the work is done: the broker leads again")
-    parser.set_defaults(action=_maintenance)
-    add_connection(parser)
 
 
 def _maintenance(client: Client, options: argparse.Namespace) -> int:

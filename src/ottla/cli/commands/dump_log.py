@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ottla.cli.arguments import Parser, positive
+from ottla.cli.arguments import Argument, Parser, positive
 from ottla.cli.log_dump import (
     SUFFIXES,
     Batch,
@@ -63,22 +63,23 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(
+    return Parser(
         prog="ottla dump-log",
         usage="ottla dump-log PATH ... [options]",
         description="Print the files of a partition.",
         examples=EXAMPLES,
+        arguments=(
+            Argument("paths", nargs="+", metavar="PATH", help="segment files or the folder of a partition"),
+            Argument("--records", action="store_true", help="records instead of batches"),
+            Argument("--json", action="store_true", help="records as JSON lines, in the input format of ottla produce"),
+            Argument("--max-bytes", type=positive, metavar="N", help="read at most this much of each log"),
+            Argument("--decoder", choices=sorted(DECODERS), help="decode the records of an internal topic"),
+            *(
+                Argument(f"--{part}-format", default="string", metavar="NAME", help=FORMATS_HELP)
+                for part in ("key", "value")
+            ),
+        ),
     )
-    parser.add_argument("paths", nargs="+", metavar="PATH", help="segment files or the folder of a partition")
-    parser.add_argument("--records", action="store_true", help="records instead of batches")
-    parser.add_argument(
-        "--json", action="store_true", help="records as JSON lines, in the input format of ottla produce"
-    )
-    parser.add_argument("--max-bytes", type=positive, metavar="N", help="read at most this much of each log")
-    parser.add_argument("--decoder", choices=sorted(DECODERS), help="decode the records of an internal topic")
-    for part in ("key", "value"):
-        parser.add_argument(f"--{part}-format", default="string", metavar="NAME", help=FORMATS_HELP)
-    return parser
 
 
 def _files(names: Sequence[str]) -> Iterator[Path]:

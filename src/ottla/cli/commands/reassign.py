@@ -11,7 +11,7 @@ from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
 from ottla.base.placement.moves import plan_drain, plan_factor, plan_fill
 from ottla.base.text import format_count
-from ottla.cli.arguments import Parser, add_connection, bootstrap_of, positive
+from ottla.cli.arguments import CONNECTION, Argument, Command, OneOf, Parser, bootstrap_of, positive
 from ottla.cli.client_settings import client_of
 from ottla.cli.reports.reassignment_progress import ProgressLine, bar
 from ottla.cli.tables import print_table
@@ -89,64 +89,75 @@ def _run_as_kafka(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="ottla reassign", description="Move replicas between brokers.", examples=EXAMPLES)
-    add_connection(parser)
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
+    preserve = Argument("--preserve-throttles", action="store_true", help="keep the throttle")
+    return Parser(
+        prog="ottla reassign",
+        description="Move replicas between brokers.",
+        examples=EXAMPLES,
+        shared=CONNECTION,
+        commands=(
+            Command("generate", "create a plan without moving anything", _generate, *GENERATE_ARGUMENTS),
+            Command("execute", "carry out a plan", _execute, *EXECUTE_ARGUMENTS, PLAN_FILE),
+            Command(
+                "verify",
+                "show the progress of a plan; remove the throttle when it is complete",
+                _verify,
+                preserve,
+                PLAN_FILE,
+            ),
+            Command(
+                "cancel",
+                "cancel the moves of a plan, or all active moves",
+                _cancel,
+                preserve,
+                Argument("plan", nargs="?", metavar="PLAN", help="file with the plan; - is stdin"),
+            ),
+            Command("list", "list active moves and their progress", _list),
+            Command(
+                "throttle",
+                "change the speed of active moves",
+                _throttle,
+                Argument("rate", type=positive, nargs="?", metavar="BYTES", help="a second, for each broker"),
+                Argument("--off", action="store_true", help="do not limit the speed"),
+            ),
+        ),
+    )
 
-    generate = commands.add_parser("generate", help="create a plan without moving anything")
-    generate.add_argument("topics", nargs="*", metavar="TOPIC", help="default: all topics, except with --brokers")
-    generate.add_argument("--topics-to-move-json-file", metavar="FILE", help="the topics, in Kafka's form")
-    how = generate.add_mutually_exclusive_group()
-    how.add_argument("--brokers", "--broker-list", metavar="1,2,3", help="spread the topics over these brokers")
-    how.add_argument("--drain", metavar="N", help="only move all replicas off these brokers")
-    how.add_argument("--fill", metavar="N", help="only move replicas to these new brokers")
-    generate.add_argument(
+
+PLAN_FILE = Argument("plan", metavar="PLAN", help="file with the plan; - is stdin")
+GENERATE_ARGUMENTS = (
+    Argument("topics", nargs="*", metavar="TOPIC", help="default: all topics, except with --brokers"),
+    Argument("--topics-to-move-json-file", metavar="FILE", help="the topics, in Kafka's form"),
+    OneOf(
+        Argument("--brokers", "--broker-list", metavar="1,2,3", help="spread the topics over these brokers"),
+        Argument("--drain", metavar="N", help="only move all replicas off these brokers"),
+        Argument("--fill", metavar="N", help="only move replicas to these new brokers"),
+    ),
+    Argument(
         "--replication-factor",
         type=positive,
         metavar="N",
         help="change the number of replicas. With --brokers: spread this many, unless it already fits",
-    )
-    generate.add_argument("--disable-rack-aware", action="store_true", help="ignore the racks of brokers")
-    generate.add_argument("--output", "-o", metavar="FILE", help="write the plan to a file")
-    generate.set_defaults(action=_generate)
-
-    execute = commands.add_parser("execute", help="carry out a plan")
-    execute.add_argument("--throttle", type=positive, metavar="BYTES", help="most bytes a second that a broker copies")
-    execute.add_argument(
-        "--replica-alter-log-dirs-throttle", type=positive, metavar="BYTES", help="the same between folders"
-    )
-    execute.add_argument("--additional", action="store_true", help="allow it during other moves")
-    execute.add_argument("--rollback", metavar="FILE", help="write the current assignment to this file")
-    execute.add_argument("--wait", action="store_true", help="wait until everything is moved, then remove the throttle")
-    execute.add_argument(
+    ),
+    Argument("--disable-rack-aware", action="store_true", help="ignore the racks of brokers"),
+    Argument("--output", "-o", metavar="FILE", help="write the plan to a file"),
+)
+EXECUTE_ARGUMENTS = (
+    Argument("--throttle", type=positive, metavar="BYTES", help="most bytes a second that a broker copies"),
+    Argument("--replica-alter-log-dirs-throttle", type=positive, metavar="BYTES", help="the same between folders"),
+    Argument("--additional", action="store_true", help="allow it during other moves"),
+    Argument("--rollback", metavar="FILE", help="write the current assignment to this file"),
+    Argument("--wait", action="store_true", help="wait until everything is moved, then remove the throttle"),
+    Argument(
         "--at-once", type=positive, metavar="N", help="with --wait: at most this many copies per broker at a time"
-    )
-    execute.add_argument("--timeout", type=positive, metavar="MS", default=FOLDER_TIMEOUT_MS, help="for folders")
-    execute.add_argument(
+    ),
+    Argument("--timeout", type=positive, metavar="MS", default=FOLDER_TIMEOUT_MS, help="for folders"),
+    Argument(
         "--disallow-replication-factor-change",
         action="store_true",
         help="reject plans that change the number of replicas",
-    )
-    execute.set_defaults(action=_execute)
-
-    verify = commands.add_parser("verify", help="show the progress of a plan; remove the throttle when it is complete")
-    verify.set_defaults(action=_verify)
-    cancel = commands.add_parser("cancel", help="cancel the moves of a plan, or all active moves")
-    cancel.set_defaults(action=_cancel)
-    for command in (verify, cancel):
-        command.add_argument("--preserve-throttles", action="store_true", help="keep the throttle")
-    for command, number in ((execute, None), (verify, None), (cancel, "?")):
-        command.add_argument("plan", nargs=number, metavar="PLAN", help="file with the plan; - is stdin")
-
-    listing = commands.add_parser("list", help="list active moves and their progress")
-    listing.set_defaults(action=_list)
-    throttle = commands.add_parser("throttle", help="change the speed of active moves")
-    throttle.add_argument("rate", type=positive, nargs="?", metavar="BYTES", help="a second, for each broker")
-    throttle.add_argument("--off", action="store_true", help="do not limit the speed")
-    throttle.set_defaults(action=_throttle)
-    for command in (generate, execute, verify, cancel, listing, throttle):
-        add_connection(command)
-    return parser
+    ),
+)
 
 
 # ---- plans

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from ottla.cli.arguments import Parser, add_connection, bootstrap_of
+from ottla.cli.arguments import CONNECTION, Argument, Command, Parser, bootstrap_of
 from ottla.cli.client_settings import client_of, command_properties, make_client
 from ottla.cli.cluster_file.policy import entry_text, policy_text, read_policy, user_entry
 from ottla.cli.cluster_file.policy_document import (
@@ -48,48 +48,53 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(
+    return Parser(
         prog="ottla security",
         description="Users, rights and quotas of a cluster, of ottla or of Apache Kafka, as a file.",
         examples=EXAMPLES,
+        shared=CONNECTION,
+        commands=(
+            Command("export", "print the current state, without passwords", _export, examples=EXAMPLES),
+            Command(
+                "apply",
+                "apply the differences of a file",
+                _apply,
+                Argument("file", metavar="FILE", help="as export writes it; -: standard input"),
+                Argument(
+                    "--dry-run",
+                    action="store_true",
+                    help="only print the changes: exit code 3 if there are any, 1 if they are impossible",
+                ),
+                Argument(
+                    "--prune",
+                    action="store_true",
+                    help="remove what is not in the file, within the sections of the file",
+                ),
+                Argument(
+                    "--set-passwords",
+                    action="store_true",
+                    help="also set the salted passwords of users that already have one",
+                ),
+                Argument("--json", action="store_true", help="print JSON"),
+                description="Exit code 3 with --dry-run if something differs, 1 if it cannot be applied.",
+                examples=EXAMPLES,
+            ),
+            Command(
+                "hash",
+                "print a user with a hashed password, for the file",
+                _hash,
+                Argument("user"),
+                Argument("--mechanism", choices=MECHANISMS, default=DEFAULT_MECHANISM),
+                Argument(
+                    "--iterations", type=iterations_of, default=ITERATIONS, metavar="N", help=f"default: {ITERATIONS}"
+                ),
+                Argument(
+                    "--password-file", metavar="FILE", help="its first line (default: OTTLA_PASSWORD, else a prompt)"
+                ),
+                has_shared=False,
+            ),
+        ),
     )
-    add_connection(parser)
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
-    export = commands.add_parser("export", help="print the current state, without passwords", examples=EXAMPLES)
-    export.set_defaults(action=_export)
-    apply = commands.add_parser(
-        "apply",
-        help="apply the differences of a file",
-        description="Exit code 3 with --dry-run if something differs, 1 if it cannot be applied.",
-        examples=EXAMPLES,
-    )
-    apply.set_defaults(action=_apply)
-    apply.add_argument("file", metavar="FILE", help="as export writes it; -: standard input")
-    apply.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="only print the changes: exit code 3 if there are any, 1 if they are impossible",
-    )
-    apply.add_argument(
-        "--prune", action="store_true", help="remove what is not in the file, within the sections of the file"
-    )
-    apply.add_argument(
-        "--set-passwords", action="store_true", help="also set the salted passwords of users that already have one"
-    )
-    apply.add_argument("--json", action="store_true", help="print JSON")
-    for each in (export, apply):
-        add_connection(each)
-    hashing = commands.add_parser("hash", help="print a user with a hashed password, for the file")
-    hashing.set_defaults(action=_hash)
-    hashing.add_argument("user")
-    hashing.add_argument("--mechanism", choices=MECHANISMS, default=DEFAULT_MECHANISM)
-    hashing.add_argument(
-        "--iterations", type=iterations_of, default=ITERATIONS, metavar="N", help=f"default: {ITERATIONS}"
-    )
-    hashing.add_argument(
-        "--password-file", metavar="FILE", help="its first line (default: OTTLA_PASSWORD, else a prompt)"
-    )
-    return parser
 
 
 # ---- commands
