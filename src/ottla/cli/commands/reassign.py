@@ -6,10 +6,10 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from random import SystemRandom
+from typing import Literal
 
 from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
-from ottla.base.placement.moves import plan_drain, plan_factor, plan_fill
 from ottla.base.text import format_count
 from ottla.cli.arguments import CONNECTION, Argument, Command, OneOf, Parser, bootstrap_of, positive
 from ottla.cli.client_settings import client_of
@@ -22,10 +22,9 @@ from ottla.client.cluster import describe_cluster
 from ottla.client.errors import BrokerError
 from ottla.client.reassignments import alter_reassignments, list_reassignments
 from ottla.operations.reassignment.executor import MoveTask, Round, execute
+from ottla.operations.reassignment.generated_plans import PlanGoal, generate_plan
 from ottla.operations.reassignment.moves import (
     ReassignmentState,
-    check_brokers,
-    check_replica_brokers,
     current_log_dirs,
     describe_progress,
     find_topics,
@@ -36,16 +35,7 @@ from ottla.operations.reassignment.moves import (
     start_moves,
     with_target_replicas,
 )
-from ottla.operations.reassignment.plan import (
-    Plan,
-    PlanError,
-    is_balanced,
-    make_plan,
-    parse_brokers,
-    parse_plan,
-    parse_topics,
-    plan_text,
-)
+from ottla.operations.reassignment.plan import Plan, PlanError, parse_brokers, parse_plan, parse_topics, plan_text
 from ottla.operations.reassignment.throttles import (
     clear_throttles,
     set_log_dir_throttle,
@@ -186,26 +176,23 @@ def _generate(client: Client, options: argparse.Namespace) -> int:
         )
     cluster = describe_cluster(client)
     racks = {broker.broker_id: None if options.disable_rack_aware else broker.rack for broker in cluster.brokers}
-    if options.brokers is not None:
-        wanted = parse_brokers(options.brokers)
-        check_brokers(admin, wanted)
-        left = [topic for topic in topics if factor is None or not is_balanced(topic, wanted, factor)]
-        made = make_plan(left, wanted, racks, SystemRandom(), factor)
-        plan = {name: row for name, row in made.items() if row != rows[name]}
-    elif options.drain is not None:
-        drained = parse_brokers(options.drain)
-        check_replica_brokers(admin, drained)
-        plan = plan_drain(rows, drained, list(racks), racks)
-    elif factor is not None:
-        plan = plan_factor(rows, factor, list(racks), racks)
-    else:
-        new = parse_brokers(options.fill)
-        check_brokers(admin, new)
-        plan = plan_fill(rows, new, list(racks), racks)
+    kind, text = _plan_kind(options)
+    goal = PlanGoal(kind, parse_brokers(text) if text is not None else (), factor, keeps_balanced=factor is not None)
+    holders = {broker for row in replicas_of(admin.topics()).values() for broker in row} if kind == "drain" else set()
+    plan = generate_plan(goal, topics, racks, SystemRandom(), holders)
     if not plan:
         warn("No replica needs to move.")
     _show_plan(rows, plan, options.output)
     return 0
+
+
+def _plan_kind(options: argparse.Namespace) -> tuple[Literal["spread", "drain", "fill", "factor"], str | None]:
+    """What to plan, and the brokers for it."""
+    if options.brokers is not None:
+        return "spread", options.brokers
+    if options.drain is not None:
+        return "drain", options.drain
+    return ("factor", None) if options.fill is None else ("fill", options.fill)
 
 
 def _show_plan(
