@@ -24,7 +24,7 @@ from ottla.cli.records.json_records import JsonFormatter
 from ottla.cli.records.schema_records import KeyValueReader, SchemaFormatter, SchemaJsonFormatter, open_registry
 from ottla.cli.records.sorted_output import SortingSink, TopicWriter
 from ottla.cli.terminal import UsageError, escape_bytes, is_terminal, warn
-from ottla.operations.records.formats import FORMATS_HELP, FieldError, FieldFormat, make_format
+from ottla.operations.records.formats import FORMATS_HELP, make_format
 from ottla.operations.schema_registry.client_config import URL, address_of, without_registry
 
 COLUMNS = ("timestamp", "partition", "offset", "headers", "key")
@@ -145,7 +145,7 @@ def _sink(options: argparse.Namespace, bootstrap: str, properties: dict[str, str
 
 
 def _formatter(options: argparse.Namespace, properties: dict[str, str], is_for_people: bool) -> Formatter:
-    key, value = _field_format(options.key_format), _field_format(options.value_format)
+    key, value = make_format(options.key_format), make_format(options.value_format)
     address = address_of(properties, options.registry)
     schemas = None
     if address is not None:
@@ -165,13 +165,6 @@ def _formatter(options: argparse.Namespace, properties: dict[str, str], is_for_p
         return SchemaFormatter(formatter, schemas, reads_keys="key" in wanted)
     formatter.key, formatter.value = key.text, value.text
     return formatter
-
-
-def _field_format(spec: str) -> FieldFormat:
-    try:
-        return make_format(spec)
-    except FieldError as problem:
-        raise UsageError(str(problem)) from None
 
 
 def _is_json(options: argparse.Namespace) -> bool:

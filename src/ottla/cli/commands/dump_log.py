@@ -28,7 +28,7 @@ from ottla.cli.records.json_records import JsonFormatter
 from ottla.cli.terminal import ToolError, UsageError, is_terminal, printable, warn
 from ottla.operations.records.decoders import DecodedText, Decoder, decode_offsets, decode_transactions
 from ottla.operations.records.deserializers import DeserializationError
-from ottla.operations.records.formats import FORMATS_HELP, FieldError, make_format
+from ottla.operations.records.formats import FORMATS_HELP, make_format
 from ottla.protocol.compression import CODEC_NAMES
 from ottla.protocol.records import Record
 from ottla.storage.producer_state import SnapshotError
@@ -142,10 +142,7 @@ class _RecordLines:
     """Formats the records of batches as text or JSON."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        try:
-            self.key, self.value = make_format(options.key_format), make_format(options.value_format)
-        except FieldError as problem:
-            raise UsageError(str(problem)) from None
+        self.key, self.value = make_format(options.key_format), make_format(options.value_format)
         self.decoder = DECODERS.get(options.decoder or "")
         self.json = JsonFormatter(self.key, self.value) if options.json else None
 

@@ -22,11 +22,11 @@ from ottla.cli.records.console_producer import (
     wait_for_topic,
 )
 from ottla.cli.records.json_records import JsonReader, TypedReader
-from ottla.cli.records.line_reader import Headers, Line, LineError, LineReader, RecordReader
+from ottla.cli.records.line_reader import Headers, Line, LineReader, RecordReader
 from ottla.cli.records.schema_records import open_registry, serializer_format
-from ottla.cli.terminal import ToolError, UsageError, is_terminal, stdin_bytes, warn
+from ottla.cli.terminal import UsageError, is_terminal, stdin_bytes, warn
 from ottla.operations.records.deserializers import DeserializationError
-from ottla.operations.records.formats import FORMATS_HELP, FieldError, FieldFormat, make_format
+from ottla.operations.records.formats import FORMATS_HELP, FieldFormat, make_format
 from ottla.operations.schema_registry.client import RegistryClient
 from ottla.operations.schema_registry.client_config import address_of, without_registry
 from ottla.operations.schema_registry.folders import read_draft_file
@@ -51,22 +51,17 @@ def run(arguments: Sequence[str]) -> int:
     properties = command_properties(options.command_config)
     properties |= parse_pairs(options.command_property, allow_bare=False)
     bootstrap = bootstrap_of(options)
-    try:
-        lines = _lines(options, properties)
-        properties = without_registry(properties)
-        wait_for_topic(bootstrap, options.topic, properties, MAX_BLOCK_MS)
-        own = {
-            "client.id": "ottla-produce",
-            "delivery.timeout.ms": DELIVERY_MS,
-            "compression.type": options.compression,
-        }
-        sender = ConsoleProducer(
-            "ottla produce", options.topic, producer_settings(bootstrap, own, properties), properties
-        )
-        is_prompting = not (options.messages or options.file) and is_terminal(sys.stdin) and is_terminal(sys.stdout)
-        code = send_all(sender, lines, is_prompting=is_prompting, partition=options.partition)
-    except LineError as problem:
-        raise ToolError(str(problem)) from None
+    lines = _lines(options, properties)
+    properties = without_registry(properties)
+    wait_for_topic(bootstrap, options.topic, properties, MAX_BLOCK_MS)
+    own = {
+        "client.id": "ottla-produce",
+        "delivery.timeout.ms": DELIVERY_MS,
+        "compression.type": options.compression,
+    }
+    sender = ConsoleProducer("ottla produce", options.topic, producer_settings(bootstrap, own, properties), properties)
+    is_prompting = not (options.messages or options.file) and is_terminal(sys.stdin) and is_terminal(sys.stdout)
+    code = send_all(sender, lines, is_prompting=is_prompting, partition=options.partition)
     if is_terminal(sys.stderr):
         warn(f"Wrote {sender.stored} record{'' if sender.stored == 1 else 's'} to {options.topic}.")
     return code
@@ -121,7 +116,7 @@ def _lines(options: argparse.Namespace, properties: Mapping[str, str] = MappingP
             key_format = serializer_format(serializers[0], options.format) if serializers[0] else key_format
             value_format = serializer_format(serializers[1], options.format)
         key = None if options.key is None else key_format.encode(options.key)
-    except (FieldError, DeserializationError) as problem:
+    except DeserializationError as problem:
         raise UsageError(str(problem)) from None
     headers: Headers = [
         (name, value.encode("utf-8", "surrogateescape"))

@@ -26,7 +26,7 @@ from ottla.cli.terminal import EXIT_FAILED, EXIT_INTERRUPTED, UsageError, escape
 from ottla.operations.messages.export import csv_header, csv_line, decoded_bytes, json_line
 from ottla.operations.messages.expressions.parser import ExpressionError, parse
 from ottla.operations.messages.expressions.syntax import Expression, Text
-from ottla.operations.messages.field_masks import MaskError, Masks, parse_rule
+from ottla.operations.messages.field_masks import Masks, parse_rule
 from ottla.operations.messages.message import Message
 from ottla.operations.messages.message_decoder import Decoder
 from ottla.operations.messages.offset_ranges import OffsetBound, OffsetWindow
@@ -136,10 +136,7 @@ def _registry(options: argparse.Namespace) -> SchemaDecoder | None:
 
 
 def _masks(options: argparse.Namespace) -> Masks:
-    try:
-        return Masks([parse_rule(text) for text in options.mask], options.topic)
-    except MaskError as problem:
-        raise UsageError(str(problem)) from None
+    return Masks([parse_rule(text) for text in options.mask], options.topic)
 
 
 def _writer(options: argparse.Namespace) -> Callable[[Message], bytes]:

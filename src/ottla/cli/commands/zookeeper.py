@@ -27,7 +27,6 @@ from ottla.cli.zookeeper.server import (
     HOST,
     PORT,
     Config,
-    ConfigError,
     ServerOptions,
     jvm_options,
     lock_folder,
@@ -103,10 +102,7 @@ def _parser() -> Parser:
 
 def start(wish: ServerOptions, file: str | None, log_level: str = "WARN") -> int:
     """Become the server; returns only by an exception."""
-    try:
-        config = make_config(wish, read_file(file))
-    except ConfigError as problem:
-        raise UsageError(str(problem)) from None
+    config = make_config(wish, read_file(file))
     if wish.jaas is not None:
         check_jaas_file(wish.jaas)
     context = probe_context(config.properties) if config.is_tls else None
